@@ -1,0 +1,27 @@
+# Everything runs from .venv; `setup` builds or repairs it and returns in a second when it is complete.
+.PHONY: help setup setup-dev demo test lint doctor clean
+ARGS ?=
+
+help:            ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 14
+
+setup:           ## set up .venv (torch, ROS 2, the simulator)
+	@scripts/setup.sh
+
+setup-dev:       ## the same, with what tests and linters need
+	@scripts/setup.sh --dev
+
+demo: setup      ## the robot walks: verifier, simulator and ROS nodes on this machine   (ARGS="--episodes 5 --rtt 40")
+	@.venv/bin/specnav demo $(ARGS)
+
+test: setup-dev  ## all tests   (ARGS="-k parser")
+	@.venv/bin/python -m pytest $(ARGS)
+
+lint: setup-dev  ## ruff and mypy
+	@.venv/bin/ruff check . && .venv/bin/mypy
+
+doctor: setup    ## what can this machine run?
+	@.venv/bin/specnav doctor
+
+clean:           ## forget the environment and all runs
+	rm -rf .venv runs

