@@ -1,0 +1,1 @@
+"""The front door: the `specnav` command, configuration and the processes it starts. Imports every room."""

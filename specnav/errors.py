@@ -1,0 +1,41 @@
+"""Turns errors that a user can act on into one line on stderr and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class UsageError(Exception):
+    """A wrong argument or file; the message says what was wrong and what to do."""
+
+
+@contextmanager
+def user_errors() -> Iterator[None]:
+    """Print a UsageError or a room's own error as one line and exit with 1; Ctrl-C exits with 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        sys.exit(130)
+    except Exception as error:
+        # The rooms' error types are looked up only now: importing them costs seconds (torch).
+        if not isinstance(error, (UsageError, *_room_errors())):
+            raise
+        print(f"specnav: error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _room_errors() -> tuple[type[BaseException], ...]:
+    names = (
+        ("specdec.errors", "SpecdecError"),
+        ("cloud_verifier.errors", "VerifierError"),
+        ("training.errors", "TrainingError"),
+        ("evaluation.errors", "EvaluationError"),
+        ("specnav.demo.errors", "DemoError"),
+        ("navsim.errors", "NavsimError"),
+    )
+    # Only rooms already imported can have raised.
+    found = (getattr(sys.modules.get(module), name, None) for module, name in names)
+    return tuple(kind for kind in found if kind is not None)

@@ -1,0 +1,110 @@
+"""`specnav generate`: one answer over a real edge and cloud, streamed to stdout token by verified token.
+
+Without `--connect` a verifier process is started on loopback for this one answer and stopped after it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from specnav.errors import UsageError
+from specnav.paths import DEFAULT_DRAFT, DEFAULT_TARGET
+
+MAX_IMAGE_BYTES = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class GenerateConfig:
+    """What to answer, with which pair, how. `connect` None means: start a verifier here."""
+
+    text: str
+    images: tuple[Path, ...] = ()
+    method: str = "sd"
+    connect: str | None = None
+    target_model: str | None = None
+    draft_model: str | None = None
+    quantize: str = "none"
+    device: str = "auto"
+    gamma: int = 4
+    temperature: float = 0.0
+    seed: int = 0
+    max_new_tokens: int = 64
+    stats: bool = False
+
+
+def read_images(paths: tuple[Path, ...]) -> tuple[bytes, ...]:
+    """The files' bytes; raises UsageError for what is missing, too large, or no JPEG or PNG."""
+    images = []
+    for path in paths:
+        try:
+            size = path.stat().st_size
+            if size > MAX_IMAGE_BYTES:
+                raise UsageError(
+                    f"{path} has {size / 1e6:.0f} MB; the limit for an image is {MAX_IMAGE_BYTES // 2**20} MiB"
+                )
+            content = path.read_bytes()
+        except OSError as error:
+            raise UsageError(f"cannot read image {path}: {error.strerror}") from error
+        if not content.startswith((b"\xff\xd8\xff", b"\x89PNG")):
+            raise UsageError(f"{path} is neither a JPEG nor a PNG file")
+        images.append(content)
+    return tuple(images)
+
+
+def run_generate(config: GenerateConfig) -> int:
+    """Stream the answer; returns the exit code. Raises UsageError or a SpecdecError."""
+    if not config.text.strip():
+        raise UsageError("the prompt is empty")
+    images = read_images(config.images)
+
+    import torch
+
+    from specdec.edge import EdgeDecoder, connect
+    from specdec.methods import get_method
+    from specdec.models import chat_prompt, load_model
+    from specdec.options import GenerationOptions
+    from specdec.text import StreamingText
+    from specnav.verifier_process import verifier_process
+
+    method = get_method(config.method)
+    with ExitStack() as stack:
+        endpoint = config.connect
+        if endpoint is None:
+            # Two processes share this machine's cores; with all threads each they would only wait for one another.
+            torch.set_num_threads(max(1, (torch.get_num_threads() + 1) // 2))
+            target = config.target_model or str(DEFAULT_TARGET)
+            endpoint = stack.enter_context(
+                verifier_process(target, quantize=config.quantize, device=config.device)
+            )
+        elif config.target_model is not None:
+            raise UsageError(
+                "--target-model is the server's choice when --connect is given; leave one of them out"
+            )
+        # `ar` drafts nothing; the model is loaded all the same for its tokenizer and prompt format.
+        draft = load_model(
+            config.draft_model or str(DEFAULT_DRAFT), device=config.device, quantize=config.quantize
+        )
+        link = stack.enter_context(connect(endpoint))
+        decoder = EdgeDecoder(link, draft, method=method.name, gamma=config.gamma)
+        options = GenerationOptions(
+            max_new_tokens=config.max_new_tokens, temperature=config.temperature, seed=config.seed
+        )
+        text = StreamingText(draft.tokenizer)
+        cancel = threading.Event()
+        for chunk in decoder.generate(chat_prompt(draft, config.text, images=images), options, cancel=cancel):
+            sys.stdout.write(text.push(chunk))
+            sys.stdout.flush()
+        sys.stdout.write("\n")
+        if config.stats:
+            stats = decoder.stats
+            print(
+                f"{config.method}: {stats.tokens} tokens in {stats.total_ms:.0f} ms, first after {stats.ttft_ms:.0f} ms; "
+                f"{len(stats.rounds)} rounds, {stats.tau:.2f} tokens a round, "
+                f"{stats.acceptance:.0%} of drafts accepted",
+                file=sys.stderr,
+            )
+    return 0

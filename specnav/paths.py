@@ -1,0 +1,11 @@
+"""Where the clone keeps what commands use by default."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CONFIG = ROOT / "config"
+RUNS = ROOT / "runs"
+DEFAULT_TARGET = ROOT / "default_models" / "nav-target"
+DEFAULT_DRAFT = ROOT / "default_models" / "nav-draft"
