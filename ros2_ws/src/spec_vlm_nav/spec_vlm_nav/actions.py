@@ -1,0 +1,143 @@
+"""The action language: ten English sentences, the only text that may ever move the robot.
+
+A sentence counts when it stands there letter by letter, from the start of a sentence to its full stop; numbers are
+never picked out of prose, units are never guessed. What does not parse is no action, and no action means stop.
+(Sentences: NaVILA, arXiv 2412.04453.)
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+
+
+class ActionKind(enum.Enum):
+    """What a motion does. BACKWARD is not in the language: only the exploration policy may ask for it."""
+
+    STOP = "stop"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    TURN_LEFT = "turn left"
+    TURN_RIGHT = "turn right"
+
+
+_TURNS = (ActionKind.TURN_LEFT, ActionKind.TURN_RIGHT)
+
+
+@dataclass(frozen=True)
+class Action:
+    """One motion: `amount` in centimetres for FORWARD and BACKWARD, in degrees for turns, 0 for STOP."""
+
+    kind: ActionKind
+    amount: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.amount) or self.amount < 0:
+            raise ValueError(f"amount of an action must be finite and >= 0, got {self.amount}")
+
+    @property
+    def is_turn(self) -> bool:
+        """Whether this turns on the spot."""
+        return self.kind in _TURNS
+
+    @property
+    def is_stop(self) -> bool:
+        """Whether this says that the instruction is finished."""
+        return self.kind is ActionKind.STOP
+
+    @property
+    def distance_m(self) -> float:
+        """Signed distance along the robot's x axis, metres; 0 for turns and STOP."""
+        sign = {ActionKind.FORWARD: 1.0, ActionKind.BACKWARD: -1.0}.get(self.kind, 0.0)
+        return sign * self.amount / 100.0
+
+    @property
+    def angle_rad(self) -> float:
+        """Signed rotation, radians, left positive (REP-103); 0 for moves and STOP."""
+        sign = {ActionKind.TURN_LEFT: 1.0, ActionKind.TURN_RIGHT: -1.0}.get(self.kind, 0.0)
+        return sign * math.radians(self.amount)
+
+    @property
+    def short(self) -> str:
+        """A few words, such as "turn left 30": for prompts and displays."""
+        return self.kind.value if self.is_stop else f"{self.kind.value} {self.amount:.0f}"
+
+    @property
+    def sentence(self) -> str:
+        """The sentence of the language, or "" for a motion that has none (halved turns, backing off)."""
+        return _SENTENCE_OF.get(self, "")
+
+
+STOP = Action(ActionKind.STOP)
+STOP_SENTENCE = "I think I should stop because I have finished the instruction."
+
+# The whole language: sentence -> action.
+ACTION_SENTENCES: dict[str, Action] = {
+    **{f"The next action is move forward {cm} cm.": Action(ActionKind.FORWARD, cm) for cm in (25, 50, 75)},
+    **{
+        f"The next action is turn left {deg} degree.": Action(ActionKind.TURN_LEFT, deg)
+        for deg in (15, 30, 45)
+    },
+    **{
+        f"The next action is turn right {deg} degree.": Action(ActionKind.TURN_RIGHT, deg)
+        for deg in (15, 30, 45)
+    },
+    STOP_SENTENCE: STOP,
+}
+_SENTENCE_OF = {action: sentence for sentence, action in ACTION_SENTENCES.items()}
+
+_SENTENCE_ENDS = ".!?"
+_BLANKS = " \t\r\n"
+
+
+def parse_action(text: str) -> Action | None:
+    """Return the action when the whole text (but for blanks around it) is exactly one sentence of the language."""
+    return ACTION_SENTENCES.get(text.strip(_BLANKS))
+
+
+def _starts_a_sentence(text: str, at: int) -> bool:
+    """Whether position `at` is the start of the text, of a line, or follows a full stop and a blank."""
+    before = text[:at]
+    gap = before[len(before.rstrip(_BLANKS)) :]
+    said = before.rstrip(_BLANKS)
+    if not said:
+        return True
+    return bool(gap) and ("\n" in gap or said[-1] in _SENTENCE_ENDS)
+
+
+def find_action(text: str) -> Action | None:
+    """Return the first complete action sentence of a text that may still be growing, or None.
+
+    The action is there the moment its full stop is, and does not change when more text follows. Sentences quoted in
+    the middle of another one do not count.
+    """
+    found: tuple[int, Action] | None = None
+    for sentence, action in ACTION_SENTENCES.items():
+        at = text.find(sentence)
+        while at != -1 and not _starts_a_sentence(text, at):
+            at = text.find(sentence, at + 1)
+        # The earliest END wins: that is the one a reader of the stream saw first.
+        if at != -1 and (found is None or at + len(sentence) < found[0]):
+            found = (at + len(sentence), action)
+    return found[1] if found else None
+
+
+def reasoning_of(text: str) -> str:
+    """Return what stands before the first action sentence (all of the text when there is none), stripped."""
+    starts = [text.find(sentence) for sentence in ACTION_SENTENCES if find_action(text) and sentence in text]
+    return text[: min(starts)].strip() if starts else text.strip()
+
+
+def sees_target(text: str) -> bool | None:
+    """Whether the reasoning says that the model sees the target ("I see …" / "I do not see …"); None: neither.
+
+    Only the beginning of a sentence counts, and the first sentence that says either decides.
+    """
+    for chunk in text.replace("!", ".").replace("\n", ".").split("."):
+        sentence = chunk.strip(_BLANKS)
+        if sentence.startswith(("I do not see ", "I don't see ", "I cannot see ")):
+            return False
+        if sentence.startswith("I see "):
+            return True
+    return None

@@ -1,0 +1,106 @@
+"""What a memoryless model needs around it: a small, named, switchable policy that may replace the model's action.
+
+The model proposes, the policy disposes: every motion that is not exactly the model's own is marked EXPLORATION with
+the rule that made it. It must never turn a STOP into a motion.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from spec_vlm_nav.actions import Action, ActionKind
+from spec_vlm_nav.errors import ParameterError
+
+
+class ActionSource(enum.Enum):
+    """Whose action it is."""
+
+    MODEL = "MODEL"
+    EXPLORATION = "EXPLORATION"
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What the policy knows at one decision."""
+
+    proposed: Action  # what the model said
+    sees_target: bool | None  # what its reasoning said; None: it said neither
+    contact: bool = False  # the motion before this decision ended against something
+
+
+@dataclass(frozen=True)
+class Move:
+    """What to do, whose idea it is, and by which rule ("" for the model's own)."""
+
+    action: Action
+    source: ActionSource
+    rule: str = ""
+
+
+@dataclass(frozen=True)
+class SearchState:
+    """Memory of the damped search, all of it."""
+
+    last_action: Action | None = None
+    last_seen: bool = False
+    unseen: int = 0  # decisions in a row without seeing the target
+
+
+# The rules' names, as they appear in metrics and reports.
+RULE_CONTACT = "contact: back off"
+RULE_LOST = "lost after a turn: forward"
+RULE_UNSEEN = "not seen for long: forward"
+RULE_DAMPED = "turn sign flipped: halved"
+
+BACK_OFF = Action(ActionKind.BACKWARD, 12)
+AFTER_LOSS = Action(ActionKind.FORWARD, 50)
+AFTER_LONG_SEARCH = Action(ActionKind.FORWARD, 75)
+UNSEEN_LIMIT = 13  # a full turn in steps of 30 degrees, and one more
+SMALLEST_TURN = 7.5  # degrees; halving stops here
+
+
+def damped_search(state: SearchState, seen: Observation) -> tuple[SearchState, Move]:
+    """One step of the damped search: returns the new state and the move (DEFAULT_PAIR, item 9)."""
+    sees = bool(seen.sees_target)
+    unseen = 0 if sees else state.unseen + 1
+    last = state.last_action
+    move = Move(seen.proposed, ActionSource.MODEL)
+    if seen.proposed.is_stop:
+        pass
+    elif seen.contact:
+        move = Move(BACK_OFF, ActionSource.EXPLORATION, RULE_CONTACT)
+    elif not sees and state.last_seen and last is not None and last.is_turn:
+        move = Move(AFTER_LOSS, ActionSource.EXPLORATION, RULE_LOST)
+    elif unseen >= UNSEEN_LIMIT:
+        move = Move(AFTER_LONG_SEARCH, ActionSource.EXPLORATION, RULE_UNSEEN)
+        unseen = 0
+    elif last is not None and last.is_turn and seen.proposed.is_turn and seen.proposed.kind is not last.kind:
+        halved = max(last.amount / 2, SMALLEST_TURN)
+        if halved < seen.proposed.amount:
+            move = Move(Action(seen.proposed.kind, halved), ActionSource.EXPLORATION, RULE_DAMPED)
+    return SearchState(move.action, sees, unseen), move
+
+
+POLICIES = ("damped_search", "none")
+
+
+class ExplorationPolicy:
+    """A policy by name, with its memory; one per robot, `reset` at every new instruction."""
+
+    def __init__(self, name: str = "damped_search") -> None:
+        if name not in POLICIES:
+            raise ParameterError(f"exploration policy must be one of {', '.join(POLICIES)}, got '{name}'")
+        self.name = name
+        self._state = SearchState()
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self._state = SearchState()
+
+    def decide(self, proposed: Action, sees_target: bool | None, contact: bool = False) -> Move:
+        """Return what to do at this decision; `contact` is about the motion that has just ended."""
+        if self.name == "none":
+            return Move(proposed, ActionSource.MODEL)
+        self._state, move = damped_search(self._state, Observation(proposed, sees_target, contact))
+        return move

@@ -1,0 +1,204 @@
+"""From an instruction, past actions and camera frames to the one prompt of a decision.
+
+A prompt SPEC says everything about the wording (order, last actions, history frames), so that a model is always
+asked the way it was trained; it travels as `nav_prompt.json` in the model's folder. Text from outside never becomes
+a special token.
+"""
+
+from __future__ import annotations
+
+import json
+import string
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spec_vlm_nav.actions import ACTION_SENTENCES, Action
+from spec_vlm_nav.errors import InstructionError, PromptError
+
+if TYPE_CHECKING:
+    from specdec.models import Prompt
+
+SPEC_FILE = "nav_prompt.json"
+FRAME = "<|vision_start|><|image_pad|><|vision_end|>"
+IMAGE_PAD = "<|image_pad|>"
+MAX_INSTRUCTION_CHARS = 500
+_FIELDS = {"instruction", "last_actions", "history", "frame"}
+
+
+@dataclass(frozen=True)
+class PromptSpec:
+    """The wording of a prompt.
+
+    `template` has the fields {instruction}, {frame} (the current frame), and if wanted {history} (the frames before
+    it, oldest first) and {last_actions} (the newest `last_actions` actions, oldest first, joined by
+    `action_separator`). Special tokens of the model may stand in the template as text.
+    """
+
+    name: str
+    template: str
+    last_actions: int = 0
+    no_actions: str = "none"
+    action_separator: str = ", "
+    history_frames: int = 0
+    history_sampling: str = "even"  # "even": spread over all past frames (the first one included); "latest"
+    pad_history: bool = False  # missing history: black frames in front, else fewer frames
+    max_instruction_chars: int = MAX_INSTRUCTION_CHARS
+
+    def __post_init__(self) -> None:
+        used = {name for _, name, _, _ in string.Formatter().parse(self.template) if name is not None}
+        if unknown := used - _FIELDS:
+            raise PromptError(
+                f"prompt '{self.name}': unknown fields {sorted(unknown)}; known are {sorted(_FIELDS)}"
+            )
+        if missing := {"instruction", "frame"} - used:
+            raise PromptError(f"prompt '{self.name}': the template lacks {sorted(missing)}")
+        if ("history" in used) != (self.history_frames > 0):
+            raise PromptError(f"prompt '{self.name}': {{history}} and history_frames > 0 belong together")
+        if ("last_actions" in used) != (self.last_actions > 0):
+            raise PromptError(f"prompt '{self.name}': {{last_actions}} and last_actions > 0 belong together")
+        if self.history_sampling not in ("even", "latest"):
+            raise PromptError(f"prompt '{self.name}': history_sampling is 'even' or 'latest'")
+
+    @classmethod
+    def preset(cls, name: str) -> PromptSpec:
+        """Return a preset by name."""
+        try:
+            return PRESETS[name]
+        except KeyError:
+            raise PromptError(f"no prompt preset '{name}'; there are {', '.join(PRESETS)}") from None
+
+    @classmethod
+    def from_model_folder(cls, path: str | Path, fallback: str = "tiny_nav") -> PromptSpec:
+        """Return the spec saved beside the model, or the fallback preset when the folder has none."""
+        file = Path(path) / SPEC_FILE
+        if not file.is_file():
+            return cls.preset(fallback)
+        try:
+            said: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            known = {field.name for field in fields(cls)}
+            if unknown := set(said) - known:
+                raise PromptError(f"{file}: unknown settings {sorted(unknown)}; known are {sorted(known)}")
+            return cls(**said)
+        except (ValueError, TypeError) as error:
+            raise PromptError(f"{file} is not a prompt spec: {error}") from error
+
+    def save(self, folder: str | Path) -> None:
+        """Write the spec beside a model."""
+        text = json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
+        (Path(folder) / SPEC_FILE).write_text(text, encoding="utf-8")
+
+
+_CHAT = (
+    "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+    "<|im_start|>user\n{body}<|im_end|>\n<|im_start|>assistant\n"
+)
+_NAVILA = (
+    "Imagine you are a robot programmed for navigation tasks. You have been given a video of historical observations "
+    '{history} and current observation {frame}. Your assigned task is: "{instruction}" Analyze this series of images '
+    "to decide your next action, which could be turning left or right by a specific degree, moving forward a certain "
+    "distance, or stop if the task is completed."
+)
+_TAUGHT = (
+    "You are the pilot of a small robot. The picture shows what is in front of you: {frame} Your task: {instruction}. "
+    "Your last actions: {last_actions}. Answer with two sentences. The first says where you see the target, or "
+    '"I do not see" it. The second is exactly one of these, nothing added:\n' + "\n".join(ACTION_SENTENCES)
+)
+
+PRESETS: dict[str, PromptSpec] = {
+    spec.name: spec
+    for spec in (
+        # What the default pair is trained on: the instruction comes BEFORE the image, so that the image tokens can
+        # be read in its light; image first gave no grounding at all in a model this small.
+        PromptSpec(
+            "tiny_nav", "Task: {instruction}. Last actions: {last_actions}. {frame} Next?", last_actions=3
+        ),
+        PromptSpec("tiny_nav_memoryless", "Task: {instruction}. {frame} Next?"),
+        # NaVILA's own frame (8 images, missing history black); its checkpoints are fine-tuned on the ten sentences.
+        PromptSpec("navila", _CHAT.replace("{body}", _NAVILA), history_frames=7, pad_history=True),
+        # For a Qwen2-VL as published, which does not know the ten sentences.
+        PromptSpec("qwen2_vl", _CHAT.replace("{body}", _TAUGHT), last_actions=4),
+    )
+}
+
+
+def clean_instruction(text: str, max_chars: int = MAX_INSTRUCTION_CHARS) -> str:
+    """Return the instruction on one line, without a final full stop and without anything a tokenizer takes for special.
+
+    Raises InstructionError when nothing is left or it is longer than `max_chars`.
+    """
+    if len(text) > max_chars:
+        raise InstructionError(f"instruction of {len(text)} characters refused: the limit is {max_chars}")
+    printable = "".join(c if c.isprintable() else " " for c in text)
+    words = " ".join(printable.replace("<|", "< |").replace("|>", "| >").split())
+    words = words.rstrip(" .!?")
+    if not words:
+        raise InstructionError(
+            "empty instruction refused: publish a sentence such as 'find the silver bottle'"
+        )
+    return words
+
+
+def pick_history(past: int, wanted: int, sampling: str = "even") -> tuple[int, ...]:
+    """Choose which of `past` earlier frames (0 = oldest) go into the prompt, oldest first, at most `wanted`."""
+    if past <= wanted:
+        return tuple(range(past))
+    if sampling == "latest":
+        return tuple(range(past - wanted, past))
+    return tuple(i * past // wanted for i in range(wanted))
+
+
+def render(spec: PromptSpec, instruction: str, last_actions: Sequence[Action] = (), history: int = 0) -> str:
+    """Return the prompt as text; `history` is how many frames stand before the current one.
+
+    Raises InstructionError for an instruction that cannot be used.
+    """
+    recent = list(last_actions)[-spec.last_actions :] if spec.last_actions else []
+    values = {
+        "instruction": clean_instruction(instruction, spec.max_instruction_chars),
+        "last_actions": spec.action_separator.join(a.short for a in recent) or spec.no_actions,
+        "history": FRAME * history,
+        "frame": FRAME,
+    }
+    return spec.template.format_map(values)
+
+
+def build_prompt(
+    spec: PromptSpec,
+    tokenizer: Any,
+    instruction: str,
+    frames: Sequence[bytes],
+    last_actions: Sequence[Action] = (),
+) -> Prompt:
+    """Return the `specdec` prompt of one decision.
+
+    `frames` are encoded images, oldest first, the current one last (what `choose_frames` returns); `tokenizer` is a
+    Hugging Face tokenizer that knows the vision tokens. Raises InstructionError, and PromptError when the tokenizer
+    has no image token.
+    """
+    from specdec.models import Prompt
+
+    text = render(spec, instruction, last_actions, len(frames) - 1)
+    ids = tuple(int(i) for i in tokenizer(text, add_special_tokens=False)["input_ids"])
+    pad = tokenizer.convert_tokens_to_ids(IMAGE_PAD)
+    if ids.count(pad) != len(frames):
+        raise PromptError(
+            f"the model's tokenizer does not know {IMAGE_PAD}: is this a vision-language model?"
+        )
+    return Prompt(ids=ids, images=tuple(frames))
+
+
+def choose_frames(
+    spec: PromptSpec, past: Sequence[bytes], current: bytes, black: bytes | None = None
+) -> tuple[bytes, ...]:
+    """Return the frames of a prompt, oldest first: history as the spec wants it, then the current one.
+
+    `black` is an encoded black frame, needed when the spec pads missing history.
+    """
+    history = [past[i] for i in pick_history(len(past), spec.history_frames, spec.history_sampling)]
+    if spec.pad_history and (missing := spec.history_frames - len(history)) > 0:
+        if black is None:
+            raise PromptError(f"prompt '{spec.name}' pads missing history: a black frame is needed")
+        history = [black] * missing + history
+    return (*history, current)
