@@ -170,6 +170,27 @@ def generate(
     raise typer.Exit(run_generate(config))
 
 
+@app.command(epilog="Example:  specnav cost --target-price 0.9,0.9 --draft-price 0.1,0.1 --tau 3.2")
+def cost(
+    target_price: Annotated[
+        str | None,
+        typer.Option(help="IN,OUT dollars per million tokens (default: the early-exit paper's pairs)."),
+    ] = None,
+    draft_price: Annotated[str | None, typer.Option(help="IN,OUT of a draft run in the cloud.")] = None,
+    requests: Annotated[int, typer.Option(min=1)] = 1_000_000,
+    tokens_in: Annotated[int, typer.Option(min=0)] = 100,
+    tokens_out: Annotated[int, typer.Option(min=1)] = 500,
+    gamma: Gamma = 4,
+    tau: Annotated[float, typer.Option(min=1, help="Tokens gained a round.")] = 2.5,
+) -> None:
+    """What an API bill would be: the cloud alone, a draft in the cloud, a draft on the edge."""
+    from evaluation.costs import Workload
+    from specnav.cost import run_cost
+
+    work = Workload(requests, tokens_in, tokens_out, gamma, tau)
+    raise typer.Exit(run_cost(target_price, draft_price, work))
+
+
 @app.command()
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False) -> None:
     """What can this machine run, what is missing, and how to get it."""
