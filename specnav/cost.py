@@ -1,4 +1,4 @@
-"""`specnav cost`: what a workload costs in dollars when the cloud decodes alone, with a cloud draft, or an edge draft."""
+"""`specnav cost`: dollars for a workload: the cloud alone, with a cloud draft, or with an edge draft."""
 
 from __future__ import annotations
 

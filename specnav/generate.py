@@ -102,7 +102,8 @@ def run_generate(config: GenerateConfig) -> int:
         if config.stats:
             stats = decoder.stats
             print(
-                f"{config.method}: {stats.tokens} tokens in {stats.total_ms:.0f} ms, first after {stats.ttft_ms:.0f} ms; "
+                f"{config.method}: {stats.tokens} tokens in {stats.total_ms:.0f} ms, "
+                f"first after {stats.ttft_ms:.0f} ms; "
                 f"{len(stats.rounds)} rounds, {stats.tau:.2f} tokens a round, "
                 f"{stats.acceptance:.0%} of drafts accepted",
                 file=sys.stderr,
