@@ -1,0 +1,27 @@
+"""Errors meant for people: every message is one line saying what was wrong and what to do about it."""
+
+from __future__ import annotations
+
+
+class SpecdecError(Exception):
+    """Base of everything this package raises on purpose."""
+
+
+class ModelError(SpecdecError):
+    """A model folder, checkpoint, prompt or image that cannot be used."""
+
+
+class OptionsError(SpecdecError):
+    """A generation option outside its allowed range, or an unknown method."""
+
+
+class LinkLost(SpecdecError):
+    """The verifier did not answer within the reply time-out, or cannot be reached."""
+
+
+class ProtocolError(SpecdecError):
+    """A message that breaks the wire contract, or a request the other side refused."""
+
+
+class VersionMismatch(ProtocolError):
+    """Edge and cloud speak different versions of the wire contract."""

@@ -1,0 +1,43 @@
+"""One process, the target alone: the baseline that every method must equal token for token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from specdec.follower import Follower
+from specdec.models import LoadedModel, Prompt
+from specdec.options import GenerationOptions
+from specdec.sampling import Chooser
+
+
+def generate_local(model: LoadedModel, prompt: Prompt, options: GenerationOptions | None = None) -> list[int]:
+    """The answer's ids, end-of-sequence token not included.
+
+    Stops at any of the model's EOS ids, after options.max_new_tokens tokens (the EOS token counts), or at the end
+    of the context. Raises ModelError for an unusable prompt.
+    """
+    return list(stream_local(model, prompt, options or GenerationOptions()))
+
+
+def stream_local(model: LoadedModel, prompt: Prompt, options: GenerationOptions) -> Iterator[int]:
+    """The same, token by token as they are made."""
+    encoded = model.encode(prompt)
+    follower = Follower(model.new_session())
+    chooser = Chooser(options)
+    limit = answer_limit(options, model.context_limit, encoded.ids.shape[0])
+    row = follower.prefill(encoded)[None]
+    answer: list[int] = []
+    while True:
+        token = chooser.choose(row, len(answer))[0]
+        if token in model.eos_token_ids:
+            return
+        answer.append(token)
+        yield token
+        if len(answer) >= limit:
+            return
+        row = follower.rows(answer)
+
+
+def answer_limit(options: GenerationOptions, context_limit: int, prompt_length: int) -> int:
+    """Tokens an answer may have: what was asked for, or what is left of the context."""
+    return min(options.max_new_tokens, context_limit - prompt_length)

@@ -1,0 +1,23 @@
+"""Models: loading (HF folder or hub id, quantised or not), prompts, sessions with KV cache and rollback.
+
+One interface for plain causal language models and Qwen2-VL. Nothing in here knows about links or methods.
+"""
+
+from specdec.errors import ModelError
+from specdec.models.loaded import EncodedPrompt, LoadedModel
+from specdec.models.loading import load_model, load_tokenizer
+from specdec.models.prompt import Prompt, chat_prompt
+from specdec.models.session import Extension, ModelSession, extend_many
+
+__all__ = [
+    "EncodedPrompt",
+    "Extension",
+    "LoadedModel",
+    "ModelError",
+    "ModelSession",
+    "Prompt",
+    "chat_prompt",
+    "extend_many",
+    "load_model",
+    "load_tokenizer",
+]

@@ -1,0 +1,118 @@
+"""Camera images -> what Qwen2-VL's vision tower takes, without torchvision.
+
+Uses qwen-vl-utils' `process_vision_info` where it imports and does the very same resizing where it does not, then
+the library's PIL image processor. Both sides of a link must get the same pixels from the same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from specdec.errors import ModelError
+from specdec.models.positions import Grid
+
+MAX_IMAGE_PIXELS = 64_000_000
+"""Refuse to decode anything larger: a small file can describe a huge picture."""
+
+
+@dataclass(frozen=True)
+class PreparedImages:
+    """pixel_values float32 [patches, channels * t * patch * patch]; grids (t, h, w) in patches, one an image."""
+
+    pixel_values: Tensor
+    grids: tuple[Grid, ...]
+
+
+class ImagePreparer:
+    """The image half of Qwen2-VL's processor, built from a model folder (TRAPS 27)."""
+
+    def __init__(self, processor: Any, vision_info: Callable[..., Any] | None = None) -> None:
+        self._processor = processor
+        self._vision_info = vision_info
+        self.merge: int = processor.merge_size
+        self._factor: int = processor.patch_size * processor.merge_size
+        self._patch: int = processor.patch_size
+        self._min_pixels: int = processor.size["shortest_edge"]
+        self._max_pixels: int = processor.size["longest_edge"]
+
+    @classmethod
+    def from_folder(cls, path: str, vision_config: Any) -> ImagePreparer:
+        """Read preprocessor_config.json (or processor_config.json) of a local folder or hub id."""
+        from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+        folder = Path(path)
+        known = ("preprocessor_config.json", "processor_config.json")
+        if folder.is_dir() and not any((folder / name).exists() for name in known):
+            processor = Qwen2VLImageProcessorPil(
+                patch_size=vision_config.patch_size,
+                temporal_patch_size=vision_config.temporal_patch_size,
+                merge_size=vision_config.spatial_merge_size,
+            )
+        else:
+            processor = Qwen2VLImageProcessorPil.from_pretrained(path)
+        return cls(processor, find_process_vision_info())
+
+    def prepare(self, images: Sequence[bytes]) -> PreparedImages:
+        """Encoded images (JPEG, PNG) -> pixels and grids. Raises ModelError for bytes that are no image."""
+        resized = [self._resize(decode_image(data)) for data in images]
+        features = self._processor(images=resized, return_tensors="pt")
+        grids = tuple((int(t), int(h), int(w)) for t, h, w in features["image_grid_thw"].tolist())
+        return PreparedImages(features["pixel_values"], grids)
+
+    def _resize(self, image: Image.Image) -> Image.Image:
+        if self._vision_info is not None:
+            element = {
+                "type": "image",
+                "image": image,
+                "min_pixels": self._min_pixels,
+                "max_pixels": self._max_pixels,
+            }
+            messages = [{"role": "user", "content": [element]}]
+            images, _ = self._vision_info(messages, image_patch_size=self._patch)
+            return images[0]
+        from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
+
+        try:
+            height, width = smart_resize(
+                image.height, image.width, self._factor, self._min_pixels, self._max_pixels
+            )
+        except ValueError as error:
+            raise ModelError(f"the image cannot be resized: {error}") from error
+        return image.resize((width, height))
+
+
+def decode_image(data: bytes) -> Image.Image:
+    """Decode one image to RGB. Raises ModelError when it is corrupt, of an unknown type, or too large."""
+    try:
+        image = Image.open(io.BytesIO(data))
+        if image.width * image.height > MAX_IMAGE_PIXELS:
+            raise ModelError(
+                f"the image has {image.width} x {image.height} pixels, more than {MAX_IMAGE_PIXELS}: send a smaller one"
+            )
+        image.load()
+    except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise ModelError(f"the image cannot be decoded ({len(data)} bytes): send a JPEG or PNG") from error
+    if image.mode in ("RGBA", "LA") or "transparency" in image.info:
+        # What qwen-vl-utils does with transparency: onto white.
+        image = image.convert("RGBA")
+        background = Image.new("RGB", image.size, (255, 255, 255))
+        background.paste(image, mask=image.split()[3])
+        return background
+    return image.convert("RGB")
+
+
+def find_process_vision_info() -> Callable[..., Any] | None:
+    """qwen-vl-utils' process_vision_info, or None where it (or the torchvision it wants) is not installed."""
+    try:
+        from qwen_vl_utils import process_vision_info
+    except ImportError:
+        return None
+    return process_vision_info
+

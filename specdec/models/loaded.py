@@ -1,0 +1,147 @@
+"""A loaded model: weights, tokenizer and image preparation behind one interface for text and vision models.
+
+Shared and read-only once loaded: everything that changes during an answer lives in a ModelSession.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from specdec.errors import ModelError
+from specdec.models.images import ImagePreparer
+from specdec.models.positions import expand_image_pads, mrope_positions
+from specdec.models.prompt import Prompt
+from specdec.models.runner import DecoderRunner
+from specdec.models.session import ModelSession
+
+
+@dataclass(frozen=True)
+class EncodedPrompt:
+    """A prompt as one model takes it.
+
+    ids: int64 [n], image placeholders expanded. positions: int64 [3, n], or None where they are simply 0 .. n-1.
+    delta: what to add to an index after the prompt to get its position.
+    pixel_values: float32 [patches, features] or None; grids: int64 [images, 3] or None.
+    """
+
+    ids: Tensor
+    positions: Tensor | None = None
+    delta: int = 0
+    pixel_values: Tensor | None = None
+    grids: Tensor | None = None
+
+
+class LoadedModel:
+    """A causal language model, possibly with images, ready to open sessions. Made by `load_model`."""
+
+    def __init__(
+        self,
+        hf_model: nn.Module,
+        tokenizer: Any,
+        path: str,
+        eos_token_ids: frozenset[int],
+        preparer: ImagePreparer | None = None,
+    ) -> None:
+        self.hf_model = hf_model
+        self.tokenizer = tokenizer
+        self.path = path
+        self.eos_token_ids = eos_token_ids
+        self.is_multimodal = preparer is not None
+        self._preparer = preparer
+        core = hf_model.model
+        text_model = core.language_model if self.is_multimodal else core
+        embedded = text_model.embed_tokens.weight.shape[0]
+        self.vocab_size = min(real_vocabulary_size(tokenizer), embedded)
+        self.runner = DecoderRunner(text_model, hf_model.lm_head, self.vocab_size)
+        self.context_limit = self.runner.context_limit
+        self.image_pad_id: int | None = hf_model.config.image_token_id if self.is_multimodal else None
+        self.never_drafted = self._placeholder_ids()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.runner.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type the model computes in."""
+        return self.runner.dtype
+
+    @cached_property
+    def vocabulary_fingerprint(self) -> bytes:
+        """8 bytes that are equal for two models exactly when their real vocabularies are."""
+        digest = hashlib.sha256()
+        for token, index in sorted(self.tokenizer.get_vocab().items(), key=lambda item: item[1]):
+            digest.update(f"{index}\0{token}\n".encode("utf-8", "surrogatepass"))
+        return digest.digest()[:8]
+
+    def encode(self, prompt: Prompt) -> EncodedPrompt:
+        """Prepare a prompt for this model. Raises ModelError for bad ids, images, or a text-only model given images."""
+        if not prompt.ids:
+            raise ModelError("the prompt is empty: give at least one token")
+        if min(prompt.ids) < 0 or max(prompt.ids) >= self.vocab_size:
+            raise ModelError(f"the prompt has ids outside the vocabulary of {self.vocab_size} of {self.path}")
+        if self._preparer is None:
+            if prompt.images:
+                raise ModelError(f"{self.path} takes no images: use a Qwen2-VL model")
+            ids = torch.tensor(prompt.ids)
+            self._check_length(ids.shape[0])
+            return EncodedPrompt(ids)
+        assert self.image_pad_id is not None
+        if not prompt.images:
+            if self.image_pad_id in prompt.ids:
+                raise ModelError("the prompt has an image placeholder but no image: send both or neither")
+            self._check_length(len(prompt.ids))
+            return EncodedPrompt(torch.tensor(prompt.ids))
+        prepared = self._preparer.prepare(prompt.images)
+        try:
+            expanded = expand_image_pads(prompt.ids, self.image_pad_id, prepared.grids, self._preparer.merge)
+        except ValueError as error:
+            raise ModelError(f"the prompt has {error}: put one placeholder where each image goes") from error
+        self._check_length(len(expanded))
+        positions, delta = mrope_positions(expanded, self.image_pad_id, prepared.grids, self._preparer.merge)
+        return EncodedPrompt(
+            torch.tensor(expanded), positions, delta, prepared.pixel_values, torch.tensor(prepared.grids)
+        )
+
+    def new_session(self) -> ModelSession:
+        """An empty session; any number of them may be interleaved on this model."""
+        return ModelSession(self)
+
+    def embed_prompt(self, encoded: EncodedPrompt) -> Tensor:
+        """Embeddings [n, hidden_size] of a prompt, image features in place of their placeholders."""
+        ids = encoded.ids.to(self.device)
+        hidden = self.runner.embed(ids)
+        if encoded.pixel_values is None:
+            return hidden
+        features = self.hf_model.get_image_features(
+            encoded.pixel_values.to(self.device), image_grid_thw=encoded.grids.to(self.device)
+        ).pooler_output
+        hidden[ids == self.image_pad_id] = torch.cat(list(features)).to(hidden.dtype)
+        return hidden
+
+    def _check_length(self, length: int) -> None:
+        if length >= self.context_limit:
+            raise ModelError(
+                f"the prompt has {length} tokens and {self.path} takes {self.context_limit} with the answer: shorten it"
+            )
+
+    def _placeholder_ids(self) -> frozenset[int]:
+        """Ids that stand for pictures: a draft must never hold one (TRAPS 26)."""
+        if not self.is_multimodal:
+            return frozenset()
+        config = self.hf_model.config
+        ids = {config.image_token_id, config.video_token_id, config.vision_start_token_id, config.vision_end_token_id}
+        ids.add(self.tokenizer.get_vocab().get("<|vision_pad|>"))
+        return frozenset(i for i in ids if i is not None and 0 <= i < self.vocab_size)
+
+
+def real_vocabulary_size(tokenizer: Any) -> int:
+    """One more than the largest id the tokenizer knows: the rows beyond it are padding (TRAPS 12)."""
+    return max(tokenizer.get_vocab().values()) + 1

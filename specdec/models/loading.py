@@ -1,0 +1,183 @@
+"""From a Hugging Face folder or hub id to a LoadedModel, with every usual mistake told in one line.
+
+Takes Llama- and Qwen2-type causal language models and Qwen2-VL, plain or quantised with bitsandbytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from specdec.errors import ModelError
+from specdec.models.images import ImagePreparer
+from specdec.models.loaded import LoadedModel
+
+Quantize = Literal["none", "8bit", "4bit"]
+TEXT_TYPES = ("llama", "qwen2")
+VISION_TYPES = ("qwen2_vl",)
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+_LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
+
+
+def load_model(path: str | Path, device: str = "auto", dtype: str = "auto", quantize: str = "none") -> LoadedModel:
+    """Load a model folder or hub id.
+
+    device: "auto" (CUDA if present), "cpu", "cuda", "cuda:1". dtype: "auto" (float32 on a CPU, else the
+    checkpoint's), "float32", "float16", "bfloat16". quantize: "none", "8bit", "4bit" (bitsandbytes, CPU included).
+    Raises ModelError with one line for anything that cannot be used.
+    """
+    name = str(path)
+    if dtype != "auto" and dtype not in DTYPES:
+        raise ModelError(f"dtype {dtype!r} is unknown: choose auto, {', '.join(DTYPES)}")
+    if quantize not in ("none", "8bit", "4bit"):
+        raise ModelError(f"quantize {quantize!r} is unknown: choose none, 8bit or 4bit")
+    place = _resolve_device(device)
+    config = _read_config(name)
+    tokenizer = load_tokenizer(name)
+    hf_model = _load_weights(name, config, place, _resolve_dtype(dtype, place), quantize)
+    hf_model.eval().requires_grad_(False)
+    preparer = ImagePreparer.from_folder(name, config.vision_config) if config.model_type in VISION_TYPES else None
+    return LoadedModel(hf_model, tokenizer, name, eos_ids(hf_model, tokenizer), preparer)
+
+
+def load_tokenizer(path: str | Path) -> Any:
+    """Only the tokenizer of a model folder or hub id: all an edge needs that drafts nothing."""
+    from transformers import AutoTokenizer
+
+    name = str(path)
+    _check_folder(name)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        raise ModelError(f"{name} has no usable tokenizer ({_first_line(error)}): add tokenizer.json") from error
+    if not tokenizer.get_vocab():
+        raise ModelError(f"{name} has no usable tokenizer (its vocabulary is empty): add tokenizer.json")
+    return tokenizer
+
+
+def eos_ids(hf_model: nn.Module, tokenizer: Any) -> frozenset[int]:
+    """Every id that ends an answer: what `generate` of the library would stop at."""
+    for source in (hf_model.generation_config, hf_model.config, tokenizer):
+        value = getattr(source, "eos_token_id", None)
+        if value is not None:
+            return frozenset(value if isinstance(value, (list, tuple)) else [value])
+    return frozenset()
+
+
+def _resolve_device(device: str) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        place = torch.device(device)
+    except RuntimeError as error:
+        raise ModelError(f"device {device!r} is unknown: choose auto, cpu or cuda") from error
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise ModelError(f"device {device!r} is not available: this machine or this torch has no CUDA")
+    return place
+
+
+def _resolve_dtype(dtype: str, place: torch.device) -> torch.dtype | str:
+    if dtype == "auto":
+        return torch.float32 if place.type == "cpu" else "auto"
+    return DTYPES[dtype]
+
+
+def _check_folder(name: str) -> None:
+    """A name that is no folder must at least look like a hub id."""
+    path = Path(name)
+    if path.is_dir():
+        return
+    looks_local = name.startswith((".", "/", "~")) or name.count("/") != 1 or path.parent.is_dir()
+    if looks_local:
+        raise ModelError(f"model folder {name} does not exist: give a Hugging Face folder or a hub id like org/name")
+
+
+def _read_config(name: str) -> Any:
+    from transformers import AutoConfig
+
+    _check_folder(name)
+    local = Path(name).is_dir()
+    if local and not (Path(name) / "config.json").is_file():
+        raise ModelError(f"{name} has no config.json: it is not a Hugging Face model folder")
+    try:
+        config = AutoConfig.from_pretrained(name)
+    except (OSError, ValueError, KeyError, TypeError, json.JSONDecodeError) as error:
+        hint = "its config.json cannot be read" if local else "the hub cannot be reached or has no such model"
+        raise ModelError(f"{name} cannot be loaded, {hint} ({_first_line(error)})") from error
+    known = TEXT_TYPES + VISION_TYPES
+    if config.model_type not in known:
+        raise ModelError(f"{name} is of type {config.model_type!r}, which is not supported: use {', '.join(known)}")
+    text = config.get_text_config()
+    rope = (getattr(text, "rope_parameters", None) or {}).get("rope_type", "default")
+    if rope in _LENGTH_DEPENDENT_ROPE:
+        raise ModelError(f"{name} uses rope type {rope!r}, whose positions change with the length: not supported")
+    if "sliding_attention" in (getattr(text, "layer_types", None) or ()):
+        raise ModelError(f"{name} uses sliding-window attention: not supported")
+    return config
+
+
+def _load_weights(name: str, config: Any, place: torch.device, dtype: Any, quantize: str) -> nn.Module:
+    from transformers import AutoModelForCausalLM, Qwen2VLForConditionalGeneration
+
+    loader = Qwen2VLForConditionalGeneration if config.model_type in VISION_TYPES else AutoModelForCausalLM
+    settings: dict[str, Any] = {"dtype": dtype, "config": config, "output_loading_info": True}
+    if quantize != "none":
+        settings["quantization_config"] = _quantization(quantize, dtype)
+        settings["device_map"] = {"": str(place)}
+    try:
+        with _quiet_loading():
+            hf_model, info = loader.from_pretrained(name, **settings)
+    except ModelError:
+        raise
+    except Exception as error:  # the library raises nearly everything here; the cause stays attached
+        raise ModelError(f"{name} has no usable weights ({_first_line(error)}): check its safetensors files") from error
+    missing = sorted(info["missing_keys"])
+    if missing:
+        raise ModelError(f"{name} lacks {len(missing)} weights ({missing[0]}, ...): the checkpoint is incomplete")
+    return hf_model if quantize != "none" else hf_model.to(place)
+
+
+def _quantization(quantize: str, dtype: Any) -> Any:
+    try:
+        import bitsandbytes  # noqa: F401
+        from transformers import BitsAndBytesConfig
+    except ImportError as error:
+        raise ModelError("quantize needs bitsandbytes: pip install bitsandbytes accelerate") from error
+    compute = dtype if isinstance(dtype, torch.dtype) else torch.bfloat16
+    # The vision tower runs once an answer and suffers most from rounding; the head decides tokens: both stay whole.
+    keep = ["lm_head", "visual"]
+    if quantize == "8bit":
+        return BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=keep)
+    return BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=compute, llm_int8_skip_modules=keep
+    )
+
+
+@contextlib.contextmanager
+def _quiet_loading() -> Iterator[None]:
+    """No progress bars and none of the known harmless warnings (TRAPS 29) while loading; errors still raise."""
+    from transformers.utils import logging as hf_logging
+
+    warnings.filterwarnings("ignore", message=r"MatMul8bitLt: inputs will be cast")
+    shown = hf_logging.is_progress_bar_enabled()
+    hf_logging.disable_progress_bar()
+    verbosity = hf_logging.get_verbosity()
+    hf_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        hf_logging.set_verbosity(verbosity)
+        if shown:
+            hf_logging.enable_progress_bar()
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:200]

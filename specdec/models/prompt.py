@@ -1,0 +1,100 @@
+"""Prompts: token ids plus encoded images, the form in which a question travels once to the cloud.
+
+Ids carry one image placeholder per image; each side expands it by the grid of its own model. Text of users is never
+parsed for special tokens, so an instruction cannot smuggle in an image placeholder or an end of turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from specdec.errors import ModelError
+
+VISION_START = "<|vision_start|>"
+IMAGE_PAD = "<|image_pad|>"
+VISION_END = "<|vision_end|>"
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What travels up once.
+
+    ids: token ids, every image as ONE placeholder id.
+    images: encoded JPEG or PNG bytes, in the order of the placeholders.
+    """
+
+    ids: tuple[int, ...]
+    images: tuple[bytes, ...] = ()
+
+
+def chat_prompt(
+    model_or_tokenizer: Any,
+    text: str | Sequence[str | bytes],
+    images: Sequence[bytes] = (),
+    system: str | None = None,
+) -> Prompt:
+    """Build a prompt in the form the model was trained on.
+
+    text: the user's words, with all `images` put before them; or a sequence of pieces, where bytes are images, for
+    any other order (then `images` stays empty). The tokenizer's chat template is applied when it has one; without
+    one the pieces are joined as they are, `system` first.
+    """
+    tokenizer = getattr(model_or_tokenizer, "tokenizer", None) or model_or_tokenizer
+    pieces: list[str | bytes] = [*images, text] if isinstance(text, str) else list(text)
+    if not isinstance(text, str) and images:
+        raise ModelError("give images either inside the text pieces or in images=, not both")
+    special = _special_strings(tokenizer)
+    cleaned = [piece if isinstance(piece, bytes) else _strip(piece, special) for piece in pieces]
+    found = tuple(piece for piece in cleaned if isinstance(piece, bytes))
+    if getattr(tokenizer, "chat_template", None):
+        rendered = _render_template(tokenizer, cleaned, _strip(system, special) if system else None)
+    else:
+        rendered = "".join(
+            VISION_START + IMAGE_PAD + VISION_END if isinstance(piece, bytes) else piece for piece in cleaned
+        )
+        if system:
+            rendered = _strip(system, special) + rendered
+    ids = tuple(tokenizer(rendered, add_special_tokens=not getattr(tokenizer, "chat_template", None))["input_ids"])
+    if not ids:
+        raise ModelError("the prompt is empty: give some text")
+    if found:
+        pad_id = tokenizer.convert_tokens_to_ids(IMAGE_PAD)
+        if ids.count(pad_id) != len(found):
+            raise ModelError(
+                f"the chat template left {ids.count(pad_id)} image placeholders for {len(found)} images: "
+                "use a model with image support"
+            )
+    return Prompt(ids, found)
+
+
+def _render_template(tokenizer: Any, pieces: Sequence[str | bytes], system: str | None) -> str:
+    content: str | list[dict[str, str]]
+    if all(isinstance(piece, str) for piece in pieces):
+        content = "".join(piece for piece in pieces if isinstance(piece, str))
+    else:
+        content = [
+            {"type": "image"} if isinstance(piece, bytes) else {"type": "text", "text": piece} for piece in pieces
+        ]
+    messages: list[dict[str, Any]] = [{"role": "user", "content": content}]
+    if system:
+        messages.insert(0, {"role": "system", "content": system})
+    return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+
+
+def _special_strings(tokenizer: Any) -> list[str]:
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    strings = {str(token) for token in added.values() if getattr(token, "special", False)}
+    return sorted(strings | set(tokenizer.all_special_tokens), key=len, reverse=True)
+
+
+def _strip(text: str, special: Sequence[str]) -> str:
+    """Remove special-token strings until none is left (removing one may uncover another)."""
+    while True:
+        cleaned = text
+        for token in special:
+            cleaned = cleaned.replace(token, "")
+        if cleaned == text:
+            return text
+        text = cleaned

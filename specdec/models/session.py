@@ -1,0 +1,215 @@
+"""A model session: the KV cache of one sequence on a loaded model, its positions, and how it moves back and forth.
+
+Several sessions live on one loaded model without touching each other: every position a pass needs is computed from
+the session's own numbers. A session holds a committed chain of tokens and, for a while, a tree of speculative ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from specdec.errors import ModelError
+from specdec.models.runner import DecoderRunner, LayerObserver, Segment, causal_mask
+
+if TYPE_CHECKING:
+    from specdec.models.loaded import EncodedPrompt, LoadedModel
+
+_GROWTH = 128
+
+
+class ModelSession:
+    """One sequence on a loaded model. Not thread-safe; made by `LoadedModel.new_session()`."""
+
+    def __init__(self, model: LoadedModel) -> None:
+        self._model = model
+        self._runner: DecoderRunner = model.runner
+        self._cache: Tensor | None = None
+        self._length = 0
+        self._delta = 0
+        self._tree_parents: list[int] = []
+        self._tree_depths: list[int] = []
+
+    @property
+    def length(self) -> int:
+        """Committed tokens in the cache, image placeholders counted one by one."""
+        return self._length
+
+    @torch.inference_mode()
+    def prefill(self, encoded: EncodedPrompt, observer: LayerObserver | None = None) -> Tensor:
+        """Start the sequence with a prompt; returns the logits float32 [vocab_size] after its last token.
+
+        Whatever the session held before is forgotten. Raises ModelError when the prompt exceeds the context.
+        """
+        rows = encoded.ids.shape[0]
+        self._length = 0
+        self._clear_tree()
+        self._delta = encoded.delta
+        self._reserve(rows)
+        assert self._cache is not None
+        hidden = self._model.embed_prompt(encoded)
+        if encoded.positions is None:
+            rotary = self._runner.rotary_range(0, rows)
+        else:
+            rotary = self._runner.rotary_at(encoded.positions.to(self._runner.device))
+        hidden = self._runner.forward(hidden, rotary, [Segment(self._cache, 0, rows)], observer)
+        self._length = rows
+        return self._runner.logits(hidden[-1:])[0]
+
+    def extend(self, ids: Sequence[int], *, last_only: bool = False, observer: LayerObserver | None = None) -> Tensor:
+        """Append a chain of tokens; returns logits float32 [len(ids), vocab_size] ([1, ...] with last_only)."""
+        return extend_many([Extension(self, tuple(ids), last_only=last_only)], observer)[0]
+
+    def extend_tree(
+        self, ids: Sequence[int], parents: Sequence[int], observer: LayerObserver | None = None
+    ) -> Tensor:
+        """Append nodes to the session's speculative tree; returns logits [len(ids), vocab_size].
+
+        parents[i] is the tree index of node i's parent (nodes count from the first extend_tree call on), or -1 for
+        the last committed token; a parent must come before its child (TRAPS 7). End with keep_path or rollback.
+        """
+        return extend_many([Extension(self, tuple(ids), parents=tuple(parents))], observer)[0]
+
+    @torch.inference_mode()
+    def keep_path(self, nodes: Sequence[int]) -> None:
+        """Commit the tree nodes `nodes` (a path from the root, in order) and forget the rest of the tree."""
+        parent = -1
+        for node in nodes:
+            if not 0 <= node < len(self._tree_parents) or self._tree_parents[node] != parent:
+                raise ModelError(f"tree nodes {list(nodes)} are not a path from the root: keep a path in order")
+            parent = node
+        if nodes and list(nodes) != list(range(len(nodes))):
+            assert self._cache is not None
+            source = torch.tensor([self._length + node for node in nodes], device=self._cache.device)
+            kept = self._cache.index_select(3, source)
+            self._cache[:, :, :, self._length : self._length + len(nodes)] = kept
+        self._length += len(nodes)
+        self._clear_tree()
+
+    def rollback(self, n_tokens_kept: int) -> None:
+        """Forget everything after the first `n_tokens_kept` committed tokens, and any speculative tree."""
+        if not 0 <= n_tokens_kept <= self._length:
+            raise ModelError(f"cannot roll back to {n_tokens_kept} tokens: the session holds {self._length}")
+        self._length = n_tokens_kept
+        self._clear_tree()
+
+    def _clear_tree(self) -> None:
+        self._tree_parents.clear()
+        self._tree_depths.clear()
+
+    def _reserve(self, needed: int) -> None:
+        """Make room for `needed` tokens; the cache grows by doubling up to the context limit."""
+        limit = self._runner.context_limit
+        if needed > limit:
+            raise ModelError(f"{needed} tokens exceed the context of {limit}: shorten the prompt or the answer")
+        capacity = 0 if self._cache is None else self._cache.shape[3]
+        if needed <= capacity:
+            return
+        grown = self._runner.new_cache(min(limit, max(2 * capacity, needed + _GROWTH)))
+        if self._cache is not None and self._length + len(self._tree_parents):
+            held = self._length + len(self._tree_parents)
+            grown[:, :, :, :held] = self._cache[:, :, :, :held]
+        self._cache = grown
+
+    def _chain_segment(self, rows: int) -> tuple[Segment, tuple[Tensor, Tensor]]:
+        if self._tree_parents:
+            raise ModelError("the session holds a speculative tree: keep a path or roll back before extending")
+        past = self._length
+        self._reserve(past + rows)
+        assert self._cache is not None
+        start = past + self._delta
+        rotary = self._runner.rotary_range(start, start + rows)
+        self._length = past + rows
+        return Segment(self._cache, past, rows, causal_mask(past, rows, self._runner.device)), rotary
+
+    def _tree_segment(self, parents: Sequence[int]) -> tuple[Segment, tuple[Tensor, Tensor]]:
+        held = len(self._tree_parents)
+        past = self._length + held
+        self._reserve(past + len(parents))
+        assert self._cache is not None
+        for offset, parent in enumerate(parents):
+            if not -1 <= parent < held + offset:
+                raise ModelError(f"tree node {held + offset} has parent {parent}: a parent must come first")
+            self._tree_parents.append(parent)
+            self._tree_depths.append(0 if parent < 0 else self._tree_depths[parent] + 1)
+        mask = tree_mask(self._tree_parents, held, self._length).to(self._runner.device)
+        positions = torch.tensor(self._tree_depths[held:], device=self._runner.device) + self._length + self._delta
+        return Segment(self._cache, past, len(parents), mask), self._runner.rotary_at(positions)
+
+
+@dataclass(frozen=True)
+class Extension:
+    """What one session appends in a shared pass: a chain (parents None) or tree nodes."""
+
+    session: ModelSession
+    ids: tuple[int, ...]
+    parents: tuple[int, ...] | None = None
+    last_only: bool = False
+
+
+@torch.inference_mode()
+def extend_many(extensions: Sequence[Extension], observer: LayerObserver | None = None) -> list[Tensor]:
+    """Extend several sessions of ONE loaded model in one pass; returns each one's logits, in order.
+
+    Rows of different sessions share the matrix products and attend only to their own caches.
+    """
+    runner = extensions[0].session._runner
+    segments: list[Segment] = []
+    rotaries: list[tuple[Tensor, Tensor]] = []
+    ids: list[int] = []
+    for extension in extensions:
+        session = extension.session
+        if session._runner is not runner:
+            raise ModelError("sessions of different models cannot share a forward: group them by model")
+        if not extension.ids:
+            raise ModelError("nothing to extend by: give at least one token")
+        for token in extension.ids:
+            if not 0 <= token < runner.vocab_size:
+                raise ModelError(f"token id {token} is outside the vocabulary of {runner.vocab_size}")
+        if extension.parents is None:
+            segment, rotary = session._chain_segment(len(extension.ids))
+        else:
+            if len(extension.parents) != len(extension.ids):
+                raise ModelError("a tree needs one parent index per node")
+            segment, rotary = session._tree_segment(extension.parents)
+        segments.append(segment)
+        rotaries.append(rotary)
+        ids.extend(extension.ids)
+    if len(segments) == 1:
+        rotary = rotaries[0]
+    else:
+        rotary = (torch.cat([cos for cos, _ in rotaries]), torch.cat([sin for _, sin in rotaries]))
+    hidden = runner.embed(torch.tensor(ids, device=runner.device))
+    hidden = runner.forward(hidden, rotary, segments, observer)
+    results: list[Tensor] = []
+    start = 0
+    kept: list[Tensor] = []
+    for extension, segment in zip(extensions, segments, strict=True):
+        stop = start + segment.rows
+        kept.append(hidden[stop - 1 : stop] if extension.last_only else hidden[start:stop])
+        start = stop
+    logits = runner.logits(kept[0] if len(kept) == 1 else torch.cat(kept))
+    start = 0
+    for rows in kept:
+        results.append(logits[start : start + rows.shape[0]])
+        start += rows.shape[0]
+    return results
+
+
+def tree_mask(parents: Sequence[int], first: int, past: int) -> Tensor:
+    """Attention mask bool [len(parents) - first, past + len(parents)] of the tree nodes from `first` on.
+
+    Every node sees the `past` committed tokens, its ancestors and itself.
+    """
+    nodes = len(parents)
+    mask = torch.zeros(nodes, past + nodes, dtype=torch.bool)
+    mask[:, :past] = True
+    for node, parent in enumerate(parents):
+        if parent >= 0:
+            mask[node] |= mask[parent]
+        mask[node, past + node] = True
+    return mask[first:]

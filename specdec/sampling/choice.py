@@ -1,0 +1,45 @@
+"""Picking tokens where both sides must agree: greedy at temperature 0, shared noise above it.
+
+A Chooser is a pure function of (options, logits, position); equal inputs give equal tokens wherever it runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specdec.options import GenerationOptions
+from specdec.sampling.noise import gumbel_noise
+from specdec.sampling.processors import process_logits
+
+
+@dataclass(frozen=True)
+class Chooser:
+    """Picks one token a row. Deterministic: the randomness of sampling is all in options.seed."""
+
+    options: GenerationOptions
+
+    def choose(self, logits: Tensor, first_position: int) -> list[int]:
+        """logits float [rows, vocab] of the answer positions first_position, +1, ... -> one id a row."""
+        if self.options.temperature == 0.0:
+            return logits.argmax(dim=-1).tolist()
+        positions = torch.arange(first_position, first_position + logits.shape[0], device=logits.device)
+        return self.choose_at(logits, positions)
+
+    def choose_at(self, logits: Tensor, positions: Tensor) -> list[int]:
+        """The same for any answer positions int64 [rows], as the nodes of a tree need it."""
+        if self.options.temperature == 0.0:
+            return logits.argmax(dim=-1).tolist()
+        scores = process_logits(logits, self.options)
+        k = self.options.top_k
+        if 0 < k < scores.shape[-1] // 4:
+            # Only the support needs noise; ties at the k-th score may make it larger than k, hence the margin test.
+            best, tokens = torch.topk(scores, k + 1, dim=-1)
+            if bool(torch.isinf(best[:, -1]).all()):
+                noisy = best.double() + gumbel_noise(self.options.seed, positions[:, None], tokens)
+                return tokens.gather(1, noisy.argmax(dim=-1, keepdim=True))[:, 0].tolist()
+        tokens = torch.arange(scores.shape[-1], device=scores.device)
+        noisy = scores.double() + gumbel_noise(self.options.seed, positions[:, None], tokens[None, :])
+        return noisy.argmax(dim=-1).tolist()
