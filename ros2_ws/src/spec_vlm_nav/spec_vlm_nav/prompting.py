@@ -111,10 +111,11 @@ PRESETS: dict[str, PromptSpec] = {
     for spec in (
         # What the default pair is trained on: the instruction comes BEFORE the image, so that the image tokens can
         # be read in its light; image first gave no grounding at all in a model this small.
+        # It is also what the pair's chat template renders.
         PromptSpec(
-            "tiny_nav", "Task: {instruction}. Last actions: {last_actions}. {frame} Next?", last_actions=3
+            "tiny_nav",
+            "<|im_start|>user\nTask: {instruction}{frame}<|im_end|>\n<|im_start|>assistant\n",
         ),
-        PromptSpec("tiny_nav_memoryless", "Task: {instruction}. {frame} Next?"),
         # NaVILA's own frame (8 images, missing history black); its checkpoints are fine-tuned on the ten sentences.
         PromptSpec("navila", _CHAT.replace("{body}", _NAVILA), history_frames=7, pad_history=True),
         # For a Qwen2-VL as published, which does not know the ten sentences.
