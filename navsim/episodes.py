@@ -1,0 +1,107 @@
+"""Episodes: a seed and a split become a room, a start and an instruction, always the same ones.
+
+Splits never share a room (the split is part of the seed), and held-out pairs of kind and colour never stand in a training
+room. An *absent* episode asks for something that is not there, while its look-alikes are.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+
+from navsim.errors import BadRequest, RoomError
+from navsim.geometry import Pose2D
+from navsim.kinds import ALL_PAIRS, HELD_OUT, TRAIN_PAIRS
+from navsim.layout import furnish, wanted_pairs
+from navsim.planner import ROBOT_RADIUS, grid_of, shortest_path_length
+from navsim.rooms import Room, SceneObject
+from navsim.visibility import line_of_sight
+
+SPLITS = ("train", "heldout")
+VISIBLE_STARTS = 0.95  # share of starts that must see the target from some heading
+SIGHT_RANGE = 5.5  # metres
+MIN_START_DISTANCE = 1.3
+START_MARGIN = 0.15
+HELD_OUT_TARGETS = 0.5  # share of held-out episodes whose target is a held-out pair
+_STREAM = "navsim-1"  # change it when the making of rooms changes
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One task. `target` is None when what the instruction names is not in the room."""
+
+    seed: int
+    split: str
+    room: Room
+    start: Pose2D
+    target: SceneObject | None
+    target_name: str
+    instruction: str
+
+    @property
+    def absent(self) -> bool:
+        """Whether the named thing is missing."""
+        return self.target is None
+
+    @property
+    def target_is_held_out(self) -> bool:
+        """Whether the named pair was kept out of every training room."""
+        colour, kind = self.target_name.split(" ", 1)
+        return (kind, colour) in HELD_OUT
+
+
+def make_episode(seed: int, split: str = "train", absent: bool = False) -> Episode:
+    """The episode of this seed. Raises BadRequest for an unknown split or a negative seed."""
+    if split not in SPLITS:
+        raise BadRequest(f'unknown split "{split}"; use one of {", ".join(SPLITS)}')
+    if seed < 0:
+        raise BadRequest(f"seed is {seed}; use 0 or more")
+    rng = random.Random(f"{_STREAM}/{split}/{seed}/{'absent' if absent else 'present'}")
+    allowed = TRAIN_PAIRS if split == "train" else ALL_PAIRS
+    for _ in range(50):
+        if split == "heldout" and rng.random() < HELD_OUT_TARGETS:
+            pair = rng.choice(sorted(HELD_OUT))
+        else:
+            pair = rng.choice(TRAIN_PAIRS)
+        others = wanted_pairs(rng, pair, allowed, rng.randint(5, 8))
+        pairs = others if absent else [pair, *others]
+        rng.shuffle(pairs)
+        room = furnish(rng, seed, split, pairs)
+        name = f"{pair[1]} {pair[0]}"
+        target = room.find(name)
+        start = _start(rng, room, target)
+        if start is not None:
+            return Episode(seed, split, room, start, target, name, f"find the {name}")
+    raise RoomError(f"no start found for episode {seed} ({split}); choose another seed")
+
+
+def _start(rng: random.Random, room: Room, target: SceneObject | None) -> Pose2D | None:
+    """A free start from which the target can be reached, nearly always with a line of sight to it."""
+    must_see = rng.random() < VISIBLE_STARTS
+    for _ in range(60):
+        pose = random_free_pose(rng, room)
+        if pose is None:
+            return None
+        if target is None:
+            return pose
+        if target.distance_to_surface(pose) < MIN_START_DISTANCE:
+            continue
+        if must_see:
+            if math.hypot(pose.x - target.x, pose.y - target.y) > SIGHT_RANGE:
+                continue
+            if line_of_sight(room, pose.x, pose.y, target) < 0.6:
+                continue
+        if math.isfinite(shortest_path_length(room, pose, target)):
+            return pose
+    return None
+
+
+def random_free_pose(rng: random.Random, room: Room) -> Pose2D | None:
+    """A pose the robot can stand at with a little margin, connected to the largest free floor; None if there is none."""
+    cells = grid_of(room).connected_cells
+    for _ in range(200):
+        x, y = cells[rng.randrange(len(cells))]
+        if room.clearance(x, y) >= ROBOT_RADIUS + START_MARGIN:
+            return Pose2D(x, y, rng.uniform(-math.pi, math.pi))
+    return None

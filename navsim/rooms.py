@@ -1,0 +1,228 @@
+"""What a room is: walls, doorways, nameable objects, furniture, and the questions one may ask of its geometry.
+
+All records are frozen; `furnish` (in `layout`) makes them from a seed. A room knows nothing of rendering or of the robot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from navsim.geometry import Disc, Pose2D, Rect, Shape, bearing_to
+from navsim.kinds import FURNITURE_BY_NAME, KIND_BY_NAME, Kind
+
+WALL_HEIGHT = 2.5
+WALL_THICKNESS = 0.10
+DOORWAY_HEIGHT = 2.05
+
+
+@dataclass(frozen=True)
+class SceneObject:
+    """A nameable object: its kind and colour are its name; `scale` and `tone` vary size and brightness a little."""
+
+    kind: str
+    colour: str
+    x: float
+    y: float
+    yaw: float
+    scale: float = 1.0
+    tone: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """What an instruction calls it, for example "silver bottle"."""
+        return f"{self.colour} {self.kind}"
+
+    @property
+    def height(self) -> float:
+        """Height of its top above the floor [m]."""
+        return KIND_BY_NAME[self.kind].height * self.scale
+
+    @property
+    def opaque(self) -> bool:
+        """Whether it hides what stands behind it."""
+        return KIND_BY_NAME[self.kind].opaque
+
+    @cached_property
+    def shape(self) -> Shape:
+        """Footprint on the floor."""
+        return footprint(KIND_BY_NAME[self.kind], self.x, self.y, self.yaw, self.scale)
+
+    def distance_to_surface(self, pose: Pose2D) -> float:
+        """Distance from the robot's centre to the footprint's outline [m], 0 inside."""
+        return max(self.shape.distance(pose.x, pose.y), 0.0)
+
+    def bearing(self, pose: Pose2D) -> float:
+        """Direction of its centre seen from a pose [rad], left positive."""
+        return bearing_to(pose, self.x, self.y)
+
+
+@dataclass(frozen=True)
+class Furniture:
+    """Something that stands in the way and is never named."""
+
+    kind: str
+    x: float
+    y: float
+    yaw: float
+    tone: int
+    scale: float = 1.0
+
+    @property
+    def height(self) -> float:
+        """Height of its top above the floor [m]."""
+        return FURNITURE_BY_NAME[self.kind].height * self.scale
+
+    @property
+    def opaque(self) -> bool:
+        """Whether it hides what stands behind it."""
+        return FURNITURE_BY_NAME[self.kind].opaque
+
+    @cached_property
+    def shape(self) -> Shape:
+        """Footprint on the floor."""
+        return footprint(FURNITURE_BY_NAME[self.kind], self.x, self.y, self.yaw, self.scale)
+
+
+@dataclass(frozen=True)
+class Wall:
+    """A straight, axis-parallel wall between the middles of its two ends."""
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+
+    @cached_property
+    def shape(self) -> Rect:
+        """Footprint, with the ends drawn out by half a thickness so that corners close."""
+        half = WALL_THICKNESS / 2
+        return Rect(
+            (self.x0 + self.x1) / 2,
+            (self.y0 + self.y1) / 2,
+            0.0,
+            abs(self.x1 - self.x0) / 2 + half,
+            abs(self.y1 - self.y0) / 2 + half,
+        )
+
+
+@dataclass(frozen=True)
+class Doorway:
+    """An opening in the wall between two areas; the line runs across it."""
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+
+    @property
+    def centre(self) -> tuple[float, float]:
+        """Its middle."""
+        return (self.x0 + self.x1) / 2, (self.y0 + self.y1) / 2
+
+
+@dataclass(frozen=True)
+class Area:
+    """A rectangular floor: the room itself, or the second room or hallway behind a doorway."""
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the surfaces and the light look like; indices into the world's textures, colours as RGB."""
+
+    floor: int = 0
+    wall: int = 0
+    floor_tint: tuple[float, float, float] = (0.8, 0.8, 0.8)
+    wall_tint: tuple[float, float, float] = (0.85, 0.82, 0.75)
+    light_yaw: float = 0.6
+    light_gain: float = 1.0
+
+
+@dataclass(frozen=True)
+class Room:
+    """Everything that stands still. `bounds` is (x0, y0, x1, y1) around all areas, in metres."""
+
+    seed: int
+    split: str
+    areas: tuple[Area, ...]
+    walls: tuple[Wall, ...]
+    doorways: tuple[Doorway, ...]
+    objects: tuple[SceneObject, ...]
+    furniture: tuple[Furniture, ...]
+    look: Look
+
+    def __hash__(self) -> int:
+        """Cheap and good enough: rooms are keys of caches, equality still compares everything."""
+        return hash((self.seed, self.split, len(self.objects)))
+
+    @cached_property
+    def bounds(self) -> tuple[float, float, float, float]:
+        """(x0, y0, x1, y1) of all areas together [m]."""
+        return (
+            min(a.x0 for a in self.areas),
+            min(a.y0 for a in self.areas),
+            max(a.x1 for a in self.areas),
+            max(a.y1 for a in self.areas),
+        )
+
+    @cached_property
+    def obstacles(self) -> tuple[Shape, ...]:
+        """Footprints of everything the robot can bump into."""
+        return tuple(thing.shape for thing in (*self.walls, *self.objects, *self.furniture))
+
+    def clearance(self, x: float, y: float) -> float:
+        """Distance from a point to the nearest obstacle [m], negative inside one."""
+        return min(shape.distance(x, y) for shape in self.obstacles)
+
+    def contains(self, x: float, y: float) -> bool:
+        """Whether a point lies over one of the areas' floors or in a doorway."""
+        if any(a.x0 <= x <= a.x1 and a.y0 <= y <= a.y1 for a in self.areas):
+            return True
+        half = WALL_THICKNESS / 2
+        return any(
+            min(d.x0, d.x1) - half <= x <= max(d.x0, d.x1) + half
+            and min(d.y0, d.y1) - half <= y <= max(d.y0, d.y1) + half
+            for d in self.doorways
+        )
+
+    def find(self, name: str) -> SceneObject | None:
+        """The object with this name, or None; names are unique in a room."""
+        return next((thing for thing in self.objects if thing.name == name), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for a map: areas, walls, doorways and outlines ("outline" polygon or "radius") of what stands there."""
+        return {
+            "seed": self.seed,
+            "split": self.split,
+            "bounds": list(self.bounds),
+            "areas": [asdict(area) for area in self.areas],
+            "walls": [asdict(wall) | {"thickness": WALL_THICKNESS} for wall in self.walls],
+            "doorways": [asdict(doorway) for doorway in self.doorways],
+            "objects": [
+                {"name": o.name, "kind": o.kind, "colour": o.colour, "x": o.x, "y": o.y, "yaw": o.yaw} | outline(o.shape)
+                for o in self.objects
+            ],
+            "furniture": [
+                {"kind": f.kind, "x": f.x, "y": f.y, "yaw": f.yaw} | outline(f.shape) for f in self.furniture
+            ],
+        }
+
+
+def footprint(kind: Kind, x: float, y: float, yaw: float, scale: float) -> Shape:
+    """Footprint of a kind standing at a place."""
+    if kind.radius > 0.0:
+        return Disc(x, y, kind.radius * scale)
+    return Rect(x, y, yaw, kind.half[0] * scale, kind.half[1] * scale)
+
+
+def outline(shape: Shape) -> dict[str, Any]:
+    """A footprint as plain data: {"radius": r} or {"outline": [[x, y] x 4]}."""
+    if isinstance(shape, Disc):
+        return {"radius": shape.radius}
+    return {"outline": [list(corner) for corner in shape.corners()]}

@@ -1,0 +1,55 @@
+"""Line of sight in the plane: how much of an object can be seen from a point, whatever the heading.
+
+An estimate from footprints and heights, for placing starts and for oracles without a renderer; what a frame really shows
+is told by `World.segment`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from navsim.geometry import Pose2D, wrap_angle
+from navsim.rooms import Furniture, Room, SceneObject
+
+EYE_HEIGHT = 0.35
+CAMERA_HFOV = math.pi / 2
+_RAYS = 9
+
+
+def _hides(blocker: SceneObject | Furniture, at: float, target: SceneObject, target_at: float) -> bool:
+    """Whether something opaque at distance `at` reaches above the target's middle as the camera sees it."""
+    if not blocker.opaque:
+        return False
+    top = (blocker.height - EYE_HEIGHT) / max(at, 0.05)
+    middle = (0.6 * target.height - EYE_HEIGHT) / max(target_at, 0.05)
+    return top >= middle
+
+
+def line_of_sight(room: Room, x: float, y: float, target: SceneObject) -> float:
+    """Share (0..1) of the target's width that can be seen from a point, looking towards it."""
+    middle, half = target.shape.angular_extent(x, y)
+    clear = 0
+    for index in range(_RAYS):
+        angle = middle + half * 0.92 * (2 * index / (_RAYS - 1) - 1)
+        ux, uy = math.cos(angle), math.sin(angle)
+        reach = target.shape.ray(x, y, ux, uy)
+        if math.isinf(reach):
+            continue
+        if any(wall.shape.ray(x, y, ux, uy) < reach for wall in room.walls):
+            continue
+        for other in (*room.objects, *room.furniture):
+            if other is not target:
+                at = other.shape.ray(x, y, ux, uy)
+                if at < reach and _hides(other, at, target, reach):
+                    break
+        else:
+            clear += 1
+    return clear / _RAYS
+
+
+def visible_share(room: Room, pose: Pose2D, target: SceneObject, hfov: float = CAMERA_HFOV) -> float:
+    """`line_of_sight`, and 0 when the middle of the target is outside the camera's horizontal field of view."""
+    middle, _ = target.shape.angular_extent(pose.x, pose.y)
+    if abs(wrap_angle(middle - pose.yaw)) > hfov / 2:
+        return 0.0
+    return line_of_sight(room, pose.x, pose.y, target)
