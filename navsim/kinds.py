@@ -149,7 +149,7 @@ COLOURS: dict[str, RGB] = {
     "purple": (0.44, 0.10, 0.62),
     "pink": (1.00, 0.50, 0.72),
     "black": (0.05, 0.05, 0.055),
-    "silver": (0.66, 0.70, 0.75),
+    "silver": (0.62, 0.69, 0.78),
 }
 
 HELD_OUT: frozenset[tuple[str, str]] = frozenset(

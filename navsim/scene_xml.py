@@ -47,8 +47,8 @@ def scene_xml(width: int, height: int, vfov_degrees: float) -> str:
         for i in range(walls)
     ]
     asset += [
-        '<material name="paint" specular="0.25" shininess="0.4"/>',
-        '<material name="metal" specular="1" shininess="0.75"/>',
+        '<material name="paint" specular="0.15" shininess="0.4"/>',
+        '<material name="metal" specular="1" shininess="0.6"/>',
         '<material name="matt" specular="0" shininess="0"/>',
     ]
     bodies = [_slot(kind, index) for kind in (*KINDS, *FURNITURE) for index in range(slot_count(kind))]
@@ -63,7 +63,7 @@ def scene_xml(width: int, height: int, vfov_degrees: float) -> str:
     <global offwidth="{width}" offheight="{height}"/>
     <quality shadowsize="0" offsamples="4"/>
     <map znear="0.005" zfar="10"/>
-    <headlight ambient="0.42 0.42 0.42" diffuse="0.28 0.28 0.28" specular="0.15 0.15 0.15"/>
+    <headlight ambient="0.50 0.50 0.50" diffuse="0.30 0.30 0.30" specular="0.15 0.15 0.15"/>
   </visual>
   <statistic extent="4" center="0 0 1"/>
   <asset>
@@ -72,7 +72,7 @@ def scene_xml(width: int, height: int, vfov_degrees: float) -> str:
   <default><geom contype="0" conaffinity="0" mass="0"/></default>
   <worldbody>
     <light name="sun" directional="true" castshadow="false" pos="0 0 3" dir="0.4 0.2 -1"
-      diffuse="0.38 0.38 0.38" specular="0.35 0.35 0.35" ambient="0 0 0"/>
+      diffuse="0.42 0.42 0.42" specular="0.45 0.45 0.45" ambient="0 0 0"/>
     <geom name="floor" type="box" size="10 10 0.05" pos="2.5 2.5 -0.05" material="floor0"/>
     <geom name="ceiling" type="box" size="10 10 0.05" pos="2.5 2.5 {WALL_HEIGHT + 0.05}" rgba="0.92 0.92 0.90 1"/>
     <body name="eye" mocap="true"><camera name="eye" fovy="{vfov_degrees}" xyaxes="0 -1 0 0 0 1"/></body>

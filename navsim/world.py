@@ -147,8 +147,8 @@ class World:
         model.geom_matid[self._floor] = self._materials[f"floor{look.floor}"]
         model.geom_rgba[self._floor] = (*look.floor_tint, 1.0)
         model.light_dir[0] = _unit(0.5 * math.cos(look.light_yaw), 0.5 * math.sin(look.light_yaw), -1.0)
-        model.light_diffuse[0] = 0.38 * look.light_gain
-        model.vis.headlight.ambient[:] = 0.42 * look.light_gain
+        model.light_diffuse[0] = 0.42 * look.light_gain
+        model.vis.headlight.ambient[:] = 0.50 * look.light_gain
 
     # --- frames ------------------------------------------------------------------------------------------
 
