@@ -74,6 +74,11 @@ class LoadedModel:
         return self.runner.dtype
 
     @cached_property
+    def parameter_count(self) -> int:
+        """Numbers the model is made of, image tower included."""
+        return sum(parameter.numel() for parameter in self.hf_model.parameters())
+
+    @cached_property
     def vocabulary_fingerprint(self) -> bytes:
         """8 bytes that are equal for two models exactly when their real vocabularies are."""
         digest = hashlib.sha256()

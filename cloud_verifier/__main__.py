@@ -1,0 +1,54 @@
+"""`python -m cloud_verifier --bind tcp://127.0.0.1:5555 --model PATH`: serve until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from cloud_verifier.config import ServerConfig
+from cloud_verifier.errors import VerifierError
+from specdec.errors import SpecdecError
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line; its defaults are ServerConfig's."""
+    parser = argparse.ArgumentParser(prog="cloud_verifier", description="Serve verdicts of a target model.")
+    parser.add_argument("--model", required=True, help="Hugging Face folder or hub id")
+    parser.add_argument("--bind", default=ServerConfig.bind, help="tcp://HOST:PORT, port 0 takes a free one")
+    parser.add_argument("--device", default=ServerConfig.device, help="auto, cpu, cuda, cuda:1")
+    parser.add_argument("--dtype", default=ServerConfig.dtype, help="auto, float32, float16, bfloat16")
+    parser.add_argument("--quantize", default=ServerConfig.quantize, help="none, 8bit, 4bit")
+    parser.add_argument("--threads", type=int, default=ServerConfig.threads, help="CPU threads, 0 = choose")
+    parser.add_argument("--max-sessions", type=int, default=ServerConfig.max_sessions)
+    parser.add_argument("--session-timeout", type=float, default=ServerConfig.session_timeout_s, metavar="S")
+    parser.add_argument("--max-message-mb", type=float, default=ServerConfig.max_message_mb, metavar="MB")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    given = build_parser().parse_args(arguments)
+    try:
+        config = ServerConfig(
+            model=given.model,
+            bind=given.bind,
+            device=given.device,
+            dtype=given.dtype,
+            quantize=given.quantize,
+            threads=given.threads,
+            max_sessions=given.max_sessions,
+            session_timeout_s=given.session_timeout,
+            max_message_mb=given.max_message_mb,
+        )
+        from cloud_verifier.server import serve
+
+        return serve(config)
+    except (VerifierError, SpecdecError) as error:
+        print(f"cloud_verifier: error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

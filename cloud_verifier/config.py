@@ -1,0 +1,43 @@
+"""What the server can be told; checked once, before anything is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cloud_verifier.errors import VerifierError
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """Settings of one verifier.
+
+    bind: "tcp://HOST:PORT"; port 0 or * takes a free one (the ready line tells which).
+    threads: CPU threads of a forward, 0 = one for a small model, else what torch would take.
+    session_timeout_s: a session nobody mentions for so long is forgotten.
+    max_message_mb: largest message taken (a prompt with its images).
+    """
+
+    model: str
+    bind: str = "tcp://127.0.0.1:5555"
+    device: str = "auto"
+    dtype: str = "auto"
+    quantize: str = "none"
+    threads: int = 0
+    max_sessions: int = 64
+    session_timeout_s: float = 120.0
+    max_message_mb: float = 32.0
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise VerifierError("no model given: name a Hugging Face folder or hub id")
+        if not self.bind.startswith("tcp://") or ":" not in self.bind[6:]:
+            raise VerifierError(f"bind address {self.bind!r} is not usable: give tcp://HOST:PORT")
+        _check("threads", self.threads, 0, 1024)
+        _check("max_sessions", self.max_sessions, 1, 100_000)
+        _check("session_timeout_s", self.session_timeout_s, 0.1, 86_400)
+        _check("max_message_mb", self.max_message_mb, 0.001, 64)
+
+
+def _check(name: str, value: float, low: float, high: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+        raise VerifierError(f"{name} = {value!r} is out of range: choose {low} to {high}")

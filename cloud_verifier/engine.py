@@ -1,0 +1,169 @@
+"""The engine: one thread that owns every answer in progress and runs one forward at a time.
+
+It takes tasks from a queue, first come first served, and hands replies to an outbox. A session's failure ends that
+session and nothing else. It knows no sockets; time comes from a clock it is given.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cloud_verifier.logs import EventLog
+from specdec.drafting import Draft
+from specdec.errors import ModelError, ProtocolError
+from specdec.link.convert import sampling_from_wire
+from specdec.link.wire import (
+    ERROR_INTERNAL,
+    ERROR_REFUSED,
+    Down,
+    DraftUp,
+    ErrorDown,
+    Open,
+    Opened,
+    Tokens,
+    VerdictDown,
+)
+from specdec.models import LoadedModel, Prompt
+from specdec.verifying import Verifier
+
+SessionKey = tuple[bytes, int]
+"""Who asks (the socket's identity of the client) and the client's own number for the session."""
+
+Outbox = Callable[[SessionKey, Down, bool], None]
+"""Takes (session, reply, whether the session is over)."""
+
+
+@dataclass(frozen=True)
+class OpenTask:
+    """A prompt to prefill."""
+
+    key: SessionKey
+    message: Open
+    arrived_s: float
+
+
+@dataclass(frozen=True)
+class VerifyTask:
+    """A draft to judge."""
+
+    key: SessionKey
+    message: DraftUp
+    arrived_s: float
+
+
+@dataclass(frozen=True)
+class StepTask:
+    """One more token for a session that the cloud decodes alone."""
+
+    key: SessionKey
+    verifier: Verifier
+    arrived_s: float
+
+
+@dataclass(frozen=True)
+class CloseTask:
+    """A session to forget."""
+
+    key: SessionKey
+
+
+@dataclass(frozen=True)
+class StopTask:
+    """No more work."""
+
+
+Task = OpenTask | VerifyTask | StepTask | CloseTask | StopTask
+
+
+class Engine:
+    """Runs forwards; made to be the target of one thread: `run()` until stop()."""
+
+    def __init__(
+        self, model: LoadedModel, outbox: Outbox, log: EventLog, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._model = model
+        self._outbox = outbox
+        self._log = log
+        self._clock = clock
+        self._tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        self._verifiers: dict[SessionKey, Verifier] = {}
+        self._stopping = False
+
+    def submit(self, task: Task) -> None:
+        """Hand over a task, from any thread."""
+        self._tasks.put(task)
+
+    def stop(self) -> None:
+        """End after the forward that is running now, from any thread."""
+        self._stopping = True
+        self._tasks.put(StopTask())
+
+    def run(self) -> None:
+        """Work until stop()."""
+        while True:
+            task = self._tasks.get()
+            if self._stopping or isinstance(task, StopTask):
+                return
+            if isinstance(task, CloseTask):
+                self._verifiers.pop(task.key, None)
+                continue
+            try:
+                self._work(task)
+            except (ModelError, ProtocolError) as error:
+                self._log.warning("refused", session=task.key[1], reason=str(error))
+                self._end(task.key, ERROR_REFUSED, str(error))
+            except Exception as error:  # one session's fault must not end the others' (TRAPS 20)
+                self._log.error("session_failed", session=task.key[1], traceback=traceback.format_exc())
+                self._end(task.key, ERROR_INTERNAL, f"the verifier failed on this session ({type(error).__name__})")
+
+    def _end(self, key: SessionKey, code: str, reason: str) -> None:
+        self._verifiers.pop(key, None)
+        self._outbox(key, ErrorDown(key[1], code, reason[:1900]), True)
+
+    def _work(self, task: OpenTask | VerifyTask | StepTask) -> None:
+        if isinstance(task, OpenTask):
+            self._open(task)
+        elif isinstance(task, VerifyTask):
+            self._verify(task)
+        elif self._verifiers.get(task.key) is task.verifier:
+            self._step(task)
+
+    def _open(self, task: OpenTask) -> None:
+        message = task.message
+        started = self._clock()
+        verifier = Verifier(self._model, sampling_from_wire(message.sampling))
+        token = verifier.open(Prompt(tuple(message.ids), tuple(message.images)), message.history)
+        verify_us, queue_us = self._times(task.arrived_s, started)
+        self._verifiers[task.key] = verifier
+        self._outbox(task.key, Opened(message.session, token, verifier.limit, verify_us, queue_us), False)
+        if message.stream and not verifier.finished:
+            self.submit(StepTask(task.key, verifier, self._clock()))
+
+    def _verify(self, task: VerifyTask) -> None:
+        verifier = self._verifiers.get(task.key)
+        if verifier is None:
+            return  # closed meanwhile
+        message = task.message
+        started = self._clock()
+        parents = None if message.parents is None else tuple(message.parents)
+        judgement = verifier.verify(Draft(message.base, tuple(message.ids), parents))
+        verify_us, queue_us = self._times(task.arrived_s, started)
+        reply = VerdictDown(message.session, message.round, judgement.last, judgement.token, verify_us, queue_us)
+        self._outbox(task.key, reply, False)
+
+    def _step(self, task: StepTask) -> None:
+        started = self._clock()
+        base = len(task.verifier.answer)
+        token = task.verifier.step()
+        verify_us, queue_us = self._times(task.arrived_s, started)
+        self._outbox(task.key, Tokens(task.key[1], base, [token], verify_us, queue_us), False)
+        if not task.verifier.finished:
+            self.submit(StepTask(task.key, task.verifier, self._clock()))
+
+    def _times(self, arrived: float, started: float) -> tuple[int, int]:
+        """Microseconds of work, and of waiting before it."""
+        return int((self._clock() - started) * 1e6), max(0, int((started - arrived) * 1e6))

@@ -1,0 +1,54 @@
+"""Structured logs: one JSON object a line on a stream, with a limit on how often one kind of warning may repeat."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+WARNINGS_A_MINUTE = 5
+
+
+class EventLog:
+    """Writes events. Safe to use from several threads."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.time) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._recent: dict[str, list[float]] = {}
+        self._suppressed: dict[str, int] = {}
+
+    def info(self, event: str, **fields: object) -> None:
+        """Log an event with its fields."""
+        self._write("info", event, fields)
+
+    def error(self, event: str, **fields: object) -> None:
+        """Log something that went wrong in here."""
+        self._write("error", event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Log a warning, at most WARNINGS_A_MINUTE times a minute for one event; the rest are counted."""
+        now = self._clock()
+        with self._lock:
+            recent = [t for t in self._recent.get(event, []) if now - t < 60.0]
+            allowed = len(recent) < WARNINGS_A_MINUTE
+            if allowed:
+                recent.append(now)
+                suppressed = self._suppressed.pop(event, 0)
+            else:
+                self._suppressed[event] = self._suppressed.get(event, 0) + 1
+            self._recent[event] = recent
+        if allowed:
+            if suppressed:
+                fields["suppressed_before"] = suppressed
+            self._write("warning", event, fields)
+
+    def _write(self, level: str, event: str, fields: dict[str, object]) -> None:
+        record = {"time": round(self._clock(), 3), "level": level, "event": event, **fields}
+        line = json.dumps(record, default=str)
+        with self._lock:
+            self._stream.write(line + "\n")
+            self._stream.flush()

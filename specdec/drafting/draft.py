@@ -1,0 +1,72 @@
+"""The draft: tokens proposed in one round, as a tree. A chain is a tree in which every node follows the one before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specdec.errors import ProtocolError
+
+ROOT = -1
+"""Parent index of nodes that follow the verified answer directly."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Draft tokens and what they assume.
+
+    base: length of the verified answer the draft continues.
+    ids: one token id a node, parents before children.
+    parents: one node index (or ROOT) a node; None for a chain.
+    """
+
+    base: int
+    ids: tuple[int, ...]
+    parents: tuple[int, ...] | None = None
+
+    @property
+    def is_chain(self) -> bool:
+        """True where no node has siblings and every node follows its predecessor."""
+        return self.parents is None
+
+    def depths(self) -> list[int]:
+        """Depth of every node: 0 for children of the root."""
+        if self.parents is None:
+            return list(range(len(self.ids)))
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(0 if parent == ROOT else depths[parent] + 1)
+        return depths
+
+
+def check_draft(draft: Draft, vocab_size: int) -> None:
+    """Raise ProtocolError unless ids are in the vocabulary and every parent comes before its child."""
+    if any(not 0 <= token < vocab_size for token in draft.ids):
+        raise ProtocolError(f"a draft token is outside the vocabulary of {vocab_size}")
+    if draft.parents is None:
+        return
+    if len(draft.parents) != len(draft.ids):
+        raise ProtocolError(f"a draft of {len(draft.ids)} tokens has {len(draft.parents)} parents")
+    for node, parent in enumerate(draft.parents):
+        if not ROOT <= parent < node:
+            raise ProtocolError(f"draft node {node} has parent {parent}: a parent comes before its child")
+
+
+def shorten(draft: Draft, max_depth: int, stop_ids: frozenset[int]) -> Draft:
+    """The draft without nodes at depth >= max_depth, and without `stop_ids` and what follows them."""
+    if draft.parents is None:
+        keep = min(len(draft.ids), max(max_depth, 0))
+        for index in range(keep):
+            if draft.ids[index] in stop_ids:
+                keep = index
+                break
+        return draft if keep == len(draft.ids) else Draft(draft.base, draft.ids[:keep])
+    renumbered: dict[int, int] = {ROOT: ROOT}
+    ids: list[int] = []
+    parents: list[int] = []
+    for node, depth in enumerate(draft.depths()):
+        parent = draft.parents[node]
+        if depth < max_depth and parent in renumbered and draft.ids[node] not in stop_ids:
+            renumbered[node] = len(ids)
+            ids.append(draft.ids[node])
+            parents.append(renumbered[parent])
+    return Draft(draft.base, tuple(ids), tuple(parents))

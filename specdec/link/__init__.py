@@ -1,0 +1,5 @@
+"""The link between edge and cloud: wire contract, ZeroMQ channel, heartbeats, and an emulator of bad networks."""
+
+from specdec.link.channel import Link, connect
+
+__all__ = ["Link", "connect"]

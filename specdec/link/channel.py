@@ -1,0 +1,235 @@
+"""The edge's end of the link: one ZeroMQ DEALER socket that connects lazily and notices when nobody answers.
+
+Knows messages and time, nothing of drafting. Every wait is bounded; silence longer than the reply time-out, or the
+peer closing the connection, raises LinkLost, and the next use connects anew.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from specdec.errors import LinkLost, OptionsError, ProtocolError, VersionMismatch
+from specdec.link.wire import (
+    ERROR_VERSION,
+    MAX_DOWN_BYTES,
+    PROTOCOL_VERSION,
+    Down,
+    ErrorDown,
+    Hello,
+    Up,
+    Welcome,
+    decode_down,
+    encode,
+)
+
+_FIRST_BACKOFF_S = 0.25
+_MAX_BACKOFF_S = 2.0
+_HIGH_WATER_MARK = 1000
+_LINGER_MS = 100
+
+
+def connect(
+    address: str,
+    connect_timeout_s: float = 5.0,
+    reply_timeout_s: float = 2.0,
+    round_timeout_s: float = 60.0,
+) -> Link:
+    """A link to a verifier, e.g. "tcp://127.0.0.1:5555". Nothing is sent before the first use.
+
+    connect_timeout_s: how long to try, with back-off, before LinkLost. reply_timeout_s: silence after which the
+    link counts as lost; heartbeats keep a busy verifier from being silent. round_timeout_s: longest wait for one
+    reply from a verifier that is alive.
+    """
+    for name, value in (
+        ("connect_timeout_s", connect_timeout_s),
+        ("reply_timeout_s", reply_timeout_s),
+        ("round_timeout_s", round_timeout_s),
+    ):
+        if not 0.01 <= value <= 3600:
+            raise OptionsError(f"{name} = {value!r} is out of range: choose 0.01 to 3600 seconds")
+    return Link(address, connect_timeout_s, reply_timeout_s, round_timeout_s)
+
+
+class Link:
+    """One connection to one verifier, for one answer at a time and one thread at a time."""
+
+    def __init__(
+        self,
+        address: str,
+        connect_timeout_s: float,
+        reply_timeout_s: float,
+        round_timeout_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.address = address
+        self.connect_timeout_s = connect_timeout_s
+        self.reply_timeout_s = reply_timeout_s
+        self.round_timeout_s = round_timeout_s
+        self.malformed = 0
+        self._clock = clock
+        self._context = zmq.Context.instance()
+        self._socket: zmq.Socket[bytes] | None = None
+        self._monitor: zmq.Socket[bytes] | None = None
+        self._poller = zmq.Poller()
+        self._welcome: Welcome | None = None
+        self._last_session = 0
+
+    def ensure_connected(self, give_up: Callable[[], bool] = lambda: False) -> Welcome:
+        """Connect and shake hands unless that is done; returns what the verifier said about itself.
+
+        give_up is asked now and then; when it says True the wait ends with LinkLost, too. Raises LinkLost when
+        nobody answers within connect_timeout_s, VersionMismatch and ProtocolError when somebody else does.
+        """
+        if self._welcome is not None:
+            return self._welcome
+        deadline = self._clock() + self.connect_timeout_s
+        backoff = _FIRST_BACKOFF_S
+        while True:
+            self._open_socket()
+            self.send(Hello(PROTOCOL_VERSION, "specdec"))
+            welcome = self._await_welcome(min(deadline, self._clock() + backoff), give_up)
+            if welcome is not None:
+                self._welcome = welcome
+                return welcome
+            self.reset()
+            if self._clock() >= deadline or give_up():
+                raise LinkLost(
+                    f"no verifier answers at {self.address} (tried for {self.connect_timeout_s:g} s): "
+                    "check that it runs and the address is right"
+                )
+            backoff = min(2 * backoff, _MAX_BACKOFF_S)
+
+    def next_session(self) -> int:
+        """A session number this link has not used yet."""
+        self._last_session = self._last_session % 0xFFFF + 1
+        return self._last_session
+
+    def send(self, message: Up) -> int:
+        """Send one message; returns how many bytes ZeroMQ was handed. Raises LinkLost when it takes no more."""
+        if self._socket is None:
+            raise LinkLost(f"the link to {self.address} is not connected: connect first")
+        data = encode(message)
+        try:
+            self._socket.send(data, flags=zmq.DONTWAIT)
+        except zmq.Again:
+            raise self._lost("its send queue is full") from None
+        return len(data)
+
+    def receive(self, timeout_s: float) -> tuple[Down, int] | None:
+        """The next message and its size in bytes, or None after `timeout_s`. Malformed ones are counted, not raised.
+
+        Raises LinkLost when the verifier closed the connection.
+        """
+        if self._socket is None:
+            raise LinkLost(f"the link to {self.address} is not connected: connect first")
+        deadline = self._clock() + timeout_s
+        while True:
+            try:
+                data = self._socket.recv(flags=zmq.DONTWAIT)
+            except zmq.Again:
+                remaining = deadline - self._clock()
+                if remaining <= 0:
+                    return None
+                ready = dict(self._poller.poll(max(1, int(remaining * 1000 + 0.999))))
+                if self._monitor in ready and self._socket not in ready and self._saw_disconnect():
+                    raise self._lost("the verifier closed the connection") from None
+                continue
+            try:
+                return decode_down(data), len(data)
+            except ProtocolError:
+                self.malformed += 1
+
+    def reset(self) -> None:
+        """Drop the connection; the next use makes a new one. What was on its way is gone."""
+        self._welcome = None
+        if self._socket is None:
+            return
+        self._poller = zmq.Poller()
+        self._socket.disable_monitor()
+        if self._monitor is not None:
+            self._monitor.close(linger=0)
+        self._socket.close(linger=_LINGER_MS)
+        self._socket = self._monitor = None
+
+    def close(self) -> None:
+        """Drop the connection for good."""
+        self.reset()
+
+    def __enter__(self) -> Link:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def silent(self, seconds: float) -> LinkLost:
+        """Drop the connection because nothing was heard for so long; returns the error to raise."""
+        return self._lost(f"nothing was heard for {seconds:.1f} s")
+
+    def _lost(self, why: str) -> LinkLost:
+        self.reset()
+        return LinkLost(f"the link to {self.address} is lost, {why}: check the verifier and the network")
+
+    def _open_socket(self) -> None:
+        self.reset()
+        socket = self._context.socket(zmq.DEALER)
+        socket.setsockopt(zmq.SNDHWM, _HIGH_WATER_MARK)
+        socket.setsockopt(zmq.RCVHWM, _HIGH_WATER_MARK)
+        socket.setsockopt(zmq.LINGER, _LINGER_MS)
+        socket.setsockopt(zmq.MAXMSGSIZE, MAX_DOWN_BYTES)
+        socket.setsockopt(zmq.RECONNECT_IVL, 50)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
+        monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        try:
+            socket.connect(self.address)
+        except zmq.ZMQError as error:
+            socket.disable_monitor()
+            monitor.close(linger=0)
+            socket.close(linger=0)
+            raise LinkLost(f"address {self.address!r} cannot be used ({error}): give tcp://HOST:PORT") from error
+        self._socket, self._monitor = socket, monitor
+        self._poller.register(socket, zmq.POLLIN)
+        self._poller.register(monitor, zmq.POLLIN)
+
+    def _saw_disconnect(self) -> bool:
+        assert self._monitor is not None
+        seen = False
+        while self._monitor.poll(0):
+            seen |= recv_monitor_message(self._monitor)["event"] == zmq.EVENT_DISCONNECTED
+        return seen
+
+    def _await_welcome(self, deadline: float, give_up: Callable[[], bool]) -> Welcome | None:
+        while True:
+            remaining = deadline - self._clock()
+            if remaining <= 0 or give_up():
+                return None
+            try:
+                received = self.receive(min(remaining, 0.1))
+            except LinkLost:
+                return None
+            if received is None:
+                continue
+            message = received[0]
+            if isinstance(message, Welcome):
+                if message.version != PROTOCOL_VERSION:
+                    self.reset()
+                    raise VersionMismatch(_version_text(self.address, message.version))
+                return message
+            if isinstance(message, ErrorDown):
+                self.reset()
+                if message.code == ERROR_VERSION:
+                    raise VersionMismatch(message.message)
+                raise ProtocolError(f"the verifier at {self.address} refused: {message.message}")
+
+
+def _version_text(address: str, theirs: int) -> str:
+    return (
+        f"the verifier at {address} speaks version {theirs} of the protocol and this edge version "
+        f"{PROTOCOL_VERSION}: install the same release on both sides"
+    )

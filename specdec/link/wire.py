@@ -1,0 +1,205 @@
+"""The wire contract: every message that may travel between edge and cloud, and how bytes become one of them.
+
+Messages are msgpack arrays whose first element is the message's number. Sizes are checked before anything is
+decoded and every field after; nothing in here may raise anything but ProtocolError on foreign bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from specdec.errors import ProtocolError
+
+PROTOCOL_VERSION = 1
+
+MAX_IDS = 1 << 20
+MAX_DRAFT = 4096
+MAX_IMAGES = 64
+
+Count = Annotated[int, Meta(ge=0, lt=1 << 31)]
+Micros = Annotated[int, Meta(ge=0, lt=1 << 53)]
+TokenId = Annotated[int, Meta(ge=0, lt=1 << 31)]
+Name = Annotated[str, Meta(max_length=256)]
+
+
+class _Message(Struct, frozen=True, array_like=True):
+    pass
+
+
+class Hello(_Message, tag=1):
+    """First message of a client. Its first two elements never change, so that any two versions understand them."""
+
+    version: Count
+    client: Name = ""
+
+
+class Sampling(_Message):
+    """GenerationOptions as they travel."""
+
+    max_new_tokens: Count
+    temperature: float
+    seed: Annotated[int, Meta(ge=0)]
+    top_k: Count
+    top_p: float
+    min_p: float
+
+
+class Open(_Message, tag=2):
+    """Open a session: prompt and images, once. history: verified tokens to replay after a lost link.
+
+    stream: True lets the cloud decode alone and send tokens as they come; False makes it wait for drafts.
+    """
+
+    session: Count
+    stream: bool
+    sampling: Sampling
+    ids: Annotated[list[TokenId], Meta(max_length=MAX_IDS)]
+    images: Annotated[list[bytes], Meta(max_length=MAX_IMAGES)] = []
+    history: Annotated[list[TokenId], Meta(max_length=MAX_IDS)] = []
+
+
+class DraftUp(_Message, tag=3):
+    """The draft of one round. base: length of the answer it continues. parents: None for a chain."""
+
+    session: Count
+    round: Count
+    base: Count
+    ids: Annotated[list[TokenId], Meta(max_length=MAX_DRAFT)]
+    parents: Annotated[list[Annotated[int, Meta(ge=-1, lt=MAX_DRAFT)]], Meta(max_length=MAX_DRAFT)] | None = None
+
+
+class Close(_Message, tag=4):
+    """The client is done with a session; not answered."""
+
+    session: Count
+
+
+class Ping(_Message, tag=5):
+    """Are you there, and do you still know this session? (session 0: just the first question)"""
+
+    session: Count
+
+
+class Welcome(_Message, tag=33):
+    """Answer to Hello. server: a number that changes when the server restarts."""
+
+    version: Count
+    model: Name = ""
+    vocab_size: Count = 0
+    vocabulary: Annotated[bytes, Meta(max_length=32)] = b""
+    eos_ids: Annotated[list[TokenId], Meta(max_length=64)] = []
+    context_limit: Count = 0
+    server: Annotated[int, Meta(ge=0)] = 0
+
+
+class Opened(_Message, tag=34):
+    """The prompt is in. token: the answer's next token. limit: how many tokens the answer may have."""
+
+    session: Count
+    token: TokenId
+    limit: Count
+    verify_us: Micros
+    queue_us: Micros
+
+
+class VerdictDown(_Message, tag=35):
+    """Verdict on a round's draft. last: one more than the last accepted node's index (a chain: how many).
+
+    token: the target's own next token. verify_us: the forward; queue_us: the rest of its time in the cloud.
+    """
+
+    session: Count
+    round: Count
+    last: Count
+    token: TokenId
+    verify_us: Micros
+    queue_us: Micros
+
+
+class Tokens(_Message, tag=36):
+    """Streamed tokens of a cloud that decodes alone. base: length of the answer before them."""
+
+    session: Count
+    base: Count
+    ids: Annotated[list[TokenId], Meta(max_length=MAX_DRAFT)]
+    verify_us: Micros
+    queue_us: Micros
+
+
+class Pong(_Message, tag=37):
+    """Answer to Ping. received, answered: highest round of the session that came in and that was answered."""
+
+    session: Count
+    received: Count
+    answered: Count
+
+
+class ErrorDown(_Message, tag=38):
+    """Something was refused. session 0: not about a session. code: one of the ERROR_* words."""
+
+    session: Count
+    code: Name
+    message: Annotated[str, Meta(max_length=2000)]
+
+
+ERROR_MALFORMED = "malformed"
+ERROR_VERSION = "version"
+ERROR_UNKNOWN_SESSION = "unknown_session"
+ERROR_BUSY = "busy"
+ERROR_REFUSED = "refused"
+ERROR_INTERNAL = "internal"
+ERROR_SHUTDOWN = "shutdown"
+
+Up = Hello | Open | DraftUp | Close | Ping
+Down = Welcome | Opened | VerdictDown | Tokens | Pong | ErrorDown
+
+_UP_LIMITS = {1: 1024, 2: 64 << 20, 3: 64 << 10, 4: 64, 5: 64}
+_DOWN_LIMITS = {33: 4096, 34: 128, 35: 128, 36: 64 << 10, 37: 64, 38: 8192}
+MAX_UP_BYTES = max(_UP_LIMITS.values())
+MAX_DOWN_BYTES = max(_DOWN_LIMITS.values())
+
+_encoder = msgspec.msgpack.Encoder()
+_up_decoder = msgspec.msgpack.Decoder(Up)
+_down_decoder = msgspec.msgpack.Decoder(Down)
+
+
+def encode(message: Up | Down) -> bytes:
+    """A message as the bytes that travel."""
+    return _encoder.encode(message)
+
+
+def decode_up(data: bytes, max_bytes: int = MAX_UP_BYTES) -> Up:
+    """Bytes from a client -> message. Raises ProtocolError for anything else, before decoding if it is too large."""
+    _check_size(data, _UP_LIMITS, max_bytes)
+    try:
+        return _up_decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ProtocolError(f"a message cannot be understood ({_first_line(error)})") from error
+
+
+def decode_down(data: bytes) -> Down:
+    """Bytes from a server -> message. Raises ProtocolError for anything else."""
+    _check_size(data, _DOWN_LIMITS, MAX_DOWN_BYTES)
+    try:
+        return _down_decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ProtocolError(f"a message cannot be understood ({_first_line(error)})") from error
+
+
+def _check_size(data: bytes, limits: dict[int, int], max_bytes: int) -> None:
+    """Every message is an array whose second byte is its number; each number has its own size limit."""
+    if len(data) < 2:
+        raise ProtocolError(f"a message of {len(data)} bytes is too short")
+    number = data[1] if data[0] & 0xF0 == 0x90 else -1
+    if number not in limits:
+        raise ProtocolError("a message is not of this protocol")
+    limit = min(limits[number], max_bytes)
+    if len(data) > limit:
+        raise ProtocolError(f"a message of {len(data)} bytes exceeds the limit of {limit} of its kind")
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

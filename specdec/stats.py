@@ -1,0 +1,72 @@
+"""What one answer cost: rounds, bytes, times, and a timeline of who did what when. Data only, no logic of decoding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Lane = Literal["edge", "uplink", "cloud", "downlink"]
+Finish = Literal["running", "eos", "length", "cancelled", "failed"]
+
+
+@dataclass(frozen=True)
+class Span:
+    """Something that took time. Seconds are relative to the start of generate().
+
+    Cloud spans come from the verifier's own measurements; their place between sending and receiving is taken to be
+    the middle, so uplink and downlink show half the link time each.
+    """
+
+    lane: Lane
+    name: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True)
+class RoundStats:
+    """One message of verified tokens. Bytes are everything ZeroMQ was handed; times in milliseconds.
+
+    wait_ms: from handing over the draft to having the verdict; verify_ms: the forward in the cloud, inside it.
+    """
+
+    drafted: int
+    accepted: int
+    uplink_bytes: int
+    downlink_bytes: int
+    draft_ms: float
+    wait_ms: float
+    verify_ms: float
+
+
+@dataclass(frozen=True)
+class AnswerStats:
+    """One answer. tokens: verified ids given out (EOS not counted). finish: how it ended.
+
+    prompt_bytes: the opening message with its images. prefill_ms: the edge's own prefill (0 without a draft model);
+    cloud_prefill_ms: the verifier's. ttft_ms: until the first verified token was there.
+    """
+
+    tokens: int = 0
+    rounds: tuple[RoundStats, ...] = ()
+    prompt_bytes: int = 0
+    prefill_ms: float = 0.0
+    cloud_prefill_ms: float = 0.0
+    ttft_ms: float = 0.0
+    total_ms: float = 0.0
+    resumes: int = 0
+    finish: Finish = "running"
+    timeline: tuple[Span, ...] = ()
+
+    @property
+    def tau(self) -> float:
+        """Tokens gained a round: accepted + 1, averaged over the rounds; 0 without rounds."""
+        if not self.rounds:
+            return 0.0
+        return sum(r.accepted + 1 for r in self.rounds) / len(self.rounds)
+
+    @property
+    def acceptance(self) -> float:
+        """Share of draft tokens that were accepted; 0 where nothing was drafted."""
+        drafted = sum(r.drafted for r in self.rounds)
+        return sum(r.accepted for r in self.rounds) / drafted if drafted else 0.0

@@ -1,0 +1,6 @@
+"""Verifying: one forward of the target over a draft -> a verdict. Only the target's own picks become tokens."""
+
+from specdec.verifying.judge import Judgement, judge, path_to
+from specdec.verifying.verifier import Verifier
+
+__all__ = ["Judgement", "Verifier", "judge", "path_to"]

@@ -1,0 +1,88 @@
+"""The target's side of one answer: prefill, verify drafts, or decode alone. No sockets, no threads, no clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from specdec.drafting import Draft, check_draft, shorten
+from specdec.errors import ProtocolError
+from specdec.follower import Follower
+from specdec.local import answer_limit
+from specdec.models import LoadedModel, Prompt
+from specdec.models.runner import LayerObserver
+from specdec.options import GenerationOptions
+from specdec.sampling import Chooser
+from specdec.verifying.judge import Judgement, judge
+
+
+class Verifier:
+    """One answer in progress on the target model. `answer` holds the verified ids, a final EOS included."""
+
+    def __init__(self, model: LoadedModel, options: GenerationOptions) -> None:
+        self._model = model
+        self._options = options
+        self._follower = Follower(model.new_session())
+        self._chooser = Chooser(options)
+        self.answer: list[int] = []
+        self.limit = 0
+
+    @property
+    def finished(self) -> bool:
+        """True once an EOS was picked or the answer has all the tokens it may have."""
+        return len(self.answer) >= self.limit or (bool(self.answer) and self.answer[-1] in self._model.eos_token_ids)
+
+    @torch.inference_mode()
+    def open(self, prompt: Prompt, history: Sequence[int] = (), observer: LayerObserver | None = None) -> int:
+        """Prefill, replay what was verified before (resume), and pick the next token; returns that token.
+
+        Raises ModelError for an unusable prompt and ProtocolError for an impossible history.
+        """
+        encoded = self._model.encode(prompt)
+        self.limit = answer_limit(self._options, self._model.context_limit, encoded.ids.shape[0])
+        if len(history) >= self.limit:
+            raise ProtocolError(f"the history of {len(history)} tokens leaves no room in an answer of {self.limit}")
+        if any(token in self._model.eos_token_ids for token in history):
+            raise ProtocolError("the history holds an end-of-sequence token: that answer is complete")
+        check_draft(Draft(0, tuple(history)), self._model.vocab_size)
+        self._follower.prefill(encoded, observer)
+        self.answer = list(history)
+        return self.step(observer)
+
+    @torch.inference_mode()
+    def step(self, observer: LayerObserver | None = None) -> int:
+        """Decode one token alone, append it to the answer and return it."""
+        row = self._follower.rows(self.answer, observer=observer)
+        token = self._chooser.choose(row, len(self.answer))[0]
+        self.answer.append(token)
+        return token
+
+    @torch.inference_mode()
+    def verify(self, draft: Draft, observer: LayerObserver | None = None) -> Judgement:
+        """Judge a draft in one forward and extend the answer by what was accepted and the target's next token.
+
+        A draft may start before the end of the verified answer (it left before the edge heard of it): the known
+        tokens then count as the target's picks. Raises ProtocolError for a draft that does not fit.
+        """
+        check_draft(draft, self._model.vocab_size)
+        known = self.answer[draft.base :]
+        if draft.base > len(self.answer):
+            raise ProtocolError(f"a draft starts at {draft.base} but only {len(self.answer)} tokens are verified")
+        if self.finished and not known:
+            raise ProtocolError("a draft came after the end of the answer")
+        usable = shorten(draft, self.limit - draft.base - 1, self._model.never_drafted)
+        prefix = self.answer[: draft.base]
+        picks = self._picks(prefix, usable)
+        if usable.parents is None:
+            picks[: len(known)] = known[: len(picks)]
+        judgement = judge(usable, picks, self._model.eos_token_ids)
+        verified = [usable.ids[node] for node in judgement.path] + [judgement.token]
+        if len(verified) > len(known):
+            self.answer = prefix + verified
+        return judgement
+
+    def _picks(self, prefix: list[int], draft: Draft) -> list[int]:
+        """The target's picks after the prefix and after every node of the draft."""
+        rows = self._follower.rows(prefix, draft.ids)
+        return self._chooser.choose(rows, len(prefix))
