@@ -21,7 +21,15 @@ SCHEMA = 1
 RESULTS_FILE = "results.json"
 
 Outcome = Literal[
-    "reached", "wrong_stop", "missed_stop", "absent_respected", "decision_limit", "timeout", "aborted"
+    "reached",
+    "wrong_object",
+    "too_far",
+    "not_facing",
+    "decision_limit",
+    "timeout",
+    "absent_respected",
+    "absent_silent",
+    "aborted",
 ]
 Setting = str | int | float | bool | None
 
@@ -163,7 +171,7 @@ def summarise(
 ) -> DemoSummary:
     """The summary of a run from its episodes and the comparison with the target alone.
 
-    `success_rate` counts every episode; an absent target succeeds when the robot never says stop.
+    `success_rate` counts every episode; an absent target succeeds when the robot says so and stops nowhere.
     """
     decision_ms = [value for e in episodes for value in e.decision_ms]
     action_ms = [value for e in episodes for value in e.time_to_action_ms]

@@ -22,13 +22,14 @@ Lane = Literal["edge", "uplink", "cloud", "downlink"]
 
 
 class Rectangle(msgspec.Struct, frozen=True):
-    """A wall or a footprint on the floor: centre, full sizes (metres) and yaw (radians)."""
+    """A wall or a footprint on the floor: centre, full sizes (metres) and yaw (radians); round ones are ellipses."""
 
     x: float
     y: float
     width: float
     depth: float
     yaw: float = 0.0
+    is_round: bool = False
 
 
 class MapObject(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +75,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     reasoning: str = ""
     text: str = ""  # the model's whole answer
     parsed: bool = True
+    complete: bool = True  # False: the answer was cut short (link lost, canceled)
     note: str = ""  # the policy's rule, or why the node stopped
     frame: str = ""
     pose: PathPoint | None = None
@@ -108,7 +110,8 @@ class EpisodeTrace(msgspec.Struct, frozen=True, kw_only=True):
     path: list[PathPoint]
     decisions: list[Decision]
     video: list[VideoFrame] = msgspec.field(default_factory=list)
-    doorways: list[Rectangle] = msgspec.field(default_factory=list)
+    furniture: list[Rectangle] = msgspec.field(default_factory=list)
+    floors: list[Rectangle] = msgspec.field(default_factory=list)  # areas; empty: the bounds are the floor
 
 
 def episode_folder(run: Path, index: int) -> Path:

@@ -60,8 +60,7 @@ def histogram(values: Sequence[float], label: str, colour: str) -> str:
         axis_bottom(across, height - bottom, ticks(low, low + bins * step, 7), "milliseconds", height - 8)
     )
     middle, high = percentile(values, 50) or 0.0, percentile(values, 95) or 0.0
-    close = abs(across(high) - across(middle)) < 104
-    for value, name, row in ((middle, "p50", 12.0), (high, "p95", 26.0 if close else 12.0)):
+    for value, name, row in ((middle, "p50", 12.0), (high, "p95", 27.0)):
         x = across(value)
         flip = x > width - 96
         body.append(line(x, row + 3, x, height - bottom, "axis", "stroke-dasharray:3 3;stroke:var(--ink)"))

@@ -11,6 +11,8 @@ from evaluation.trace import Decision, EpisodeTrace, MapObject, PathPoint, Recta
 SUCCESS_RADIUS_M = 0.8
 LABEL_CHAR_PX, LABEL_HEIGHT_PX = 6.3, 14.0
 MAP_WIDTH_PX, MAP_HEIGHT_PX, MARGIN_PX = 520.0, 420.0, 10.0
+SQUARE = ((-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5))
+ROUND = tuple((0.5 * math.cos(math.tau * n / 24), 0.5 * math.sin(math.tau * n / 24)) for n in range(24))
 ARROW = ((0.0, 1.0), (2.5, 0.8), (math.pi, 0.35), (-2.5, 0.8))  # angle from the heading, length
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
@@ -61,13 +63,19 @@ def place_label(content: str, anchor: Point, reach: float, taken: list[Box], lim
 
 
 def corners(view: View, shape: Rectangle) -> list[Point]:
-    """The four corners of a rotated rectangle, in pixels."""
+    """The outline of a footprint in pixels: four corners, or points around an ellipse."""
     cos, sin = math.cos(shape.yaw), math.sin(shape.yaw)
     found = []
-    for a, b in ((-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5)):
+    for a, b in ROUND if shape.is_round else SQUARE:
         dx, dy = a * shape.width, b * shape.depth
         found.append(view.at(shape.x + dx * cos - dy * sin, shape.y + dx * sin + dy * cos))
     return found
+
+
+def bounding_box(shape: list[Point]) -> Box:
+    """The upright box around an outline."""
+    xs, ys = [x for x, _ in shape], [y for _, y in shape]
+    return min(xs), min(ys), max(xs), max(ys)
 
 
 def arrow(view: View, point: PathPoint, size: float) -> list[Point]:
@@ -105,16 +113,22 @@ def draw_map(trace: EpisodeTrace) -> str:
     scale = min((MAP_WIDTH_PX - 2 * MARGIN_PX) / wide, (MAP_HEIGHT_PX - 2 * MARGIN_PX) / deep)
     view = View(low_x, high_y, scale)
     limits = (wide * scale + 2 * MARGIN_PX, deep * scale + 2 * MARGIN_PX)
-    body = [rect(MARGIN_PX, MARGIN_PX, wide * scale, deep * scale, "var(--floor)", radius=0)]
+    if trace.floors:
+        body = [outline(corners(view, area), "fill:var(--floor)") for area in trace.floors]
+    else:
+        body = [rect(MARGIN_PX, MARGIN_PX, wide * scale, deep * scale, "var(--floor)", radius=0)]
     body += [goal_region(view, thing) for thing in trace.objects if thing.is_target]
     body += [outline(corners(view, wall), "fill:var(--wall)") for wall in trace.walls]
-    taken: list[Box] = []
+    taken: list[Box] = [bounding_box(corners(view, wall)) for wall in trace.walls]
+    for piece in trace.furniture:
+        shape = corners(view, piece)
+        body.append(outline(shape, "fill:var(--line);stroke:var(--faint)", "furniture"))
+        taken.append(bounding_box(shape))
     for thing in trace.objects:
         edge = "var(--ok);stroke-width:2.5" if thing.is_target else "var(--wall);stroke-width:1"
         shape = corners(view, thing.footprint)
         body.append(outline(shape, f"fill:{escape(thing.colour)};stroke:{edge}", thing.name))
-        xs, ys = [x for x, _ in shape], [y for _, y in shape]
-        taken.append((min(xs), min(ys), max(xs), max(ys)))
+        taken.append(bounding_box(shape))
     pixels = [view.at(point.x, point.y) for point in trace.path]
     if pixels:
         body.append(trail(pixels, "stroke:var(--path);stroke-width:2.5;stroke-linejoin:round"))

@@ -27,9 +27,11 @@ PICTURE_LIMIT = 420  # filmstrip pictures embedded in one report
 OPEN_EPISODES = 3
 OUTCOME_WORDS = {
     "reached": "reached the target",
-    "wrong_stop": "stopped at the wrong place",
-    "missed_stop": "reached, but never said stop",
-    "absent_respected": "target absent: did not stop",
+    "wrong_object": "stopped at another object",
+    "too_far": "stopped too far away",
+    "not_facing": "stopped, not facing it",
+    "absent_respected": "target absent, and said so",
+    "absent_silent": "target absent, never said so",
     "decision_limit": "out of decisions",
     "timeout": "out of time",
     "aborted": "aborted",

@@ -143,7 +143,7 @@ def make_episode(
         index=index,
         seed=100 + index,
         split="heldout",
-        outcome="reached" if success else "wrong_stop",
+        outcome="reached" if success else "wrong_object",
         detail="" if success else "stopped at the silver box, 2.31 m from the target",
         said_stop=True,
         navigation_error_m=0.52 if success else 2.31,

@@ -1,0 +1,70 @@
+"""Decoding recorded answers again with the target alone, in one process, and comparing token ids.
+
+Only what was decoded again is counted; an answer whose prompt or frame was not recorded is not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from evaluation.trace import Decision, EpisodeTrace, episode_folder
+from specdec.models import Prompt
+
+Decode = Callable[[Prompt, int], list[int]]  # prompt, number of tokens wanted at most -> ids
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How many answers were decoded again, their tokens, and which differed (episode, decision)."""
+
+    answers: int = 0
+    tokens: int = 0
+    different: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def identical(self) -> bool | None:
+        """Whether all compared answers are the same; None when none was compared."""
+        return None if self.answers == 0 else not self.different
+
+
+def spread(count: int, most: int) -> list[int]:
+    """Indices of at most `most` of `count` things, spread evenly, first and last included."""
+    if count <= most:
+        return list(range(count))
+    if most <= 1:
+        return [0][:most]
+    return sorted({round(place * (count - 1) / (most - 1)) for place in range(most)})
+
+
+def comparable(run: Path, traces: Sequence[EpisodeTrace]) -> list[tuple[EpisodeTrace, Decision]]:
+    """Decisions with a complete answer and recorded prompt and frame."""
+    return [
+        (trace, decision)
+        for trace in traces
+        for decision in trace.decisions
+        if decision.prompt_ids
+        and decision.token_ids
+        and decision.complete
+        and decision.frame
+        and (episode_folder(run, trace.result.index) / decision.frame).exists()
+    ]
+
+
+def compare_with_target(run: Path, traces: Sequence[EpisodeTrace], decode: Decode, most: int) -> Comparison:
+    """Decode up to `most` recorded answers again (spread over the run) and compare their ids.
+
+    `decode` is asked for one token more than was recorded, so that an answer that should have gone on is caught.
+    """
+    known = comparable(run, traces)
+    different, tokens = [], 0
+    chosen = [known[place] for place in spread(len(known), most)]
+    for trace, decision in chosen:
+        jpeg = (episode_folder(run, trace.result.index) / decision.frame).read_bytes()
+        prompt = Prompt(ids=tuple(decision.prompt_ids), images=(jpeg,))
+        alone = decode(prompt, len(decision.token_ids) + 1)
+        tokens += len(decision.token_ids)
+        if list(alone) != list(decision.token_ids):
+            different.append((trace.result.index, decision.index))
+    return Comparison(len(chosen), tokens, tuple(different))

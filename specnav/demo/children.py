@@ -1,0 +1,130 @@
+"""The command lines of the demo's processes: built from the run's settings, nothing started here.
+
+The same modules and the same parameter files as the launch files use; what differs in a demo (endpoint, method, pair) is
+given as parameters on top.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from specnav.demo.config import DemoConfig
+from specnav.demo.processes import ChildSpec
+from specnav.paths import ROOT
+
+VERIFIER_READY = re.compile(r'"event":\s*"ready"')
+EMULATOR_READY = VERIFIER_READY
+LOOPBACK = "tcp://127.0.0.1"
+Parameter = str | int | float | bool
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How a vlm_nav_node decodes: its endpoint and method."""
+
+    endpoint: str
+    method: str
+
+
+def verifier_spec(
+    config: DemoConfig, settings: Mapping[str, object], environment: Mapping[str, str]
+) -> ChildSpec:
+    """The cloud verifier on a free loopback port. `settings` are those of the cloud's file; bind and model are ours."""
+    argv = [sys.executable, "-m", "cloud_verifier", "--bind", f"{LOOPBACK}:0", "--model", config.target_model]
+    for name in ("device", "dtype", "quantize", "threads"):
+        if settings.get(name) is not None:
+            argv += [f"--{name}", str(settings[name])]
+    return ChildSpec("cloud_verifier", argv, environment, VERIFIER_READY, ROOT)
+
+
+def emulator_spec(
+    config: DemoConfig, name: str, rtt_ms: float, port: int, verifier: str, environment: Mapping[str, str]
+) -> ChildSpec:
+    """The link emulator between edge and cloud."""
+    argv = [
+        sys.executable,
+        "-m",
+        "specdec.link.emulator",
+        "--listen",
+        f"{LOOPBACK}:{port}",
+        "--connect",
+        verifier,
+    ]
+    argv += [
+        "--rtt",
+        f"{rtt_ms:g}",
+        "--jitter",
+        f"{config.jitter_ms:g}",
+        "--bandwidth",
+        f"{config.bandwidth_mbps:g}",
+    ]
+    argv += ["--loss", f"{config.loss:g}", "--seed", str(config.seed)]
+    return ChildSpec(name, argv, environment, EMULATOR_READY, ROOT)
+
+
+def endpoint_of(ready_line: str) -> str:
+    """The address in a ready line (one JSON object)."""
+    return str(json.loads(ready_line[ready_line.index("{") :])["bind"])
+
+
+def ros_arguments(
+    parameters: Mapping[str, Parameter], files: tuple[Path, ...], remaps: Mapping[str, str]
+) -> list[str]:
+    """`--ros-args` of a node: parameter files first, single parameters win, then remaps."""
+    argv = ["--ros-args"]
+    for path in files:
+        argv += ["--params-file", str(path)]
+    for name, value in parameters.items():
+        argv += ["-p", f"{name}:={yaml_word(value)}"]
+    for name, other in remaps.items():
+        argv += ["-r", f"{name}:={other}"]
+    return argv
+
+
+def yaml_word(value: Parameter) -> str:
+    """A parameter value as `-p name:=value` wants it: typed, text quoted where YAML would take it for something else."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, int):
+        return str(value)
+    return json.dumps(value)
+
+
+def simulator_spec(config: DemoConfig, environment: Mapping[str, str]) -> ChildSpec:
+    """The simulator's ROS node."""
+    argv = [sys.executable, "-m", "navsim.ros_node", *ros_arguments({}, (config.sim_config,), {})]
+    return ChildSpec("navsim", argv, environment, None, ROOT)
+
+
+def motion_spec(config: DemoConfig, environment: Mapping[str, str]) -> ChildSpec:
+    """The node that moves."""
+    argv = [
+        sys.executable,
+        "-m",
+        "spec_vlm_nav.nodes.motion_node",
+        *ros_arguments({}, (config.robot_config,), {}),
+    ]
+    return ChildSpec("motion_node", argv, environment, None, ROOT)
+
+
+def vlm_spec(config: DemoConfig, decoding: Decoding, name: str, environment: Mapping[str, str]) -> ChildSpec:
+    """The node that decides."""
+    parameters: dict[str, Parameter] = {
+        "verifier": decoding.endpoint,
+        "method": decoding.method,
+        "draft_model": config.draft_model,
+        "gamma": config.gamma,
+        "temperature": float(config.temperature),
+        "seed": config.seed,
+        "exploration": config.exploration,
+    }
+    argv = [sys.executable, "-m", "spec_vlm_nav.nodes.vlm_nav_node"]
+    argv += ros_arguments(parameters, (config.robot_config,), {"image": "camera/image_raw/compressed"})
+    return ChildSpec(name, argv, environment, None, ROOT)

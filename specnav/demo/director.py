@@ -1,0 +1,260 @@
+"""The director: the ROS node that resets the simulator, publishes the instruction and hears everything that follows.
+
+A thin shell: it turns messages into plain records for the recorder and never publishes a motion command. Message
+callbacks run in its own thread; `lock` guards the recorder they fill.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import rclpy
+from builtin_interfaces.msg import Time
+from rclpy.context import Context
+from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.qos import QoSProfile, ReliabilityPolicy, qos_profile_sensor_data
+from sensor_msgs.msg import CompressedImage
+from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus
+from std_msgs.msg import String
+
+from evaluation.trace import Decision, Span
+from specnav.demo.errors import DemoError
+from specnav.demo.recorder import Recorder, SimState
+
+POLL_S = 0.02
+SAFETY_STATES = frozenset({MotionStatus.EXPIRED, MotionStatus.REFUSED, MotionStatus.STALE_ODOM})
+CUT_SHORT = frozenset(
+    {DecisionMetrics.CANCELED, DecisionMetrics.TIMEOUT, DecisionMetrics.LINK_LOST, DecisionMetrics.INTERNAL}
+)
+NOT_SAFETY = frozenset({DecisionMetrics.NONE, DecisionMetrics.CANCELED, DecisionMetrics.PARSE_FAILED})
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Names as the simulator and the robot's nodes use them."""
+
+    image: str = "camera/image_raw/compressed"
+    instruction: str = "instruction"
+    command: str = "motion_command"
+    metrics: str = "vlm_nav_node/metrics"
+    status: str = "motion_node/status"
+    reset: str = "navsim/reset"
+    state: str = "navsim/state"
+
+
+def stamp_of(time_message: Time) -> tuple[int, int]:
+    """A header stamp as (seconds, nanoseconds)."""
+    return time_message.sec, time_message.nanosec
+
+
+def decision_of(message: DecisionMetrics) -> Decision:
+    """A decision's metrics as a record; number, time, pose and frame are the recorder's."""
+    policy = message.source == DecisionMetrics.EXPLORATION
+    sent = message.sequence != 0 and message.source != DecisionMetrics.SUPERVISOR
+    spans = zip(
+        message.span_lane, message.span_name, message.span_start_ms, message.span_end_ms, strict=False
+    )
+    return Decision(
+        index=0,
+        t_s=0.0,
+        source="policy" if policy else "model",
+        action="" if not sent else message.action if policy else message.model_action or message.action,
+        model_action=message.model_action,
+        reasoning=message.reasoning,
+        text=message.text,
+        parsed=message.error_code != DecisionMetrics.PARSE_FAILED,
+        complete=message.error_code not in CUT_SHORT,
+        note=message.rule if policy else message.error,
+        decision_ms=message.decision_ms if sent else None,
+        time_to_action_ms=message.camera_to_action_ms if sent else None,
+        prefill_ms=message.prefill_ms,
+        total_ms=message.total_ms,
+        prompt_ids=list(message.prompt_ids),
+        token_ids=list(message.token_ids),
+        drafted=list(message.drafted),
+        accepted=list(message.accepted),
+        uplink_bytes=list(message.uplink_bytes),
+        downlink_bytes=list(message.downlink_bytes),
+        timeline=[Span(lane, name, start, end) for lane, name, start, end in spans],
+    )
+
+
+def state_of(text: str, now: float) -> SimState | None:
+    """The simulator's state message; None when it is not one."""
+    try:
+        said = json.loads(text)
+        return SimState(
+            t=now,
+            episode_seed=int(said["episode_seed"]),
+            x=float(said["x"]),
+            y=float(said["y"]),
+            yaw=float(said["yaw"]),
+            collisions=int(said["collisions"]),
+            ready=bool(said["ready"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+class Director:
+    """Speaks ROS on one domain, in a context and a thread of its own; use it as a context manager."""
+
+    def __init__(self, domain: int, topics: Topics, clock: Callable[[], float] = time.monotonic) -> None:
+        self.lock = threading.Lock()
+        self._clock = clock
+        self._topics = topics
+        self._recorder: Recorder | None = None
+        self._fresh: list[Decision] = []
+        self._instruction_number = -1
+        self._past_instructions = -1
+        self._motion_state: tuple[int, int] | None = None
+        self._latest_state: SimState | None = None
+        self._context = Context()
+        rclpy.init(context=self._context, domain_id=domain)
+        self._node = rclpy.create_node("demo_director", context=self._context)
+        reliable = QoSProfile(depth=50, reliability=ReliabilityPolicy.RELIABLE)
+        make = self._node.create_subscription
+        make(CompressedImage, topics.image, self._on_image, qos_profile_sensor_data)
+        make(String, topics.state, self._on_state, reliable)
+        make(DecisionMetrics, topics.metrics, self._on_metrics, reliable)
+        make(MotionCommand, topics.command, self._on_command, reliable)
+        make(MotionStatus, topics.status, self._on_status, reliable)
+        self._instruct = self._node.create_publisher(String, topics.instruction, reliable)
+        self._reset = self._node.create_publisher(String, topics.reset, reliable)
+        self._executor = SingleThreadedExecutor(context=self._context)
+        self._executor.add_node(self._node)
+        self._thread = threading.Thread(target=self._spin, name="director", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Director:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # The thread must be gone before the context is, else the process aborts.
+        self._executor.shutdown()
+        self._thread.join(timeout=5.0)
+        self._node.destroy_node()
+        rclpy.try_shutdown(context=self._context)
+
+    def _spin(self) -> None:
+        try:
+            self._executor.spin()
+        except ExternalShutdownException:
+            pass
+
+    # -- what others publish
+
+    def _on_image(self, message: CompressedImage) -> None:
+        with self.lock:
+            if self._recorder is not None:
+                self._recorder.on_frame(self._clock(), stamp_of(message.header.stamp), bytes(message.data))
+
+    def _on_state(self, message: String) -> None:
+        state = state_of(message.data, self._clock())
+        if state is None:
+            return
+        with self.lock:
+            self._latest_state = state
+            if self._recorder is not None:
+                self._recorder.on_state(state)
+
+    def _on_command(self, message: MotionCommand) -> None:
+        with self.lock:
+            if self._recorder is None or message.instruction <= self._past_instructions:
+                return
+            stop = message.kind == MotionCommand.STOP and message.source == MotionCommand.MODEL
+            self._recorder.on_command(self._clock(), message.sequence, stop)
+
+    def _on_metrics(self, message: DecisionMetrics) -> None:
+        with self.lock:
+            self._instruction_number = max(self._instruction_number, message.instruction)
+            if self._recorder is None or message.instruction <= self._past_instructions:
+                return
+            if message.error_code not in NOT_SAFETY:
+                self._recorder.safety_stops += 1
+            if not message.text and not message.token_ids:
+                return  # nothing was decided: the node only says why it stopped
+            filled = self._recorder.on_decision(
+                self._clock(), message.sequence, stamp_of(message.frame_stamp), decision_of(message)
+            )
+            self._fresh.append(filled)
+
+    def _on_status(self, message: MotionStatus) -> None:
+        with self.lock:
+            state = (message.sequence, message.state)
+            if self._recorder is not None and state != self._motion_state and message.state in SAFETY_STATES:
+                self._recorder.safety_stops += 1
+            self._motion_state = state
+
+    # -- what the demo asks for
+
+    def wait_until(
+        self, done: Callable[[], bool], timeout_s: float, what: str, watch: Callable[[], None]
+    ) -> None:
+        """Wait for a condition, calling `watch` meanwhile (it raises when a child died). Raises DemoError."""
+        deadline = self._clock() + timeout_s
+        while not done():
+            watch()
+            if self._clock() > deadline:
+                raise DemoError(
+                    f"{what} did not happen within {timeout_s:.0f} s; look at the log files of the run"
+                )
+            time.sleep(POLL_S)
+
+    def robot_is_connected(self) -> bool:
+        """Whether the nodes of robot and simulator have found each other and us."""
+        count, topics = self._node, self._topics
+        return (
+            count.count_subscribers(topics.instruction) > 0
+            and count.count_subscribers(topics.image) > 1
+            and count.count_subscribers(topics.command) > 1
+            and count.count_publishers(topics.metrics) > 0
+            and count.count_publishers(topics.status) > 0
+        )
+
+    def simulator_is_connected(self) -> bool:
+        """Whether the simulator is there and speaking."""
+        with self.lock:
+            return self._latest_state is not None and self._node.count_subscribers(self._topics.reset) > 0
+
+    def reset_simulator(self, seed: int, split: str, absent: bool) -> None:
+        """Ask for an episode's room."""
+        with self.lock:
+            self._latest_state = None
+        self._reset.publish(String(data=json.dumps({"seed": seed, "split": split, "absent": absent})))
+
+    def simulator_is_ready(self, seed: int) -> bool:
+        """Whether the simulator shows that episode."""
+        with self.lock:
+            state = self._latest_state
+        return state is not None and state.ready and state.episode_seed == seed
+
+    def begin(self, seed: int, instruction: str) -> Recorder:
+        """Start recording and publish the instruction; returns the recorder (guarded by `lock`)."""
+        with self.lock:
+            self._past_instructions = self._instruction_number
+            self._fresh.clear()
+            self._recorder = recorder = Recorder(seed, self._clock())
+            if self._latest_state is not None:
+                recorder.on_state(self._latest_state)
+        self._instruct.publish(String(data=instruction))
+        return recorder
+
+    def cancel(self) -> None:
+        """Ask the robot to drop its instruction and stand still."""
+        self._cancel.publish(Empty())
+
+    def end(self) -> None:
+        """Stop recording."""
+        with self.lock:
+            self._recorder = None
+
+    def take_decisions(self) -> list[Decision]:
+        """Decisions that arrived since the last call."""
+        with self.lock:
+            fresh, self._fresh = self._fresh, []
+        return fresh

@@ -1,0 +1,196 @@
+"""What the director hears of one episode, kept until it becomes a trace; knows no ROS and does no waiting.
+
+Times are seconds on the caller's clock; the *episode clock* starts when the instruction was published.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from evaluation.trace import Decision, PathPoint, VideoFrame, episode_folder
+
+STILL_MPS, STILL_RADPS = 0.02, 0.05
+SETTLED_S = 0.4  # the robot must have stood still for so long
+PATH_STEP_M, PATH_STEP_RAD = 0.01, 0.02
+VIDEO_PERIOD_S = 0.2
+
+
+@dataclass(frozen=True)
+class SimState:
+    """What the simulator said about the robot: world frame, metres, radians."""
+
+    t: float
+    episode_seed: int
+    x: float
+    y: float
+    yaw: float
+    collisions: int
+    ready: bool
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When an episode is given up."""
+
+    max_decisions: int
+    timeout_s: float
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Why an episode is over: the model's STOP was carried out, or a limit was met."""
+
+    said_stop: bool
+    limit: Literal["", "timeout", "decision_limit", "aborted"] = ""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A motion command as it was heard."""
+
+    t_s: float
+    pose: PathPoint | None
+
+
+class Recorder:
+    """The record of one episode in the making."""
+
+    def __init__(self, seed: int, started: float) -> None:
+        self.seed = seed
+        self.started = started
+        self.path: list[PathPoint] = []
+        self.decisions: list[Decision] = []
+        self.safety_stops = 0
+        self.collisions = 0
+        self.stop_at: float | None = None  # episode clock of the STOP decision
+        self.state: SimState | None = None
+        self._frames: dict[tuple[int, int], bytes] = {}
+        self._order: list[tuple[float, tuple[int, int]]] = []
+        self._commands: dict[int, Command] = {}
+        self._moved_at = 0.0
+
+    def clock(self, now: float) -> float:
+        """Seconds since the instruction."""
+        return now - self.started
+
+    def on_state(self, state: SimState) -> None:
+        """The simulator's word on where the robot is; another episode's is ignored."""
+        if state.episode_seed != self.seed or not state.ready:
+            return
+        before, self.state = self.state, state
+        self.collisions = state.collisions
+        t = self.clock(state.t)
+        if before is not None and state.t > before.t:
+            moved, turned = (
+                math.hypot(state.x - before.x, state.y - before.y),
+                abs(_wrap(state.yaw - before.yaw)),
+            )
+            span = state.t - before.t
+            if moved / span > STILL_MPS or turned / span > STILL_RADPS:
+                self._moved_at = t
+        if t < 0 and self.path:
+            self.path.clear()
+        last = self.path[-1] if self.path else None
+        if last is None or far_enough(last, state):
+            self.path.append(PathPoint(max(t, 0.0), state.x, state.y, state.yaw))
+
+    def on_frame(self, now: float, stamp: tuple[int, int], jpeg: bytes) -> None:
+        """A camera frame, known by its header stamp (seconds, nanoseconds)."""
+        if stamp not in self._frames:
+            self._frames[stamp] = jpeg
+            self._order.append((self.clock(now), stamp))
+
+    def on_command(self, now: float, sequence: int, is_model_stop: bool) -> None:
+        """A motion command: where and when it was given, and whether it is the model's STOP."""
+        self._commands.setdefault(sequence, Command(self.clock(now), self._here(now)))
+        if is_model_stop and self.stop_at is None:
+            self.stop_at = self.clock(now)
+
+    def on_decision(self, now: float, sequence: int, stamp: tuple[int, int], decision: Decision) -> Decision:
+        """A decision's metrics; returns it with number, time, pose and frame filled in.
+
+        Time and pose are those of its motion command when that was heard (sequence 0: none was made).
+        """
+        command = self._commands.get(sequence) or Command(self.clock(now), self._here(now))
+        filled = msgspec.structs.replace(
+            decision,
+            index=len(self.decisions),
+            t_s=command.t_s,
+            pose=command.pose,
+            frame=frame_name(stamp) if stamp in self._frames else "",
+        )
+        self.decisions.append(filled)
+        return filled
+
+    def _here(self, now: float) -> PathPoint | None:
+        state = self.state
+        return None if state is None else PathPoint(self.clock(now), state.x, state.y, state.yaw)
+
+    def settled(self, now: float) -> bool:
+        """Whether the robot has been standing still for a moment."""
+        return self.state is not None and self.clock(now) - self._moved_at >= SETTLED_S
+
+    def ending(self, now: float, limits: Limits) -> Ending | None:
+        """Whether the episode is over, and why; a STOP or the last decision counts once the robot stands still."""
+        t = self.clock(now)
+        if self.stop_at is not None and t - self.stop_at >= SETTLED_S and self.settled(now):
+            return Ending(True)
+        if t >= limits.timeout_s:
+            return Ending(self.stop_at is not None, "timeout")
+        enough = len(self.decisions) >= limits.max_decisions
+        if enough and self.stop_at is None and t - self.decisions[-1].t_s >= SETTLED_S and self.settled(now):
+            return Ending(False, "decision_limit")
+        return None
+
+    def frame(self, stamp: tuple[int, int]) -> bytes | None:
+        """The bytes of a recorded frame."""
+        return self._frames.get(stamp)
+
+    def latest_frame(self) -> bytes | None:
+        """The newest camera frame."""
+        return self._frames[self._order[-1][1]] if self._order else None
+
+    def write_frames(self, run: Path, index: int, with_video: bool) -> list[VideoFrame]:
+        """Write the decisions' frames, and if wanted the rest for the moving picture; returns the latter."""
+        folder = episode_folder(run, index)
+        (folder / "frames").mkdir(parents=True, exist_ok=True)
+        wanted = {decision.frame for decision in self.decisions}
+        end = self.path[-1].t_s + 1.0 if self.path else 0.0
+        video: list[VideoFrame] = []
+        for t, stamp in self._order:
+            name = frame_name(stamp)
+            in_video = (
+                with_video and 0 <= t <= end and (not video or t - video[-1].t_s >= 0.9 * VIDEO_PERIOD_S)
+            )
+            if in_video:
+                video.append(VideoFrame(t, name))
+            if in_video or name in wanted:
+                (folder / name).write_bytes(self._frames[stamp])
+        return video
+
+
+def frame_name(stamp: tuple[int, int]) -> str:
+    """The file of a frame, relative to its trace."""
+    return f"frames/{stamp[0]}_{stamp[1]:09d}.jpg"
+
+
+def far_enough(last: PathPoint, state: SimState) -> bool:
+    """Whether a new pose adds something to the drawn path."""
+    moved = math.hypot(state.x - last.x, state.y - last.y)
+    return moved >= PATH_STEP_M or abs(_wrap(state.yaw - last.yaw)) >= PATH_STEP_RAD
+
+
+def path_length(path: Sequence[PathPoint]) -> float:
+    """Length of a driven path, metres."""
+    return sum(math.hypot(b.x - a.x, b.y - a.y) for a, b in itertools.pairwise(path))
+
+
+def _wrap(angle: float) -> float:
+    return math.atan2(math.sin(angle), math.cos(angle))

@@ -1,0 +1,202 @@
+"""`specnav demo`: the whole run, from the processes' start to the report.
+
+Whatever happens (a child dies, Ctrl-C), finished episodes stay on disk, the report is drawn and no process is left.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import yaml
+from rich.console import Console
+
+from evaluation.identity import Comparison, compare_with_target
+from navsim.episodes import make_episode
+from specdec.models import Prompt
+from specnav.demo.config import DemoConfig
+from specnav.demo.errors import DemoError
+from specnav.demo.journal import Journal, make_folder
+from specnav.demo.live import LiveView
+from specnav.demo.recorder import Limits
+from specnav.demo.scoring import make_trace, score_recording
+from specnav.demo.views import PlainView, View
+
+__all__ = ["DemoConfig", "run_demo"]
+
+VIDEO_EPISODES = 4  # all camera frames are kept for so many episodes, later ones keep the decisions' frames
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """A YAML file of settings. Raises DemoError."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DemoError(f"cannot read {path}: {error.strerror or error}") from error
+    except yaml.YAMLError as error:
+        raise DemoError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise DemoError(f"{path} holds no settings; it should be a YAML mapping")
+    return content
+
+
+def check_inputs(config: DemoConfig) -> None:
+    """Refuse what cannot work before any process is started. Raises DemoError."""
+    for path in (config.robot_config, config.sim_config, config.cloud_config):
+        if not path.is_file():
+            raise DemoError(
+                f"{path} is missing; it belongs to the repository, restore it or name another file"
+            )
+    for role, model in (("target", config.target_model), ("draft", config.draft_model)):
+        # A hub id has no leading slash or dot; everything else must be a folder here.
+        if Path(model).is_absolute() and not (Path(model) / "config.json").is_file():
+            raise DemoError(
+                f"{role} model {model} is missing or no Hugging Face folder; train one with: specnav train vlm"
+            )
+
+
+@contextmanager
+def ends_on_signals() -> Iterator[None]:
+    """SIGTERM ends the run like Ctrl-C does."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def run_episodes(config: DemoConfig, cloud: Mapping[str, object], journal: Journal, view: View) -> None:
+    """Start everything, carry out the episodes, and the latency study if asked for."""
+    # Imported here: rclpy must see the environment that the stage prepares.
+    from specnav.demo.stage import open_stage
+    from specnav.demo.study import run_study
+
+    limits = Limits(config.max_decisions, config.episode_timeout_s)
+    with open_stage(config, cloud, journal.run / "logs", view) as stage:
+        with (
+            journal.phase("episodes"),
+            stage.deciding(config.method, config.rtt_ms, "demo", config.link_is_emulated),
+        ):
+            for index in range(config.episodes):
+                episode = make_episode(config.seed + index, config.split, config.is_absent(index))
+                done = stage.run_episode(episode, index, config.episodes, limits)
+                result = score_recording(index, episode, done.recorder, done.ending, done.duration_s)
+                video = done.recorder.write_frames(journal.run, index, with_video=index < VIDEO_EPISODES)
+                journal.add(make_trace(result, episode, done.recorder, video))
+                view.result(result)
+        if config.latency_study:
+            with journal.phase("latency study"):
+                journal.study = run_study(stage, config, view)
+
+
+def compare(config: DemoConfig, cloud: Mapping[str, object], journal: Journal) -> Comparison:
+    """Decode recorded answers again with the target alone; only greedy runs can be compared."""
+    if config.temperature > 0 or config.compare_decisions == 0:
+        return Comparison()
+    from specdec.local import generate_local
+    from specdec.models import load_model
+    from specdec.options import GenerationOptions
+
+    wanted = {name: str(cloud[name]) for name in ("device", "dtype", "quantize") if cloud.get(name)}
+    target = load_model(config.target_model, **wanted)
+
+    def decode(prompt: Prompt, most: int) -> list[int]:
+        return generate_local(target, prompt, GenerationOptions(max_new_tokens=most))
+
+    return compare_with_target(journal.run, journal.traces, decode, config.compare_decisions)
+
+
+def run_demo(config: DemoConfig) -> int:
+    """Run a demo; returns 0, 1 after an error (said in one line on stderr), or 130 after Ctrl-C.
+
+    Raises DemoError only before anything was started.
+    """
+    check_inputs(config)
+    cloud = read_settings(config.cloud_config)
+    run = make_folder(config, datetime.now())
+    console = Console()
+    journal = Journal(run, config)
+    view: View = PlainView(console) if config.headless else LiveView(console)
+    with ends_on_signals():
+        code = perform(config, cloud, journal, view)
+        try:
+            path = journal.report()
+        except KeyboardInterrupt:
+            print("specnav: interrupted while drawing the report", file=sys.stderr)
+            return 130
+    show_summary(console, journal, path)
+    if journal.error:
+        print(f"specnav: error: {journal.error}", file=sys.stderr)
+    return code
+
+
+def perform(config: DemoConfig, cloud: Mapping[str, object], journal: Journal, view: View) -> int:
+    """The run itself; every end is noted in the journal, none escapes but programming errors."""
+    try:
+        try:
+            run_episodes(config, cloud, journal, view)
+        finally:
+            if journal.episodes and sys.exc_info()[0] is not KeyboardInterrupt:
+                view.phase("decoding the answers again with the target alone")
+                with journal.phase("comparison"):
+                    journal.comparison = compare(config, cloud, journal)
+    except KeyboardInterrupt:
+        journal.interrupted = True
+        return 130
+    except Exception as error:
+        if not is_expected(error):
+            journal.error = f"{type(error).__name__}: {error}"
+            journal.save()
+            raise
+        journal.error = " ".join(str(error).split())
+        return 1
+    finally:
+        view.close()
+    return 0
+
+
+def is_expected(error: Exception) -> bool:
+    """Whether an error is one that a user can act on."""
+    from navsim.errors import NavsimError
+    from specdec.errors import SpecdecError
+
+    return isinstance(error, DemoError | NavsimError | SpecdecError)
+
+
+def show_summary(console: Console, journal: Journal, report: Path) -> None:
+    """The run's figures and where to look."""
+    s = journal.results().summary
+
+    def shown(value: float | None, words: str) -> str:
+        return "–" if value is None else words.format(value)
+
+    same = {True: "yes", False: "NO", None: "not compared"}[s.identical_to_target]
+    won = sum(e.success for e in journal.episodes)
+    lines = (
+        f"success {won}/{s.episodes}, SPL {shown(s.spl, '{:.2f}')}, navigation error {shown(s.navigation_error_m, '{:.2f} m')}",
+        f"decision p50 {shown(s.decision_ms_p50, '{:.0f} ms')}, p95 {shown(s.decision_ms_p95, '{:.0f} ms')}; "
+        f"camera to action p50 {shown(s.time_to_action_ms_p50, '{:.0f} ms')}, "
+        f"p95 {shown(s.time_to_action_ms_p95, '{:.0f} ms')}; tau {shown(s.tau, '{:.2f}')}",
+        f"identical to the target alone: {same} ({s.compared_decisions} answers compared); "
+        f"parse failures {s.parse_failures}, safety stops {s.safety_stops}",
+    )
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True)
+    for row in journal.study:
+        console.print(
+            f"latency study: {row.method} at RTT {row.rtt_ms:g} ms: camera to action p50 {row.time_to_action_ms_p50:.0f} ms, "
+            f"p95 {row.time_to_action_ms_p95:.0f} ms (n = {row.decisions})",
+            highlight=False,
+            soft_wrap=True,
+        )
+    console.print(f"report: {report}", highlight=False, soft_wrap=True)

@@ -1,0 +1,189 @@
+"""Everything that runs during a demo: the children, the director, and the view, and how one episode goes.
+
+The stage starts processes in the order they need each other and watches them while it waits; it knows nothing of folders
+of results or of reports.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from navsim.episodes import Episode
+from specnav.demo import children
+from specnav.demo.children import Decoding
+from specnav.demo.config import DemoConfig
+from specnav.demo.director import Director, Topics
+from specnav.demo.processes import Supervisor
+from specnav.demo.recorder import Ending, Limits, Recorder
+from specnav.demo.surroundings import (
+    free_domain,
+    free_port,
+    ports_in_use,
+    read_udp_tables,
+    remove_segments,
+    ros_environment,
+    segments_of,
+)
+from specnav.demo.views import Scene, View
+
+RESET_TIMEOUT_S = 20.0
+SETTLE_TIMEOUT_S = 5.0
+TICK_S = 0.2
+POLL_S = 0.02
+
+
+@dataclass(frozen=True)
+class Recording:
+    """An episode as it was recorded."""
+
+    recorder: Recorder
+    ending: Ending
+    duration_s: float
+
+
+class Stage:
+    """The running processes of one demo."""
+
+    def __init__(
+        self,
+        config: DemoConfig,
+        cloud: Mapping[str, object],
+        supervisor: Supervisor,
+        director: Director,
+        view: View,
+        environment: Mapping[str, str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config, self._cloud = config, cloud
+        self._supervisor, self._director, self._view = supervisor, director, view
+        self._environment = environment
+        self._clock = clock
+        self._segments: set[Path] = set()
+        self.verifier = ""
+
+    def open(self) -> None:
+        """Start the verifier, the simulator and the moving node; none of them waits for another."""
+        config, start = self._config, self._supervisor.start
+        self._view.phase("starting the verifier, the simulator and the robot")
+        verifier = start(children.verifier_spec(config, self._cloud, self._environment))
+        start(children.simulator_spec(config, self._environment))
+        start(children.motion_spec(config, self._environment))
+        ready = self._supervisor.wait_ready(verifier, config.start_timeout_s)
+        self.verifier = children.endpoint_of(ready)
+        self._wait(
+            self._director.simulator_is_connected, config.start_timeout_s, "the simulator's first message"
+        )
+
+    @contextmanager
+    def deciding(self, method: str, rtt_ms: float, name: str, emulated: bool) -> Iterator[None]:
+        """A deciding node with its link, for as long as the block runs. `name` tells its log files apart."""
+        config, supervisor = self._config, self._supervisor
+        self._view.phase(f"starting the deciding node ({method}{f', RTT {rtt_ms:g} ms' if emulated else ''})")
+        endpoint = self.verifier
+        started = []
+        try:
+            if emulated:
+                spec = children.emulator_spec(
+                    config, f"link_{name}", rtt_ms, free_port(), self.verifier, self._environment
+                )
+                started.append(spec.name)
+                child = supervisor.start(spec)
+                endpoint = children.endpoint_of(supervisor.wait_ready(child, config.start_timeout_s))
+            node = children.vlm_spec(
+                config, Decoding(endpoint, method), f"vlm_nav_node_{name}", self._environment
+            )
+            started.append(node.name)
+            supervisor.start(node)
+            self._wait(
+                self._director.robot_is_connected, config.start_timeout_s, "the start of the robot's nodes"
+            )
+            self._segments |= segments_of((*supervisor.pids, os.getpid()))
+            yield
+        finally:
+            for name_ in reversed(started):
+                supervisor.stop(name_)
+
+    def run_episode(self, episode: Episode, index: int, count: int, limits: Limits) -> Recording:
+        """Reset, instruct, record until the episode is over, and bring the robot to rest."""
+        director, view = self._director, self._view
+        director.reset_simulator(episode.seed, episode.split, episode.absent)
+        self._wait(
+            lambda: director.simulator_is_ready(episode.seed), RESET_TIMEOUT_S, "the simulator's reset"
+        )
+        recorder = director.begin(episode.seed, episode.instruction)
+        view.episode(index, count, episode.instruction)
+        ending = None
+        next_tick = self._clock()
+        while ending is None:
+            time.sleep(POLL_S)
+            self._supervisor.check()
+            for decision in director.take_decisions():
+                view.decision(decision)
+            now = self._clock()
+            with director.lock:
+                ending = recorder.ending(now, limits)
+                jpeg, state = recorder.latest_frame(), recorder.state
+            if now >= next_tick:
+                next_tick = now + TICK_S
+                pose = None if state is None else (state.x, state.y, state.yaw)
+                view.tick(Scene(recorder.clock(now), jpeg, pose))
+        duration_s = (
+            recorder.stop_at
+            if ending.said_stop and recorder.stop_at is not None
+            else recorder.clock(self._clock())
+        )
+        director.cancel()
+        self._settle(recorder)
+        director.end()
+        return Recording(recorder, ending, duration_s)
+
+    def _settle(self, recorder: Recorder) -> None:
+        """Wait until the robot stands still; a robot that does not is the next reset's problem."""
+        deadline = self._clock() + SETTLE_TIMEOUT_S
+        while self._clock() < deadline:
+            self._supervisor.check()
+            with self._director.lock:
+                if recorder.settled(self._clock()):
+                    return
+            time.sleep(POLL_S)
+
+    def _wait(self, done: Callable[[], bool], timeout_s: float, what: str) -> None:
+        self._director.wait_until(done, timeout_s, what, self._supervisor.check)
+
+    def note_segments(self) -> None:
+        """Remember the shared memory our processes use now."""
+        self._segments |= segments_of((*self._supervisor.pids, os.getpid()))
+
+    @property
+    def segments(self) -> frozenset[Path]:
+        """Shared memory our processes have used."""
+        return frozenset(self._segments)
+
+
+@contextmanager
+def open_stage(config: DemoConfig, cloud: Mapping[str, object], logs: Path, view: View) -> Iterator[Stage]:
+    """All processes of a demo, up and connected; stopped in any case, with nothing left behind."""
+    domain = free_domain(ports_in_use(read_udp_tables()), first=os.getpid())
+    threads = max(1, len(os.sched_getaffinity(0)) // 2)
+    environment = ros_environment(domain, logs, threads)
+    # Fast DDS reads these when the director's context is made; the children get the same.
+    os.environ.update(environment)
+    segments: frozenset[Path] = frozenset()
+    try:
+        with Director(domain, Topics()) as director, Supervisor(logs) as supervisor:
+            stage = Stage(config, cloud, supervisor, director, view, environment)
+            try:
+                stage.open()
+                yield stage
+            finally:
+                stage.note_segments()
+                segments = stage.segments
+                view.phase("stopping")
+                supervisor.stop_all()
+    finally:
+        remove_segments(segments)

@@ -1,0 +1,110 @@
+"""What a person sees while the demo runs: plain lines (headless), or a live picture of the terminal (`live`).
+
+A *view* is told what happens and shows it; it never decides anything and never slows the robot down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from rich.console import Console
+from rich.markup import escape
+
+from evaluation.results import EpisodeResult
+from evaluation.trace import Decision
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The moment: episode clock, newest camera frame (JPEG), robot pose (x, y, yaw)."""
+
+    t_s: float
+    jpeg: bytes | None
+    pose: tuple[float, float, float] | None
+
+
+class View(Protocol):
+    """Something that shows a demo."""
+
+    def phase(self, words: str) -> None:
+        """A step of the run began."""
+
+    def episode(self, index: int, count: int, instruction: str) -> None:
+        """An instruction was published."""
+
+    def decision(self, decision: Decision) -> None:
+        """A decision arrived."""
+
+    def tick(self, scene: Scene) -> None:
+        """Time passed."""
+
+    def result(self, result: EpisodeResult) -> None:
+        """An episode ended."""
+
+    def close(self) -> None:
+        """The run is over; leave the terminal as it was."""
+
+
+def in_words(decision: Decision) -> str:
+    """What was carried out, in one line."""
+    if decision.source == "policy":
+        return f"exploration policy: {decision.action} ({decision.note})"
+    return decision.action or f"stopped: {decision.note or 'no action'}"
+
+
+def cost_of(decision: Decision) -> str:
+    """Time and tokens of a decision."""
+    parts = [f"{decision.decision_ms:.0f} ms"] if decision.decision_ms is not None else []
+    if sum(decision.drafted):
+        parts.append(f"{sum(decision.accepted)}/{sum(decision.drafted)} drafts accepted")
+    elif decision.token_ids:
+        parts.append(f"{len(decision.token_ids)} tokens")
+    return ", ".join(parts)
+
+
+def result_in_words(result: EpisodeResult) -> str:
+    """An episode's outcome in one line."""
+    word = "success" if result.success else f"failed ({result.outcome.replace('_', ' ')})"
+    error = (
+        "" if result.navigation_error_m is None else f", {result.navigation_error_m:.2f} m from the target"
+    )
+    detail = f", {result.detail}" if result.detail and not result.success else ""
+    return (
+        f"{word}: {result.steps} decisions, {result.duration_s:.1f} s, {result.path_m:.1f} m{error}{detail}"
+    )
+
+
+class PlainView:
+    """One line an event, for logs and CI."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def _say(self, words: str) -> None:
+        self._console.print(escape(words), highlight=False, soft_wrap=True)
+
+    def phase(self, words: str) -> None:
+        """A step of the run began."""
+        self._say(words)
+
+    def episode(self, index: int, count: int, instruction: str) -> None:
+        """An instruction was published."""
+        self._say(f"episode {index + 1}/{count}: {instruction}")
+
+    def decision(self, decision: Decision) -> None:
+        """A decision arrived."""
+        reasoning = decision.reasoning or decision.text
+        self._say(
+            f"  {decision.index + 1:3d} {decision.t_s:6.1f} s  {reasoning} -> {in_words(decision)}  [{cost_of(decision)}]"
+        )
+
+    def tick(self, scene: Scene) -> None:
+        """Plain lines show no passing of time."""
+
+    def result(self, result: EpisodeResult) -> None:
+        """An episode ended."""
+        self._say(f"  {result_in_words(result)}")
+
+    def close(self) -> None:
+        """Nothing to put back."""
