@@ -1,0 +1,82 @@
+"""The damped search: which rule fires when, and whose move it is."""
+
+import pytest
+
+from spec_vlm_nav.actions import STOP, Action, ActionKind
+from spec_vlm_nav.errors import ParameterError
+from spec_vlm_nav.exploration import (
+    RULE_CONTACT,
+    RULE_DAMPED,
+    RULE_LOST,
+    RULE_UNSEEN,
+    UNSEEN_LIMIT,
+    ActionSource,
+    ExplorationPolicy,
+)
+
+LEFT30, RIGHT30 = Action(ActionKind.TURN_LEFT, 30), Action(ActionKind.TURN_RIGHT, 30)
+FORWARD50 = Action(ActionKind.FORWARD, 50)
+
+
+def test_the_models_action_goes_through_and_is_marked_as_its_own():
+    move = ExplorationPolicy().decide(FORWARD50, True)
+    assert (move.action, move.source, move.rule) == (FORWARD50, ActionSource.MODEL, "")
+
+
+def test_a_turn_that_flips_sign_is_halved_until_the_smallest():
+    policy = ExplorationPolicy()
+    turned = [policy.decide(a, True) for a in (LEFT30, RIGHT30, LEFT30, RIGHT30)]
+    assert [m.action.amount for m in turned] == [30, 15, 7.5, 7.5]
+    assert [m.rule for m in turned] == ["", RULE_DAMPED, RULE_DAMPED, RULE_DAMPED]
+    assert turned[1].action.kind is ActionKind.TURN_RIGHT
+
+
+def test_a_target_lost_right_after_a_turn_is_walked_towards():
+    policy = ExplorationPolicy()
+    policy.decide(LEFT30, True)
+    move = policy.decide(LEFT30, False)
+    assert (move.action, move.source, move.rule) == (FORWARD50, ActionSource.EXPLORATION, RULE_LOST)
+
+
+def test_a_target_lost_after_a_step_forward_is_left_to_the_model():
+    policy = ExplorationPolicy()
+    policy.decide(FORWARD50, True)
+    assert policy.decide(LEFT30, False).source is ActionSource.MODEL
+
+
+def test_after_many_decisions_without_the_target_it_walks_on_and_counts_anew():
+    policy = ExplorationPolicy()
+    rules = [policy.decide(LEFT30, False).rule for _ in range(2 * UNSEEN_LIMIT)]
+    assert [i for i, rule in enumerate(rules, 1) if rule == RULE_UNSEEN] == [UNSEEN_LIMIT, 2 * UNSEEN_LIMIT]
+
+
+def test_contact_backs_off_before_anything_else():
+    move = ExplorationPolicy().decide(FORWARD50, True, contact=True)
+    assert move.action == Action(ActionKind.BACKWARD, 12) and move.rule == RULE_CONTACT
+
+
+@pytest.mark.parametrize("contact", [False, True])
+@pytest.mark.parametrize("sees", [True, False, None])
+def test_stop_is_never_turned_into_a_motion(sees, contact):
+    policy = ExplorationPolicy()
+    for _ in range(UNSEEN_LIMIT + 2):
+        policy.decide(LEFT30, True)
+        move = policy.decide(STOP, sees, contact)
+        assert move.action == STOP and move.source is ActionSource.MODEL
+
+
+def test_the_policy_none_changes_nothing():
+    policy = ExplorationPolicy("none")
+    assert all(policy.decide(a, False, contact=True).action is a for a in (LEFT30, RIGHT30, FORWARD50, STOP))
+
+
+def test_reset_forgets():
+    policy = ExplorationPolicy()
+    policy.decide(LEFT30, True)
+    policy.reset()
+    assert policy.decide(RIGHT30, True).action == RIGHT30
+
+
+def test_an_unknown_policy_is_refused_by_name():
+    with pytest.raises(ParameterError, match="damped_search, none, got 'random'"):
+        ExplorationPolicy("random")
