@@ -1,7 +1,7 @@
 """The engine: one thread that owns every answer in progress and runs one forward at a time.
 
-It takes tasks from a queue, first come first served, and hands replies to an outbox. A session's failure ends that
-session and nothing else. It knows no sockets; time comes from a clock it is given.
+It takes tasks from a queue, first come first served, and hands replies to an outbox. A session's failure ends
+that session and nothing else. It knows no sockets; time comes from a clock it is given.
 """
 
 from __future__ import annotations
@@ -83,7 +83,11 @@ class Engine:
     """Runs forwards; made to be the target of one thread: `run()` until stop()."""
 
     def __init__(
-        self, model: LoadedModel, outbox: Outbox, log: EventLog, clock: Callable[[], float] = time.perf_counter
+        self,
+        model: LoadedModel,
+        outbox: Outbox,
+        log: EventLog,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._model = model
         self._outbox = outbox
@@ -118,7 +122,9 @@ class Engine:
                 self._end(task.key, ERROR_REFUSED, str(error))
             except Exception as error:  # one session's fault must not end the others' (TRAPS 20)
                 self._log.error("session_failed", session=task.key[1], traceback=traceback.format_exc())
-                self._end(task.key, ERROR_INTERNAL, f"the verifier failed on this session ({type(error).__name__})")
+                self._end(
+                    task.key, ERROR_INTERNAL, f"the verifier failed on this session ({type(error).__name__})"
+                )
 
     def _end(self, key: SessionKey, code: str, reason: str) -> None:
         self._verifiers.pop(key, None)
@@ -152,7 +158,9 @@ class Engine:
         parents = None if message.parents is None else tuple(message.parents)
         judgement = verifier.verify(Draft(message.base, tuple(message.ids), parents))
         verify_us, queue_us = self._times(task.arrived_s, started)
-        reply = VerdictDown(message.session, message.round, judgement.last, judgement.token, verify_us, queue_us)
+        reply = VerdictDown(
+            message.session, message.round, judgement.last, judgement.token, verify_us, queue_us
+        )
         self._outbox(task.key, reply, False)
 
     def _step(self, task: StepTask) -> None:

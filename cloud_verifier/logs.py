@@ -1,4 +1,6 @@
-"""Structured logs: one JSON object a line on a stream, with a limit on how often one kind of warning may repeat."""
+"""Structured logs: one JSON object a line on a stream, with a limit on how often one kind of warning may
+repeat.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The server: one thread for the sockets, one for the model, joined by a queue and an in-process socket.
 
-The socket thread answers heartbeats and refuses bad messages at once, also while a forward is running. It never
-touches the model, and no lock is held over a forward.
+The socket thread answers heartbeats and refuses bad messages at once, also while a forward is running. It
+never touches the model, and no lock is held over a forward.
 """
 
 from __future__ import annotations
@@ -193,7 +193,11 @@ class Server:
                 self._send(identity, encode(ErrorDown(message.session, ERROR_BUSY, text)))
                 return
             self._log.info(
-                "open", session=message.session, ids=len(message.ids), images=len(message.images), stream=message.stream
+                "open",
+                session=message.session,
+                ids=len(message.ids),
+                images=len(message.images),
+                stream=message.stream,
             )
             self._engine.submit(OpenTask(key, message, time.perf_counter()))
             return
@@ -291,7 +295,8 @@ class Server:
 def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
     """Load the model and serve until SIGTERM or SIGINT; returns the exit code 0.
 
-    Must run in the main thread (it handles signals). Raises VerifierError or specdec's ModelError with one line.
+    Must run in the main thread (it handles signals). Raises VerifierError or specdec's ModelError with one
+    line.
     """
     log = EventLog(log_stream or sys.stderr)
     log.info("loading", model=config.model, quantize=config.quantize)
@@ -305,14 +310,17 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
 
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, on_signal)
-    # The socket thread must get the interpreter soon while a forward holds it: heartbeats and verdicts go through it.
+    # The socket thread must get the interpreter soon while a forward holds it: heartbeats and verdicts go
+    # through it.
     sys.setswitchinterval(0.0005)
     server.run()
     return 0
 
 
 def set_threads(threads: int, model: LoadedModel) -> None:
-    """Set torch's CPU threads: as told, or one where the model is so small that more only get in each other's way."""
+    """Set torch's CPU threads: as told, or one where the model is so small that more only get in each other's
+    way.
+    """
     if threads:
         torch.set_num_threads(threads)
     elif model.device.type == "cpu" and model.parameter_count < _SMALL_MODEL_PARAMETERS:

@@ -11,5 +11,6 @@ The words, one meaning each:
     round         one draft up and one verdict down
     session       one answer in progress, on both sides
     rollback      forgetting the KV cache of tokens that were rejected
-    edge, cloud, link, method   where the draft model runs, where the target runs, what joins them, how they play
+    edge, cloud, link, method   where the draft model runs, where the target runs, what joins them, how they
+    play
 """

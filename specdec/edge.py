@@ -1,7 +1,7 @@
 """The edge's side of an answer: open a session, draft, send, take verdicts, stream out what is verified.
 
-EdgeDecoder speaks to one Link and owns no model weights. It never gives out a token that the cloud has not verified,
-and what it gives out does not depend on the draft model, the link, or how often the link was lost.
+EdgeDecoder speaks to one Link and owns no model weights. It never gives out a token that the cloud has not
+verified, and what it gives out does not depend on the draft model, the link, or how often the link was lost.
 """
 
 from __future__ import annotations
@@ -38,17 +38,23 @@ class EdgeDecoder:
         resume_timeout_s: float = 0.0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """gamma: draft tokens a round. resume_timeout_s: how long to try to go on after a lost link (0: raise at once).
+        """gamma: draft tokens a round. resume_timeout_s: how long to try to go on after a lost link (0: raise
+        at once).
 
-        Raises OptionsError for an unknown method, a gamma out of range, or a method that lacks its draft model.
+        Raises OptionsError for an unknown method, a gamma out of range, or a method that lacks its draft
+        model.
         """
         self._method = get_method(method)
         if not 1 <= gamma <= MAX_GAMMA:
             raise OptionsError(f"gamma = {gamma!r} is out of range: choose 1 to {MAX_GAMMA}")
         if not 0 <= resume_timeout_s <= 86400:
-            raise OptionsError(f"resume_timeout_s = {resume_timeout_s!r} is out of range: choose 0 to 86400 seconds")
+            raise OptionsError(
+                f"resume_timeout_s = {resume_timeout_s!r} is out of range: choose 0 to 86400 seconds"
+            )
         if self._method.drafts and draft_model is None:
-            raise OptionsError(f"method {method!r} drafts on the edge: give it a draft model, or use method 'ar'")
+            raise OptionsError(
+                f"method {method!r} drafts on the edge: give it a draft model, or use method 'ar'"
+            )
         self._link = link
         self._draft_model = draft_model
         self._gamma = gamma
@@ -66,12 +72,14 @@ class EdgeDecoder:
     ) -> Iterator[list[int]]:
         """Yield verified token ids, one chunk a verdict, EOS not included.
 
-        cancel: when set, the answer ends early. history: ids of the same answer that were verified before; they are
-        replayed, not yielded, and the answer goes on as if nothing had happened.
-        Raises LinkLost (after trying to resume, if asked to), ProtocolError, VersionMismatch, ModelError.
+        cancel: when set, the answer ends early. history: ids of the same answer that were verified before;
+        they are replayed, not yielded, and the answer goes on as if nothing had happened. Raises LinkLost
+        (after trying to resume, if asked to), ProtocolError, VersionMismatch, ModelError.
         """
         if not self._busy.acquire(blocking=False):
-            raise OptionsError("this decoder is in the middle of an answer: use one decoder an answer at a time")
+            raise OptionsError(
+                "this decoder is in the middle of an answer: use one decoder an answer at a time"
+            )
         session = EdgeSession(self._link, self._clock, cancel or threading.Event(), list(history))
         finish: Finish = "failed"
         try:
@@ -88,8 +96,10 @@ class EdgeDecoder:
             self.stats = session.stats(finish)
             self._busy.release()
 
-    def _answer(self, session: EdgeSession, prompt: Prompt, options: GenerationOptions) -> Iterator[list[int]]:
-        """Open and go on; after a lost link open again with what is verified, until the time for that is up."""
+    def _answer(
+        self, session: EdgeSession, prompt: Prompt, options: GenerationOptions
+    ) -> Iterator[list[int]]:
+        """Open and go on; after a lost link open again with what is verified, as long as that may take."""
         drafter = Drafter(self._draft_model, options) if self._method.drafts and self._draft_model else None
         lost_at: float | None = None
         prefilled = False

@@ -1,7 +1,7 @@
 """One session seen from the edge: what was verified, what is on its way, and what all of it cost.
 
-Turns messages into chunks of verified tokens. Stale verdicts (of another session or round) are dropped; a verifier
-that forgot the session, or lost a message, shows up as SessionForgotten.
+Turns messages into chunks of verified tokens. Stale verdicts (of another session or round) are dropped; a
+verifier that forgot the session, or lost a message, shows up as SessionForgotten.
 """
 
 from __future__ import annotations
@@ -115,7 +115,12 @@ class EdgeSession:
         self._ping_sent = None
         self._length_at_open = len(self.answer)
         message = Open(
-            self._number, stream, sampling_to_wire(options), list(prompt.ids), list(prompt.images), list(self.answer)
+            self._number,
+            stream,
+            sampling_to_wire(options),
+            list(prompt.ids),
+            list(prompt.images),
+            list(self.answer),
         )
         self._opened_s = self._last_heard = self._last_message = self._clock()
         self._prompt_bytes = self._link.send(message)
@@ -130,7 +135,7 @@ class EdgeSession:
         self._last_heard = ended  # nobody could have listened meanwhile
 
     def send_draft(self, drafter: Drafter, gamma: int) -> None:
-        """Draft after the verified answer and send it; the last round's draft shrinks to what may still come."""
+        """Draft after the verified answer and send it; the last draft shrinks to what may still come."""
         started = self._clock()
         draft = drafter.chain(self.answer, max(0, min(gamma, self._limit - len(self.answer) - 1)))
         drafted = self._clock()
@@ -286,7 +291,7 @@ class EdgeSession:
         return ProtocolError(f"the verifier refused: {message.message}")
 
     def _merge(self, base: int, ids: list[int], now: float) -> list[int]:
-        """Join verified ids at `base` to the answer; returns what is new. Notices EOS and the length limit."""
+        """Join verified ids at `base` to the answer; returns the new ones. Notices EOS and the limit."""
         known = self.answer[base:]
         overlap = min(len(known), len(ids))
         if known[:overlap] != ids[:overlap]:

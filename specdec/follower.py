@@ -1,7 +1,7 @@
-"""A Follower keeps one model session in step with an answer that grows and, on the edge, is sometimes taken back.
+"""A Follower keeps one model session in step with an answer that grows and is sometimes taken back.
 
-It compares what the session has been fed with what the answer is now, rolls back to where they part, and feeds the
-rest, so that nothing is ever fed twice or left out (TRAPS 8, 9). Edge and cloud use the same one.
+It compares what the session has been fed with what the answer is now, rolls back to where they part, and
+feeds the rest, so that nothing is ever fed twice or left out (TRAPS 8, 9). Edge and cloud use the same one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from specdec.models.runner import LayerObserver
 
 
 class Follower:
-    """One model session following one answer. Answer positions count from 0 at the first token after the prompt."""
+    """One model session following one answer. Answer positions count from 0 at the first token after the
+    prompt.
+    """
 
     def __init__(self, session: ModelSession) -> None:
         self._session = session
@@ -66,15 +68,15 @@ class Follower:
         return logits[-wanted:]
 
     def _sync(self, sequence: Sequence[int], answer_length: int) -> int:
-        """Roll back to the common prefix, short of the row before the first wanted one; returns what is kept."""
+        """Roll back to the common prefix, short of the row before the first wanted; returns its length."""
         limit = min(len(self._fed), len(sequence))
         common = limit if self._fed[:limit] == sequence[:limit] else 0
         while common < limit and self._fed[common] == sequence[common]:
             common += 1
-        # The logits after the last answer token are wanted, so that token must be fed now (again, if it was before).
+        # The logits after the last answer token are wanted, so that token must be fed now (again, if it was
+        # before).
         common = min(common, max(answer_length - 1, 0))
         if common < len(self._fed):
             self._session.rollback(self._prompt_length + common)
             del self._fed[common:]
         return common
-

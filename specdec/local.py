@@ -13,8 +13,8 @@ from specdec.sampling import Chooser
 def generate_local(model: LoadedModel, prompt: Prompt, options: GenerationOptions | None = None) -> list[int]:
     """The answer's ids, end-of-sequence token not included.
 
-    Stops at any of the model's EOS ids, after options.max_new_tokens tokens (the EOS token counts), or at the end
-    of the context. Raises ModelError for an unusable prompt.
+    Stops at any of the model's EOS ids, after options.max_new_tokens tokens (the EOS token counts), or at the
+    end of the context. Raises ModelError for an unusable prompt.
     """
     return list(stream_local(model, prompt, options or GenerationOptions()))
 

@@ -1,4 +1,4 @@
-"""Methods as named combinations of the axes they are made of (see METHODS.md); each axis is its own small part."""
+"""Methods as named combinations of the axes of METHODS.md; each axis is its own small part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What one answer cost: rounds, bytes, times, and a timeline of who did what when. Data only, no logic of decoding."""
+"""What one answer cost: rounds, bytes, times, and a timeline of who did what when. Data only, no logic of
+decoding.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ Finish = Literal["running", "eos", "length", "cancelled", "failed"]
 class Span:
     """Something that took time. Seconds are relative to the start of generate().
 
-    Cloud spans come from the verifier's own measurements; their place between sending and receiving is taken to be
-    the middle, so uplink and downlink show half the link time each.
+    Cloud spans come from the verifier's own measurements; their place between sending and receiving is taken
+    to be the middle, so uplink and downlink show half the link time each.
     """
 
     lane: Lane
@@ -27,7 +29,8 @@ class Span:
 class RoundStats:
     """One message of verified tokens. Bytes are everything ZeroMQ was handed; times in milliseconds.
 
-    wait_ms: from handing over the draft to having the verdict; verify_ms: the forward in the cloud, inside it.
+    wait_ms: from handing over the draft to having the verdict; verify_ms: the forward in the cloud, inside
+    it.
     """
 
     drafted: int
@@ -43,8 +46,8 @@ class RoundStats:
 class AnswerStats:
     """One answer. tokens: verified ids given out (EOS not counted). finish: how it ended.
 
-    prompt_bytes: the opening message with its images. prefill_ms: the edge's own prefill (0 without a draft model);
-    cloud_prefill_ms: the verifier's. ttft_ms: until the first verified token was there.
+    prompt_bytes: the opening message with its images. prefill_ms: the edge's own prefill (0 without a draft
+    model); cloud_prefill_ms: the verifier's. ttft_ms: until the first verified token was there.
     """
 
     tokens: int = 0

@@ -36,7 +36,8 @@ PADDING = 24
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
     "{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for c in m['content'] %}"
-    "{% if c['type'] == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ c['text'] }}{% endif %}"
+    "{% if c['type'] == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
+    "{% else %}{{ c['text'] }}{% endif %}"
     "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
@@ -58,7 +59,9 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     return fast
 
 
-def build_llama(folder: Path, *, layers: int = 3, hidden: int = 64, seed: int = 0, eos_bias: bool = False) -> Path:
+def build_llama(
+    folder: Path, *, layers: int = 3, hidden: int = 64, seed: int = 0, eos_bias: bool = False
+) -> Path:
     """A small Llama with grouped query heads."""
     tokenizer = make_tokenizer()
     torch.manual_seed(seed)
@@ -112,12 +115,14 @@ def build_qwen2vl(
     saved = _save(model, tokenizer, folder, max_shard_size)
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-    Qwen2VLImageProcessorPil(size={"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 64}).save_pretrained(saved)
+    Qwen2VLImageProcessorPil(size={"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 64}).save_pretrained(
+        saved
+    )
     return saved
 
 
 def noisy_copy(source: Path, folder: Path, noise: float, seed: int = 1) -> Path:
-    """The same model with Gaussian noise of `noise` standard deviations on every matrix: an imperfect draft."""
+    """The same model with noise of `noise` standard deviations on every matrix: an imperfect draft."""
     import shutil
 
     from safetensors.torch import load_file, save_file
@@ -142,7 +147,9 @@ def picture(seed: int, width: int = 168, height: int = 112) -> bytes:
     return buffer.getvalue()
 
 
-def _save(model: torch.nn.Module, tokenizer: PreTrainedTokenizerFast, folder: Path, shard: str = "50GB") -> Path:
+def _save(
+    model: torch.nn.Module, tokenizer: PreTrainedTokenizerFast, folder: Path, shard: str = "50GB"
+) -> Path:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "lm_head" in name:

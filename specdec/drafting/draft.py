@@ -1,4 +1,4 @@
-"""The draft: tokens proposed in one round, as a tree. A chain is a tree in which every node follows the one before."""
+"""The draft: tokens proposed in one round, as a tree (in a chain every node follows the one before)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The link between edge and cloud: wire contract, ZeroMQ channel, heartbeats, and an emulator of bad networks."""
+"""The link between edge and cloud: wire contract, ZeroMQ channel, heartbeats, emulator of bad networks."""
 
 from specdec.link.channel import Link, connect
 

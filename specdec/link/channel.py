@@ -1,7 +1,7 @@
 """The edge's end of the link: one ZeroMQ DEALER socket that connects lazily and notices when nobody answers.
 
-Knows messages and time, nothing of drafting. Every wait is bounded; silence longer than the reply time-out, or the
-peer closing the connection, raises LinkLost, and the next use connects anew.
+Knows messages and time, nothing of drafting. Every wait is bounded; silence longer than the reply time-out,
+or the peer closing the connection, raises LinkLost, and the next use connects anew.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def connect(
 ) -> Link:
     """A link to a verifier, e.g. "tcp://127.0.0.1:5555". Nothing is sent before the first use.
 
-    connect_timeout_s: how long to try, with back-off, before LinkLost. reply_timeout_s: silence after which the
-    link counts as lost; heartbeats keep a busy verifier from being silent. round_timeout_s: longest wait for one
-    reply from a verifier that is alive.
+    connect_timeout_s: how long to try, with back-off, before LinkLost. reply_timeout_s: silence after which
+    the link counts as lost; heartbeats keep a busy verifier from being silent. round_timeout_s: longest wait
+    for one reply from a verifier that is alive.
     """
     for name, value in (
         ("connect_timeout_s", connect_timeout_s),
@@ -72,7 +72,7 @@ class Link:
         self.round_timeout_s = round_timeout_s
         self.malformed = 0
         self._clock = clock
-        self._context = zmq.Context.instance()
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         self._socket: zmq.Socket[bytes] | None = None
         self._monitor: zmq.Socket[bytes] | None = None
         self._poller = zmq.Poller()
@@ -82,8 +82,9 @@ class Link:
     def ensure_connected(self, give_up: Callable[[], bool] = lambda: False) -> Welcome:
         """Connect and shake hands unless that is done; returns what the verifier said about itself.
 
-        give_up is asked now and then; when it says True the wait ends with LinkLost, too. Raises LinkLost when
-        nobody answers within connect_timeout_s, VersionMismatch and ProtocolError when somebody else does.
+        give_up is asked now and then; when it says True the wait ends with LinkLost, too. Raises LinkLost
+        when nobody answers within connect_timeout_s, VersionMismatch and ProtocolError when somebody else
+        does.
         """
         if self._welcome is not None:
             return self._welcome
@@ -110,7 +111,7 @@ class Link:
         return self._last_session
 
     def send(self, message: Up) -> int:
-        """Send one message; returns how many bytes ZeroMQ was handed. Raises LinkLost when it takes no more."""
+        """Send one message; returns how many bytes ZeroMQ was handed. Raises LinkLost if it takes no more."""
         if self._socket is None:
             raise LinkLost(f"the link to {self.address} is not connected: connect first")
         data = encode(message)
@@ -121,9 +122,9 @@ class Link:
         return len(data)
 
     def receive(self, timeout_s: float) -> tuple[Down, int] | None:
-        """The next message and its size in bytes, or None after `timeout_s`. Malformed ones are counted, not raised.
+        """The next message and its size in bytes, or None after `timeout_s`.
 
-        Raises LinkLost when the verifier closed the connection.
+        Malformed messages are counted, not raised. Raises LinkLost when the verifier closed the connection.
         """
         if self._socket is None:
             raise LinkLost(f"the link to {self.address} is not connected: connect first")
@@ -192,7 +193,9 @@ class Link:
             socket.disable_monitor()
             monitor.close(linger=0)
             socket.close(linger=0)
-            raise LinkLost(f"address {self.address!r} cannot be used ({error}): give tcp://HOST:PORT") from error
+            raise LinkLost(
+                f"address {self.address!r} cannot be used ({error}): give tcp://HOST:PORT"
+            ) from error
         self._socket, self._monitor = socket, monitor
         self._poller.register(socket, zmq.POLLIN)
         self._poller.register(monitor, zmq.POLLIN)

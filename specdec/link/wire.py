@@ -25,18 +25,14 @@ TokenId = Annotated[int, Meta(ge=0, lt=1 << 31)]
 Name = Annotated[str, Meta(max_length=256)]
 
 
-class _Message(Struct, frozen=True, array_like=True):
-    pass
-
-
-class Hello(_Message, tag=1):
-    """First message of a client. Its first two elements never change, so that any two versions understand them."""
+class Hello(Struct, frozen=True, array_like=True, tag=1):
+    """First message of a client. Its first two elements never change: any two versions understand them."""
 
     version: Count
     client: Name = ""
 
 
-class Sampling(_Message):
+class Sampling(Struct, frozen=True, array_like=True):
     """GenerationOptions as they travel."""
 
     max_new_tokens: Count
@@ -47,7 +43,7 @@ class Sampling(_Message):
     min_p: float
 
 
-class Open(_Message, tag=2):
+class Open(Struct, frozen=True, array_like=True, tag=2):
     """Open a session: prompt and images, once. history: verified tokens to replay after a lost link.
 
     stream: True lets the cloud decode alone and send tokens as they come; False makes it wait for drafts.
@@ -61,29 +57,31 @@ class Open(_Message, tag=2):
     history: Annotated[list[TokenId], Meta(max_length=MAX_IDS)] = []
 
 
-class DraftUp(_Message, tag=3):
+class DraftUp(Struct, frozen=True, array_like=True, tag=3):
     """The draft of one round. base: length of the answer it continues. parents: None for a chain."""
 
     session: Count
     round: Count
     base: Count
     ids: Annotated[list[TokenId], Meta(max_length=MAX_DRAFT)]
-    parents: Annotated[list[Annotated[int, Meta(ge=-1, lt=MAX_DRAFT)]], Meta(max_length=MAX_DRAFT)] | None = None
+    parents: Annotated[list[Annotated[int, Meta(ge=-1, lt=MAX_DRAFT)]], Meta(max_length=MAX_DRAFT)] | None = (
+        None
+    )
 
 
-class Close(_Message, tag=4):
+class Close(Struct, frozen=True, array_like=True, tag=4):
     """The client is done with a session; not answered."""
 
     session: Count
 
 
-class Ping(_Message, tag=5):
+class Ping(Struct, frozen=True, array_like=True, tag=5):
     """Are you there, and do you still know this session? (session 0: just the first question)"""
 
     session: Count
 
 
-class Welcome(_Message, tag=33):
+class Welcome(Struct, frozen=True, array_like=True, tag=33):
     """Answer to Hello. server: a number that changes when the server restarts."""
 
     version: Count
@@ -95,7 +93,7 @@ class Welcome(_Message, tag=33):
     server: Annotated[int, Meta(ge=0)] = 0
 
 
-class Opened(_Message, tag=34):
+class Opened(Struct, frozen=True, array_like=True, tag=34):
     """The prompt is in. token: the answer's next token. limit: how many tokens the answer may have."""
 
     session: Count
@@ -105,7 +103,7 @@ class Opened(_Message, tag=34):
     queue_us: Micros
 
 
-class VerdictDown(_Message, tag=35):
+class VerdictDown(Struct, frozen=True, array_like=True, tag=35):
     """Verdict on a round's draft. last: one more than the last accepted node's index (a chain: how many).
 
     token: the target's own next token. verify_us: the forward; queue_us: the rest of its time in the cloud.
@@ -119,7 +117,7 @@ class VerdictDown(_Message, tag=35):
     queue_us: Micros
 
 
-class Tokens(_Message, tag=36):
+class Tokens(Struct, frozen=True, array_like=True, tag=36):
     """Streamed tokens of a cloud that decodes alone. base: length of the answer before them."""
 
     session: Count
@@ -129,7 +127,7 @@ class Tokens(_Message, tag=36):
     queue_us: Micros
 
 
-class Pong(_Message, tag=37):
+class Pong(Struct, frozen=True, array_like=True, tag=37):
     """Answer to Ping. received, answered: highest round of the session that came in and that was answered."""
 
     session: Count
@@ -137,7 +135,7 @@ class Pong(_Message, tag=37):
     answered: Count
 
 
-class ErrorDown(_Message, tag=38):
+class ErrorDown(Struct, frozen=True, array_like=True, tag=38):
     """Something was refused. session 0: not about a session. code: one of the ERROR_* words."""
 
     session: Count
@@ -172,7 +170,7 @@ def encode(message: Up | Down) -> bytes:
 
 
 def decode_up(data: bytes, max_bytes: int = MAX_UP_BYTES) -> Up:
-    """Bytes from a client -> message. Raises ProtocolError for anything else, before decoding if it is too large."""
+    """Bytes from a client -> message. Raises ProtocolError for the rest; too large is not even decoded."""
     _check_size(data, _UP_LIMITS, max_bytes)
     try:
         return _up_decoder.decode(data)

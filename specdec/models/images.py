@@ -1,7 +1,7 @@
 """Camera images -> what Qwen2-VL's vision tower takes, without torchvision.
 
-Uses qwen-vl-utils' `process_vision_info` where it imports and does the very same resizing where it does not, then
-the library's PIL image processor. Both sides of a link must get the same pixels from the same bytes.
+Uses qwen-vl-utils' `process_vision_info` where it imports and does the very same resizing where it does not,
+then the library's PIL image processor. Both sides of a link must get the same pixels from the same bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_IMAGE_PIXELS = 64_000_000
 
 @dataclass(frozen=True)
 class PreparedImages:
-    """pixel_values float32 [patches, channels * t * patch * patch]; grids (t, h, w) in patches, one an image."""
+    """pixel_values float32 [patches, channels * t * patch * patch]; a grid (t, h, w) of patches an image."""
 
     pixel_values: Tensor
     grids: tuple[Grid, ...]
@@ -91,10 +91,11 @@ class ImagePreparer:
 def decode_image(data: bytes) -> Image.Image:
     """Decode one image to RGB. Raises ModelError when it is corrupt, of an unknown type, or too large."""
     try:
-        image = Image.open(io.BytesIO(data))
+        image: Image.Image = Image.open(io.BytesIO(data))
         if image.width * image.height > MAX_IMAGE_PIXELS:
             raise ModelError(
-                f"the image has {image.width} x {image.height} pixels, more than {MAX_IMAGE_PIXELS}: send a smaller one"
+                f"the image has {image.width} x {image.height} pixels, "
+                f"more than {MAX_IMAGE_PIXELS}: send a smaller one"
             )
         image.load()
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
@@ -115,4 +116,3 @@ def find_process_vision_info() -> Callable[..., Any] | None:
     except ImportError:
         return None
     return process_vision_info
-

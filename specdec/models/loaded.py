@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from specdec.errors import ModelError
 from specdec.models.images import ImagePreparer
@@ -25,8 +25,8 @@ from specdec.models.session import ModelSession
 class EncodedPrompt:
     """A prompt as one model takes it.
 
-    ids: int64 [n], image placeholders expanded. positions: int64 [3, n], or None where they are simply 0 .. n-1.
-    delta: what to add to an index after the prompt to get its position.
+    ids: int64 [n], image placeholders expanded. positions: int64 [3, n], or None where they are simply 0 ..
+    n-1. delta: what to add to an index after the prompt to get its position.
     pixel_values: float32 [patches, features] or None; grids: int64 [images, 3] or None.
     """
 
@@ -42,7 +42,7 @@ class LoadedModel:
 
     def __init__(
         self,
-        hf_model: nn.Module,
+        hf_model: Any,
         tokenizer: Any,
         path: str,
         eos_token_ids: frozenset[int],
@@ -87,7 +87,7 @@ class LoadedModel:
         return digest.digest()[:8]
 
     def encode(self, prompt: Prompt) -> EncodedPrompt:
-        """Prepare a prompt for this model. Raises ModelError for bad ids, images, or a text-only model given images."""
+        """Prepare a prompt for this model. Raises ModelError for ids or images that it cannot take."""
         if not prompt.ids:
             raise ModelError("the prompt is empty: give at least one token")
         if min(prompt.ids) < 0 or max(prompt.ids) >= self.vocab_size:
@@ -123,7 +123,7 @@ class LoadedModel:
         """Embeddings [n, hidden_size] of a prompt, image features in place of their placeholders."""
         ids = encoded.ids.to(self.device)
         hidden = self.runner.embed(ids)
-        if encoded.pixel_values is None:
+        if encoded.pixel_values is None or encoded.grids is None:
             return hidden
         features = self.hf_model.get_image_features(
             encoded.pixel_values.to(self.device), image_grid_thw=encoded.grids.to(self.device)
@@ -134,7 +134,8 @@ class LoadedModel:
     def _check_length(self, length: int) -> None:
         if length >= self.context_limit:
             raise ModelError(
-                f"the prompt has {length} tokens and {self.path} takes {self.context_limit} with the answer: shorten it"
+                f"the prompt has {length} tokens and {self.path} takes {self.context_limit} "
+                "with the answer: shorten it"
             )
 
     def _placeholder_ids(self) -> frozenset[int]:
@@ -142,7 +143,12 @@ class LoadedModel:
         if not self.is_multimodal:
             return frozenset()
         config = self.hf_model.config
-        ids = {config.image_token_id, config.video_token_id, config.vision_start_token_id, config.vision_end_token_id}
+        ids = {
+            config.image_token_id,
+            config.video_token_id,
+            config.vision_start_token_id,
+            config.vision_end_token_id,
+        }
         ids.add(self.tokenizer.get_vocab().get("<|vision_pad|>"))
         return frozenset(i for i in ids if i is not None and 0 <= i < self.vocab_size)
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import nn
 
 from specdec.errors import ModelError
 from specdec.models.images import ImagePreparer
@@ -26,12 +25,14 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 _LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
 
 
-def load_model(path: str | Path, device: str = "auto", dtype: str = "auto", quantize: str = "none") -> LoadedModel:
+def load_model(
+    path: str | Path, device: str = "auto", dtype: str = "auto", quantize: str = "none"
+) -> LoadedModel:
     """Load a model folder or hub id.
 
     device: "auto" (CUDA if present), "cpu", "cuda", "cuda:1". dtype: "auto" (float32 on a CPU, else the
-    checkpoint's), "float32", "float16", "bfloat16". quantize: "none", "8bit", "4bit" (bitsandbytes, CPU included).
-    Raises ModelError with one line for anything that cannot be used.
+    checkpoint's), "float32", "float16", "bfloat16". quantize: "none", "8bit", "4bit" (bitsandbytes, CPU
+    included). Raises ModelError with one line for anything that cannot be used.
     """
     name = str(path)
     if dtype != "auto" and dtype not in DTYPES:
@@ -43,7 +44,9 @@ def load_model(path: str | Path, device: str = "auto", dtype: str = "auto", quan
     tokenizer = load_tokenizer(name)
     hf_model = _load_weights(name, config, place, _resolve_dtype(dtype, place), quantize)
     hf_model.eval().requires_grad_(False)
-    preparer = ImagePreparer.from_folder(name, config.vision_config) if config.model_type in VISION_TYPES else None
+    preparer = (
+        ImagePreparer.from_folder(name, config.vision_config) if config.model_type in VISION_TYPES else None
+    )
     return LoadedModel(hf_model, tokenizer, name, eos_ids(hf_model, tokenizer), preparer)
 
 
@@ -56,13 +59,15 @@ def load_tokenizer(path: str | Path) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
-        raise ModelError(f"{name} has no usable tokenizer ({_first_line(error)}): add tokenizer.json") from error
+        raise ModelError(
+            f"{name} has no usable tokenizer ({_first_line(error)}): add tokenizer.json"
+        ) from error
     if not tokenizer.get_vocab():
         raise ModelError(f"{name} has no usable tokenizer (its vocabulary is empty): add tokenizer.json")
     return tokenizer
 
 
-def eos_ids(hf_model: nn.Module, tokenizer: Any) -> frozenset[int]:
+def eos_ids(hf_model: Any, tokenizer: Any) -> frozenset[int]:
     """Every id that ends an answer: what `generate` of the library would stop at."""
     for source in (hf_model.generation_config, hf_model.config, tokenizer):
         value = getattr(source, "eos_token_id", None)
@@ -96,7 +101,9 @@ def _check_folder(name: str) -> None:
         return
     looks_local = name.startswith((".", "/", "~")) or name.count("/") != 1 or path.parent.is_dir()
     if looks_local:
-        raise ModelError(f"model folder {name} does not exist: give a Hugging Face folder or a hub id like org/name")
+        raise ModelError(
+            f"model folder {name} does not exist: give a Hugging Face folder or a hub id like org/name"
+        )
 
 
 def _read_config(name: str) -> Any:
@@ -113,20 +120,26 @@ def _read_config(name: str) -> Any:
         raise ModelError(f"{name} cannot be loaded, {hint} ({_first_line(error)})") from error
     known = TEXT_TYPES + VISION_TYPES
     if config.model_type not in known:
-        raise ModelError(f"{name} is of type {config.model_type!r}, which is not supported: use {', '.join(known)}")
+        raise ModelError(
+            f"{name} is of type {config.model_type!r}, which is not supported: use {', '.join(known)}"
+        )
     text = config.get_text_config()
     rope = (getattr(text, "rope_parameters", None) or {}).get("rope_type", "default")
     if rope in _LENGTH_DEPENDENT_ROPE:
-        raise ModelError(f"{name} uses rope type {rope!r}, whose positions change with the length: not supported")
+        raise ModelError(
+            f"{name} uses rope type {rope!r}, whose positions change with the length: not supported"
+        )
     if "sliding_attention" in (getattr(text, "layer_types", None) or ()):
         raise ModelError(f"{name} uses sliding-window attention: not supported")
     return config
 
 
-def _load_weights(name: str, config: Any, place: torch.device, dtype: Any, quantize: str) -> nn.Module:
+def _load_weights(name: str, config: Any, place: torch.device, dtype: Any, quantize: str) -> Any:
     from transformers import AutoModelForCausalLM, Qwen2VLForConditionalGeneration
 
-    loader = Qwen2VLForConditionalGeneration if config.model_type in VISION_TYPES else AutoModelForCausalLM
+    loader: Any = (
+        Qwen2VLForConditionalGeneration if config.model_type in VISION_TYPES else AutoModelForCausalLM
+    )
     settings: dict[str, Any] = {"dtype": dtype, "config": config, "output_loading_info": True}
     if quantize != "none":
         settings["quantization_config"] = _quantization(quantize, dtype)
@@ -137,10 +150,14 @@ def _load_weights(name: str, config: Any, place: torch.device, dtype: Any, quant
     except ModelError:
         raise
     except Exception as error:  # the library raises nearly everything here; the cause stays attached
-        raise ModelError(f"{name} has no usable weights ({_first_line(error)}): check its safetensors files") from error
+        raise ModelError(
+            f"{name} has no usable weights ({_first_line(error)}): check its safetensors files"
+        ) from error
     missing = sorted(info["missing_keys"])
     if missing:
-        raise ModelError(f"{name} lacks {len(missing)} weights ({missing[0]}, ...): the checkpoint is incomplete")
+        raise ModelError(
+            f"{name} lacks {len(missing)} weights ({missing[0]}, ...): the checkpoint is incomplete"
+        )
     return hf_model if quantize != "none" else hf_model.to(place)
 
 
@@ -151,18 +168,22 @@ def _quantization(quantize: str, dtype: Any) -> Any:
     except ImportError as error:
         raise ModelError("quantize needs bitsandbytes: pip install bitsandbytes accelerate") from error
     compute = dtype if isinstance(dtype, torch.dtype) else torch.bfloat16
-    # The vision tower runs once an answer and suffers most from rounding; the head decides tokens: both stay whole.
+    # The vision tower runs once an answer and suffers most from rounding; the head decides tokens: both stay
+    # whole.
     keep = ["lm_head", "visual"]
     if quantize == "8bit":
         return BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=keep)
     return BitsAndBytesConfig(
-        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=compute, llm_int8_skip_modules=keep
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_compute_dtype=compute,
+        llm_int8_skip_modules=keep,
     )
 
 
 @contextlib.contextmanager
 def _quiet_loading() -> Iterator[None]:
-    """No progress bars and none of the known harmless warnings (TRAPS 29) while loading; errors still raise."""
+    """No progress bars, and none of the known harmless warnings (TRAPS 29); errors still raise."""
     from transformers.utils import logging as hf_logging
 
     warnings.filterwarnings("ignore", message=r"MatMul8bitLt: inputs will be cast")

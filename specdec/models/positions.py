@@ -1,7 +1,8 @@
 """Rotary positions of Qwen2-VL prompts (m-rope), as pure functions.
 
 A text token takes one position for all three axes; an image takes a (time, height, width) grid and then
-the text goes on from the largest position used. Positions belong to a session, never to the model object (TRAPS 25).
+the text goes on from the largest position used. Positions belong to a session, never to the model object
+(TRAPS 25).
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ Grid = tuple[int, int, int]
 
 
 def image_token_count(grid: Grid, merge: int) -> int:
-    """How many placeholder tokens an image of `grid` = (t, h, w) patches takes after `merge` x `merge` merging."""
+    """How many placeholder tokens an image of `grid` = (t, h, w) patches takes after `merge` x `merge`
+    merging.
+    """
     t, h, w = grid
     return t * (h // merge) * (w // merge)
 
@@ -42,8 +45,8 @@ def mrope_positions(
 ) -> tuple[torch.Tensor, int]:
     """Positions of an expanded prompt and the delta of what follows it.
 
-    Returns (positions int64 [3, len(ids)], delta): the token at index i after the prompt has position i + delta
-    on all three axes. Equal to transformers' `get_rope_index` for images.
+    Returns (positions int64 [3, len(ids)], delta): the token at index i after the prompt has position i +
+    delta on all three axes. Equal to transformers' `get_rope_index` for images.
     """
     parts: list[torch.Tensor] = []
     remaining = iter(grids)

@@ -1,7 +1,7 @@
 """Prompts: token ids plus encoded images, the form in which a question travels once to the cloud.
 
-Ids carry one image placeholder per image; each side expands it by the grid of its own model. Text of users is never
-parsed for special tokens, so an instruction cannot smuggle in an image placeholder or an end of turn.
+Ids carry one image placeholder per image; each side expands it by the grid of its own model. Text of users is
+never parsed for special tokens, so an instruction cannot smuggle in an image placeholder or an end of turn.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def chat_prompt(
 ) -> Prompt:
     """Build a prompt in the form the model was trained on.
 
-    text: the user's words, with all `images` put before them; or a sequence of pieces, where bytes are images, for
-    any other order (then `images` stays empty). The tokenizer's chat template is applied when it has one; without
-    one the pieces are joined as they are, `system` first.
+    text: the user's words, with all `images` put before them; or a sequence of pieces, where bytes are
+    images, for any other order (then `images` stays empty). The tokenizer's chat template is applied when it
+    has one; without one the pieces are joined as they are, `system` first.
     """
     tokenizer = getattr(model_or_tokenizer, "tokenizer", None) or model_or_tokenizer
     pieces: list[str | bytes] = [*images, text] if isinstance(text, str) else list(text)
@@ -56,7 +56,9 @@ def chat_prompt(
         )
         if system:
             rendered = _strip(system, special) + rendered
-    ids = tuple(tokenizer(rendered, add_special_tokens=not getattr(tokenizer, "chat_template", None))["input_ids"])
+    ids = tuple(
+        tokenizer(rendered, add_special_tokens=not getattr(tokenizer, "chat_template", None))["input_ids"]
+    )
     if not ids:
         raise ModelError("the prompt is empty: give some text")
     if found:
@@ -75,7 +77,8 @@ def _render_template(tokenizer: Any, pieces: Sequence[str | bytes], system: str 
         content = "".join(piece for piece in pieces if isinstance(piece, str))
     else:
         content = [
-            {"type": "image"} if isinstance(piece, bytes) else {"type": "text", "text": piece} for piece in pieces
+            {"type": "image"} if isinstance(piece, bytes) else {"type": "text", "text": piece}
+            for piece in pieces
         ]
     messages: list[dict[str, Any]] = [{"role": "user", "content": content}]
     if system:

@@ -1,14 +1,17 @@
-"""The forward pass of a decoder (Llama, Qwen2, Qwen2-VL text), over the weights of a loaded Hugging Face model.
+"""The forward pass of a decoder (Llama, Qwen2, Qwen2-VL text), over the weights of a loaded Hugging Face
+model.
 
-Written out here instead of calling the library's own forward because speculative decoding needs what that hides:
-a KV cache that rolls back for free, tree masks, rows of several sessions in one pass, and a look at the hidden
-state after every layer (pacing, early exits, layer split). It must stay numerically the library's model.
+Written out here instead of calling the library's own forward because speculative decoding needs what that
+hides: a KV cache that rolls back for free, tree masks, rows of several sessions in one pass, and a look at
+the hidden state after every layer (pacing, early exits, layer split). It must stay numerically the library's
+model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -46,7 +49,7 @@ class _Layer:
 class DecoderRunner:
     """Runs the decoder of `text_model` (embed_tokens, layers, norm, rotary_emb) with `lm_head` on top."""
 
-    def __init__(self, text_model: nn.Module, lm_head: nn.Module, vocab_size: int) -> None:
+    def __init__(self, text_model: Any, lm_head: Any, vocab_size: int) -> None:
         config = text_model.config
         self.hidden_size: int = config.hidden_size
         self.heads: int = config.num_attention_heads
@@ -96,9 +99,11 @@ class DecoderRunner:
         segments: Sequence[Segment],
         observer: LayerObserver | None = None,
     ) -> Tensor:
-        """One pass of all layers over hidden [rows, hidden_size]; rows are the segments' rows one after another.
+        """One pass of all layers over hidden [rows, hidden_size]; rows are the segments' rows one after
+        another.
 
-        Writes keys and values into the segments' caches and returns the last hidden state, before the final norm.
+        Writes keys and values into the segments' caches and returns the last hidden state, before the final
+        norm.
         """
         for index, layer in enumerate(self._layers):
             normed = F.rms_norm(hidden, (self.hidden_size,), layer.norm_1, self._eps)
@@ -112,7 +117,9 @@ class DecoderRunner:
         return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Final norm and LM head: hidden [rows, hidden_size] -> float32 [rows, vocab_size], real vocabulary only."""
+        """Final norm and LM head: hidden [rows, hidden_size] -> float32 [rows, vocab_size], real vocabulary
+        only.
+        """
         normed = F.rms_norm(hidden, (self.hidden_size,), self._final_norm, self._eps)
         return self._lm_head(normed)[:, : self.vocab_size].float()
 
@@ -135,12 +142,16 @@ class DecoderRunner:
         for segment in segments:
             stop = start + segment.rows
             outputs.append(
-                self._attend_segment(index, query[start:stop], key[:, start:stop], value[:, start:stop], segment)
+                self._attend_segment(
+                    index, query[start:stop], key[:, start:stop], value[:, start:stop], segment
+                )
             )
             start = stop
         return torch.cat(outputs)
 
-    def _attend_segment(self, index: int, query: Tensor, key: Tensor, value: Tensor, segment: Segment) -> Tensor:
+    def _attend_segment(
+        self, index: int, query: Tensor, key: Tensor, value: Tensor, segment: Segment
+    ) -> Tensor:
         """query [rows, heads, dim], key/value [kv_heads, rows, dim] -> [rows, heads * dim]."""
         rows, past = segment.rows, segment.past
         total = past + rows
@@ -177,9 +188,12 @@ class DecoderRunner:
         """positions [3, 1, rows]; models without m-rope take the first axis."""
         reference = self._embedding[:1]
         multi_axis = hasattr(self._rotary, "mrope_section")
-        cos, sin = self._rotary(reference, positions.to(self.device) if multi_axis else positions[0].to(self.device))
+        cos, sin = self._rotary(
+            reference, positions.to(self.device) if multi_axis else positions[0].to(self.device)
+        )
         cos, sin = cos[0], sin[0].clone()
-        # rotate_half(x) * sin == roll(x) * sin with the first half of sin negated: one operation less a layer.
+        # rotate_half(x) * sin == roll(x) * sin with the first half of sin negated: one operation less a
+        # layer.
         sin[:, : self.head_dim // 2].neg_()
         return cos[:, None].contiguous(), sin[:, None].contiguous()
 
@@ -191,7 +205,7 @@ def causal_mask(past: int, rows: int, device: torch.device) -> Tensor | None:
     return torch.ones(rows, past + rows, dtype=torch.bool, device=device).tril_(past)
 
 
-def _read_layer(layer: nn.Module) -> _Layer:
+def _read_layer(layer: Any) -> _Layer:
     attention, mlp = layer.self_attn, layer.mlp
     return _Layer(
         norm_1=layer.input_layernorm.weight,
@@ -204,7 +218,7 @@ def _read_layer(layer: nn.Module) -> _Layer:
     )
 
 
-def _fuse(modules: list[nn.Module]) -> Callable[[Tensor], Tensor]:
+def _fuse(modules: list[Any]) -> Callable[[Tensor], Tensor]:
     """One product for several linear layers of the same input; quantised layers stay apart."""
     if any(type(module) is not nn.Linear for module in modules):
         return lambda x: torch.cat([module(x) for module in modules], dim=-1)
@@ -222,7 +236,7 @@ def _fuse(modules: list[nn.Module]) -> Callable[[Tensor], Tensor]:
     return lambda x: F.linear(x, weight, bias)
 
 
-def _vocabulary_head(lm_head: nn.Module, vocab_size: int) -> Callable[[Tensor], Tensor]:
+def _vocabulary_head(lm_head: Any, vocab_size: int) -> Callable[[Tensor], Tensor]:
     if type(lm_head) is not nn.Linear:
         return lm_head
     weight = lm_head.weight[:vocab_size]

@@ -1,7 +1,9 @@
-"""A model session: the KV cache of one sequence on a loaded model, its positions, and how it moves back and forth.
+"""A model session: the KV cache of one sequence on a loaded model, its positions, and how it moves back and
+forth.
 
-Several sessions live on one loaded model without touching each other: every position a pass needs is computed from
-the session's own numbers. A session holds a committed chain of tokens and, for a while, a tree of speculative ones.
+Several sessions live on one loaded model without touching each other: every position a pass needs is computed
+from the session's own numbers. A session holds a committed chain of tokens and, for a while, a tree of
+speculative ones.
 """
 
 from __future__ import annotations
@@ -60,8 +62,10 @@ class ModelSession:
         self._length = rows
         return self._runner.logits(hidden[-1:])[0]
 
-    def extend(self, ids: Sequence[int], *, last_only: bool = False, observer: LayerObserver | None = None) -> Tensor:
-        """Append a chain of tokens; returns logits float32 [len(ids), vocab_size] ([1, ...] with last_only)."""
+    def extend(
+        self, ids: Sequence[int], *, last_only: bool = False, observer: LayerObserver | None = None
+    ) -> Tensor:
+        """Append a chain; returns logits float32 [len(ids), vocab_size], or [1, vocab_size] if last_only."""
         return extend_many([Extension(self, tuple(ids), last_only=last_only)], observer)[0]
 
     def extend_tree(
@@ -69,8 +73,9 @@ class ModelSession:
     ) -> Tensor:
         """Append nodes to the session's speculative tree; returns logits [len(ids), vocab_size].
 
-        parents[i] is the tree index of node i's parent (nodes count from the first extend_tree call on), or -1 for
-        the last committed token; a parent must come before its child (TRAPS 7). End with keep_path or rollback.
+        parents[i] is the tree index of node i's parent (nodes count from the first extend_tree call on), or
+        -1 for the last committed token; a parent must come before its child (TRAPS 7). End with keep_path or
+        rollback.
         """
         return extend_many([Extension(self, tuple(ids), parents=tuple(parents))], observer)[0]
 
@@ -80,7 +85,9 @@ class ModelSession:
         parent = -1
         for node in nodes:
             if not 0 <= node < len(self._tree_parents) or self._tree_parents[node] != parent:
-                raise ModelError(f"tree nodes {list(nodes)} are not a path from the root: keep a path in order")
+                raise ModelError(
+                    f"tree nodes {list(nodes)} are not a path from the root: keep a path in order"
+                )
             parent = node
         if nodes and list(nodes) != list(range(len(nodes))):
             assert self._cache is not None
@@ -105,7 +112,9 @@ class ModelSession:
         """Make room for `needed` tokens; the cache grows by doubling up to the context limit."""
         limit = self._runner.context_limit
         if needed > limit:
-            raise ModelError(f"{needed} tokens exceed the context of {limit}: shorten the prompt or the answer")
+            raise ModelError(
+                f"{needed} tokens exceed the context of {limit}: shorten the prompt or the answer"
+            )
         capacity = 0 if self._cache is None else self._cache.shape[3]
         if needed <= capacity:
             return
@@ -117,7 +126,9 @@ class ModelSession:
 
     def _chain_segment(self, rows: int) -> tuple[Segment, tuple[Tensor, Tensor]]:
         if self._tree_parents:
-            raise ModelError("the session holds a speculative tree: keep a path or roll back before extending")
+            raise ModelError(
+                "the session holds a speculative tree: keep a path or roll back before extending"
+            )
         past = self._length
         self._reserve(past + rows)
         assert self._cache is not None
@@ -137,7 +148,9 @@ class ModelSession:
             self._tree_parents.append(parent)
             self._tree_depths.append(0 if parent < 0 else self._tree_depths[parent] + 1)
         mask = tree_mask(self._tree_parents, held, self._length).to(self._runner.device)
-        positions = torch.tensor(self._tree_depths[held:], device=self._runner.device) + self._length + self._delta
+        positions = (
+            torch.tensor(self._tree_depths[held:], device=self._runner.device) + self._length + self._delta
+        )
         return Segment(self._cache, past, len(parents), mask), self._runner.rotary_at(positions)
 
 

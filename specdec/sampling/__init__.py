@@ -1,7 +1,8 @@
 """Sampling: from logits to tokens, as pure functions over tensors.
 
-Logits processors -> distributions; greedy choice; rejection sampling (accept, recover, bonus); and shared noise,
-which lets both sides pick the same token without sending probabilities. Nothing in here holds a random state.
+Logits processors -> distributions; greedy choice; rejection sampling (accept, recover, bonus); and shared
+noise, which lets both sides pick the same token without sending probabilities. Nothing in here holds a random
+state.
 """
 
 from specdec.sampling.choice import Chooser

@@ -35,7 +35,8 @@ class Chooser:
         scores = process_logits(logits, self.options)
         k = self.options.top_k
         if 0 < k < scores.shape[-1] // 4:
-            # Only the support needs noise; ties at the k-th score may make it larger than k, hence the margin test.
+            # Only the support needs noise; ties at the k-th score may make it larger than k, hence the margin
+            # test.
             best, tokens = torch.topk(scores, k + 1, dim=-1)
             if bool(torch.isinf(best[:, -1]).all()):
                 noisy = best.double() + gumbel_noise(self.options.seed, positions[:, None], tokens)

@@ -1,7 +1,7 @@
 """Shared Gumbel noise g(seed, position, token id): the same numbers on both sides of a link, on any device.
 
-A counter-based hash on integers, so there is no generator state to lose, roll back or send (TRAPS 17a). Whoever
-takes argmax(log p + g) samples exactly from p; two sides with similar p mostly take the same token.
+A counter-based hash on integers, so there is no generator state to lose, roll back or send (TRAPS 17a).
+Whoever takes argmax(log p + g) samples exactly from p; two sides with similar p mostly take the same token.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Logits processors: temperature, top-k, top-p, min-p. The same code on both sides, so that q is what was sampled.
+"""Logits processors: temperature, top-k, top-p, min-p. The same code on both sides, so that q is what was
+sampled.
 
 Works on log-probabilities of rows of logits and marks what is cut with -inf; never touches a random number.
 """

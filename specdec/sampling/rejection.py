@@ -1,7 +1,7 @@
 """Speculative rejection sampling (Leviathan et al. 2023, Chen et al. 2023), as pure functions over tensors.
 
-p is always the target's distribution and q the draft's, both AFTER every processor; q must be the very distribution
-the draft tokens were sampled from. Uniform numbers come in as arguments.
+p is always the target's distribution and q the draft's, both AFTER every processor; q must be the very
+distribution the draft tokens were sampled from. Uniform numbers come in as arguments.
 """
 
 from __future__ import annotations
@@ -14,21 +14,24 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Rejection:
-    """accepted: how many draft tokens stay. token: the recovered token, or the bonus token if all were accepted."""
+    """accepted: how many draft tokens stay. token: the recovered token, or the bonus token if all were
+    accepted.
+    """
 
     accepted: int
     token: int
 
 
 def acceptance_probability(p: Tensor, q: Tensor) -> Tensor:
-    """min(1, p/q) of draft tokens, from their probabilities p and q, any shape; q is positive where sampled."""
+    """min(1, p/q) of draft tokens, from their probabilities p and q; q is positive where sampled."""
     return torch.clamp(p / q, max=1.0)
 
 
 def recovery_distribution(p: Tensor, q: Tensor) -> Tensor:
     """The distribution norm(max(0, p - q)) [vocab] to draw from after a rejection.
 
-    Falls back to p where rounding leaves nothing of the difference (p == q): a rejection there has probability 0.
+    Falls back to p where rounding leaves nothing of the difference (p == q): a rejection there has
+    probability 0.
     """
     residual = torch.clamp(p.double() - q.double(), min=0.0)
     total = residual.sum()
@@ -38,7 +41,9 @@ def recovery_distribution(p: Tensor, q: Tensor) -> Tensor:
 
 
 def draw(distribution: Tensor, uniform: float) -> int:
-    """The token where the cumulative distribution [vocab] passes `uniform` in [0, 1); never one of probability 0."""
+    """The token where the cumulative distribution [vocab] passes `uniform` in [0, 1); never one of
+    probability 0.
+    """
     cumulative = distribution.double().cumsum(dim=-1)
     index = int(torch.searchsorted(cumulative, uniform * float(cumulative[-1]), right=True))
     if index >= distribution.shape[-1] or float(distribution[index]) <= 0.0:
@@ -49,8 +54,9 @@ def draw(distribution: Tensor, uniform: float) -> int:
 def verify_chain(draft: list[int], q: Tensor, p: Tensor, uniforms: Tensor) -> Rejection:
     """Verify a chain of draft tokens.
 
-    draft: k ids sampled from the rows of q. q: probabilities float [k, vocab]. p: probabilities float [k+1, vocab],
-    the last row for the bonus token. uniforms: float64 [k+1] in [0, 1): one per acceptance, the last for the draw.
+    draft: k ids sampled from the rows of q. q: probabilities float [k, vocab]. p: probabilities float [k+1,
+    vocab], the last row for the bonus token. uniforms: float64 [k+1] in [0, 1): one per acceptance, the last
+    for the draw.
     """
     for index, token in enumerate(draft):
         chance = acceptance_probability(p[index, token].double(), q[index, token].double())

@@ -1,4 +1,4 @@
-"""Verifying: one forward of the target over a draft -> a verdict. Only the target's own picks become tokens."""
+"""Verifying: one forward of the target over a draft -> a verdict. Only the target's picks become tokens."""
 
 from specdec.verifying.judge import Judgement, judge, path_to
 from specdec.verifying.verifier import Verifier

@@ -1,6 +1,7 @@
 """Judging a draft, as a pure function: what the target picks at every node decides, the draft never does.
 
-The emitted tokens are always the target's own picks, so the answer is what the target alone would have said (TRAPS 6).
+The emitted tokens are always the target's own picks, so the answer is what the target alone would have said
+(TRAPS 6).
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ class Judgement:
 def judge(draft: Draft, picks: Sequence[int], eos_ids: Set[int]) -> Judgement:
     """Walk down the draft along the target's picks.
 
-    picks[0] is the target's pick after the answer alone, picks[i + 1] its pick after node i. An EOS pick ends the
-    walk and is returned as the token: nothing after an EOS is ever accepted, even if it was drafted.
+    picks[0] is the target's pick after the answer alone, picks[i + 1] its pick after node i. An EOS pick ends
+    the walk and is returned as the token: nothing after an EOS is ever accepted, even if it was drafted.
     """
     if draft.parents is None:
         for index, token in enumerate(draft.ids):

@@ -1,4 +1,6 @@
-"""The target's side of one answer: prefill, verify drafts, or decode alone. No sockets, no threads, no clocks."""
+"""The target's side of one answer: prefill, verify drafts, or decode alone. No sockets, no threads, no
+clocks.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Verifier:
     @property
     def finished(self) -> bool:
         """True once an EOS was picked or the answer has all the tokens it may have."""
-        return len(self.answer) >= self.limit or (bool(self.answer) and self.answer[-1] in self._model.eos_token_ids)
+        return len(self.answer) >= self.limit or (
+            bool(self.answer) and self.answer[-1] in self._model.eos_token_ids
+        )
 
     @torch.inference_mode()
     def open(self, prompt: Prompt, history: Sequence[int] = (), observer: LayerObserver | None = None) -> int:
@@ -42,7 +46,9 @@ class Verifier:
         encoded = self._model.encode(prompt)
         self.limit = answer_limit(self._options, self._model.context_limit, encoded.ids.shape[0])
         if len(history) >= self.limit:
-            raise ProtocolError(f"the history of {len(history)} tokens leaves no room in an answer of {self.limit}")
+            raise ProtocolError(
+                f"the history of {len(history)} tokens leaves no room in an answer of {self.limit}"
+            )
         if any(token in self._model.eos_token_ids for token in history):
             raise ProtocolError("the history holds an end-of-sequence token: that answer is complete")
         check_draft(Draft(0, tuple(history)), self._model.vocab_size)
@@ -60,15 +66,18 @@ class Verifier:
 
     @torch.inference_mode()
     def verify(self, draft: Draft, observer: LayerObserver | None = None) -> Judgement:
-        """Judge a draft in one forward and extend the answer by what was accepted and the target's next token.
+        """Judge a draft in one forward and extend the answer by what was accepted and the target's next
+        token.
 
-        A draft may start before the end of the verified answer (it left before the edge heard of it): the known
-        tokens then count as the target's picks. Raises ProtocolError for a draft that does not fit.
+        A draft may start before the end of the verified answer (it left before the edge heard of it): the
+        known tokens then count as the target's picks. Raises ProtocolError for a draft that does not fit.
         """
         check_draft(draft, self._model.vocab_size)
         known = self.answer[draft.base :]
         if draft.base > len(self.answer):
-            raise ProtocolError(f"a draft starts at {draft.base} but only {len(self.answer)} tokens are verified")
+            raise ProtocolError(
+                f"a draft starts at {draft.base} but only {len(self.answer)} tokens are verified"
+            )
         if self.finished and not known:
             raise ProtocolError("a draft came after the end of the answer")
         usable = shorten(draft, self.limit - draft.base - 1, self._model.never_drafted)

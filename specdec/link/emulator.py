@@ -1,0 +1,188 @@
+"""A bad network between edge and cloud: a proxy process that holds every message as long as the link model
+says.
+
+`python -m specdec.link.emulator --listen tcp://127.0.0.1:A --connect tcp://127.0.0.1:B --rtt MS ...`. It
+works on the messages themselves, so the same binaries run with and without it; it reads none of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import itertools
+import json
+import select
+import signal
+import sys
+import time
+from types import FrameType
+
+import zmq
+
+from specdec.errors import OptionsError
+from specdec.link.shaping import Direction, LinkProfile, parse_outages
+
+_MAX_CLIENTS = 1000
+
+
+class Emulator:
+    """Proxy with one ROUTER towards the edges and one DEALER per edge towards the verifier."""
+
+    def __init__(self, listen: str, connect: str, profile: LinkProfile, seed: int = 0) -> None:
+        """Bind `listen`. Raises OptionsError when an address cannot be used."""
+        self._connect_address = connect
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._front = self._context.socket(zmq.ROUTER)
+        self._front.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self._front.setsockopt(zmq.LINGER, 0)
+        try:
+            self._front.bind(listen)
+        except zmq.ZMQError as error:
+            self._context.destroy(linger=0)
+            raise OptionsError(f"cannot listen on {listen} ({error}): choose a free port") from error
+        self.listen: str = self._front.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._backs: dict[bytes, zmq.Socket[bytes]] = {}
+        self._up = Direction(profile, seed)
+        self._down = Direction(profile, seed + 1)
+        self._held: list[tuple[float, int, bytes, bool, list[bytes]]] = []
+        self._order = itertools.count()
+        self._start = time.monotonic()
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Make run() return; meant for a signal handler of the same thread."""
+        self._stopping = True
+
+    def run(self) -> None:
+        """Pass messages on until stop()."""
+        # A signal must end the wait below at once, whatever the messages do.
+        wake_read, wake_write = _pipe()
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        try:
+            while not self._stopping:
+                # Sending and receiving may use up a socket's readiness signal, so go round until nothing
+                # moves.
+                while self._take() | self._pass_on():
+                    pass
+                timeout = None if not self._held else max(0.0, self._held[0][0] - self._now())
+                sockets = [self._front, *self._backs.values()]
+                select.select([wake_read, *(int(socket.FD) for socket in sockets)], [], [], timeout)
+        finally:
+            signal.set_wakeup_fd(-1)
+            self._context.destroy(linger=0)
+
+    def _now(self) -> float:
+        return time.monotonic() - self._start
+
+    def _take(self) -> bool:
+        """Receive everything there is and schedule it."""
+        moved = False
+        while True:
+            try:
+                identity, *frames = self._front.recv_multipart(flags=zmq.DONTWAIT)
+            except zmq.Again:
+                break
+            moved = True
+            self._hold(self._up, identity, True, frames)
+        for identity, back in self._backs.items():
+            while True:
+                try:
+                    frames = back.recv_multipart(flags=zmq.DONTWAIT)
+                except zmq.Again:
+                    break
+                moved = True
+                self._hold(self._down, identity, False, frames)
+        return moved
+
+    def _hold(self, direction: Direction, identity: bytes, up: bool, frames: list[bytes]) -> None:
+        arrival = direction.arrival(self._now(), sum(len(frame) for frame in frames))
+        heapq.heappush(self._held, (arrival, next(self._order), identity, up, frames))
+
+    def _pass_on(self) -> bool:
+        """Send everything whose time has come."""
+        moved = False
+        while self._held and self._held[0][0] <= self._now():
+            _, _, identity, up, frames = heapq.heappop(self._held)
+            moved = True
+            if up:
+                self._back(identity).send_multipart(frames)
+                continue
+            try:
+                self._front.send_multipart([identity, *frames], flags=zmq.DONTWAIT)
+            except zmq.ZMQError:  # this edge is gone; its connection to the verifier goes, too
+                self._backs.pop(identity).close(linger=0)
+                self._held = [held for held in self._held if held[2] != identity]
+                heapq.heapify(self._held)
+        return moved
+
+    def _back(self, identity: bytes) -> zmq.Socket[bytes]:
+        if identity not in self._backs:
+            if len(self._backs) >= _MAX_CLIENTS:
+                oldest = next(iter(self._backs))
+                self._backs.pop(oldest).close(linger=0)
+            socket = self._context.socket(zmq.DEALER)
+            socket.setsockopt(zmq.RECONNECT_IVL, 20)
+            socket.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
+            socket.connect(self._connect_address)
+            self._backs[identity] = socket
+        return self._backs[identity]
+
+
+def _pipe() -> tuple[int, int]:
+    import os
+
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    return read, write
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="specdec.link.emulator", description="Emulate a link between two processes."
+    )
+    parser.add_argument(
+        "--listen", required=True, help="where edges connect, tcp://HOST:PORT (port 0: a free one)"
+    )
+    parser.add_argument("--connect", required=True, help="where the verifier is, tcp://HOST:PORT")
+    parser.add_argument("--rtt", type=float, default=0.0, metavar="MS")
+    parser.add_argument("--jitter", type=float, default=0.0, metavar="MS")
+    parser.add_argument("--bandwidth", type=float, default=0.0, metavar="MBPS", help="0 = unlimited")
+    parser.add_argument(
+        "--loss", type=float, default=0.0, metavar="P", help="chance that a packet is sent again"
+    )
+    parser.add_argument(
+        "--outage", action="append", default=[], metavar="START:DURATION", help="seconds; repeatable"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run until SIGTERM or SIGINT; prints one JSON line on stderr when ready."""
+    given = build_parser().parse_args(arguments)
+    try:
+        profile = LinkProfile(
+            given.rtt, given.jitter, given.bandwidth, given.loss, parse_outages(given.outage)
+        )
+        emulator = Emulator(given.listen, given.connect, profile, given.seed)
+    except OptionsError as error:
+        print(f"emulator: error: {error}", file=sys.stderr)
+        return 1
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        emulator.stop()
+
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, on_signal)
+    print(
+        json.dumps({"event": "ready", "bind": emulator.listen, "connect": given.connect}),
+        file=sys.stderr,
+        flush=True,
+    )
+    emulator.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

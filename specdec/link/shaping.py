@@ -1,0 +1,108 @@
+"""How a network delays messages, as a pure model: delay, jitter, bandwidth with queueing, loss, outages;
+seeded.
+
+The transport is TCP: nothing is lost for good and nothing overtakes. A lost packet therefore costs a
+retransmission delay, and everything behind it waits.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specdec.errors import OptionsError
+
+PACKET_BYTES = 1448
+"""Payload of one Ethernet packet of TCP."""
+PACKET_OVERHEAD_BYTES = 66
+"""Ethernet, IP and TCP headers of one packet."""
+MIN_RETRANSMISSION_S = 0.2
+"""Linux' smallest retransmission time-out."""
+_MAX_RETRANSMISSIONS = 6
+
+
+@dataclass(frozen=True)
+class LinkProfile:
+    """A link. rtt_ms: mean round trip; jitter_ms: how far a round trip may be off, either way.
+
+    bandwidth_mbps: megabits a second in each direction, 0 = unlimited. loss: chance that a packet must be
+    sent again. outages: (start, duration) in seconds since the emulator started, during which nothing passes.
+    """
+
+    rtt_ms: float = 0.0
+    jitter_ms: float = 0.0
+    bandwidth_mbps: float = 0.0
+    loss: float = 0.0
+    outages: tuple[tuple[float, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        _check("rtt", self.rtt_ms, 0, 60_000)
+        _check("jitter", self.jitter_ms, 0, 60_000)
+        _check("bandwidth", self.bandwidth_mbps, 0, 1_000_000)
+        _check("loss", self.loss, 0, 0.9)
+        for start, duration in self.outages:
+            _check("outage start", start, 0, 1e9)
+            _check("outage duration", duration, 0, 1e6)
+
+
+class Direction:
+    """One direction of a link: tells when a message handed over now arrives. Not thread-safe."""
+
+    def __init__(self, profile: LinkProfile, seed: int) -> None:
+        self._profile = profile
+        self._random = random.Random(seed)
+        self._line_free_s = 0.0
+        self._last_arrival_s = 0.0
+
+    def arrival(self, now_s: float, size: int) -> float:
+        """When a message of `size` bytes handed over at `now_s` (seconds since the start) arrives."""
+        profile = self._profile
+        packets = max(1, -(-size // PACKET_BYTES))
+        leaves = max(now_s, self._line_free_s)
+        if profile.bandwidth_mbps > 0:
+            leaves += (size + packets * PACKET_OVERHEAD_BYTES) * 8 / (profile.bandwidth_mbps * 1e6)
+            self._line_free_s = leaves
+        jitter = self._random.uniform(-0.5, 0.5) * profile.jitter_ms
+        arrives = leaves + max(0.0, profile.rtt_ms / 2 + jitter) / 1e3
+        arrives += self._retransmissions(packets)
+        arrives = self._after_outages(leaves, arrives)
+        self._last_arrival_s = max(self._last_arrival_s, arrives)
+        return self._last_arrival_s
+
+    def _retransmissions(self, packets: int) -> float:
+        if self._profile.loss <= 0:
+            return 0.0
+        timeout = max(MIN_RETRANSMISSION_S, (self._profile.rtt_ms + 2 * self._profile.jitter_ms) / 1e3)
+        delay = 0.0
+        chance = 1 - (1 - self._profile.loss) ** packets
+        for _ in range(_MAX_RETRANSMISSIONS):
+            if self._random.random() >= chance:
+                break
+            delay += timeout
+            timeout *= 2
+            chance = self._profile.loss  # what is sent again is one packet
+        return delay
+
+    def _after_outages(self, leaves: float, arrives: float) -> float:
+        for start, duration in self._profile.outages:
+            if leaves < start + duration and arrives > start:
+                arrives = max(arrives, start + duration + self._profile.rtt_ms / 2e3)
+        return arrives
+
+
+def parse_outages(texts: Sequence[str]) -> tuple[tuple[float, float], ...]:
+    """["3:1.5", ...] -> ((3.0, 1.5), ...): start and duration in seconds. Raises OptionsError."""
+    outages = []
+    for text in texts:
+        try:
+            start, duration = (float(part) for part in text.split(":"))
+        except ValueError:
+            raise OptionsError(f"outage {text!r} is not START:DURATION in seconds, like 3:1.5") from None
+        outages.append((start, duration))
+    return tuple(outages)
+
+
+def _check(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise OptionsError(f"{name} = {value!r} is out of range: choose {low:g} to {high:g}")
