@@ -6,6 +6,7 @@ of goal cells, so that one sweep answers all later questions about the same room
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -78,12 +79,13 @@ def _sweep(free: np.ndarray, goals: np.ndarray, weight: FloatArray) -> FloatArra
     cost = np.full((nx + 2, ny + 2), np.inf)
     cost[1:-1, 1:-1][goals & free] = 0.0
     inner = cost[1:-1, 1:-1]
-    blocked = ~free
+    # An infinite step price keeps blocked cells at infinity throughout: were they only reset after a sweep, a way could
+    # pass through them within it, and the field would have pits with no way out.
+    price = np.where(free, CELL * weight, np.inf)
     while True:
         before = inner.copy()
         for dx, dy, length in _STEPS:
-            np.minimum(inner, cost[1 + dx : nx + 1 + dx, 1 + dy : ny + 1 + dy] + length * CELL * weight, out=inner)
-        inner[blocked] = np.inf
+            np.minimum(inner, cost[1 + dx : nx + 1 + dx, 1 + dy : ny + 1 + dy] + length * price, out=inner)
         if np.array_equal(before, inner):
             return inner.copy()
 
@@ -130,10 +132,8 @@ def _descend(grid: Grid, field: FloatArray, pose: Pose2D) -> list[tuple[float, f
             for dx, dy, _ in _STEPS
             if 0 <= i + dx < nx and 0 <= j + dy < ny
         ]
-        best, i, j = min(options)
+        _, i, j = min(options)
         points.append((float(grid.xs[i, j]), float(grid.ys[i, j])))
-        if not np.isfinite(best):
-            return []
     return points
 
 
@@ -170,7 +170,7 @@ def plan(room: Room, pose: Pose2D, target: SceneObject, comfortable: bool = Fals
 
 def path_length(points: tuple[tuple[float, float], ...]) -> float:
     """Length of a polyline [m]."""
-    return sum(math.dist(a, b) for a, b in zip(points, points[1:], strict=False))
+    return sum(math.dist(a, b) for a, b in itertools.pairwise(points))
 
 
 def shortest_path_length(room: Room, pose: Pose2D, target: SceneObject) -> float:
