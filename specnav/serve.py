@@ -1,0 +1,24 @@
+"""`specnav serve`: the cloud verifier in this process, configured by YAML with flags on top."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from specnav.paths import CONFIG, DEFAULT_TARGET, ROOT
+from specnav.settings import make_settings, read_yaml
+
+
+def run_serve(config: Path | None, flags: Mapping[str, Any]) -> int:
+    """Serve until SIGINT or SIGTERM. Raises UsageError, VerifierError or a SpecdecError."""
+    from cloud_verifier.config import ServerConfig
+    from cloud_verifier.server import serve
+
+    source = config or CONFIG / "cloud.yaml"
+    values: dict[str, Any] = {"model": str(DEFAULT_TARGET)}
+    values |= read_yaml(source) if config or source.exists() else {}
+    # A folder in the shipped file is relative to the clone, so that the command works from anywhere.
+    if (ROOT / str(values["model"])).is_dir():
+        values["model"] = str(ROOT / str(values["model"]))
+    return serve(make_settings(ServerConfig, {**values, **flags}, str(source)))
