@@ -1,7 +1,7 @@
 """The command lines of the demo's processes: built from the run's settings, nothing started here.
 
-The same modules and the same parameter files as the launch files use; what differs in a demo (endpoint, method, pair) is
-given as parameters on top.
+The same modules and the same parameter files as the launch files use; what differs in a demo (endpoint, method,
+pair) is given as parameters on top.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from specnav.demo.config import DemoConfig
 from specnav.demo.processes import ChildSpec
 from specnav.paths import ROOT
 
-VERIFIER_READY = re.compile(r'"event":\s*"ready"')
-EMULATOR_READY = VERIFIER_READY
+READY = re.compile(r'"event":\s*"ready"')
 LOOPBACK = "tcp://127.0.0.1"
 Parameter = str | int | float | bool
 
@@ -39,19 +38,19 @@ def verifier_spec(
     for name in ("device", "dtype", "quantize", "threads"):
         if settings.get(name) is not None:
             argv += [f"--{name}", str(settings[name])]
-    return ChildSpec("cloud_verifier", argv, environment, VERIFIER_READY, ROOT)
+    return ChildSpec("cloud_verifier", argv, environment, READY, ROOT)
 
 
 def emulator_spec(
-    config: DemoConfig, name: str, rtt_ms: float, port: int, verifier: str, environment: Mapping[str, str]
+    config: DemoConfig, name: str, rtt_ms: float, verifier: str, environment: Mapping[str, str]
 ) -> ChildSpec:
-    """The link emulator between edge and cloud."""
+    """The link emulator between edge and cloud, on a free loopback port."""
     argv = [
         sys.executable,
         "-m",
         "specdec.link.emulator",
         "--listen",
-        f"{LOOPBACK}:{port}",
+        f"{LOOPBACK}:0",
         "--connect",
         verifier,
     ]
@@ -64,7 +63,7 @@ def emulator_spec(
         f"{config.bandwidth_mbps:g}",
     ]
     argv += ["--loss", f"{config.loss:g}", "--seed", str(config.seed)]
-    return ChildSpec(name, argv, environment, EMULATOR_READY, ROOT)
+    return ChildSpec(name, argv, environment, READY, ROOT)
 
 
 def endpoint_of(ready_line: str) -> str:
@@ -87,7 +86,7 @@ def ros_arguments(
 
 
 def yaml_word(value: Parameter) -> str:
-    """A parameter value as `-p name:=value` wants it: typed, text quoted where YAML would take it for something else."""
+    """A parameter value as `-p name:=value` wants it: typed, text quoted."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):

@@ -6,6 +6,7 @@ callbacks run in its own thread; `lock` guards the recorder they fill.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -141,10 +142,8 @@ class Director:
         rclpy.try_shutdown(context=self._context)
 
     def _spin(self) -> None:
-        try:
+        with contextlib.suppress(ExternalShutdownException):
             self._executor.spin()
-        except ExternalShutdownException:
-            pass
 
     # -- what others publish
 

@@ -141,28 +141,34 @@ def run_demo(config: DemoConfig) -> int:
 
 
 def perform(config: DemoConfig, cloud: Mapping[str, object], journal: Journal, view: View) -> int:
-    """The run itself; every end is noted in the journal, none escapes but programming errors."""
+    """The run itself and the comparison; every end is noted in the journal, only programming errors escape."""
     try:
         try:
             run_episodes(config, cloud, journal, view)
-        finally:
-            if journal.episodes and sys.exc_info()[0] is not KeyboardInterrupt:
-                view.phase("decoding the answers again with the target alone")
-                with journal.phase("comparison"):
-                    journal.comparison = compare(config, cloud, journal)
+        except Exception as error:
+            note_error(error, journal)
+        if journal.episodes:
+            view.phase("decoding the answers again with the target alone")
+            with journal.phase("comparison"):
+                journal.comparison = compare(config, cloud, journal)
     except KeyboardInterrupt:
         journal.interrupted = True
         return 130
     except Exception as error:
-        if not is_expected(error):
-            journal.error = f"{type(error).__name__}: {error}"
-            journal.save()
-            raise
-        journal.error = " ".join(str(error).split())
-        return 1
+        note_error(error, journal)
     finally:
         view.close()
-    return 0
+    return 1 if journal.error else 0
+
+
+def note_error(error: Exception, journal: Journal) -> None:
+    """Keep the first error in the journal, in one line; a programming error is raised again."""
+    expected = is_expected(error)
+    words = " ".join(str(error).split()) if expected else f"{type(error).__name__}: {error}"
+    journal.error = journal.error or words
+    if not expected:
+        journal.save()
+        raise error
 
 
 def is_expected(error: Exception) -> bool:
@@ -183,7 +189,8 @@ def show_summary(console: Console, journal: Journal, report: Path) -> None:
     same = {True: "yes", False: "NO", None: "not compared"}[s.identical_to_target]
     won = sum(e.success for e in journal.episodes)
     lines = (
-        f"success {won}/{s.episodes}, SPL {shown(s.spl, '{:.2f}')}, navigation error {shown(s.navigation_error_m, '{:.2f} m')}",
+        f"success {won}/{s.episodes}, SPL {shown(s.spl, '{:.2f}')}, "
+        f"navigation error {shown(s.navigation_error_m, '{:.2f} m')}",
         f"decision p50 {shown(s.decision_ms_p50, '{:.0f} ms')}, p95 {shown(s.decision_ms_p95, '{:.0f} ms')}; "
         f"camera to action p50 {shown(s.time_to_action_ms_p50, '{:.0f} ms')}, "
         f"p95 {shown(s.time_to_action_ms_p95, '{:.0f} ms')}; tau {shown(s.tau, '{:.2f}')}",
@@ -194,8 +201,8 @@ def show_summary(console: Console, journal: Journal, report: Path) -> None:
         console.print(line, highlight=False, soft_wrap=True)
     for row in journal.study:
         console.print(
-            f"latency study: {row.method} at RTT {row.rtt_ms:g} ms: camera to action p50 {row.time_to_action_ms_p50:.0f} ms, "
-            f"p95 {row.time_to_action_ms_p95:.0f} ms (n = {row.decisions})",
+            f"latency study: {row.method} at RTT {row.rtt_ms:g} ms: camera to action "
+            f"p50 {row.time_to_action_ms_p50:.0f} ms, p95 {row.time_to_action_ms_p95:.0f} ms (n = {row.decisions})",
             highlight=False,
             soft_wrap=True,
         )

@@ -1,7 +1,7 @@
 """Everything that runs during a demo: the children, the director, and the view, and how one episode goes.
 
-The stage starts processes in the order they need each other and watches them while it waits; it knows nothing of folders
-of results or of reports.
+The stage starts processes in the order they need each other and watches them while it waits; it knows nothing of
+result files or of reports.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from specnav.demo.processes import Supervisor
 from specnav.demo.recorder import Ending, Limits, Recorder
 from specnav.demo.surroundings import (
     free_domain,
-    free_port,
     ports_in_use,
     read_udp_tables,
     remove_segments,
@@ -89,7 +88,7 @@ class Stage:
         try:
             if emulated:
                 spec = children.emulator_spec(
-                    config, f"link_{name}", rtt_ms, free_port(), self.verifier, self._environment
+                    config, f"link_{name}", rtt_ms, self.verifier, self._environment
                 )
                 started.append(spec.name)
                 child = supervisor.start(spec)

@@ -1,4 +1,4 @@
-"""What the children find around them: a ROS domain of their own, free ports, and no shared memory left behind.
+"""What the children find around them: a ROS domain of their own, and no shared memory left behind.
 
 ROS talks on this machine only. Shared-memory segments of Fast DDS are removed only when our processes used them and
 no living process does any more.
@@ -6,8 +6,6 @@ no living process does any more.
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -47,13 +45,6 @@ def free_domain(used_ports: frozenset[int], first: int) -> int:
     )
 
 
-def free_port() -> int:
-    """A TCP port on loopback that was free a moment ago."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def ros_environment(domain: int, log_folder: Path, threads: int) -> dict[str, str]:
     """Variables for ROS processes of this run; the rest of the environment must be passed on whole beside them."""
     return {
@@ -83,12 +74,7 @@ def segments_of(pids: Sequence[int], maps_folder: Path = Path("/proc")) -> set[P
 
 def remove_segments(segments: Iterable[Path]) -> int:
     """Remove those of the given files that no living process has mapped; returns how many."""
-    living = [
-        int(entry.name)
-        for entry in Path("/proc").iterdir()
-        if entry.name.isdigit() and int(entry.name) != os.getpid()
-    ]
-    held = segments_of([*living, os.getpid()])
+    held = segments_of([int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()])
     removed = 0
     for path in segments:
         if path in held:

@@ -95,9 +95,8 @@ class PlainView:
     def decision(self, decision: Decision) -> None:
         """A decision arrived."""
         reasoning = decision.reasoning or decision.text
-        self._say(
-            f"  {decision.index + 1:3d} {decision.t_s:6.1f} s  {reasoning} -> {in_words(decision)}  [{cost_of(decision)}]"
-        )
+        done = f"{in_words(decision)}  [{cost_of(decision)}]"
+        self._say(f"  {decision.index + 1:3d} {decision.t_s:6.1f} s  {reasoning} -> {done}")
 
     def tick(self, scene: Scene) -> None:
         """Plain lines show no passing of time."""

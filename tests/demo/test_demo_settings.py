@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import io
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from evaluation.trace import Decision
+from specnav.demo.children import Decoding, emulator_spec, endpoint_of, ros_arguments, verifier_spec, vlm_spec
+from specnav.demo.config import DemoConfig
+from specnav.demo.errors import DemoError
+from specnav.demo.journal import make_folder, shown_settings
+from specnav.demo.live import LiveView
+from specnav.demo.run import check_inputs, read_settings
+from specnav.demo.views import PlainView, Scene
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("episodes", 0, "from 1 to 10000"),
+        ("episodes", True, "episodes is True"),
+        ("loss", 1.5, "from 0 to 0.9"),
+        ("rtt_ms", float("nan"), "from 0 to 60000"),
+        ("method", "magic", "choose one of ar, sd"),
+        ("exploration", "random", "choose one of damped_search, none"),
+        ("gamma", 0, "from 1 to 32"),
+    ],
+)
+def test_wrong_settings_are_refused_with_the_allowed_range(name: str, value: object, words: str) -> None:
+    with pytest.raises(DemoError) as caught:
+        DemoConfig(**{name: value})
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_absent_targets_are_spread_over_the_run() -> None:
+    config = DemoConfig(episodes=10, absent_share=0.3)
+    absent = [config.is_absent(index) for index in range(10)]
+    assert sum(absent) == 3 and not absent[0]
+    assert not any(DemoConfig().is_absent(index) for index in range(20))
+
+
+def test_any_link_setting_puts_the_emulator_in_between() -> None:
+    assert not DemoConfig().link_is_emulated
+    assert DemoConfig(rtt_ms=40.0).link_is_emulated
+    assert DemoConfig(loss=0.01).link_is_emulated
+
+
+def test_settings_in_the_results_have_no_machine_paths() -> None:
+    shown = shown_settings(DemoConfig())
+    assert shown["target_model"] == "default_models/nav-target"
+    assert shown["robot_config"] == "config/robot.yaml"
+    assert "out" not in shown
+
+
+def test_missing_models_and_files_are_refused_before_anything_starts(tmp_path: Path) -> None:
+    files = {name: tmp_path / f"{name}.yaml" for name in ("robot_config", "sim_config", "cloud_config")}
+    for path in files.values():
+        path.write_text("a: 1")
+    with pytest.raises(DemoError, match="target model /no/such/folder is missing"):
+        check_inputs(DemoConfig(target_model="/no/such/folder", **files))
+    with pytest.raises(DemoError, match=r"nothing\.yaml is missing"):
+        check_inputs(DemoConfig(**(files | {"sim_config": tmp_path / "nothing.yaml"})))
+
+
+@pytest.mark.parametrize("content", ["- 1\n- 2", "a: [", ""])
+def test_settings_file_that_is_no_mapping_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "cloud.yaml"
+    path.write_text(content)
+    with pytest.raises(DemoError, match=r"cloud\.yaml"):
+        read_settings(path)
+
+
+def test_run_never_writes_into_a_folder_that_holds_something(tmp_path: Path) -> None:
+    now = datetime(2026, 1, 2, 3, 4, 5)
+    fresh = make_folder(DemoConfig(out=tmp_path / "new"), now)
+    assert fresh.is_dir()
+    (fresh / "file").write_text("x")
+    with pytest.raises(DemoError, match="is not empty"):
+        make_folder(DemoConfig(out=fresh), now)
+    with pytest.raises(DemoError, match="cannot use"):
+        make_folder(DemoConfig(out=fresh / "file" / "below"), now)
+
+
+def test_ready_line_tells_the_endpoint_whatever_stands_before_it() -> None:
+    assert endpoint_of('[x] {"event": "ready", "bind": "tcp://127.0.0.1:4321"}') == "tcp://127.0.0.1:4321"
+
+
+def test_commands_carry_the_runs_settings() -> None:
+    config = DemoConfig(gamma=6, rtt_ms=40.0, loss=0.1, seed=3)
+    verifier = verifier_spec(config, {"device": "cpu", "dtype": None}, {})
+    assert verifier.argv[-2:] == ["--device", "cpu"] and "--dtype" not in verifier.argv
+    link = list(emulator_spec(config, "link", config.rtt_ms, "tcp://127.0.0.1:9", {}).argv)
+    assert link[link.index("--rtt") + 1] == "40" and link[link.index("--loss") + 1] == "0.1"
+    node = list(vlm_spec(config, Decoding("tcp://127.0.0.1:8", "ar"), "vlm", {}).argv)
+    assert "gamma:=6" in node and 'method:="ar"' in node
+
+
+def test_parameters_keep_their_type_on_the_command_line() -> None:
+    words = ros_arguments({"a": 1.0, "b": True, "c": "40", "d": 7}, (), {"image": "x/y"})
+    assert words == [
+        "--ros-args",
+        "-p",
+        "a:=1.0",
+        "-p",
+        "b:=true",
+        "-p",
+        'c:="40"',
+        "-p",
+        "d:=7",
+        "-r",
+        "image:=x/y",
+    ]
+
+
+def test_both_views_show_a_decision_and_mark_the_policys(capsys: pytest.CaptureFixture[str]) -> None:
+    picture = io.BytesIO()
+    Image.new("RGB", (224, 140), "#336699").save(picture, "JPEG")
+    cost = {"decision_ms": 88.0, "drafted": [4, 4], "accepted": [4, 2], "token_ids": [1] * 8}
+    words = {"action": "The next action is turn left 15 degree.", "reasoning": "I see [it]."}
+    mine = Decision(index=0, t_s=1.0, source="model", **words, **cost)
+    policy = Decision(
+        index=1,
+        t_s=2.0,
+        source="policy",
+        action="forward 50",
+        note="lost after a turn: forward",
+        drafted=[4],
+        accepted=[1],
+    )
+    for make in (PlainView, LiveView):
+        out = io.StringIO()
+        view = make(Console(file=out, width=160, force_terminal=make is LiveView, color_system="truecolor"))
+        view.phase("starting")
+        view.episode(0, 3, "find the silver bottle")
+        view.tick(Scene(1.5, picture.getvalue(), (1.0, 2.0, 0.0)))
+        view.decision(mine)
+        view.decision(policy)
+        view.close()
+        text = out.getvalue()
+        assert "find the silver bottle" in text
+        assert "I see [it]." in text
+        assert "exploration policy: forward 50" in text
+        assert "88 ms, 6/8 drafts accepted" in text
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import io
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import msgspec
+import pytest
+from PIL import Image
+from synthetic_run import make_run
+
+from evaluation.errors import EvaluationError
+from evaluation.report import write_report
+from evaluation.report.charts import histogram, latency_plot, timeline, tokens_per_decision
+from evaluation.report.drawing import Scale, ticks
+from evaluation.report.floor import overlap, place_label
+from evaluation.report.media import every_nth, make_gif
+from evaluation.results import load_results, save_results, summarise
+from evaluation.trace import EpisodeTrace, Span, load_traces, save_trace
+
+
+class References(HTMLParser):
+    """Collects what a page would load, and checks that tags close in order."""
+
+    VOID = frozenset({"meta", "img", "br", "rect", "line", "circle", "polyline", "polygon", "i", "input"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loaded: list[str] = []
+        self.tags: dict[str, int] = {}
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] = self.tags.get(tag, 0) + 1
+        self.loaded += [
+            value or "" for name, value in attrs if name in ("src", "href", "srcset", "data", "action")
+        ]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    run = tmp_path_factory.mktemp("run")
+    make_run(run, episodes=3)
+    return run, write_report(run).read_text(encoding="utf-8")
+
+
+def read(text: str) -> References:
+    found = References()
+    found.feed(text)
+    return found
+
+
+def test_report_loads_nothing_from_outside(page: tuple[Path, str]) -> None:
+    _, text = page
+    loaded = read(text).loaded
+    assert len(loaded) > 20
+    assert all(value.startswith("data:image/") for value in loaded)
+    assert "url(" not in text and "@import" not in text and "<script" not in text
+
+
+def test_report_shows_every_part(page: tuple[Path, str]) -> None:
+    _, text = page
+    for part in (
+        "Simulated", "Emulated link", "RTT 40 ms, jitter 2 ms", "Pacing", "Episodes", "find the silver bottle",
+        "Decision time", "Camera to action", "Drafted and accepted tokens", "One decision, edge to cloud and back",
+        "Latency study", "What the robot saw and did", "Settings", "Machine", "made-up processor",
+    ):  # fmt: skip
+        assert part in text, part
+    tags = read(text).tags
+    assert tags["details"] == 3
+    assert text.count('class="shot') == 27
+    assert text.count("Map of episode") == 3
+
+
+def test_moves_of_the_exploration_policy_are_marked_as_not_the_models(page: tuple[Path, str]) -> None:
+    _, text = page
+    assert text.count('<span class="tag policy">exploration policy</span>') == 3
+    assert text.count("<s>The next action is turn left 30 degree.</s>") == 3
+
+
+def test_answers_that_were_not_understood_are_shown_as_such(page: tuple[Path, str]) -> None:
+    _, text = page
+    assert text.count('<span class="tag bad">not understood</span>') == 1
+    assert "“The next action is move forward 75.”" in text
+
+
+def test_gif_moves_and_keeps_to_its_budget(page: tuple[Path, str]) -> None:
+    run, _ = page
+    data = (run / "demo.gif").read_bytes()
+    assert 10_000 < len(data) <= 3_000_000
+    with Image.open(io.BytesIO(data)) as picture:
+        assert getattr(picture, "n_frames", 1) > 20
+        assert picture.size[0] == 448
+
+
+def test_gif_drops_frames_to_fit_a_small_budget(page: tuple[Path, str]) -> None:
+    run, _ = page
+    small = make_gif(run, load_traces(run)[:1], 60_000)
+    assert 0 < len(small) <= 60_000
+
+
+def test_text_from_outside_is_escaped(tmp_path: Path) -> None:
+    make_run(tmp_path, episodes=1, study=False)
+    evil = "<script>alert(1)</script>"
+    (trace,) = load_traces(tmp_path)
+    shots = [msgspec.structs.replace(d, reasoning=evil, action=evil, note=evil) for d in trace.decisions]
+    things = [msgspec.structs.replace(thing, name=evil) for thing in trace.objects]
+    result = msgspec.structs.replace(trace.result, instruction=evil)
+    save_trace(tmp_path, msgspec.structs.replace(trace, decisions=shots, objects=things, result=result))
+    results = load_results(tmp_path)
+    save_results(tmp_path, msgspec.structs.replace(results, episodes=[result], error=evil))
+    text = write_report(tmp_path).read_text(encoding="utf-8")
+    assert evil not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_report_of_a_run_that_failed_says_so_and_shows_what_there_is(tmp_path: Path) -> None:
+    results = make_run(tmp_path, episodes=1, study=False)
+    nothing = summarise([], None, 0, 0)
+    failed = msgspec.structs.replace(
+        results, episodes=[], summary=nothing, error="navsim ended (exit code 1)"
+    )
+    (tmp_path / "episodes" / "000" / "trace.json").unlink()
+    save_results(tmp_path, failed)
+    text = write_report(tmp_path).read_text(encoding="utf-8")
+    assert "The run did not end well: navsim ended (exit code 1)" in text
+    assert "No episode was finished." in text
+    assert "Latency study" not in text
+
+
+def test_missing_frames_leave_a_blank_and_not_an_error(tmp_path: Path) -> None:
+    make_run(tmp_path, episodes=1, study=False)
+    (trace,) = load_traces(tmp_path)
+    for path in (tmp_path / "episodes" / "000" / "frames").iterdir():
+        path.unlink()
+    save_trace(tmp_path, msgspec.structs.replace(trace, video=[]))
+    text = write_report(tmp_path).read_text(encoding="utf-8")
+    assert text.count('<div class="blank">') == 9
+    assert not (tmp_path / "demo.gif").exists()
+
+
+def test_broken_trace_is_refused_by_name(tmp_path: Path) -> None:
+    make_run(tmp_path, episodes=1)
+    (tmp_path / "episodes" / "000" / "trace.json").write_text("{}")
+    with pytest.raises(EvaluationError, match=r"trace\.json is not a valid EpisodeTrace"):
+        write_report(tmp_path)
+
+
+def test_histogram_counts_every_value() -> None:
+    values = [10.0, 12.0, 12.5, 40.0, 90.0]
+    text = histogram(values, "times", "blue")
+    counted = sum(int(n) for n in re.findall(r"ms: (\d+)</title>", text))
+    assert counted == len(values)
+    assert "p50 12 ms" in text
+    assert histogram([], "times", "blue") == ""
+    assert "p50 7 ms" in histogram([7.0, 7.0], "times", "blue")
+
+
+def test_empty_charts_are_empty() -> None:
+    assert tokens_per_decision([]) == ""
+    assert timeline([]) == ""
+    assert latency_plot([]) == ""
+
+
+def test_timeline_draws_each_span_in_its_lane() -> None:
+    text = timeline(
+        [
+            Span("edge", "draft 1", 0.0, 8.0),
+            Span("uplink", "draft", 8.0, 8.1),
+            Span("cloud", "verify 1", 8.1, 20.0),
+        ]
+    )
+    assert "edge: draft 1, 0.0–8.0 ms (8.00 ms)" in text
+    assert "uplink: draft, 8.0–8.1 ms (0.10 ms)" in text
+    assert text.count("<title>") == 3
+
+
+def test_ticks_are_round_and_inside() -> None:
+    assert ticks(0, 100, 5) == [0, 20, 40, 60, 80, 100]
+    assert ticks(3, 9.5, 4) == [4, 6, 8]
+    assert Scale(0, 10, 100, 200)(5) == 150
+
+
+def test_labels_avoid_what_is_already_there() -> None:
+    taken = [(0.0, 0.0, 300.0, 96.0)]
+    x, y = place_label("silver bottle", (150.0, 100.0), 5.0, taken, (300.0, 300.0))
+    assert y > 100
+    assert overlap(taken[0], taken[1]) == 0.0
+    assert 0 < x < 300
+
+
+def test_frames_for_the_moving_picture_are_spread_evenly(tmp_path: Path) -> None:
+    make_run(tmp_path, episodes=1)
+    trace: EpisodeTrace = load_traces(tmp_path)[0]
+    chosen = every_nth(trace.video, 10)
+    assert len(chosen) == 10
+    assert chosen[0] == trace.video[0] and chosen[-1] == trace.video[-1]
