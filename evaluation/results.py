@@ -44,8 +44,8 @@ class EpisodeResult(msgspec.Struct, frozen=True, kw_only=True):
     time_to_goal_s: float | None  # instruction published -> robot stopped at the goal; null without success
     path_m: float
     shortest_path_m: float | None  # null when there is no target to reach
-    decision_ms: list[float]  # frame taken up -> motion command published
-    time_to_action_ms: list[float]  # frame received -> motion command published
+    decision_ms: list[float]  # decision begun -> action sentence verified
+    time_to_action_ms: list[float]  # frame received by the node -> motion command sent
     # -- additions to the contract
     index: int = 0
     seed: int = 0

@@ -175,13 +175,13 @@ def histograms(results: DemoResults) -> list[Chart]:
             [v for e in results.episodes for v in e.decision_ms],
             "var(--edge)",
             "Decision time",
-            "From the frame taken up by the node to the motion command published.",
+            "From the decision's beginning to its action sentence verified.",
         ),
         (
             [v for e in results.episodes for v in e.time_to_action_ms],
             "var(--downlink)",
             "Camera to action",
-            "From the frame's arrival at the node to the motion command: adds the wait until the node takes it up.",
+            "From the frame's arrival at the robot's node to the motion command sent.",
         ),
     ):
         if values:

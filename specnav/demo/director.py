@@ -27,7 +27,9 @@ from specnav.demo.errors import DemoError
 from specnav.demo.recorder import Recorder, SimState
 
 POLL_S = 0.02
-SAFETY_STATES = frozenset({MotionStatus.EXPIRED, MotionStatus.REFUSED, MotionStatus.STALE_ODOM})
+STOP_WORD = "stop"  # as an instruction it cancels whatever is under way
+# A stale odometry is told by the deciding node as well, and counted there.
+SAFETY_STATES = frozenset({MotionStatus.EXPIRED, MotionStatus.REFUSED})
 CUT_SHORT = frozenset(
     {DecisionMetrics.CANCELED, DecisionMetrics.TIMEOUT, DecisionMetrics.LINK_LOST, DecisionMetrics.INTERNAL}
 )
@@ -110,8 +112,8 @@ class Director:
         self._topics = topics
         self._recorder: Recorder | None = None
         self._fresh: list[Decision] = []
-        self._instruction_number = -1
-        self._past_instructions = -1
+        self._heard: tuple[int, int] | None = None  # session and instruction of the newest message
+        self._past: tuple[int, int] | None = None  # the same, when the instruction was published
         self._motion_state: tuple[int, int] | None = None
         self._latest_state: SimState | None = None
         self._context = Context()
@@ -163,15 +165,19 @@ class Director:
 
     def _on_command(self, message: MotionCommand) -> None:
         with self.lock:
-            if self._recorder is None or message.instruction <= self._past_instructions:
+            if not self._is_current(message.session, message.instruction) or self._recorder is None:
                 return
             stop = message.kind == MotionCommand.STOP and message.source == MotionCommand.MODEL
             self._recorder.on_command(self._clock(), message.sequence, stop)
 
+    def _is_current(self, session: int, instruction: int) -> bool:
+        """Whether a message is about the instruction being recorded, and not a late one about an earlier one."""
+        self._heard = (session, instruction)
+        return self._past is None or session != self._past[0] or instruction > self._past[1]
+
     def _on_metrics(self, message: DecisionMetrics) -> None:
         with self.lock:
-            self._instruction_number = max(self._instruction_number, message.instruction)
-            if self._recorder is None or message.instruction <= self._past_instructions:
+            if not self._is_current(message.session, message.instruction) or self._recorder is None:
                 return
             if message.error_code not in NOT_SAFETY:
                 self._recorder.safety_stops += 1
@@ -235,7 +241,7 @@ class Director:
     def begin(self, seed: int, instruction: str) -> Recorder:
         """Start recording and publish the instruction; returns the recorder (guarded by `lock`)."""
         with self.lock:
-            self._past_instructions = self._instruction_number
+            self._past = self._heard
             self._fresh.clear()
             self._recorder = recorder = Recorder(seed, self._clock())
             if self._latest_state is not None:
@@ -245,7 +251,7 @@ class Director:
 
     def cancel(self) -> None:
         """Ask the robot to drop its instruction and stand still."""
-        self._cancel.publish(Empty())
+        self._instruct.publish(String(data=STOP_WORD))
 
     def end(self) -> None:
         """Stop recording."""
