@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cloud_verifier.config import ServerConfig
 from specnav.demo.config import DemoConfig
 from specnav.demo.processes import ChildSpec
 from specnav.paths import ROOT
@@ -30,14 +31,17 @@ class Decoding:
     method: str
 
 
-def verifier_spec(
-    config: DemoConfig, settings: Mapping[str, object], environment: Mapping[str, str]
-) -> ChildSpec:
-    """The cloud verifier on a free loopback port. `settings` are those of the cloud's file; bind and model are ours."""
-    argv = [sys.executable, "-m", "cloud_verifier", "--bind", f"{LOOPBACK}:0", "--model", config.target_model]
-    for name in ("device", "dtype", "quantize", "threads"):
-        if settings.get(name) is not None:
-            argv += [f"--{name}", str(settings[name])]
+def verifier_spec(server: ServerConfig, environment: Mapping[str, str]) -> ChildSpec:
+    """The cloud verifier."""
+    argv = [sys.executable, "-m", "cloud_verifier", "--bind", server.bind, "--model", server.model]
+    argv += ["--device", server.device, "--dtype", server.dtype, "--quantize", server.quantize]
+    argv += ["--threads", str(server.threads), "--max-sessions", str(server.max_sessions)]
+    argv += [
+        "--session-timeout",
+        f"{server.session_timeout_s:g}",
+        "--max-message-mb",
+        f"{server.max_message_mb:g}",
+    ]
     return ChildSpec("cloud_verifier", argv, environment, READY, ROOT)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -23,10 +24,12 @@ from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionSt
 from std_msgs.msg import String
 
 from evaluation.trace import Decision, Span
+from navsim.episodes import Episode
 from specnav.demo.errors import DemoError
 from specnav.demo.recorder import Recorder, SimState
 
 POLL_S = 0.02
+AT_START_M = 0.05
 STOP_WORD = "stop"  # as an instruction it cancels whatever is under way
 # A stale odometry is told by the deciding node as well, and counted there.
 SAFETY_STATES = frozenset({MotionStatus.EXPIRED, MotionStatus.REFUSED})
@@ -97,6 +100,7 @@ def state_of(text: str, now: float) -> SimState | None:
             y=float(said["y"]),
             yaw=float(said["yaw"]),
             collisions=int(said["collisions"]),
+            absent=bool(said["absent"]),
             ready=bool(said["ready"]),
         )
     except (ValueError, KeyError, TypeError):
@@ -232,11 +236,17 @@ class Director:
             self._latest_state = None
         self._reset.publish(String(data=json.dumps({"seed": seed, "split": split, "absent": absent})))
 
-    def simulator_is_ready(self, seed: int) -> bool:
-        """Whether the simulator shows that episode."""
+    def simulator_shows(self, episode: Episode) -> bool:
+        """Whether the simulator shows that episode, with the robot at its start."""
         with self.lock:
             state = self._latest_state
-        return state is not None and state.ready and state.episode_seed == seed
+        if (
+            state is None
+            or not state.ready
+            or (state.episode_seed, state.absent) != (episode.seed, episode.absent)
+        ):
+            return False
+        return math.hypot(state.x - episode.start.x, state.y - episode.start.y) < AT_START_M
 
     def begin(self, seed: int, instruction: str) -> Recorder:
         """Start recording and publish the instruction; returns the recorder (guarded by `lock`)."""

@@ -33,6 +33,7 @@ class SimState:
     yaw: float
     collisions: int
     ready: bool
+    absent: bool = False
 
 
 @dataclass(frozen=True)

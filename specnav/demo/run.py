@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
-import yaml
 from rich.console import Console
 
+from cloud_verifier.config import ServerConfig
 from evaluation.identity import Comparison, compare_with_target
 from navsim.episodes import make_episode
 from specdec.models import Prompt
@@ -27,23 +26,18 @@ from specnav.demo.live import LiveView
 from specnav.demo.recorder import Limits
 from specnav.demo.scoring import make_trace, score_recording
 from specnav.demo.views import PlainView, View
+from specnav.errors import UsageError
+from specnav.settings import make_settings, read_yaml
 
 __all__ = ["DemoConfig", "run_demo"]
 
 VIDEO_EPISODES = 4  # all camera frames are kept for so many episodes, later ones keep the decisions' frames
 
 
-def read_settings(path: Path) -> dict[str, Any]:
-    """A YAML file of settings. Raises DemoError."""
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DemoError(f"cannot read {path}: {error.strerror or error}") from error
-    except yaml.YAMLError as error:
-        raise DemoError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
-        raise DemoError(f"{path} holds no settings; it should be a YAML mapping")
-    return content
+def server_settings(config: DemoConfig) -> ServerConfig:
+    """The verifier's settings: the cloud's file, with the run's model on a free loopback port."""
+    values = read_yaml(config.cloud_config) | {"model": config.target_model, "bind": "tcp://127.0.0.1:0"}
+    return make_settings(ServerConfig, values, str(config.cloud_config))
 
 
 def check_inputs(config: DemoConfig) -> None:
@@ -75,14 +69,14 @@ def ends_on_signals() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def run_episodes(config: DemoConfig, cloud: Mapping[str, object], journal: Journal, view: View) -> None:
+def run_episodes(config: DemoConfig, server: ServerConfig, journal: Journal, view: View) -> None:
     """Start everything, carry out the episodes, and the latency study if asked for."""
     # Imported here: rclpy must see the environment that the stage prepares.
     from specnav.demo.stage import open_stage
     from specnav.demo.study import run_study
 
     limits = Limits(config.max_decisions, config.episode_timeout_s)
-    with open_stage(config, cloud, journal.run / "logs", view) as stage:
+    with open_stage(config, server, journal.run / "logs", view) as stage:
         with (
             journal.phase("episodes"),
             stage.deciding(config.method, config.rtt_ms, "demo", config.link_is_emulated),
@@ -99,7 +93,7 @@ def run_episodes(config: DemoConfig, cloud: Mapping[str, object], journal: Journ
                 journal.study = run_study(stage, config, view)
 
 
-def compare(config: DemoConfig, cloud: Mapping[str, object], journal: Journal) -> Comparison:
+def compare(config: DemoConfig, server: ServerConfig, journal: Journal) -> Comparison:
     """Decode recorded answers again with the target alone; only greedy runs can be compared."""
     if config.temperature > 0 or config.compare_decisions == 0:
         return Comparison()
@@ -107,8 +101,7 @@ def compare(config: DemoConfig, cloud: Mapping[str, object], journal: Journal) -
     from specdec.models import load_model
     from specdec.options import GenerationOptions
 
-    wanted = {name: str(cloud[name]) for name in ("device", "dtype", "quantize") if cloud.get(name)}
-    target = load_model(config.target_model, **wanted)
+    target = load_model(server.model, device=server.device, dtype=server.dtype, quantize=server.quantize)
 
     def decode(prompt: Prompt, most: int) -> list[int]:
         return generate_local(target, prompt, GenerationOptions(max_new_tokens=most))
@@ -119,16 +112,16 @@ def compare(config: DemoConfig, cloud: Mapping[str, object], journal: Journal) -
 def run_demo(config: DemoConfig) -> int:
     """Run a demo; returns 0, 1 after an error (said in one line on stderr), or 130 after Ctrl-C.
 
-    Raises DemoError only before anything was started.
+    Raises DemoError or UsageError only before anything was started.
     """
     check_inputs(config)
-    cloud = read_settings(config.cloud_config)
+    server = server_settings(config)
     run = make_folder(config, datetime.now())
     console = Console()
     journal = Journal(run, config)
     view: View = PlainView(console) if config.headless else LiveView(console)
     with ends_on_signals():
-        code = perform(config, cloud, journal, view)
+        code = perform(config, server, journal, view)
         try:
             path = journal.report()
         except KeyboardInterrupt:
@@ -140,17 +133,17 @@ def run_demo(config: DemoConfig) -> int:
     return code
 
 
-def perform(config: DemoConfig, cloud: Mapping[str, object], journal: Journal, view: View) -> int:
+def perform(config: DemoConfig, server: ServerConfig, journal: Journal, view: View) -> int:
     """The run itself and the comparison; every end is noted in the journal, only programming errors escape."""
     try:
         try:
-            run_episodes(config, cloud, journal, view)
+            run_episodes(config, server, journal, view)
         except Exception as error:
             note_error(error, journal)
         if journal.episodes:
             view.phase("decoding the answers again with the target alone")
             with journal.phase("comparison"):
-                journal.comparison = compare(config, cloud, journal)
+                journal.comparison = compare(config, server, journal)
     except KeyboardInterrupt:
         journal.interrupted = True
         return 130
@@ -173,10 +166,11 @@ def note_error(error: Exception, journal: Journal) -> None:
 
 def is_expected(error: Exception) -> bool:
     """Whether an error is one that a user can act on."""
+    from cloud_verifier.errors import VerifierError
     from navsim.errors import NavsimError
     from specdec.errors import SpecdecError
 
-    return isinstance(error, DemoError | NavsimError | SpecdecError)
+    return isinstance(error, DemoError | UsageError | NavsimError | SpecdecError | VerifierError)
 
 
 def show_summary(console: Console, journal: Journal, report: Path) -> None:

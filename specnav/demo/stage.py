@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from cloud_verifier.config import ServerConfig
 from navsim.episodes import Episode
 from specnav.demo import children
 from specnav.demo.children import Decoding
@@ -51,14 +52,14 @@ class Stage:
     def __init__(
         self,
         config: DemoConfig,
-        cloud: Mapping[str, object],
+        server: ServerConfig,
         supervisor: Supervisor,
         director: Director,
         view: View,
         environment: Mapping[str, str],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._config, self._cloud = config, cloud
+        self._config, self._server = config, server
         self._supervisor, self._director, self._view = supervisor, director, view
         self._environment = environment
         self._clock = clock
@@ -69,7 +70,7 @@ class Stage:
         """Start the verifier, the simulator and the moving node; none of them waits for another."""
         config, start = self._config, self._supervisor.start
         self._view.phase("starting the verifier, the simulator and the robot")
-        verifier = start(children.verifier_spec(config, self._cloud, self._environment))
+        verifier = start(children.verifier_spec(self._server, self._environment))
         start(children.simulator_spec(config, self._environment))
         start(children.motion_spec(config, self._environment))
         ready = self._supervisor.wait_ready(verifier, config.start_timeout_s)
@@ -111,9 +112,7 @@ class Stage:
         """Reset, instruct, record until the episode is over, and bring the robot to rest."""
         director, view = self._director, self._view
         director.reset_simulator(episode.seed, episode.split, episode.absent)
-        self._wait(
-            lambda: director.simulator_is_ready(episode.seed), RESET_TIMEOUT_S, "the simulator's reset"
-        )
+        self._wait(lambda: director.simulator_shows(episode), RESET_TIMEOUT_S, "the simulator's reset")
         recorder = director.begin(episode.seed, episode.instruction)
         view.episode(index, count, episode.instruction)
         ending = None
@@ -165,7 +164,7 @@ class Stage:
 
 
 @contextmanager
-def open_stage(config: DemoConfig, cloud: Mapping[str, object], logs: Path, view: View) -> Iterator[Stage]:
+def open_stage(config: DemoConfig, server: ServerConfig, logs: Path, view: View) -> Iterator[Stage]:
     """All processes of a demo, up and connected; stopped in any case, with nothing left behind."""
     domain = free_domain(ports_in_use(read_udp_tables()), first=os.getpid())
     threads = max(1, len(os.sched_getaffinity(0)) // 2)
@@ -175,7 +174,7 @@ def open_stage(config: DemoConfig, cloud: Mapping[str, object], logs: Path, view
     segments: frozenset[Path] = frozenset()
     try:
         with Director(domain, Topics()) as director, Supervisor(logs) as supervisor:
-            stage = Stage(config, cloud, supervisor, director, view, environment)
+            stage = Stage(config, server, supervisor, director, view, environment)
             try:
                 stage.open()
                 yield stage

@@ -8,14 +8,16 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
+from cloud_verifier.config import ServerConfig
 from evaluation.trace import Decision
 from specnav.demo.children import Decoding, emulator_spec, endpoint_of, ros_arguments, verifier_spec, vlm_spec
 from specnav.demo.config import DemoConfig
 from specnav.demo.errors import DemoError
 from specnav.demo.journal import make_folder, shown_settings
 from specnav.demo.live import LiveView
-from specnav.demo.run import check_inputs, read_settings
+from specnav.demo.run import check_inputs, server_settings
 from specnav.demo.views import PlainView, Scene
+from specnav.errors import UsageError
 
 
 @pytest.mark.parametrize(
@@ -66,12 +68,14 @@ def test_missing_models_and_files_are_refused_before_anything_starts(tmp_path: P
         check_inputs(DemoConfig(**(files | {"sim_config": tmp_path / "nothing.yaml"})))
 
 
-@pytest.mark.parametrize("content", ["- 1\n- 2", "a: [", ""])
-def test_settings_file_that_is_no_mapping_is_refused(tmp_path: Path, content: str) -> None:
+def test_verifier_gets_the_clouds_settings_with_the_runs_model_on_loopback(tmp_path: Path) -> None:
     path = tmp_path / "cloud.yaml"
-    path.write_text(content)
-    with pytest.raises(DemoError, match=r"cloud\.yaml"):
-        read_settings(path)
+    path.write_text("bind: tcp://0.0.0.0:5555\nmodel: other\nquantize: 8bit\n")
+    server = server_settings(DemoConfig(cloud_config=path, target_model="/models/mine"))
+    assert (server.bind, server.model, server.quantize) == ("tcp://127.0.0.1:0", "/models/mine", "8bit")
+    path.write_text("binding: x\n")
+    with pytest.raises(UsageError, match="unknown setting binding"):
+        server_settings(DemoConfig(cloud_config=path))
 
 
 def test_run_never_writes_into_a_folder_that_holds_something(tmp_path: Path) -> None:
@@ -91,8 +95,11 @@ def test_ready_line_tells_the_endpoint_whatever_stands_before_it() -> None:
 
 def test_commands_carry_the_runs_settings() -> None:
     config = DemoConfig(gamma=6, rtt_ms=40.0, loss=0.1, seed=3)
-    verifier = verifier_spec(config, {"device": "cpu", "dtype": None}, {})
-    assert verifier.argv[-2:] == ["--device", "cpu"] and "--dtype" not in verifier.argv
+    verifier = list(verifier_spec(ServerConfig(model="m", quantize="4bit"), {}).argv)
+    assert (
+        verifier[verifier.index("--quantize") + 1] == "4bit"
+        and verifier[verifier.index("--model") + 1] == "m"
+    )
     link = list(emulator_spec(config, "link", config.rtt_ms, "tcp://127.0.0.1:9", {}).argv)
     assert link[link.index("--rtt") + 1] == "40" and link[link.index("--loss") + 1] == "0.1"
     node = list(vlm_spec(config, Decoding("tcp://127.0.0.1:8", "ar"), "vlm", {}).argv)
