@@ -1,4 +1,4 @@
-"""The planar base: a disc that follows velocity commands within limits of speed and acceleration and cannot enter things.
+"""The planar base: a disc that follows velocity commands within limits and cannot enter things.
 
 Kinematic, in plain Python (tens of microseconds a step). Like the Go2 it holds the last command for one second and then
 stops by itself. It never decides anything and never reads a clock: time passes only through `step`.
@@ -31,9 +31,14 @@ class BaseLimits:
 
 
 class PlanarBase:
-    """The robot's body in a room. `pose`, `vx` [m/s], `wz` [rad/s], `collisions`, `travelled` [m] and `time` [s] are public."""
+    """The robot's body in a room.
 
-    def __init__(self, room: Room, start: Pose2D, limits: BaseLimits | None = None, radius: float = ROBOT_RADIUS):
+    Public: `pose`, `vx` [m/s], `wz` [rad/s], `collisions` (contact onsets), `in_contact`, `travelled` [m], `time` [s].
+    """
+
+    def __init__(
+        self, room: Room, start: Pose2D, limits: BaseLimits | None = None, radius: float = ROBOT_RADIUS
+    ):
         self.limits = limits or BaseLimits()
         self.radius = radius
         self._room = room

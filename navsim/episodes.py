@@ -1,7 +1,7 @@
 """Episodes: a seed and a split become a room, a start and an instruction, always the same ones.
 
-Splits never share a room (the split is part of the seed), and held-out pairs of kind and colour never stand in a training
-room. An *absent* episode asks for something that is not there, while its look-alikes are.
+Splits never share a room (the split is part of the seed), and held-out pairs of kind and colour never stand in a
+training room. An *absent* episode asks for something that is not there, while its look-alikes are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from navsim.rooms import Room, SceneObject
 from navsim.visibility import line_of_sight
 
 SPLITS = ("train", "heldout")
-HIDDEN_STARTS = 0.10  # share of tries at a start from which the target is hidden whatever the heading; half succeed
+HIDDEN_STARTS = (
+    0.10  # share of tries at a start from which the target is hidden whatever the heading; half succeed
+)
 SIGHT_RANGE = 5.5  # metres
 MIN_START_DISTANCE = 1.3
 START_MARGIN = 0.15
@@ -77,7 +79,7 @@ def make_episode(seed: int, split: str = "train", absent: bool = False) -> Episo
 
 
 def _start(rng: random.Random, room: Room, target: SceneObject | None) -> Pose2D | None:
-    """A free start from which the target can be reached, nearly always with a line of sight to it; None if not found."""
+    """A free start from which the target can be reached, nearly always in sight of it; None if not found."""
     hidden = rng.random() < HIDDEN_STARTS
     for _ in range(60):
         pose = random_free_pose(rng, room)
@@ -98,7 +100,7 @@ def _start(rng: random.Random, room: Room, target: SceneObject | None) -> Pose2D
 
 
 def random_free_pose(rng: random.Random, room: Room) -> Pose2D | None:
-    """A pose the robot can stand at with a little margin, connected to the largest free floor; None if there is none."""
+    """A pose with a little margin on the largest connected free floor, or None if there is none."""
     cells = grid_of(room).connected_cells
     for _ in range(200):
         x, y = cells[rng.randrange(len(cells))]

@@ -26,7 +26,7 @@ def choose_backend(find_library: Callable[[str], str | None] = ctypes.util.find_
 
 
 def prepare_headless_rendering() -> None:
-    """Make the next `import mujoco` render without a screen, unless MUJOCO_GL is already set or mujoco already loaded."""
+    """Make the next `import mujoco` render without a screen; leaves a MUJOCO_GL that is already set alone."""
     if "MUJOCO_GL" in os.environ or "mujoco" in sys.modules or sys.platform != "linux":
         return
     os.environ["MUJOCO_GL"] = choose_backend()

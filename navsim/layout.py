@@ -114,7 +114,9 @@ def _fill(
         spot = _spot(rng, kind, scale, areas, weights, walls, doorways, taken, GAP + 0.1)
         if spot is not None:
             taken.append(footprint(kind, *spot, scale))
-            furniture.append(Furniture(kind.name, *spot, tone=rng.randrange(len(FURNITURE_TONES)), scale=scale))
+            furniture.append(
+                Furniture(kind.name, *spot, tone=rng.randrange(len(FURNITURE_TONES)), scale=scale)
+            )
     look = Look(
         floor=rng.randrange(FLOOR_TEXTURES),
         wall=rng.randrange(WALL_TEXTURES),
@@ -188,7 +190,7 @@ def _at_wall(rng: random.Random, kind: Kind, scale: float, area: Area) -> tuple[
 def wanted_pairs(
     rng: random.Random, target: tuple[str, str], allowed: Sequence[tuple[str, str]], count: int
 ) -> list[tuple[str, str]]:
-    """The target's look-alikes (same kind, other colour; same colour, other kind; one or two each) and others up to `count`."""
+    """What stands beside a target: one or two of its kind, one or two of its colour, and others up to `count`."""
     same_kind = [p for p in allowed if p[0] == target[0] and p != target]
     same_colour = [p for p in allowed if p[1] == target[1] and p != target]
     chosen = rng.sample(same_kind, rng.choice((1, 1, 2))) + rng.sample(same_colour, rng.choice((1, 1, 2)))

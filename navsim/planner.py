@@ -1,7 +1,7 @@
 """Shortest paths on the known map, for path-length scores and for oracles. The robot's own software never sees it.
 
-A *grid* marks where the robot's centre may be; a *field* holds for every free cell the length of the shortest way to a set
-of goal cells, so that one sweep answers all later questions about the same room and target. Paths are pulled straight.
+A *grid* marks where the robot's centre may be; a *field* holds for every free cell the length of the shortest way to
+a set of goal cells, so that one sweep answers all later questions about a room and a target. Paths are pulled straight.
 """
 
 from __future__ import annotations
@@ -150,7 +150,9 @@ def _is_clear(grid: Grid, a: tuple[float, float], b: tuple[float, float], cleara
     return True
 
 
-def plan(room: Room, pose: Pose2D, target: SceneObject, comfortable: bool = False) -> tuple[tuple[float, float], ...]:
+def plan(
+    room: Room, pose: Pose2D, target: SceneObject, comfortable: bool = False
+) -> tuple[tuple[float, float], ...]:
     """Way points from the pose to a stopping place at the target, pulled straight; empty when there is no way."""
     grid = grid_of(room)
     points = _descend(grid, field_to(room, target, comfortable), pose)
@@ -174,7 +176,7 @@ def path_length(points: tuple[tuple[float, float], ...]) -> float:
 
 
 def shortest_path_length(room: Room, pose: Pose2D, target: SceneObject) -> float:
-    """Length of the shortest way to a stopping place at the target [m]; 0 when already there, inf when there is no way."""
+    """Length of the shortest way to a stopping place at the target [m]; 0 when there, inf when there is no way."""
     points = plan(room, pose, target)
     return path_length(points) if points else math.inf
 
@@ -182,7 +184,7 @@ def shortest_path_length(room: Room, pose: Pose2D, target: SceneObject) -> float
 def next_waypoint(
     room: Room, pose: Pose2D, target: SceneObject, lookahead: float = 1.0
 ) -> tuple[float, float] | None:
-    """Where to head next on a comfortable way to the target, at most `lookahead` metres off; None when there or no way."""
+    """Where to head next on a comfortable way, at most `lookahead` metres off; None when there or without a way."""
     points = plan(room, pose, target, comfortable=True)
     if len(points) < 2 or path_length(points) < CELL:
         return None

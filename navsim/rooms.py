@@ -1,6 +1,6 @@
 """What a room is: walls, doorways, nameable objects, furniture, and the questions one may ask of its geometry.
 
-All records are frozen; `furnish` (in `layout`) makes them from a seed. A room knows nothing of rendering or of the robot.
+All records are frozen; `layout.furnish` makes them from a seed. A room knows nothing of rendering or of the robot.
 """
 
 from __future__ import annotations
@@ -174,7 +174,8 @@ class Room:
     @cached_property
     def obstacles(self) -> tuple[Shape, ...]:
         """Footprints of everything the robot can bump into."""
-        return tuple(thing.shape for thing in (*self.walls, *self.objects, *self.furniture))
+        things: tuple[Wall | SceneObject | Furniture, ...] = (*self.walls, *self.objects, *self.furniture)
+        return tuple(thing.shape for thing in things)
 
     def clearance(self, x: float, y: float) -> float:
         """Distance from a point to the nearest obstacle [m], negative inside one."""
@@ -196,7 +197,7 @@ class Room:
         return next((thing for thing in self.objects if thing.name == name), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for a map: areas, walls, doorways and outlines ("outline" polygon or "radius") of what stands there."""
+        """Plain data for a map; what stands there has either an "outline" (polygon) or a "radius"."""
         return {
             "seed": self.seed,
             "split": self.split,
@@ -205,7 +206,8 @@ class Room:
             "walls": [asdict(wall) | {"thickness": WALL_THICKNESS} for wall in self.walls],
             "doorways": [asdict(doorway) for doorway in self.doorways],
             "objects": [
-                {"name": o.name, "kind": o.kind, "colour": o.colour, "x": o.x, "y": o.y, "yaw": o.yaw} | outline(o.shape)
+                {"name": o.name, "kind": o.kind, "colour": o.colour, "x": o.x, "y": o.y, "yaw": o.yaw}
+                | outline(o.shape)
                 for o in self.objects
             ],
             "furniture": [

@@ -12,7 +12,6 @@ from navsim.textures import floor_textures, png, wall_textures
 SLOTS_PER_KIND = 4
 SLOTS_PER_FURNITURE = 2
 WALL_SLOTS = 12
-VFOV_DEGREES_FOR_SQUARE = 90.0
 HIDDEN_GROUP = 5
 SHOWN_GROUP = 0
 
@@ -38,7 +37,8 @@ def scene_xml(width: int, height: int, vfov_degrees: float) -> str:
         for i in range(count)
     ]
     asset += [
-        f'<material name="floor{i}" texture="floor{i}" texuniform="true" texrepeat="0.8 0.8" specular="0.1" shininess="0.1"/>'
+        f'<material name="floor{i}" texture="floor{i}" texuniform="true" texrepeat="0.8 0.8" '
+        'specular="0.1" shininess="0.1"/>'
         for i in range(floors)
     ]
     asset += [
@@ -53,7 +53,8 @@ def scene_xml(width: int, height: int, vfov_degrees: float) -> str:
     ]
     bodies = [_slot(kind, index) for kind in (*KINDS, *FURNITURE) for index in range(slot_count(kind))]
     bodies += [
-        f'<body name="wall/{i}" mocap="true"><geom name="wall/{i}/0" type="box" size="1 1 1" group="{HIDDEN_GROUP}"/></body>'
+        f'<body name="wall/{i}" mocap="true">'
+        f'<geom name="wall/{i}/0" type="box" size="1 1 1" group="{HIDDEN_GROUP}"/></body>'
         for i in range(WALL_SLOTS)
     ]
     newline = "\n    "

@@ -1,7 +1,7 @@
 """Scores of one episode, the way the field reports them: success, SPL, navigation error, collisions.
 
-Success with the target present: the robot said stop within reach of the right object, facing it, with nothing else nearer
-in front. With the target absent: it said that it does not see it and did not say stop in front of anything.
+Success with the target present: the robot said stop within reach of the right object, facing it, with nothing else
+nearer in front. With the target absent: it said that it does not see it and did not say stop in front of anything.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FACING = math.radians(45.0)
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """`reason` is one word: success, no_stop, too_far, not_facing, wrong_object, silent (absent target never reported)."""
+    """`reason`: success, no_stop, too_far, not_facing, wrong_object, or silent (an absent target never reported)."""
 
     success: bool
     reason: str
@@ -58,7 +58,11 @@ def score_episode(
     collisions: int,
     said_absent: bool = False,
 ) -> Score:
-    """Score the end of an episode: final pose, whether stop was said, path driven, contacts, whether "not seen" was said."""
+    """Score the end of an episode.
+
+    `final` is the last pose, `stopped` whether stop was said, `path_m` the length driven, `said_absent` whether the
+    answer was that the target is not to be seen (asked of episodes without a target only).
+    """
     faced = faced_object(episode.room.objects, final) if stopped else None
     target = episode.target
     if target is None:

@@ -1,4 +1,4 @@
-"""Procedural textures of floors and walls, light grey so that a room's tint colours them; no image files are shipped."""
+"""Procedural textures of floors and walls, light grey so that a room's tint colours them; no image files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Line of sight in the plane: how much of an object can be seen from a point, whatever the heading.
 
-An estimate from footprints and heights, for placing starts and for oracles without a renderer; what a frame really shows
-is told by `World.segment`.
+An estimate from footprints and heights, for placing starts and for oracles without a renderer; what a frame really
+shows is told by `World.segment`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ def _hides(blocker: SceneObject | Furniture, at: float, target: SceneObject, tar
 def line_of_sight(room: Room, x: float, y: float, target: SceneObject) -> float:
     """Share (0..1) of the target's width that can be seen from a point, looking towards it."""
     middle, half = target.shape.angular_extent(x, y)
+    things: tuple[SceneObject | Furniture, ...] = (*room.objects, *room.furniture)
     clear = 0
     for index in range(_RAYS):
         angle = middle + half * 0.92 * (2 * index / (_RAYS - 1) - 1)
@@ -37,7 +38,7 @@ def line_of_sight(room: Room, x: float, y: float, target: SceneObject) -> float:
             continue
         if any(wall.shape.ray(x, y, ux, uy) < reach for wall in room.walls):
             continue
-        for other in (*room.objects, *room.furniture):
+        for other in things:
             if other is not target:
                 at = other.shape.ray(x, y, ux, uy)
                 if at < reach and _hides(other, at, target, reach):

@@ -1,6 +1,6 @@
 """The rendered world: one compiled MuJoCo model whose pooled bodies are moved and recoloured for every room.
 
-A `World` belongs to the thread that made it (its OpenGL context does). It shows a room from a pose; it never moves a robot.
+A `World` belongs to the thread that made it (its OpenGL context does). It shows a room; it never moves a robot.
 """
 
 from __future__ import annotations
@@ -15,16 +15,24 @@ from numpy.typing import NDArray
 from navsim.errors import BadRequest, RoomError
 from navsim.geometry import Pose2D, Rect
 from navsim.headless import prepare_headless_rendering
-from navsim.kinds import COLOURS, FURNITURE, FURNITURE_BY_NAME, FURNITURE_TONES, KIND_BY_NAME, KINDS, RGB, Kind
+from navsim.kinds import (
+    COLOURS,
+    FURNITURE,
+    FURNITURE_BY_NAME,
+    FURNITURE_TONES,
+    KIND_BY_NAME,
+    KINDS,
+    RGB,
+    Kind,
+)
 from navsim.rooms import DOORWAY_HEIGHT, WALL_HEIGHT, WALL_THICKNESS, Furniture, Room, SceneObject
 from navsim.scene_xml import HIDDEN_GROUP, SHOWN_GROUP, WALL_SLOTS, scene_assets, scene_xml, slot_count
+from navsim.visibility import CAMERA_HFOV, EYE_HEIGHT
 
 prepare_headless_rendering()
 import mujoco  # noqa: E402  (the back-end must be chosen first)
 
 WIDTH, HEIGHT = 224, 140
-HFOV = math.pi / 2
-EYE_HEIGHT = 0.35
 BACKGROUND = -1
 
 
@@ -42,9 +50,11 @@ class _Slot:
 class World:
     """A camera in a room. Make it once (about a second), `load` a room, then `render` and `segment` from any pose."""
 
-    def __init__(self, width: int = WIDTH, height: int = HEIGHT, hfov: float = HFOV):
+    def __init__(self, width: int = WIDTH, height: int = HEIGHT, hfov: float = CAMERA_HFOV):
         if width < 16 or height < 16 or not 0.1 < hfov < 3.0:
-            raise BadRequest(f"camera {width}x{height}, {hfov:.2f} rad is not usable; use >= 16 pixels and 0.1..3 rad")
+            raise BadRequest(
+                f"camera {width}x{height}, {hfov:.2f} rad is not usable; use >= 16 pixels and 0.1..3 rad"
+            )
         self.width, self.height, self.hfov = width, height, hfov
         vfov = 2.0 * math.atan(math.tan(hfov / 2) * height / width)
         self._model: Any = mujoco.MjModel.from_xml_string(
@@ -62,7 +72,9 @@ class World:
         self._eye = int(self._model.body_mocapid[self._model.body("eye").id])
         self._floor, self._ceiling = self._model.geom("floor").id, self._model.geom("ceiling").id
         self._always = (self._floor, self._ceiling)
-        self._label = np.full(self._model.ngeom + 1, BACKGROUND, dtype=np.int32)  # last entry: no geom (id -1)
+        self._label = np.full(
+            self._model.ngeom + 1, BACKGROUND, dtype=np.int32
+        )  # last entry: no geom (id -1)
         self._scene_pose: Pose2D | None = None
         self.room: Room | None = None
 
@@ -90,7 +102,9 @@ class World:
         used: dict[str, int] = {}
         for index, thing in enumerate(room.objects):
             metal = thing.colour == "silver"
-            slot = self._place(used, KIND_BY_NAME[thing.kind], thing, COLOURS[thing.colour], thing.tone, metal)
+            slot = self._place(
+                used, KIND_BY_NAME[thing.kind], thing, COLOURS[thing.colour], thing.tone, metal
+            )
             self._label[slot.geoms] = index
         for piece in room.furniture:
             self._place(used, FURNITURE_BY_NAME[piece.kind], piece, FURNITURE_TONES[piece.tone], 1.0, False)
@@ -100,7 +114,13 @@ class World:
         self._scene_pose = None
 
     def _place(
-        self, used: dict[str, int], kind: Kind, thing: SceneObject | Furniture, colour: RGB, tone: float, metal: bool
+        self,
+        used: dict[str, int],
+        kind: Kind,
+        thing: SceneObject | Furniture,
+        colour: RGB,
+        tone: float,
+        metal: bool,
     ) -> _Slot:
         number = used.get(kind.name, 0)
         slots = self._slots[kind.name]
@@ -125,7 +145,10 @@ class World:
         for door in room.doorways:
             half = WALL_THICKNESS / 2
             shape = Rect(
-                *door.centre, 0.0, max(abs(door.x1 - door.x0) / 2, half), max(abs(door.y1 - door.y0) / 2, half)
+                *door.centre,
+                0.0,
+                max(abs(door.x1 - door.x0) / 2, half),
+                max(abs(door.y1 - door.y0) / 2, half),
             )
             pieces.append((shape, DOORWAY_HEIGHT, WALL_HEIGHT))
         if len(pieces) > len(self._walls):

@@ -1,0 +1,90 @@
+"""The camera's own thread: it owns the rendered world, takes the newest request and drops what it has no time for.
+
+Rendering takes milliseconds and releases the interpreter; in a thread of its own it does not hold up the base.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from navsim.rooms import Room
+from navsim.simulation import Snapshot
+from navsim.world import World
+
+Image = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """A request for one picture, stamped; `frozen` repeats the last picture as a stuck driver would."""
+
+    snapshot: Snapshot
+    stamp: tuple[int, int]  # seconds, nanoseconds
+    frozen: bool = False
+
+
+class CameraWorker:
+    """Renders `Shot`s in a thread and hands each picture (uint8 [H, W, 3] RGB) to `deliver`, still in that thread."""
+
+    def __init__(self, width: int, height: int, deliver: Callable[[Shot, Image], None]):
+        self._size = (width, height)
+        self._deliver = deliver
+        self._wake = threading.Condition()
+        self._next: Shot | None = None
+        self._stopping = False
+        self._started = threading.Event()
+        self.failure: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="navsim-camera")
+
+    def start(self) -> None:
+        """Make the world; returns when it is there. Raises what went wrong."""
+        self._thread.start()
+        self._started.wait()
+        if self.failure is not None:
+            raise self.failure
+
+    def request(self, shot: Shot) -> None:
+        """Ask for a picture; an older request not yet begun is forgotten."""
+        with self._wake:
+            self._next = shot
+            self._wake.notify()
+
+    def stop(self) -> None:
+        """End the thread and wait for it."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            with World(*self._size) as world:
+                self._started.set()
+                self._serve(world)
+        except Exception as error:  # whatever it is, the owner must hear of it and end the process
+            self.failure = error
+        finally:
+            self._started.set()
+
+    def _serve(self, world: World) -> None:
+        shown: Room | None = None
+        picture: Image | None = None
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._stopping or self._next is not None)
+                shot, self._next = self._next, None
+                if self._stopping or shot is None:
+                    return
+            room = shot.snapshot.episode.room
+            if room is not shown:
+                world.load(room)
+                shown, picture = room, None
+            if picture is None or not shot.frozen:
+                picture = world.render(shot.snapshot.pose)
+            self._deliver(shot, picture)

@@ -1,0 +1,219 @@
+"""The simulator as a ROS 2 node: a camera, odometry and a base that listens, like the robot it stands in for.
+
+A thin shell around `Simulation` and `CameraWorker`. It publishes what a robot would and never what only a map knows;
+run it with `python -m navsim.ros_node --ros-args -p seed:=3`.
+"""
+
+from __future__ import annotations
+
+import array
+import math
+import sys
+import time
+
+import cv2
+import msgspec
+import numpy as np
+import rclpy
+from builtin_interfaces.msg import Time
+from geometry_msgs.msg import Twist, TwistStamped
+from nav_msgs.msg import Odometry
+from numpy.typing import NDArray
+from rclpy.clock import Clock, ClockType
+from rclpy.exceptions import ParameterException
+from rclpy.executors import ExternalShutdownException
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+from rclpy.qos import qos_profile_sensor_data
+from rosgraph_msgs.msg import Clock as ClockMessage
+from sensor_msgs.msg import CompressedImage, Image
+from std_msgs.msg import String
+
+from navsim.base import BaseLimits
+from navsim.camera_worker import CameraWorker, Shot
+from navsim.errors import BadRequest, NavsimError
+from navsim.ros_parameters import SETTINGS, declare
+from navsim.simulation import ResetRequest, Simulation, Snapshot, parse_reset, state_of
+
+MAX_WALL_STEP = 0.25  # a machine that stood still does not make the robot jump
+NODE_NAME = "navsim"
+
+
+class Cadence:
+    """Says when something periodic is due in simulated time; missed turns are skipped, not made up for."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def due(self, now: float, rate: float) -> bool:
+        """Whether a turn is due at `now` [s] for a rate [Hz]."""
+        if now < self._next:
+            return False
+        self._next = max(self._next + 1.0 / rate, now)
+        return True
+
+
+class NavsimNode(Node):
+    """Publishes camera/image_raw[/compressed], odom, ~/state and /clock; listens to cmd_vel and ~/reset."""
+
+    def __init__(self) -> None:
+        super().__init__(NODE_NAME)
+        declare(self)
+        self._live = {setting.name: self.get_parameter(setting.name).value for setting in SETTINGS}
+        self.add_post_set_parameters_callback(self._on_parameters)
+        self._simulation = Simulation(
+            ResetRequest(self._live["seed"], self._live["split"], self._live["absent"]),
+            BaseLimits(hold=self._live["command_hold"]),
+        )
+        self._ready_visit = -1  # the visit of which a picture has gone out
+        self._camera = CameraWorker(self._live["width"], self._live["height"], self._publish_picture)
+        self._compressed = self.create_publisher(
+            CompressedImage, "camera/image_raw/compressed", qos_profile_sensor_data
+        )
+        self._raw = self.create_publisher(Image, "camera/image_raw", qos_profile_sensor_data)
+        self._odom = self.create_publisher(Odometry, "odom", 10)
+        self._state = self.create_publisher(String, "~/state", 10)
+        self._clock_topic = (
+            self.create_publisher(ClockMessage, "/clock", 10) if self._live["publish_clock"] else None
+        )
+        if self._live["enable_stamped_cmd_vel"]:
+            self.create_subscription(
+                TwistStamped, "cmd_vel", lambda message: self._on_command(message.twist), 1
+            )
+        else:
+            self.create_subscription(Twist, "cmd_vel", self._on_command, 1)
+        self.create_subscription(String, "~/reset", self._on_reset, 1)
+        self._cadence = {name: Cadence() for name in ("camera", "odom", "state")}
+        self._last_tick = time.monotonic()
+
+    def start(self) -> None:
+        """Open the camera and let time run. Raises what keeps the camera from working."""
+        self._camera.start()
+        self._last_tick = time.monotonic()
+        # A steady clock: this node may be the one that makes ROS time.
+        self.create_timer(
+            1.0 / self._live["step_rate"], self._tick, clock=Clock(clock_type=ClockType.STEADY_TIME)
+        )
+        episode = self._simulation.episode
+        self.get_logger().info(f'ready: room {episode.seed} ({episode.split}), "{episode.instruction}"')
+
+    def stop(self) -> None:
+        """Close the camera; nothing is published after this."""
+        self._camera.stop()
+
+    # --- what comes in -----------------------------------------------------------------------------------
+
+    def _on_parameters(self, parameters: list[Parameter]) -> None:
+        for parameter in parameters:
+            if parameter.name in self._live:
+                self._live[parameter.name] = parameter.value
+
+    def _on_command(self, twist: Twist) -> None:
+        try:
+            self._simulation.base.command(twist.linear.x, twist.angular.z)
+        except BadRequest as error:
+            self.get_logger().warning(str(error), throttle_duration_sec=1.0)
+
+    def _on_reset(self, message: String) -> None:
+        try:
+            self._simulation.reset(parse_reset(message.data))
+        except NavsimError as error:
+            self.get_logger().warning(str(error))
+            return
+        episode = self._simulation.episode
+        self.get_logger().info(f'room {episode.seed} ({episode.split}), "{episode.instruction}"')
+
+    # --- what goes out -----------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        if self._camera.failure is not None:
+            raise self._camera.failure
+        now = time.monotonic()
+        wall = min(now - self._last_tick, MAX_WALL_STEP)
+        self._last_tick = now
+        self._simulation.advance(wall * self._live["time_scale"])
+        snapshot = self._simulation.snapshot()
+        stamp = self._stamp(snapshot)
+        if self._clock_topic is not None:
+            self._clock_topic.publish(ClockMessage(clock=stamp))
+        if self._cadence["odom"].due(snapshot.time, self._live["odom_rate"]) and self._live["odom_enabled"]:
+            self._odom.publish(self._odometry(snapshot, stamp))
+        if (
+            self._cadence["camera"].due(snapshot.time, self._live["camera_rate"])
+            and self._live["camera_enabled"]
+        ):
+            self._camera.request(Shot(snapshot, (stamp.sec, stamp.nanosec), self._live["camera_frozen"]))
+        if self._cadence["state"].due(snapshot.time, self._live["state_rate"]):
+            state = state_of(snapshot, ready=self._ready_visit == snapshot.visit)
+            self._state.publish(String(data=msgspec.json.encode(state).decode()))
+
+    def _stamp(self, snapshot: Snapshot) -> Time:
+        if self._clock_topic is None:
+            return self.get_clock().now().to_msg()
+        seconds = math.floor(snapshot.time)
+        return Time(sec=seconds, nanosec=min(int((snapshot.time - seconds) * 1e9), 999_999_999))
+
+    def _odometry(self, snapshot: Snapshot, stamp: Time) -> Odometry:
+        message = Odometry()
+        message.header.stamp = stamp
+        message.header.frame_id = self._live["odom_frame"]
+        message.child_frame_id = self._live["base_frame"]
+        pose = snapshot.pose
+        message.pose.pose.position.x, message.pose.pose.position.y = pose.x, pose.y
+        message.pose.pose.orientation.z = math.sin(pose.yaw / 2)
+        message.pose.pose.orientation.w = math.cos(pose.yaw / 2)
+        message.twist.twist.linear.x = snapshot.vx
+        message.twist.twist.angular.z = snapshot.wz
+        return message
+
+    def _publish_picture(self, shot: Shot, picture: NDArray[np.uint8]) -> None:
+        """Called in the camera's thread."""
+        if shot.snapshot.visit != self._simulation.visit:
+            return  # a reset came in between: this picture shows the room before
+        stamp = Time(sec=shot.stamp[0], nanosec=shot.stamp[1])
+        quality = (cv2.IMWRITE_JPEG_QUALITY, self._live["jpeg_quality"])
+        _, jpeg = cv2.imencode(".jpg", cv2.cvtColor(picture, cv2.COLOR_RGB2BGR), quality)
+        compressed = CompressedImage(
+            format="rgb8; jpeg compressed bgr8", data=array.array("B", jpeg.tobytes())
+        )
+        compressed.header.stamp = stamp
+        compressed.header.frame_id = self._live["camera_frame"]
+        self._compressed.publish(compressed)
+        if self._live["publish_raw"]:
+            height, width, _ = picture.shape
+            raw = Image(height=height, width=width, encoding="rgb8", step=3 * width)
+            raw.header = compressed.header
+            raw.data = array.array("B", picture.tobytes())
+            self._raw.publish(raw)
+        self._ready_visit = shot.snapshot.visit
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the node until SIGINT or SIGTERM; 0 then, 1 when something broke, 2 for parameters that can't be used."""
+    rclpy.init(args=arguments)
+    try:
+        node = NavsimNode()
+    except (ParameterException, NavsimError) as error:
+        print(f"navsim: {error}", file=sys.stderr)
+        rclpy.try_shutdown()
+        return 2
+    code = 0
+    try:
+        node.start()
+        rclpy.spin(node)
+    except (KeyboardInterrupt, ExternalShutdownException):
+        pass
+    except Exception as error:
+        # A signal in the middle of a call shows as an error of the already closed context.
+        if rclpy.ok():
+            print(f"navsim: {type(error).__name__}: {error}", file=sys.stderr)
+            code = 1
+    finally:
+        node.stop()
+        node.destroy_node()
+        rclpy.try_shutdown()
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

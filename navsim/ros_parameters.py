@@ -1,0 +1,66 @@
+"""The parameters of the simulator's node in one readable table: default, range, whether they change while it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
+from rclpy.node import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One parameter. `low` and `high` bound numbers; `live` ones may be set while the node runs."""
+
+    name: str
+    default: bool | int | float | str
+    description: str
+    low: float | None = None
+    high: float | None = None
+    live: bool = False
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting("seed", 0, "episode to start with", 0, 2**31 - 1),
+    Setting("split", "train", 'rooms to draw from: "train" or "heldout"'),
+    Setting("absent", False, "start with an episode whose target is missing"),
+    Setting("width", 224, "picture width in pixels", 32, 1280),
+    Setting("height", 140, "picture height in pixels", 32, 960),
+    Setting("camera_rate", 5.0, "pictures per simulated second", 0.2, 60.0, live=True),
+    Setting("jpeg_quality", 92, "quality of the compressed pictures", 10, 100, live=True),
+    Setting("publish_raw", False, "publish camera/image_raw as well", live=True),
+    Setting("camera_enabled", True, "false: the camera falls silent (fault injection)", live=True),
+    Setting(
+        "camera_frozen",
+        False,
+        "true: the last picture again and again, newly stamped (fault injection)",
+        live=True,
+    ),
+    Setting("odom_enabled", True, "false: odometry falls silent (fault injection)", live=True),
+    Setting("odom_rate", 30.0, "odometry messages per simulated second", 1.0, 200.0, live=True),
+    Setting("state_rate", 10.0, "~/state messages per simulated second", 0.5, 100.0, live=True),
+    Setting("step_rate", 100.0, "steps of the base per second of wall time", 50.0, 500.0),
+    Setting("command_hold", 1.0, "seconds a velocity command stays in force", 0.1, 5.0),
+    Setting("publish_clock", False, "publish /clock and stamp everything with simulated time"),
+    Setting("time_scale", 1.0, "simulated seconds per second of wall time", 0.1, 20.0, live=True),
+    Setting("enable_stamped_cmd_vel", False, "cmd_vel is a TwistStamped instead of a Twist"),
+    Setting("odom_frame", "odom", "frame of the odometry's pose"),
+    Setting("base_frame", "base_link", "frame of the odometry's twist"),
+    Setting("camera_frame", "front_camera", "frame of the pictures"),
+)
+
+
+def declare(node: Node) -> None:
+    """Declare the whole table. A start value of the wrong type or out of range raises rclpy's parameter exceptions."""
+    for setting in SETTINGS:
+        descriptor = ParameterDescriptor(description=setting.description, read_only=not setting.live)
+        if setting.low is not None and setting.high is not None:
+            if isinstance(setting.default, float):
+                descriptor.floating_point_range = [
+                    FloatingPointRange(from_value=setting.low, to_value=setting.high, step=0.0)
+                ]
+            else:
+                descriptor.integer_range = [
+                    IntegerRange(from_value=int(setting.low), to_value=int(setting.high), step=1)
+                ]
+        node.declare_parameter(setting.name, setting.default, descriptor)
