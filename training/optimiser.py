@@ -1,0 +1,76 @@
+"""Muon for the hidden matrices, AdamW for everything else.
+
+Muon (Jordan et al. 2024) replaces a matrix's momentum by its nearest orthogonal matrix, here with the step size that
+gives updates the root mean square of AdamW's ("match_rms_adamw", arXiv 2502.16982). Matrices of one shape go together.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import torch
+from torch import Tensor, nn
+
+MOMENTUM = 0.95
+MUON_SCALE = 0.2
+_NS = (3.4445, -4.7750, 2.0315)
+_NS_STEPS = 5
+
+
+def orthogonalise(matrices: Tensor) -> Tensor:
+    """Nearest (semi-)orthogonal matrices of float [n, rows, columns] by five Newton-Schulz steps in bfloat16."""
+    a, b, c = _NS
+    x = matrices.bfloat16()
+    tall = x.shape[1] > x.shape[2]
+    if tall:
+        x = x.transpose(1, 2)
+    x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    for _ in range(_NS_STEPS):
+        gram = x @ x.transpose(1, 2)
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return (x.transpose(1, 2) if tall else x).float()
+
+
+class MuonAdamW:
+    """Both optimisers behind one `step`. Matrices named with one of `plain` in their name (embeddings, heads) get AdamW."""
+
+    def __init__(self, model: nn.Module, weight_decay: float = 0.02, plain: tuple[str, ...] = ("embed", "head")) -> None:
+        self.weight_decay = weight_decay
+        groups: dict[tuple[int, ...], list[nn.Parameter]] = defaultdict(list)
+        self._names: list[str] = []
+        rest: list[nn.Parameter] = []
+        for name, weight in model.named_parameters():
+            self._names.append(name)
+            if weight.dim() == 2 and min(weight.shape) > 8 and not any(word in name for word in plain):
+                groups[tuple(weight.shape)].append(weight)
+            else:
+                rest.append(weight)
+        self._groups = list(groups.values())
+        self._momenta = [torch.zeros(len(g), *g[0].shape, device=g[0].device) for g in self._groups]
+        self._adamw = torch.optim.AdamW(rest, lr=1e-3, betas=(0.9, 0.98), weight_decay=0.0, foreach=True)
+
+    @torch.no_grad()
+    def step(self, lr: float) -> None:
+        """One update with the gradients that are there."""
+        for weights, momentum in zip(self._groups, self._momenta):
+            gradient = torch.stack([weight.grad for weight in weights])
+            momentum.lerp_(gradient, 1 - MOMENTUM)
+            update = orthogonalise(gradient.lerp(momentum, MOMENTUM))
+            scale = MUON_SCALE * max(weights[0].shape) ** 0.5 * lr
+            for index, weight in enumerate(weights):
+                weight.mul_(1 - lr * self.weight_decay).sub_(update[index], alpha=scale)
+        for group in self._adamw.param_groups:
+            group["lr"] = lr
+        self._adamw.step()
+
+    def state_dict(self) -> dict:
+        """All that a resumed run needs."""
+        return {"momenta": self._momenta, "adamw": self._adamw.state_dict(), "names": self._names}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Take up a saved state of the same model."""
+        if state["names"] != self._names:
+            raise ValueError("the optimiser state belongs to another model")
+        for mine, saved in zip(self._momenta, state["momenta"]):
+            mine.copy_(saved)
+        self._adamw.load_state_dict(state["adamw"])

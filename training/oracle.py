@@ -1,0 +1,123 @@
+"""What a model should answer about a frame: the oracle's facts, its action, and how both are worded.
+
+A *view* is what the oracle knows about one object in one frame. Facts are kept apart from words, so that wording and
+rules can change without rendering again. The action depends on what one frame shows, never on memory.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+
+from spec_vlm_nav.actions import Action, ActionKind
+
+STOP_DISTANCE = 0.62  # metres to the surface; success needs 0.8
+STOP_BEARING = 30.0  # degrees; success needs 45
+AHEAD = 15.0  # stated bearings below this: go on
+SMALL_TURN = 25.0  # stated bearings below this: turn by 15
+KEEP_IN_VIEW = 40.0  # a detour's turn must not carry the target beyond this bearing
+STEPS = (75, 50, 25)  # centimetres
+REACH = 0.50  # a step should end no nearer to the target than this, metres
+SPARE = 0.04  # free length wanted beyond a step, metres
+
+TEMPLATES = (
+    "find the {}", "go to the {}", "look for the {}", "walk to the {}", "stop at the {}", "move to the {}",
+    "drive to the {}", "head to the {}", "reach the {}", "approach the {}", "search for the {}", "get to the {}",
+    "find a {}", "walk over to the {}", "stop in front of the {}", "please find the {}", "go near the {}",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class View:
+    """One object in one frame.
+
+    bearing: degrees, left positive, of the middle of what is visible. distance: metres to its surface. ahead_free: how
+    far the robot can go straight on, metres (capped). blocked: the direct way to the object is not free.
+    way: direction of the planned way round, degrees, left positive; nan where the direct way is free.
+    """
+
+    bearing: float
+    distance: float
+    ahead_free: float
+    blocked: bool
+    way: float
+
+
+def stated_bearing(bearing: float) -> int:
+    """The bearing as an answer states it: multiples of five degrees."""
+    return int(round(bearing / 5.0)) * 5
+
+
+def stated_distance(distance: float) -> str:
+    """The distance as an answer states it: tenths below two metres, halves above."""
+    rounded = round(distance, 1) if distance < 1.95 else round(distance * 2) / 2
+    return f"{rounded:.1f}"
+
+
+def _forward(wanted: float, free: float) -> Action | None:
+    """The longest step no longer than `wanted` that the free length allows, or None."""
+    for step in STEPS:
+        if step / 100 <= max(wanted, 0.25) + 1e-6 and step / 100 + SPARE <= free:
+            return Action(ActionKind.FORWARD, step)
+    return None
+
+
+def _turn(degrees: float) -> Action:
+    kind = ActionKind.TURN_LEFT if degrees > 0 else ActionKind.TURN_RIGHT
+    return Action(kind, 15 if abs(degrees) < SMALL_TURN else 30)
+
+
+def decide(view: View) -> tuple[Action, bool]:
+    """The oracle's action for a visible object, and whether it calls the way blocked."""
+    bearing = stated_bearing(view.bearing)
+    if view.distance <= STOP_DISTANCE and abs(bearing) <= STOP_BEARING:
+        return Action(ActionKind.STOP), False
+    if view.distance <= STOP_DISTANCE:
+        return _turn(bearing), False
+    if not view.blocked:
+        if abs(bearing) >= AHEAD:
+            return _turn(bearing), False
+        step = _forward(view.distance - REACH, view.ahead_free)
+        if step is not None:
+            return step, False
+        if abs(bearing) >= 5:
+            return _turn(math.copysign(15, bearing)), False
+        return Action(ActionKind.FORWARD, 25), False
+    way = 0.0 if math.isnan(view.way) else view.way
+    step = _forward(view.distance - REACH, view.ahead_free)
+    if abs(way) < 12.0 and step is not None:
+        return step, True
+    turn = _turn(way)
+    signed = turn.amount if turn.kind is ActionKind.TURN_LEFT else -turn.amount
+    if abs(view.bearing - signed) > KEEP_IN_VIEW:
+        if step is not None:
+            return Action(ActionKind.FORWARD, min(step.amount, 50)), True
+        turn = Action(turn.kind, 15)
+    return turn, True
+
+
+def answer_seen(name: str, view: View) -> str:
+    """The answer about a visible object."""
+    action, blocked = decide(view)
+    bearing = stated_bearing(view.bearing)
+    side = "ahead" if abs(bearing) < 5 else f"{'left' if bearing > 0 else 'right'} {abs(bearing)} degrees"
+    way = "blocked" if blocked else "clear"
+    return f"I see the {name}, {side}, about {stated_distance(view.distance)} m, {way}. {action.sentence}"
+
+
+def answer_unseen(name: str) -> str:
+    """The answer about an object that the frame does not show: say so and look around, always the same way."""
+    return f"I do not see the {name}. {Action(ActionKind.TURN_LEFT, 30).sentence}"
+
+
+def instruct(name: str, rng: random.Random) -> str:
+    """An instruction naming an object; the plain "find the ..." most often."""
+    return (TEMPLATES[0] if rng.random() < 0.35 else rng.choice(TEMPLATES)).format(name)
+
+
+def sees_target(answer: str) -> bool | None:
+    """What the reasoning says: True, False, or None when it says neither."""
+    if answer.startswith("I see "):
+        return True
+    return False if answer.startswith("I do not see ") else None
