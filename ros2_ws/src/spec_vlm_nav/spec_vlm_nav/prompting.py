@@ -180,6 +180,8 @@ def build_prompt(
     """
     from specdec.models import Prompt
 
+    for special in sorted(tokenizer.all_special_tokens, key=len, reverse=True):
+        instruction = instruction.replace(special, " ")
     text = render(spec, instruction, last_actions, len(frames) - 1)
     ids = tuple(int(i) for i in tokenizer(text, add_special_tokens=False)["input_ids"])
     pad = tokenizer.convert_tokens_to_ids(IMAGE_PAD)

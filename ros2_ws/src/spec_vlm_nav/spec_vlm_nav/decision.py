@@ -1,0 +1,113 @@
+"""The data of a decision: what is asked, what came back, how it failed. No behaviour, no ROS, no models."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from spec_vlm_nav.actions import Action
+from spec_vlm_nav.errors import NavigationError
+from spec_vlm_nav.images import RawImage
+
+
+class ErrorCode(enum.Enum):
+    """Numbers of DecisionMetrics.msg."""
+
+    NONE = 0
+    CANCELED = 1
+    TIMEOUT = 2
+    STALE_CAMERA = 3
+    STALE_ODOM = 4
+    LINK_LOST = 5
+    PARSE_FAILED = 6
+    COLLISION_AHEAD = 7
+    INVALID_INPUT = 8
+    INTERNAL = 9
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A camera message: the picture, its header stamp (seconds, nanoseconds), and its receive time (steady clock)."""
+
+    picture: bytes | RawImage
+    stamp: tuple[int, int]
+    received: float
+
+
+@dataclass(frozen=True)
+class Job:
+    """One decision to make. `past` are the encoded frames of earlier decisions of this instruction, oldest first."""
+
+    number: int
+    instruction: str
+    frame: Frame
+    past: tuple[bytes, ...] = ()
+    last_actions: tuple[Action, ...] = ()
+
+
+@dataclass(frozen=True)
+class Round:
+    """One draft and its verdict, measured."""
+
+    drafted: int
+    accepted: int
+    uplink_bytes: int
+    downlink_bytes: int
+    draft_ms: float
+    wait_ms: float
+    verify_ms: float
+
+
+@dataclass(frozen=True)
+class Span:
+    """One bar of the timeline, milliseconds since the decision began."""
+
+    lane: str
+    name: str
+    start_ms: float
+    end_ms: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the model said, and what it cost."""
+
+    text: str = ""
+    token_ids: tuple[int, ...] = ()
+    prompt_ids: tuple[int, ...] = ()
+    rounds: tuple[Round, ...] = ()
+    timeline: tuple[Span, ...] = ()
+    prompt_bytes: int = 0
+    prefill_ms: float = 0.0
+    cloud_prefill_ms: float = 0.0
+    ttft_ms: float = 0.0
+    total_ms: float = 0.0
+
+
+class DecisionFailed(NavigationError):
+    """A decision that gave no complete answer: why (code and one line), and what there was of it."""
+
+    def __init__(self, code: ErrorCode, message: str, answer: Answer | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.answer = answer or Answer()
+
+
+@dataclass(frozen=True)
+class Report:
+    """One decision as it is published on ~/metrics."""
+
+    frame: Frame | None = None
+    instruction: int = 0
+    instruction_text: str = ""
+    sequence: int = 0  # of the motion command; 0: none was sent
+    answer: Answer = field(default_factory=Answer)
+    reasoning: str = ""
+    model_action: str = ""
+    action: str = ""
+    source: str = "SUPERVISOR"
+    rule: str = ""
+    code: ErrorCode = ErrorCode.NONE
+    error: str = ""
+    decision_ms: float = 0.0
+    camera_to_action_ms: float = 0.0

@@ -1,0 +1,75 @@
+"""Hands the parameter tables to rclpy: descriptors with ranges, refusal with the reason, live changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor, SetParametersResult
+from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValueException
+from rclpy.node import Node
+from rclpy.parameter import Parameter as RosParameter
+
+from spec_vlm_nav.errors import ParameterError
+from spec_vlm_nav.parameters import Parameter, Value, check_all
+
+# rclpy's exceptions hold the refused value only in their text.
+_GIVEN = re.compile(r"parameter value \((.*?)\) for|to '(.*?)' of type")
+
+
+def _descriptor(parameter: Parameter) -> ParameterDescriptor:
+    described = ParameterDescriptor(
+        description=parameter.description,
+        additional_constraints=f"allowed: {parameter.allowed}",
+        read_only=not parameter.live,
+    )
+    if parameter.low is not None and parameter.high is not None:
+        if isinstance(parameter.default, float):
+            described.floating_point_range = [
+                FloatingPointRange(from_value=parameter.low, to_value=parameter.high)
+            ]
+        else:
+            described.integer_range = [
+                IntegerRange(from_value=int(parameter.low), to_value=int(parameter.high))
+            ]
+    return described
+
+
+def declare(node: Node, table: Sequence[Parameter]) -> dict[str, Value]:
+    """Declare a table on a node and return the values. Raises ParameterError for a value that is not allowed."""
+    values: dict[str, Value] = {}
+    for parameter in table:
+        try:
+            declared = node.declare_parameter(parameter.name, parameter.default, _descriptor(parameter))
+        except (InvalidParameterValueException, InvalidParameterTypeException) as error:
+            value = _GIVEN.search(str(error))
+            given = f" = {value.group(1) or value.group(2)}" if value else ""
+            raise ParameterError(
+                f"parameter {parameter.name}{given} refused: "
+                f"allowed is {type(parameter.default).__name__}, {parameter.allowed}"
+            ) from error
+        parameter.check(declared.value)
+        values[parameter.name] = declared.value
+    return values
+
+
+def follow_changes(
+    node: Node,
+    table: Sequence[Parameter],
+    values: dict[str, Value],
+    apply: Callable[[dict[str, Value]], None],
+) -> None:
+    """Check later changes (rclpy itself refuses read-only ones) and hand all values to `apply`."""
+
+    def on_set(changes: list[RosParameter]) -> SetParametersResult:
+        known = {p.name for p in table}
+        ours = {c.name: c.value for c in changes if c.name in known}
+        try:
+            check_all(table, ours)
+        except ParameterError as error:
+            return SetParametersResult(successful=False, reason=str(error))
+        values.update(ours)
+        apply(values)
+        return SetParametersResult(successful=True)
+
+    node.add_on_set_parameters_callback(on_set)

@@ -1,0 +1,122 @@
+"""Between ROS messages and the plain records of the ROS-free modules; nothing is decided here."""
+
+from __future__ import annotations
+
+import math
+
+from builtin_interfaces.msg import Duration, Time
+from nav_msgs.msg import Odometry
+from sensor_msgs.msg import CompressedImage, Image
+from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus
+
+from spec_vlm_nav.decision import Frame, Report
+from spec_vlm_nav.executor import Motion, Pose
+from spec_vlm_nav.images import RawImage
+from spec_vlm_nav.motion_core import MotionState, Status
+from spec_vlm_nav.navigator import Order
+from spec_vlm_nav.safety import Command, CommandKind
+
+_SOURCES = {
+    "MODEL": MotionCommand.MODEL,
+    "EXPLORATION": MotionCommand.EXPLORATION,
+    "SUPERVISOR": MotionCommand.SUPERVISOR,
+}
+
+
+def frame_of(message: CompressedImage | Image, received: float) -> Frame:
+    """A camera message as a frame, pixels not yet looked at."""
+    stamp = (message.header.stamp.sec, message.header.stamp.nanosec)
+    if isinstance(message, CompressedImage):
+        return Frame(bytes(message.data), stamp, received)
+    raw = RawImage(message.encoding, message.width, message.height, message.step, bytes(message.data))
+    return Frame(raw, stamp, received)
+
+
+def pose_of(message: Odometry) -> Pose:
+    """The planar pose of an odometry message; NaN where the message holds no rotation."""
+    position, q = message.pose.pose.position, message.pose.pose.orientation
+    norm = q.x * q.x + q.y * q.y + q.z * q.z + q.w * q.w
+    if not 0.5 < norm < 2.0:
+        return Pose(position.x, position.y, math.nan)
+    yaw = math.atan2(2 * (q.w * q.z + q.x * q.y), 1 - 2 * (q.y * q.y + q.z * q.z))
+    return Pose(position.x, position.y, yaw)
+
+
+def command_of(message: MotionCommand) -> Command | None:
+    """A motion command, or None when its kind is unknown."""
+    try:
+        kind = CommandKind(message.kind)
+    except ValueError:
+        return None
+    return Command(
+        kind=kind,
+        session=message.session,
+        instruction=message.instruction,
+        sequence=message.sequence,
+        motion=Motion(message.distance_m, message.angle_rad),
+        deadline_s=message.deadline.sec + message.deadline.nanosec * 1e-9,
+        frame_age_s=message.frame_age_s,
+        text=message.text,
+    )
+
+
+def command_message(order: Order, session: int, sequence: int, now: float, stamp: Time) -> MotionCommand:
+    """An order as a message; `now` is the clock that frames were received by."""
+    message = MotionCommand(session=session, instruction=order.instruction, sequence=sequence)
+    message.header.stamp = stamp
+    message.kind = order.kind.value
+    message.source = _SOURCES[order.source]
+    message.distance_m, message.angle_rad = order.motion.distance_m, order.motion.angle_rad
+    message.deadline = Duration(sec=int(order.deadline_s), nanosec=int(order.deadline_s % 1 * 1e9))
+    message.text = order.text
+    if order.frame is not None:
+        message.frame_stamp = Time(sec=order.frame.stamp[0], nanosec=order.frame.stamp[1])
+        message.frame_age_s = now - order.frame.received
+    return message
+
+
+def status_of(message: MotionStatus) -> Status:
+    """A status report."""
+    done = Motion(message.done_distance_m, message.done_angle_rad)
+    return Status(MotionState(message.state), message.session, message.sequence, message.reason, done)
+
+
+def status_message(status: Status, stamp: Time) -> MotionStatus:
+    """A status report as a message."""
+    message = MotionStatus(session=status.session, sequence=status.sequence, state=status.state.value)
+    message.header.stamp = stamp
+    message.reason = status.reason
+    message.done_distance_m, message.done_angle_rad = status.done.distance_m, status.done.angle_rad
+    return message
+
+
+def metrics_message(report: Report, session: int, method: str, gamma: int, stamp: Time) -> DecisionMetrics:
+    """The measurements of a decision as a message."""
+    answer = report.answer
+    message = DecisionMetrics(session=session, instruction=report.instruction, sequence=report.sequence)
+    message.header.stamp = stamp
+    if report.frame is not None:
+        message.frame_stamp = Time(sec=report.frame.stamp[0], nanosec=report.frame.stamp[1])
+    message.instruction_text, message.method, message.gamma = report.instruction_text, method, gamma
+    message.text, message.reasoning = answer.text, report.reasoning
+    message.model_action, message.action, message.rule = report.model_action, report.action, report.rule
+    message.source = _SOURCES[report.source]
+    message.error_code, message.error = report.code.value, report.error
+    message.decision_ms, message.camera_to_action_ms = report.decision_ms, report.camera_to_action_ms
+    message.prefill_ms, message.cloud_prefill_ms = answer.prefill_ms, answer.cloud_prefill_ms
+    message.ttft_ms, message.total_ms = answer.ttft_ms, answer.total_ms
+    message.tokens, message.rounds = len(answer.token_ids), len(answer.rounds)
+    message.drafted = [r.drafted for r in answer.rounds]
+    message.accepted = [r.accepted for r in answer.rounds]
+    message.uplink_bytes = [r.uplink_bytes for r in answer.rounds]
+    message.downlink_bytes = [r.downlink_bytes for r in answer.rounds]
+    message.draft_ms = [r.draft_ms for r in answer.rounds]
+    message.wait_ms = [r.wait_ms for r in answer.rounds]
+    message.verify_ms = [r.verify_ms for r in answer.rounds]
+    message.prompt_bytes = answer.prompt_bytes
+    message.prompt_ids, message.token_ids = list(answer.prompt_ids), list(answer.token_ids)
+    message.span_lane = [s.lane for s in answer.timeline]
+    message.span_name = [s.name for s in answer.timeline]
+    message.span_start_ms = [s.start_ms for s in answer.timeline]
+    message.span_end_ms = [s.end_ms for s in answer.timeline]
+    return message

@@ -1,0 +1,65 @@
+"""Starting and ending a node: one line for an error, exit code 0 for SIGINT and SIGTERM, and a last word to the robot.
+
+rclpy's own signal handlers shut the context down before a node can publish anything more, so they are not used.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Protocol
+
+import rclpy
+from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.signals import SignalHandlerOptions
+
+from spec_vlm_nav.errors import NavigationError
+
+SPIN_S = 0.05  # how late a signal may be noticed
+
+
+class Shell(Protocol):
+    """A node with a last word."""
+
+    node: Node
+
+    def close(self) -> None:
+        """Bring the robot to a stand and let go of everything; called on every way out."""
+        ...
+
+
+def run(
+    make: Callable[[], Shell], args: Sequence[str] | None, user_errors: tuple[type[Exception], ...] = ()
+) -> int:
+    """Make the node, spin until a signal comes, close; returns the exit code."""
+    asked_to_end = False
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal asked_to_end
+        asked_to_end = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
+    rclpy.init(args=list(args) if args is not None else None, signal_handler_options=SignalHandlerOptions.NO)
+    try:
+        shell = make()
+    except (NavigationError, *user_errors) as error:
+        sys.stderr.write(f"error: {error}\n")
+        rclpy.try_shutdown()
+        return 1
+    executor = SingleThreadedExecutor()
+    executor.add_node(shell.node)
+    try:
+        while not asked_to_end and rclpy.ok():
+            executor.spin_once(timeout_sec=SPIN_S)
+    except (KeyboardInterrupt, ExternalShutdownException):
+        pass
+    finally:
+        shell.close()
+        executor.shutdown()
+        shell.node.destroy_node()
+        rclpy.try_shutdown()
+    return 0
