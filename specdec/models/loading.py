@@ -22,6 +22,7 @@ Quantize = Literal["none", "8bit", "4bit"]
 TEXT_TYPES = ("llama", "qwen2")
 VISION_TYPES = ("qwen2_vl",)
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+_CPU_4BIT_BLOCK = 64
 _LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
 
 
@@ -142,6 +143,7 @@ def _load_weights(name: str, config: Any, place: torch.device, dtype: Any, quant
     )
     settings: dict[str, Any] = {"dtype": dtype, "config": config, "output_loading_info": True}
     if quantize != "none":
+        _check_quantisable(name, config.get_text_config(), place, quantize)
         settings["quantization_config"] = _quantization(quantize, dtype)
         settings["device_map"] = {"": str(place)}
     try:
@@ -161,6 +163,17 @@ def _load_weights(name: str, config: Any, place: torch.device, dtype: Any, quant
     return hf_model if quantize != "none" else hf_model.to(place)
 
 
+def _check_quantisable(name: str, text_config: Any, place: torch.device, quantize: str) -> None:
+    """On a CPU, bitsandbytes' 4-bit product needs whole blocks in every row."""
+    if quantize != "4bit" or place.type != "cpu":
+        return
+    for size in (text_config.hidden_size, text_config.intermediate_size):
+        if size % _CPU_4BIT_BLOCK:
+            raise ModelError(
+                f"{name} has a layer width of {size}: 4bit on a CPU needs multiples of {_CPU_4BIT_BLOCK}, use 8bit"
+            )
+
+
 def _quantization(quantize: str, dtype: Any) -> Any:
     try:
         import bitsandbytes  # noqa: F401
@@ -170,7 +183,7 @@ def _quantization(quantize: str, dtype: Any) -> Any:
     compute = dtype if isinstance(dtype, torch.dtype) else torch.bfloat16
     # The vision tower runs once an answer and suffers most from rounding; the head decides tokens: both stay
     # whole.
-    keep = ["lm_head", "visual"]
+    keep = ["lm_head", "visual", "model.visual"]
     if quantize == "8bit":
         return BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=keep)
     return BitsAndBytesConfig(

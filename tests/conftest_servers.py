@@ -1,0 +1,118 @@
+"""Fixtures shared by the core's and the verifier's tests: tiny pairs, and a verifier in this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+import conftest_models as tiny
+import pytest
+import torch
+
+from cloud_verifier.config import ServerConfig
+from cloud_verifier.logs import EventLog
+from cloud_verifier.server import Server
+from specdec.models import LoadedModel, load_model
+
+torch.set_num_threads(1)
+
+DRAFT_NOISE = 0.03
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A target and an imperfect draft of it."""
+
+    target: LoadedModel
+    draft: LoadedModel
+
+
+@dataclass
+class RunningServer:
+    """A server in a thread of this process."""
+
+    server: Server
+    log: StringIO
+    thread: threading.Thread
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return self.server.bind
+
+    def stop(self) -> None:
+        """Stop it and wait for its end."""
+        self.server.stop()
+        self.thread.join(timeout=10)
+        assert not self.thread.is_alive()
+
+
+@pytest.fixture(scope="session")
+def model_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders: text-target, text-draft, vision-target, vision-draft."""
+    root = tmp_path_factory.mktemp("models")
+    tiny.build_llama(root / "text-target")
+    tiny.noisy_copy(root / "text-target", root / "text-draft", DRAFT_NOISE)
+    tiny.build_qwen2vl(root / "vision-target")
+    tiny.noisy_copy(root / "vision-target", root / "vision-draft", DRAFT_NOISE)
+    return root
+
+
+@pytest.fixture(scope="session")
+def text_pair(model_root: Path) -> Pair:
+    """Llama target and draft."""
+    return Pair(load_model(model_root / "text-target"), load_model(model_root / "text-draft"))
+
+
+@pytest.fixture(scope="session")
+def vision_pair(model_root: Path) -> Pair:
+    """Qwen2-VL target and draft."""
+    return Pair(load_model(model_root / "vision-target"), load_model(model_root / "vision-draft"))
+
+
+@pytest.fixture(scope="session", params=["text", "vision"])
+def pair(request: pytest.FixtureRequest, text_pair: Pair, vision_pair: Pair) -> Pair:
+    """Both kinds of models, one after the other."""
+    return text_pair if request.param == "text" else vision_pair
+
+
+StartServer = Callable[..., RunningServer]
+
+
+@pytest.fixture
+def start_server() -> Iterator[StartServer]:
+    """start_server(model, **settings) -> a running server, stopped at the end of the test."""
+    running: list[RunningServer] = []
+
+    def start(model: LoadedModel, bind: str = "tcp://127.0.0.1:0", **settings: float) -> RunningServer:
+        log = StringIO()
+        server = Server(ServerConfig(model=model.path, bind=bind, **settings), model, EventLog(log))
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        running.append(RunningServer(server, log, thread))
+        return running[-1]
+
+    yield start
+    for one in running:
+        if one.thread.is_alive():
+            one.stop()
+
+
+@pytest.fixture(scope="module")
+def servers(text_pair: Pair, vision_pair: Pair) -> Iterator[dict[str, str]]:
+    """Addresses of a verifier for each target, shared by a module's tests."""
+    running = []
+    for pair in (text_pair, vision_pair):
+        server = Server(
+            ServerConfig(model=pair.target.path, bind="tcp://127.0.0.1:0"), pair.target, EventLog(StringIO())
+        )
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        running.append((pair.target.path, server, thread))
+    yield {path: server.bind for path, server, _ in running}
+    for _, server, thread in running:
+        server.stop()
+        thread.join(timeout=10)

@@ -1,0 +1,269 @@
+"""Losslessness: whatever the method, the draft and the link, the answer is what the target alone would have said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import conftest_models as tiny
+import pytest
+import torch
+from conftest_servers import Pair
+
+from specdec.drafting import Draft, Drafter
+from specdec.edge import EdgeDecoder, connect
+from specdec.link import Link
+from specdec.local import generate_local
+from specdec.models import LoadedModel, Prompt, chat_prompt
+from specdec.options import GenerationOptions
+
+TEXTS = ["find the silver bottle", "hello", "the quick brown fox jumps over the lazy dog", "1 + 1 ="]
+
+
+@pytest.fixture
+def link(servers: dict[str, str], pair: Pair) -> Iterator[Link]:
+    with connect(servers[pair.target.path]) as opened:
+        yield opened
+
+
+def prompts(model: LoadedModel) -> list[Prompt]:
+    """Text prompts, and for vision models prompts with one and two images of different sizes."""
+    found = [chat_prompt(model, text) for text in TEXTS]
+    if model.is_multimodal:
+        found.append(chat_prompt(model, ["find the ball", tiny.picture(1)]))
+        found.append(chat_prompt(model, "compare", images=[tiny.picture(2), tiny.picture(3, 112, 224)]))
+        found.append(chat_prompt(model, "what?", images=[tiny.picture(4, 224, 140)]))
+    return found
+
+
+def library_answer(model: LoadedModel, prompt: Prompt, max_new_tokens: int) -> list[int]:
+    """Greedy `generate` of the library, without its final EOS."""
+    encoded = model.encode(prompt)
+    inputs: dict[str, torch.Tensor] = {"input_ids": encoded.ids[None]}
+    if encoded.pixel_values is not None:
+        assert encoded.grids is not None
+        inputs["pixel_values"] = encoded.pixel_values
+        inputs["image_grid_thw"] = encoded.grids
+        inputs["mm_token_type_ids"] = (encoded.ids == model.image_pad_id).int()[None]
+    ids = model.hf_model.generate(**inputs, do_sample=False, max_new_tokens=max_new_tokens)
+    answer = ids[0, encoded.ids.shape[0] :].tolist()
+    return answer[:-1] if answer[-1] in model.eos_token_ids else answer
+
+
+def answer(decoder: EdgeDecoder, prompt: Prompt, options: GenerationOptions) -> list[int]:
+    return [token for chunk in decoder.generate(prompt, options) for token in chunk]
+
+
+@pytest.mark.parametrize("method", ["ar", "sd"])
+def test_greedy_equals_the_librarys_generate(pair: Pair, link: Link, method: str) -> None:
+    options = GenerationOptions(max_new_tokens=40)
+    decoder = EdgeDecoder(link, pair.draft, method=method)
+    for prompt in prompts(pair.target):
+        expected = library_answer(pair.target, prompt, 40)
+        assert generate_local(pair.target, prompt, options) == expected
+        assert answer(decoder, prompt, options) == expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        GenerationOptions(40, temperature=0.8, seed=1),
+        GenerationOptions(40, temperature=0.8, seed=2, top_k=10),
+        GenerationOptions(40, temperature=1.0, seed=3, top_p=0.8),
+        GenerationOptions(40, temperature=1.3, seed=4, min_p=0.1, top_k=50, top_p=0.95),
+    ],
+    ids=["plain", "top-k", "top-p", "all"],
+)
+def test_shared_noise_gives_one_answer_for_a_seed_with_any_method(
+    pair: Pair, link: Link, options: GenerationOptions
+) -> None:
+    for prompt in prompts(pair.target):
+        expected = generate_local(pair.target, prompt, options)
+        for method in ("ar", "sd"):
+            assert answer(EdgeDecoder(link, pair.draft, method=method), prompt, options) == expected
+
+
+def test_seeds_differ(text_pair: Pair) -> None:
+    prompt = chat_prompt(text_pair.target, TEXTS[0])
+    answers = {
+        tuple(generate_local(text_pair.target, prompt, GenerationOptions(20, temperature=1.0, seed=seed)))
+        for seed in range(8)
+    }
+    assert len(answers) == 8
+
+
+def test_some_drafts_are_accepted_and_some_are_not(pair: Pair, link: Link) -> None:
+    """Else the tests above would show little."""
+    drafted = accepted = 0
+    for prompt in prompts(pair.target):
+        decoder = EdgeDecoder(link, pair.draft)
+        answer(decoder, prompt, GenerationOptions(40))
+        drafted += sum(one.drafted for one in decoder.stats.rounds)
+        accepted += sum(one.accepted for one in decoder.stats.rounds)
+    assert 0.15 < accepted / drafted < 0.95
+
+
+def test_a_draft_of_the_target_itself_is_always_accepted(
+    pair: Pair, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        pair.target, "never_drafted", frozenset()
+    )  # a random model wants pictures in its answers
+    for options in (GenerationOptions(41), GenerationOptions(41, temperature=0.8, seed=5)):
+        decoder = EdgeDecoder(link, pair.target)
+        answer(decoder, prompts(pair.target)[-1], options)
+        rounds = decoder.stats.rounds[: -1 if decoder.stats.finish == "eos" else None]
+        assert rounds
+        assert all(one.accepted == one.drafted for one in rounds)
+
+
+@pytest.mark.parametrize("gamma", [1, 2, 7, 16])
+def test_any_gamma_gives_the_same_answer(text_pair: Pair, servers: dict[str, str], gamma: int) -> None:
+    prompt = chat_prompt(text_pair.target, TEXTS[0])
+    with connect(servers[text_pair.target.path]) as link:
+        decoder = EdgeDecoder(link, text_pair.draft, gamma=gamma)
+        assert answer(decoder, prompt, GenerationOptions(30)) == library_answer(text_pair.target, prompt, 30)
+
+
+class TestLength:
+    """max_new_tokens is exact, whatever the rounds are."""
+
+    @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6, 7, 11])
+    def test_max_new_tokens_is_exact(self, pair: Pair, link: Link, limit: int) -> None:
+        prompt = prompts(pair.target)[-1]
+        expected = library_answer(pair.target, prompt, limit)
+        for draft in (pair.draft, pair.target):
+            decoder = EdgeDecoder(link, draft)
+            assert answer(decoder, prompt, GenerationOptions(limit)) == expected
+            rounds = decoder.stats.rounds
+            assert sum(one.drafted for one in rounds[-1:]) <= limit - 1
+        assert answer(EdgeDecoder(link, method="ar"), prompt, GenerationOptions(limit)) == expected
+
+    def test_answer_ends_where_the_context_does(self, text_pair: Pair, servers: dict[str, str]) -> None:
+        model = text_pair.target
+        prompt = Prompt(tuple((7 * i) % 250 for i in range(model.context_limit - 10)))
+        expected = generate_local(model, prompt, GenerationOptions(100))
+        assert len(expected) == 10
+        with connect(servers[model.path]) as link:
+            for method in ("ar", "sd"):
+                assert (
+                    answer(EdgeDecoder(link, text_pair.draft, method), prompt, GenerationOptions(100))
+                    == expected
+                )
+
+
+class _ScriptedDrafter:
+    """Stands in for a Drafter and proposes what a script says."""
+
+    def __init__(self, script: object) -> None:
+        self._script = script
+
+    def prefill(self, prompt: Prompt) -> None:
+        """Nothing to prepare."""
+
+    def chain(self, answer: list[int], gamma: int) -> Draft:
+        return Draft(len(answer), tuple(self._script(answer, gamma)))  # type: ignore[operator]
+
+
+class TestAdversarialDrafts:
+    """Drafts that a broken or hostile edge might send."""
+
+    def run(
+        self, pair: Pair, link: Link, monkeypatch: pytest.MonkeyPatch, script: object, limit: int = 24
+    ) -> tuple[list[int], EdgeDecoder]:
+        import specdec.edge
+
+        monkeypatch.setattr(specdec.edge, "Drafter", lambda *_: _ScriptedDrafter(script))
+        decoder = EdgeDecoder(link, pair.draft)
+        return answer(decoder, prompts(pair.target)[-1], GenerationOptions(limit)), decoder
+
+    def expected(self, pair: Pair, limit: int = 24) -> list[int]:
+        return library_answer(pair.target, prompts(pair.target)[-1], limit)
+
+    def test_always_wrong(self, pair: Pair, link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+        expected = self.expected(pair)
+
+        def script(answer: list[int], gamma: int) -> list[int]:
+            return [
+                (expected[i] + 1) % 250 for i in range(len(answer), len(answer) + gamma) if i < len(expected)
+            ]
+
+        got, decoder = self.run(pair, link, monkeypatch, script)
+        assert got == expected
+        assert decoder.stats.acceptance == 0
+
+    @pytest.mark.parametrize("place", range(4))
+    def test_eos_at_every_place_of_a_draft_that_is_right_elsewhere(
+        self, pair: Pair, link: Link, monkeypatch: pytest.MonkeyPatch, place: int
+    ) -> None:
+        """A rejected draft EOS must not end the answer (TRAPS 10)."""
+        expected = self.expected(pair)
+        eos = min(pair.target.eos_token_ids)
+
+        def script(answer: list[int], gamma: int) -> list[int]:
+            ids = expected[len(answer) : len(answer) + gamma]
+            return [*ids[:place], eos, *ids[place + 1 :]]
+
+        got, _ = self.run(pair, link, monkeypatch, script)
+        assert got == expected
+
+    def test_nothing_but_eos(self, pair: Pair, link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+        eos = max(pair.target.eos_token_ids)
+        got, _ = self.run(pair, link, monkeypatch, lambda answer, gamma: [eos] * gamma)
+        assert got == self.expected(pair)
+
+    def test_longer_than_the_answer_may_be(
+        self, pair: Pair, link: Link, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        right = self.expected(pair, 40)
+        for limit in (1, 3, 8):
+            got, _ = self.run(pair, link, monkeypatch, lambda answer, gamma: right[len(answer) :], limit)
+            assert got == right[:limit]
+
+    def test_empty(self, pair: Pair, link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+        got, _ = self.run(pair, link, monkeypatch, lambda answer, gamma: [])
+        assert got == self.expected(pair)
+
+    def test_image_placeholders_in_a_draft_are_never_accepted(
+        self, vision_pair: Pair, servers: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pad = vision_pair.target.image_pad_id
+        with connect(servers[vision_pair.target.path]) as link:
+            got, decoder = self.run(vision_pair, link, monkeypatch, lambda answer, gamma: [pad] * gamma)
+        assert got == self.expected(vision_pair)
+        assert decoder.stats.acceptance == 0
+
+
+def test_drafter_never_proposes_an_image_placeholder(vision_pair: Pair) -> None:
+    """Even a model that wants nothing else (TRAPS 26)."""
+    model = vision_pair.draft
+    prompt = chat_prompt(model, "x", images=[tiny.picture(1)])
+    drafter = Drafter(model, GenerationOptions())
+    drafter.prefill(prompt)
+    original = drafter._follower.rows
+
+    def eager_for_pictures(*arguments: object) -> torch.Tensor:
+        rows = original(*arguments).clone()  # type: ignore[arg-type]
+        rows[:, sorted(model.never_drafted)] = 1e9
+        return rows
+
+    drafter._follower.rows = eager_for_pictures  # type: ignore[method-assign]
+    assert not set(drafter.chain([], 8).ids) & model.never_drafted
+
+
+def test_target_that_ends_with_any_of_its_eos_ids_ends_the_answer(
+    text_pair: Pair, servers: dict[str, str]
+) -> None:
+    """Sampled at high temperature, answers end at either EOS id, in ar and sd alike, and keep nothing after it."""
+    model = text_pair.target
+    prompt = chat_prompt(model, "end")
+    ended = 0
+    with connect(servers[model.path]) as link:
+        for seed in range(12):
+            options = GenerationOptions(120, temperature=2.0, seed=seed)
+            expected = generate_local(model, prompt, options)
+            for draft in (text_pair.draft, model):
+                decoder = EdgeDecoder(link, draft)
+                assert answer(decoder, prompt, options) == expected
+                assert (decoder.stats.finish == "eos") == (len(expected) < 120)
+                ended += decoder.stats.finish == "eos"
+    assert ended >= 4

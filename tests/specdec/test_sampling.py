@@ -1,0 +1,231 @@
+"""Sampling: processors against the library's, shared noise, and rejection sampling as a statistical test.
+
+The chi-square tests compare with an independent float64 reference at a false-alarm rate of 1e-9, so any seed passes;
+negative controls show that the usual faults would be caught.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from specdec.errors import OptionsError
+from specdec.options import GenerationOptions
+from specdec.sampling import Chooser, gumbel_noise, process_logits, rejection, verify_chain
+from specdec.sampling.rejection import draw, recovery_distribution
+
+FALSE_ALARM = 1e-9
+SAMPLES = 12_000
+VOCABULARY = 8
+PINNED_NOISE = [0.17720649347, 0.748046177433, 0.153594154255]
+
+
+def p_value(counts: np.ndarray, expected: np.ndarray) -> float:
+    """Chi-square test of observed counts against expected probabilities (float64)."""
+    expected = expected / expected.sum() * counts.sum()
+    return float(stats.chisquare(counts, expected).pvalue)
+
+
+def reference_softmax(logits: np.ndarray) -> np.ndarray:
+    """Independent of torch, in float64."""
+    shifted = np.exp(logits.astype(np.float64) - logits.max(axis=-1, keepdims=True))
+    return shifted / shifted.sum(axis=-1, keepdims=True)
+
+
+class TestProcessors:
+    """Same distributions as the library's warpers, in the order `generate` applies them."""
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            GenerationOptions(temperature=0.7),
+            GenerationOptions(temperature=1.0, top_k=5),
+            GenerationOptions(temperature=1.5, top_p=0.6),
+            GenerationOptions(temperature=1.0, top_p=0.01),
+            GenerationOptions(temperature=1.0, min_p=0.2),
+            GenerationOptions(temperature=0.9, top_k=20, top_p=0.9, min_p=0.05),
+        ],
+    )
+    def test_equal_the_librarys(self, options: GenerationOptions) -> None:
+        from transformers.generation import logits_process as library
+
+        logits = torch.randn(50, 60, generator=torch.Generator().manual_seed(0)) * 3
+        ids = torch.zeros(50, 1, dtype=torch.long)
+        scores = library.TemperatureLogitsWarper(float(options.temperature))(ids, logits)
+        if options.top_k:
+            scores = library.TopKLogitsWarper(options.top_k)(ids, scores)
+        if options.top_p < 1:
+            scores = library.TopPLogitsWarper(options.top_p)(ids, scores)
+        if options.min_p > 0:
+            scores = library.MinPLogitsWarper(options.min_p)(ids, scores)
+        expected = torch.softmax(scores, dim=-1)
+        ours = process_logits(logits, options).exp()
+        assert torch.equal(ours > 0, expected > 0)
+        assert torch.allclose(ours, expected, atol=1e-6)
+
+    def test_top_p_keeps_the_likely_ones(self) -> None:
+        """TRAPS 5: not the other way round."""
+        kept = process_logits(
+            torch.tensor([[4.0, 3.0, -2.0, -3.0]]), GenerationOptions(temperature=1.0, top_p=0.9)
+        )
+        assert torch.isfinite(kept).tolist() == [[True, True, False, False]]
+
+    def test_options_out_of_range_are_refused_with_the_range(self) -> None:
+        for settings in (
+            {"max_new_tokens": 0},
+            {"temperature": -1.0},
+            {"temperature": float("nan")},
+            {"top_p": 0.0},
+            {"seed": -1},
+            {"max_new_tokens": 2.5},
+            {"temperature": True},
+        ):
+            with pytest.raises(OptionsError, match=r"out of range|whole number"):
+                GenerationOptions(**settings)  # type: ignore[arg-type]
+
+
+class TestSharedNoise:
+    """Noise that is a pure function of (seed, position, token)."""
+
+    def test_is_the_same_for_any_subset_order_and_shape(self) -> None:
+        tokens = torch.arange(1000)
+        whole = gumbel_noise(7, torch.arange(5)[:, None], tokens[None])
+        some = torch.tensor([999, 3, 500])
+        assert torch.equal(gumbel_noise(7, torch.tensor([4]), some), whole[4, some])
+
+    def test_does_not_change_between_releases(self) -> None:
+        """Edges and clouds of different installs must agree: these numbers are part of the protocol."""
+        noise = gumbel_noise(1, torch.tensor([0, 1, 1000]), torch.tensor([0, 151_000, 5]))
+        assert noise.dtype == torch.float64
+        assert [round(float(value), 12) for value in noise] == PINNED_NOISE
+
+    def test_is_standard_gumbel_and_independent(self) -> None:
+        noise = gumbel_noise(3, torch.arange(400)[:, None], torch.arange(500)[None]).numpy()
+        assert stats.kstest(noise.ravel()[::7], stats.gumbel_r.cdf).pvalue > FALSE_ALARM
+        for lag_axis in (0, 1):
+            a, b = (noise[1:], noise[:-1]) if lag_axis == 0 else (noise[:, 1:], noise[:, :-1])
+            assert abs(np.corrcoef(a.ravel(), b.ravel())[0, 1]) < 0.015
+        other = gumbel_noise(4, torch.arange(400)[:, None], torch.arange(500)[None]).numpy()
+        assert abs(np.corrcoef(noise.ravel(), other.ravel())[0, 1]) < 0.015
+
+    @pytest.mark.parametrize("top_k", [0, 3])
+    def test_choice_samples_exactly_the_processed_distribution(self, top_k: int) -> None:
+        logits = torch.randn(1, 40, generator=torch.Generator().manual_seed(5)) * 1.5
+        options = GenerationOptions(temperature=0.9, top_k=top_k, seed=11)
+        picks = Chooser(options).choose(logits.expand(SAMPLES, -1), 0)
+        scaled = logits[0].numpy().astype(np.float64) / 0.9
+        if top_k:
+            scaled[np.argsort(scaled)[:-top_k]] = -np.inf
+        expected = reference_softmax(scaled)
+        counts = np.bincount(picks, minlength=40)
+        assert counts[expected == 0].sum() == 0
+        assert p_value(counts[expected > 0], expected[expected > 0]) > FALSE_ALARM
+
+    def test_short_cut_over_the_top_k_picks_what_the_whole_vocabulary_would(self) -> None:
+        logits = torch.randn(200, 400, generator=torch.Generator().manual_seed(6))
+        logits[::3, :9] = 7.0  # ties at the edge of the support
+        for k in (1, 2, 5, 8):
+            options = GenerationOptions(temperature=1.1, top_k=k, seed=2)
+            scores = process_logits(logits, options).double()
+            noise = gumbel_noise(2, torch.arange(200)[:, None], torch.arange(400)[None])
+            assert Chooser(options).choose(logits, 0) == (scores + noise).argmax(-1).tolist()
+
+    def test_similar_distributions_mostly_pick_the_same_token(self) -> None:
+        """What makes it worth having: near the optimum of 1 - TV(p, q)."""
+        generator = torch.Generator().manual_seed(8)
+        p_logits = torch.randn(1, 50, generator=generator)
+        q_logits = p_logits + 0.5 * torch.randn(1, 50, generator=generator)
+        chooser = Chooser(GenerationOptions(temperature=1.0, seed=1))
+        p_picks = chooser.choose(p_logits.expand(5000, -1), 0)
+        q_picks = chooser.choose(q_logits.expand(5000, -1), 0)
+        agreement = np.mean(np.array(p_picks) == np.array(q_picks))
+        overlap = float(torch.minimum(p_logits.softmax(-1), q_logits.softmax(-1)).sum())
+        assert 0.85 * overlap < agreement <= overlap + 0.03
+
+
+Verify = Callable[[list[int], Tensor, Tensor, Tensor], rejection.Rejection]
+
+
+def rejection_pvalue(verify: Verify, seed: int = 0) -> float:
+    """p-value of the joint distribution of the first two emitted tokens of speculative sampling over a toy language.
+
+    Target and draft are random Markov chains over VOCABULARY tokens; three tokens are drafted; where fewer than two
+    are emitted, the second is sampled from the target itself, as the next round would.
+    """
+    rng = np.random.default_rng(100)
+    p_table = reference_softmax(rng.normal(size=(VOCABULARY + 1, VOCABULARY)) * 1.5)
+    q_table = reference_softmax(np.log(p_table) + rng.normal(size=p_table.shape) * 0.7)
+    p, q = torch.from_numpy(p_table), torch.from_numpy(q_table)
+    generator = torch.Generator().manual_seed(seed)
+    uniforms = torch.rand(SAMPLES, 9, dtype=torch.float64, generator=generator)
+    counts = np.zeros((VOCABULARY, VOCABULARY))
+    for sample in range(SAMPLES):
+        numbers = uniforms[sample]
+        draft: list[int] = []
+        state = VOCABULARY
+        for index in range(3):
+            draft.append(draw(q[state], float(numbers[index])))
+            state = draft[-1]
+        states = [VOCABULARY, *draft]
+        verdict = verify(draft, q[states[:3]], p[states], numbers[3:7])
+        emitted = [*draft[: verdict.accepted], verdict.token]
+        if len(emitted) == 1:
+            emitted.append(draw(p[emitted[0]], float(numbers[7])))
+        counts[emitted[0], emitted[1]] += 1
+    expected = p_table[VOCABULARY][:, None] * p_table[:VOCABULARY]
+    return p_value(counts.ravel(), expected.ravel())
+
+
+class TestRejectionSampling:
+    """verify_chain emits exactly the target's distribution; planted faults do not."""
+
+    def test_emits_the_targets_distribution(self) -> None:
+        assert rejection_pvalue(verify_chain) > FALSE_ALARM
+
+    def test_an_inverted_ratio_is_caught(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """TRAPS 1."""
+        monkeypatch.setattr(rejection, "acceptance_probability", lambda p, q: torch.clamp(q / p, max=1.0))
+        assert rejection_pvalue(verify_chain) < FALSE_ALARM
+
+    def test_a_missing_residual_is_caught(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """TRAPS 2: drawing from p after a rejection."""
+        monkeypatch.setattr(rejection, "recovery_distribution", lambda p, q: p)
+        assert rejection_pvalue(verify_chain) < FALSE_ALARM
+
+    def test_a_softmax_of_the_residual_is_caught(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(
+            rejection, "recovery_distribution", lambda p, q: torch.softmax(torch.clamp(p - q, min=0), -1)
+        )
+        assert rejection_pvalue(verify_chain) < FALSE_ALARM
+
+    def test_tokens_kept_after_a_rejection_are_caught(self) -> None:
+        """TRAPS 3."""
+
+        def keep_going(draft: list[int], q: Tensor, p: Tensor, uniforms: Tensor) -> rejection.Rejection:
+            verdict = verify_chain(draft, q, p, uniforms)
+            return rejection.Rejection(max(verdict.accepted, 1), verdict.token)
+
+        assert rejection_pvalue(keep_going) < FALSE_ALARM
+
+    def test_a_bonus_from_the_wrong_row_is_caught(self) -> None:
+        """TRAPS 8."""
+
+        def wrong_row(draft: list[int], q: Tensor, p: Tensor, uniforms: Tensor) -> rejection.Rejection:
+            return verify_chain(draft, q, torch.cat([p[:1], p[:-1]]), uniforms)
+
+        assert rejection_pvalue(wrong_row) < FALSE_ALARM
+
+    def test_equal_distributions_accept_everything_and_recover_from_p(self) -> None:
+        p = torch.tensor([0.25, 0.75])
+        assert torch.allclose(recovery_distribution(p, p), p.double())
+        verdict = verify_chain([1], p[None], torch.stack([p, p]), torch.tensor([0.999999, 0.1]))
+        assert verdict == rejection.Rejection(1, 0)
+
+    def test_a_token_of_no_probability_is_never_drawn(self) -> None:
+        distribution = torch.tensor([0.0, 0.5, 0.0, 0.5, 0.0])
+        assert {draw(distribution, u) for u in (0.0, 0.4999, 0.5, 0.9999999999999999)} == {1, 3}

@@ -1,0 +1,150 @@
+"""The wire contract: sizes of messages, and any bytes at all give a message or a ProtocolError, nothing else."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specdec.errors import ProtocolError
+from specdec.link import wire
+from specdec.link.convert import sampling_from_wire, sampling_to_wire
+from specdec.options import GenerationOptions
+
+SAMPLING = sampling_to_wire(GenerationOptions(64, 0.8, seed=2**62, top_k=5, top_p=0.9, min_p=0.1))
+UP = [
+    wire.Hello(1, "edge"),
+    wire.Open(1, False, SAMPLING, [1, 2, 3], [b"jpeg"], [9]),
+    wire.DraftUp(1, 2, 3, [4, 5, 6], [-1, 0, 0]),
+    wire.DraftUp(1, 2, 3, []),
+    wire.Close(7),
+    wire.Ping(7),
+]
+DOWN = [
+    wire.Welcome(1, "model", 264, b"12345678", [256, 257], 512, 99),
+    wire.Opened(1, 5, 64, 1000, 10),
+    wire.VerdictDown(1, 2, 3, 4, 5, 6),
+    wire.Tokens(1, 2, [3], 4, 5),
+    wire.Pong(1, 2, 3),
+    wire.ErrorDown(1, wire.ERROR_BUSY, "full"),
+]
+
+
+@pytest.mark.parametrize("message", UP, ids=lambda m: type(m).__name__)
+def test_messages_up_survive_the_way(message: wire.Up) -> None:
+    assert wire.decode_up(wire.encode(message)) == message
+    with pytest.raises(ProtocolError):
+        wire.decode_down(wire.encode(message))
+
+
+@pytest.mark.parametrize("message", DOWN, ids=lambda m: type(m).__name__)
+def test_messages_down_survive_the_way(message: wire.Down) -> None:
+    assert wire.decode_down(wire.encode(message)) == message
+    with pytest.raises(ProtocolError):
+        wire.decode_up(wire.encode(message))
+
+
+def test_options_survive_the_way() -> None:
+    assert sampling_from_wire(SAMPLING) == GenerationOptions(64, 0.8, 2**62, 5, 0.9, 0.1)
+
+
+def test_a_round_at_gamma_four_is_small_whatever_the_ids_are() -> None:
+    """Largest ids of a 152k vocabulary, session, round and position all at their largest usual size."""
+    draft = wire.DraftUp(65_535, 65_535, 65_535, [151_643] * 4)
+    verdict = wire.VerdictDown(65_535, 65_535, 4, 151_643, 4_000_000, 65_535)
+    assert len(wire.encode(draft)) <= 40
+    assert len(wire.encode(verdict)) <= 24
+
+
+def test_options_out_of_range_on_the_wire_are_a_protocol_error() -> None:
+    with pytest.raises(ProtocolError, match="temperature"):
+        sampling_from_wire(wire.Sampling(64, -1.0, 0, 0, 1.0, 0.0))
+
+
+def test_too_large_a_message_is_refused_before_it_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Never:
+        def decode(self, data: bytes) -> None:
+            raise AssertionError("decoded")
+
+    monkeypatch.setattr(wire, "_up_decoder", Never())
+    with pytest.raises(ProtocolError, match="exceeds"):
+        wire.decode_up(msgspec.msgpack.encode([5, 1, b"x" * 1000]))
+    big = wire.encode(wire.Open(1, False, SAMPLING, [1] * 100_000))
+    with pytest.raises(ProtocolError, match="exceeds"):
+        wire.decode_up(big, max_bytes=1000)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [3, -1, 1, 0, [1]],
+        [3, 1, 1, 0, [-5]],
+        [3, 1, 1, 0, [2**40]],
+        [3, 1, 1, 0, ["a"]],
+        [3, 1, 1, 0, [1], [-2]],
+        [3, 1, 1, 0, [1] * 5000],
+        [3, 1.5, 1, 0, [1]],
+        [3, 1],
+        [2, 1, False, [64, 0.0, 0, 0, 1.0, 0.0], "ids"],
+        [2, 1, False, [64, 0.0, 0, 0, 1.0, 0.0], [1], [b""] * 100],
+        [1],
+        [77, 1],
+    ],
+)
+def test_every_field_is_checked(fields: list[object]) -> None:
+    with pytest.raises(ProtocolError):
+        wire.decode_up(msgspec.msgpack.encode(fields))
+
+
+def test_later_versions_may_add_fields_at_the_end() -> None:
+    assert wire.decode_up(msgspec.msgpack.encode([1, 9, "edge", "new", 5])) == wire.Hello(9, "edge")
+
+
+json_like = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(),
+    lambda children: (
+        st.lists(children, max_size=8) | st.dictionaries(st.text(max_size=3), children, max_size=3)
+    ),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=300))
+def test_any_bytes_give_a_message_or_a_protocol_error(data: bytes) -> None:
+    for decode in (wire.decode_up, wire.decode_down):
+        try:
+            message = decode(data)
+        except ProtocolError as error:
+            assert "\n" not in str(error)
+        else:
+            assert isinstance(message, msgspec.Struct)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from([1, 2, 3, 4, 5, 33, 34, 35, 36, 37, 38]), st.lists(json_like, max_size=8))
+def test_any_well_formed_array_gives_a_message_or_a_protocol_error(number: int, fields: list[object]) -> None:
+    data = msgspec.msgpack.encode([number, *fields])
+    for decode in (wire.decode_up, wire.decode_down):
+        try:
+            message = decode(data)
+        except ProtocolError:
+            continue
+        assert wire.encode(message)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(UP + DOWN), st.data())
+def test_damaged_messages_give_a_message_or_a_protocol_error(
+    message: wire.Up | wire.Down, data: st.DataObject
+) -> None:
+    raw = bytearray(wire.encode(message))
+    for _ in range(data.draw(st.integers(1, 4))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(raw[: data.draw(st.integers(0, len(raw)))])
+    for decode in (wire.decode_up, wire.decode_down):
+        try:
+            decode(cut)
+        except ProtocolError:
+            continue
