@@ -13,7 +13,7 @@ from tests.graph.harness import Graph
 
 
 class FakeBase:
-    """An ideal planar base: obeys the latest Twist at once, holds it for `hold_s` like a Go2, publishes odom at 50 Hz."""
+    """Ideal and planar: obeys a Twist at once, holds it for `hold_s` like a Go2, publishes odom at 50 Hz."""
 
     def __init__(self, graph: Graph, hold_s: float = 1.0) -> None:
         self.x = self.y = self.yaw = 0.0
