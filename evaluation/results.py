@@ -26,6 +26,7 @@ Outcome = Literal[
     "too_far",
     "not_facing",
     "decision_limit",
+    "gave_up",
     "timeout",
     "absent_respected",
     "absent_silent",

@@ -33,6 +33,7 @@ OUTCOME_WORDS = {
     "absent_respected": "target absent, and said so",
     "absent_silent": "target absent, never said so",
     "decision_limit": "out of decisions",
+    "gave_up": "the robot gave up",
     "timeout": "out of time",
     "aborted": "aborted",
 }

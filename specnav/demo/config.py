@@ -42,7 +42,7 @@ class DemoConfig:
     episode_timeout_s: float = _option(150.0, "Give up an episode after so many seconds.", 1, 86_400)
     gamma: int = _option(4, "Draft tokens a round.", 1, 32)
     temperature: float = _option(
-        0.0, "0 is greedy; above it the target's distribution, by shared noise.", 0, 10
+        0.0, "0 is greedy; above it the target's distribution, by shared noise.", 0, 2
     )
     exploration: str = _choice("damped_search", "Exploration policy; none: the model alone.", EXPLORATIONS)
     rtt_ms: float = _option(0.0, "Emulated round-trip time of the link, ms.", 0, 60_000)

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import rclpy
 from builtin_interfaces.msg import Time
@@ -21,7 +22,7 @@ from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.qos import QoSProfile, ReliabilityPolicy, qos_profile_sensor_data
 from sensor_msgs.msg import CompressedImage
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus
-from std_msgs.msg import String
+from std_msgs.msg import Empty, String
 
 from evaluation.trace import Decision, Span
 from navsim.episodes import Episode
@@ -30,7 +31,6 @@ from specnav.demo.recorder import Recorder, SimState
 
 POLL_S = 0.02
 AT_START_M = 0.05
-STOP_WORD = "stop"  # as an instruction it cancels whatever is under way
 # A stale odometry is told by the deciding node as well, and counted there.
 SAFETY_STATES = frozenset({MotionStatus.EXPIRED, MotionStatus.REFUSED})
 CUT_SHORT = frozenset(
@@ -47,7 +47,8 @@ class Topics:
     instruction: str = "instruction"
     command: str = "motion_command"
     metrics: str = "vlm_nav_node/metrics"
-    status: str = "motion_node/status"
+    status: str = "motion_status"
+    cancel: str = "vlm_nav_node/cancel"
     reset: str = "navsim/reset"
     state: str = "navsim/state"
 
@@ -131,6 +132,7 @@ class Director:
         make(MotionCommand, topics.command, self._on_command, reliable)
         make(MotionStatus, topics.status, self._on_status, reliable)
         self._instruct = self._node.create_publisher(String, topics.instruction, reliable)
+        self._cancel = self._node.create_publisher(Empty, topics.cancel, reliable)
         self._reset = self._node.create_publisher(String, topics.reset, reliable)
         self._executor = SingleThreadedExecutor(context=self._context)
         self._executor.add_node(self._node)
@@ -171,8 +173,10 @@ class Director:
         with self.lock:
             if not self._is_current(message.session, message.instruction) or self._recorder is None:
                 return
-            stop = message.kind == MotionCommand.STOP and message.source == MotionCommand.MODEL
-            self._recorder.on_command(self._clock(), message.sequence, stop)
+            who: Literal["", "model", "node"] = ""
+            if message.kind == MotionCommand.STOP:
+                who = "model" if message.source == MotionCommand.MODEL else "node"
+            self._recorder.on_command(self._clock(), message.sequence, who)
 
     def _is_current(self, session: int, instruction: int) -> bool:
         """Whether a message is about the instruction being recorded, and not a late one about an earlier one."""
@@ -261,7 +265,7 @@ class Director:
 
     def cancel(self) -> None:
         """Ask the robot to drop its instruction and stand still."""
-        self._instruct.publish(String(data=STOP_WORD))
+        self._cancel.publish(Empty())
 
     def end(self) -> None:
         """Stop recording."""

@@ -49,7 +49,7 @@ class Ending:
     """Why an episode is over: the model's STOP was carried out, or a limit was met."""
 
     said_stop: bool
-    limit: Literal["", "timeout", "decision_limit", "aborted"] = ""
+    limit: Literal["", "timeout", "decision_limit", "gave_up", "aborted"] = ""
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,7 @@ class Recorder:
         self.safety_stops = 0
         self.collisions = 0
         self.stop_at: float | None = None  # episode clock of the STOP decision
+        self.gave_up_at: float | None = None  # episode clock of a STOP that is not the model's
         self.state: SimState | None = None
         self._frames: dict[tuple[int, int], bytes] = {}
         self._order: list[tuple[float, tuple[int, int]]] = []
@@ -108,11 +109,13 @@ class Recorder:
             self._frames[stamp] = jpeg
             self._order.append((self.clock(now), stamp))
 
-    def on_command(self, now: float, sequence: int, is_model_stop: bool) -> None:
-        """A motion command: where and when it was given, and whether it is the model's STOP."""
+    def on_command(self, now: float, sequence: int, stop_by: Literal["", "model", "node"]) -> None:
+        """A motion command: where and when it was given, and who said STOP with it, if anybody."""
         self._commands.setdefault(sequence, Command(self.clock(now), self._here(now)))
-        if is_model_stop and self.stop_at is None:
+        if stop_by == "model" and self.stop_at is None:
             self.stop_at = self.clock(now)
+        elif stop_by == "node" and self.gave_up_at is None:
+            self.gave_up_at = self.clock(now)
 
     def on_decision(self, now: float, sequence: int, stamp: tuple[int, int], decision: Decision) -> Decision:
         """A decision's metrics; returns it with number, time, pose and frame filled in.
@@ -143,6 +146,8 @@ class Recorder:
         t = self.clock(now)
         if self.stop_at is not None and t - self.stop_at >= SETTLED_S and self.settled(now):
             return Ending(True)
+        if self.gave_up_at is not None and t - self.gave_up_at >= SETTLED_S and self.settled(now):
+            return Ending(False, "gave_up")
         if t >= limits.timeout_s:
             return Ending(self.stop_at is not None, "timeout")
         enough = len(self.decisions) >= limits.max_decisions

@@ -50,7 +50,7 @@ def ros_environment(domain: int, log_folder: Path, threads: int) -> dict[str, st
     return {
         "ROS_DOMAIN_ID": str(domain),
         "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
-        "ROS_LOG_DIR": str(log_folder),
+        "ROS_LOG_DIR": str(log_folder / "ros"),
         "RCUTILS_COLORIZED_OUTPUT": "0",
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": str(threads),

@@ -28,7 +28,7 @@ def stand(recorder: Recorder, start: float, seconds: float, x: float = 0.0) -> f
 def test_stop_ends_the_episode_once_the_robot_stands_still() -> None:
     recorder = Recorder(7, started=100.0)
     recorder.on_state(state(100.0, 0.0))
-    recorder.on_command(101.0, sequence=1, is_model_stop=True)
+    recorder.on_command(101.0, sequence=1, stop_by="model")
     recorder.on_state(state(101.1, 0.1))
     recorder.on_state(state(101.2, 0.15))
     assert recorder.ending(101.25, LIMITS) is None
@@ -37,9 +37,16 @@ def test_stop_ends_the_episode_once_the_robot_stands_still() -> None:
     assert recorder.stop_at == 1.0
 
 
-def test_stop_by_somebody_else_does_not_count_as_the_models() -> None:
+def test_stop_by_the_node_ends_the_episode_but_is_not_the_models() -> None:
     recorder = Recorder(7, started=0.0)
-    recorder.on_command(1.0, sequence=1, is_model_stop=False)
+    recorder.on_command(1.0, sequence=1, stop_by="node")
+    now = stand(recorder, 1.0, 1.0)
+    assert recorder.ending(now, LIMITS) == Ending(said_stop=False, limit="gave_up")
+
+
+def test_episode_without_an_end_times_out() -> None:
+    recorder = Recorder(7, started=0.0)
+    recorder.on_command(1.0, sequence=1, stop_by="")
     now = stand(recorder, 1.0, 5.0)
     assert recorder.ending(now, LIMITS) is None
     assert recorder.ending(60.0, LIMITS) == Ending(said_stop=False, limit="timeout")
@@ -61,7 +68,7 @@ def test_decision_carries_time_and_place_of_its_command_and_its_frame() -> None:
     recorder = Recorder(7, started=10.0)
     recorder.on_frame(10.1, (5, 40), b"jpeg")
     recorder.on_state(state(10.5, 1.5))
-    recorder.on_command(11.0, sequence=9, is_model_stop=False)
+    recorder.on_command(11.0, sequence=9, stop_by="")
     recorder.on_state(state(11.5, 2.5))
     filled = recorder.on_decision(11.6, 9, (5, 40), decision())
     assert (filled.t_s, filled.pose, filled.index) == (1.0, PathPoint(1.0, 1.5, 0.0, 0.0), 0)

@@ -35,7 +35,7 @@ def test_ros_talks_on_this_machine_only(tmp_path: Path) -> None:
     environment = ros_environment(17, tmp_path, threads=1)
     assert environment["ROS_DOMAIN_ID"] == "17"
     assert environment["ROS_AUTOMATIC_DISCOVERY_RANGE"] == "LOCALHOST"
-    assert environment["ROS_LOG_DIR"] == str(tmp_path)
+    assert environment["ROS_LOG_DIR"] == str(tmp_path / "ros")
 
 
 def test_only_shared_memory_of_the_given_processes_is_found(tmp_path: Path) -> None:
