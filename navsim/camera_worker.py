@@ -8,13 +8,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from navsim.rooms import Room
 from navsim.simulation import Snapshot
-from navsim.world import World
+
+if TYPE_CHECKING:
+    from navsim.world import World
 
 Image = NDArray[np.uint8]
 
@@ -64,6 +67,9 @@ class CameraWorker:
 
     def _run(self) -> None:
         try:
+            # Here and not above: without OpenGL the import fails, and the owner is to hear of it like of any failure.
+            from navsim.world import World
+
             with World(*self._size) as world:
                 self._started.set()
                 self._serve(world)

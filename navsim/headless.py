@@ -13,6 +13,7 @@ from collections.abc import Callable
 from navsim.errors import NoDisplay
 
 _BACKENDS = (("egl", "EGL"), ("osmesa", "OSMesa"))
+INSTALL_HINT = "sudo apt-get install -y libegl1 libgl1-mesa-dri   (or libosmesa6)"
 
 
 def choose_backend(find_library: Callable[[str], str | None] = ctypes.util.find_library) -> str:
@@ -20,8 +21,14 @@ def choose_backend(find_library: Callable[[str], str | None] = ctypes.util.find_
     for backend, library in _BACKENDS:
         if find_library(library):
             return backend
-    raise NoDisplay(
-        "no off-screen OpenGL found; install it with: sudo apt-get install -y libegl1 libgl1-mesa-dri   (or libosmesa6)"
+    raise NoDisplay(f"no off-screen OpenGL found; install it with: {INSTALL_HINT}")
+
+
+def explain(error: Exception) -> NoDisplay:
+    """The error to raise when importing `mujoco` or making a context failed, with what to do about it."""
+    backend = os.environ.get("MUJOCO_GL", "unset")
+    return NoDisplay(
+        f"rendering without a screen failed (MUJOCO_GL={backend}: {error}); unset MUJOCO_GL or install: {INSTALL_HINT}"
     )
 
 

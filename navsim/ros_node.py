@@ -206,7 +206,8 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         # A signal in the middle of a call shows as an error of the already closed context.
         if rclpy.ok():
-            print(f"navsim: {type(error).__name__}: {error}", file=sys.stderr)
+            what = str(error) if isinstance(error, NavsimError) else f"{type(error).__name__}: {error}"
+            print(f"navsim: {what}", file=sys.stderr)
             code = 1
     finally:
         node.stop()

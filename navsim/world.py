@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from navsim.errors import BadRequest, RoomError
 from navsim.geometry import Pose2D, Rect
-from navsim.headless import prepare_headless_rendering
+from navsim.headless import explain, prepare_headless_rendering
 from navsim.kinds import (
     COLOURS,
     FURNITURE,
@@ -30,7 +30,14 @@ from navsim.scene_xml import HIDDEN_GROUP, SHOWN_GROUP, WALL_SLOTS, scene_assets
 from navsim.visibility import CAMERA_HFOV, EYE_HEIGHT
 
 prepare_headless_rendering()
-import mujoco  # noqa: E402  (the back-end must be chosen first)
+try:
+    import mujoco
+except (
+    ImportError,
+    AttributeError,
+    RuntimeError,
+) as error:  # a back-end without its library fails in either way
+    raise explain(error) from error
 
 WIDTH, HEIGHT = 224, 140
 BACKGROUND = -1
@@ -61,7 +68,10 @@ class World:
             scene_xml(width, height, math.degrees(vfov)), scene_assets()
         )
         self._data: Any = mujoco.MjData(self._model)
-        self._renderer: Any = mujoco.Renderer(self._model, height, width)
+        try:
+            self._renderer: Any = mujoco.Renderer(self._model, height, width)
+        except (ImportError, RuntimeError) as error:
+            raise explain(error) from error
         self._option = mujoco.MjvOption()
         self._slots = {
             kind.name: [_Slot(self._model, f"{kind.name}/{i}") for i in range(slot_count(kind))]

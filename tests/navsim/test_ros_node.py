@@ -236,6 +236,14 @@ def test_a_parameter_it_cannot_use_is_one_line_and_exit_code_two(parameter):
     assert errors.startswith("navsim: ")
 
 
+def test_a_machine_that_cannot_render_is_told_so_in_one_line(monkeypatch):
+    monkeypatch.setenv("MUJOCO_GL", "nonsense")
+    code, errors = finish_by_itself(start())
+    assert code == 1
+    assert len(errors.strip().splitlines()) == 1
+    assert "MUJOCO_GL=nonsense" in errors
+
+
 def finish_by_itself(process: subprocess.Popen[str]) -> tuple[int, str]:
     _, errors = process.communicate(timeout=30)
     return process.returncode, errors
