@@ -141,3 +141,11 @@ def sees_target(text: str) -> bool | None:
         if sentence.startswith("I see "):
             return True
     return None
+
+
+def ahead_clear(text: str) -> bool | None:
+    """Whether the reasoning ends by calling the way ahead clear or blocked ("…, clear." / "…, blocked."); None: neither."""
+    said = reasoning_of(text).rstrip(_BLANKS).rstrip(".")
+    if said.endswith(", clear"):
+        return True
+    return False if said.endswith(", blocked") else None

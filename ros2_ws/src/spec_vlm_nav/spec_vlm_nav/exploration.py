@@ -27,6 +27,7 @@ class Observation:
     proposed: Action  # what the model said
     sees_target: bool | None  # what its reasoning said; None: it said neither
     contact: bool = False  # the motion before this decision ended against something
+    ahead_clear: bool | None = None  # what its reasoning said of the way ahead; None: nothing
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class SearchState:
     last_action: Action | None = None
     last_seen: bool = False
     unseen: int = 0  # decisions in a row without seeing the target
+    strides: int = 0  # moves of the search made in a row
 
 
 # The rules' names, as they appear in metrics and reports.
@@ -56,7 +58,8 @@ RULE_DAMPED = "turn sign flipped: halved"
 BACK_OFF = Action(ActionKind.BACKWARD, 12)
 AFTER_LOSS = Action(ActionKind.FORWARD, 50)
 AFTER_LONG_SEARCH = Action(ActionKind.FORWARD, 75)
-UNSEEN_LIMIT = 13  # a full turn in steps of 30 degrees, and one more
+UNSEEN_LIMIT = 9  # a full turn in steps of 45 degrees, and one more
+STRIDES = 2  # moves from one place of looking around to the next, as long as the way is said to be clear
 SMALLEST_TURN = 7.5  # degrees; halving stops here
 
 
@@ -64,6 +67,7 @@ def damped_search(state: SearchState, seen: Observation) -> tuple[SearchState, M
     """One step of the damped search: returns the new state and the move (DEFAULT_PAIR, item 9)."""
     sees = bool(seen.sees_target)
     unseen = 0 if sees else state.unseen + 1
+    strides = 0
     last = state.last_action
     move = Move(seen.proposed, ActionSource.MODEL)
     if seen.proposed.is_stop:
@@ -72,14 +76,26 @@ def damped_search(state: SearchState, seen: Observation) -> tuple[SearchState, M
         move = Move(BACK_OFF, ActionSource.EXPLORATION, RULE_CONTACT)
     elif not sees and state.last_seen and last is not None and last.is_turn:
         move = Move(AFTER_LOSS, ActionSource.EXPLORATION, RULE_LOST)
-    elif unseen >= UNSEEN_LIMIT:
+    elif _walks_on(state, seen, unseen):
         move = Move(AFTER_LONG_SEARCH, ActionSource.EXPLORATION, RULE_UNSEEN)
         unseen = 0
+        strides = state.strides + 1
     elif last is not None and last.is_turn and seen.proposed.is_turn and seen.proposed.kind is not last.kind:
         halved = max(last.amount / 2, SMALLEST_TURN)
         if halved < seen.proposed.amount:
             move = Move(Action(seen.proposed.kind, halved), ActionSource.EXPLORATION, RULE_DAMPED)
-    return SearchState(move.action, sees, unseen), move
+    return SearchState(move.action, sees, unseen, strides), move
+
+
+def _walks_on(state: SearchState, seen: Observation, unseen: int) -> bool:
+    """After a look around: go where the way is said to be clear (anywhere if nothing is said, or nowhere is clear)."""
+    if seen.sees_target:
+        return False
+    if seen.ahead_clear is None:
+        return unseen >= UNSEEN_LIMIT
+    if seen.ahead_clear:
+        return unseen >= UNSEEN_LIMIT or 0 < state.strides < STRIDES
+    return unseen >= 2 * UNSEEN_LIMIT
 
 
 POLICIES = ("damped_search", "none")
@@ -98,9 +114,20 @@ class ExplorationPolicy:
         """Forget everything."""
         self._state = SearchState()
 
-    def decide(self, proposed: Action, sees_target: bool | None, contact: bool = False) -> Move:
-        """Return what to do at this decision; `contact` is about the motion that has just ended."""
+    def decide(
+        self,
+        proposed: Action,
+        sees_target: bool | None,
+        contact: bool = False,
+        ahead_clear: bool | None = None,
+    ) -> Move:
+        """Return what to do at this decision.
+
+        `contact` is about the motion that has just ended, `ahead_clear` about what the reasoning says of the way ahead.
+        """
         if self.name == "none":
             return Move(proposed, ActionSource.MODEL)
-        self._state, move = damped_search(self._state, Observation(proposed, sees_target, contact))
+        self._state, move = damped_search(
+            self._state, Observation(proposed, sees_target, contact, ahead_clear)
+        )
         return move

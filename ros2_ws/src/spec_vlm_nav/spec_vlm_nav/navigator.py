@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from spec_vlm_nav.actions import STOP, Action, reasoning_of, sees_target
+from spec_vlm_nav.actions import STOP, Action, ahead_clear, reasoning_of, sees_target
 from spec_vlm_nav.decision import Answer, ErrorCode, Frame, Job, Report
 from spec_vlm_nav.errors import InstructionError
 from spec_vlm_nav.executor import NO_MOTION, Motion
@@ -280,7 +280,9 @@ class Navigator:
         if event.action.is_stop:
             move = Move(STOP, ActionSource.MODEL)
         else:
-            move = self.policy.decide(event.action, sees_target(event.text), self._contact)
+            move = self.policy.decide(
+                event.action, sees_target(event.text), self._contact, ahead_clear(event.text)
+            )
         self._contact = False
         self._past.append(event.jpeg)
         self._actions.append(move.action)

@@ -1,0 +1,87 @@
+"""The two robot nodes on a Unitree Go2 whose driver gives a camera, odom and takes cmd_vel (for example go2_ros2_sdk).
+
+ros2 launch spec_vlm_nav go2.launch.py verifier:=tcp://192.168.1.10:5555 draft_model:=/models/nav-draft
+"""
+
+from pathlib import Path
+
+from launch import LaunchDescription
+from launch.actions import DeclareLaunchArgument
+from launch.substitutions import LaunchConfiguration
+from launch_ros.actions import Node
+from launch_ros.parameter_descriptions import ParameterValue
+
+# This file is linked into the package: beside it lies launch/, and config/ beside that, also after installation.
+CONFIG = Path(__file__).parent.parent / "config"
+
+ARGUMENTS = {
+    "namespace": ("", "Namespace of the nodes."),
+    "params_file": (str(CONFIG / "robot.yaml"), "Parameters of the two nodes."),
+    "use_sim_time": ("false", "Stamp messages with /clock."),
+    "log_level": ("info", "debug, info, warn or error."),
+    "verifier": ("tcp://127.0.0.1:5555", "Address of the cloud verifier."),
+    "draft_model": ("default_models/nav-draft", "Draft model: folder or hub id."),
+    "method": ("sd", "ar or sd."),
+    "image": ("camera/image_raw", "Camera topic."),
+    "image_transport": ("raw", "Its type: raw or compressed."),
+    "odom": ("odom", "Odometry topic."),
+    "cmd_vel": (
+        "cmd_vel",
+        "Where velocities go; cmd_vel_nav where twist_mux or a collision monitor follows.",
+    ),
+    "enable_stamped_cmd_vel": ("false", "TwistStamped instead of Twist."),
+    "settle_s": ("0.3", "Latency of the camera: only frames received so long after a motion are used, s."),
+}
+
+
+def generate_launch_description() -> LaunchDescription:
+    """Declare the arguments and start both nodes."""
+    given = {name: LaunchConfiguration(name) for name in ARGUMENTS}
+    use_sim_time = ParameterValue(given["use_sim_time"], value_type=bool)
+    log_level = ["--ros-args", "--log-level", given["log_level"]]
+    return LaunchDescription(
+        [
+            *(
+                DeclareLaunchArgument(name, default_value=default, description=description)
+                for name, (default, description) in ARGUMENTS.items()
+            ),
+            Node(
+                package="spec_vlm_nav",
+                executable="motion_node",
+                name="motion_node",
+                namespace=given["namespace"],
+                output="screen",
+                parameters=[
+                    given["params_file"],
+                    {
+                        "use_sim_time": use_sim_time,
+                        "enable_stamped_cmd_vel": ParameterValue(
+                            given["enable_stamped_cmd_vel"], value_type=bool
+                        ),
+                    },
+                ],
+                remappings=[("odom", given["odom"]), ("cmd_vel", given["cmd_vel"])],
+                arguments=log_level,
+            ),
+            Node(
+                package="spec_vlm_nav",
+                executable="vlm_nav_node",
+                name="vlm_nav_node",
+                namespace=given["namespace"],
+                output="screen",
+                parameters=[
+                    given["params_file"],
+                    {
+                        "use_sim_time": use_sim_time,
+                        "verifier": ParameterValue(given["verifier"], value_type=str),
+                        "draft_model": ParameterValue(given["draft_model"], value_type=str),
+                        "method": ParameterValue(given["method"], value_type=str),
+                        "image_transport": ParameterValue(given["image_transport"], value_type=str),
+                        "settle_s": ParameterValue(given["settle_s"], value_type=float),
+                    },
+                ],
+                remappings=[("image", given["image"])],
+                arguments=log_level,
+            ),
+        ]
+    )
