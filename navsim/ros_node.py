@@ -19,6 +19,7 @@ from builtin_interfaces.msg import Time
 from geometry_msgs.msg import Twist, TwistStamped
 from nav_msgs.msg import Odometry
 from numpy.typing import NDArray
+from rcl_interfaces.msg import SetParametersResult
 from rclpy.clock import Clock, ClockType
 from rclpy.exceptions import ParameterException
 from rclpy.executors import ExternalShutdownException
@@ -60,7 +61,7 @@ class NavsimNode(Node):
         super().__init__(NODE_NAME)
         declare(self)
         self._live = {setting.name: self.get_parameter(setting.name).value for setting in SETTINGS}
-        self.add_post_set_parameters_callback(self._on_parameters)
+        self.add_on_set_parameters_callback(self._on_parameters)
         self._simulation = Simulation(
             ResetRequest(self._live["seed"], self._live["split"], self._live["absent"]),
             BaseLimits(hold=self._live["command_hold"]),
@@ -103,10 +104,12 @@ class NavsimNode(Node):
 
     # --- what comes in -----------------------------------------------------------------------------------
 
-    def _on_parameters(self, parameters: list[Parameter]) -> None:
+    def _on_parameters(self, parameters: list[Parameter]) -> SetParametersResult:
+        # Ranges and read-only flags were checked before; only one callback, so nothing can still refuse afterwards.
         for parameter in parameters:
             if parameter.name in self._live:
                 self._live[parameter.name] = parameter.value
+        return SetParametersResult(successful=True)
 
     def _on_command(self, twist: Twist) -> None:
         try:
