@@ -19,6 +19,7 @@ SMALL_TURN = 25.0  # stated bearings below this: turn by 15
 KEEP_IN_VIEW = 40.0  # a detour's turn must not carry the target beyond this bearing
 STEPS = (75, 50, 25)  # centimetres
 REACH = 0.50  # a step should end no nearer to the target than this, metres
+WALKABLE = 0.80  # free length that makes the way ahead clear when the target is not seen, metres
 SPARE = 0.04  # free length wanted beyond a step, metres
 
 TEMPLATES = (
@@ -106,18 +107,12 @@ def answer_seen(name: str, view: View) -> str:
     return f"I see the {name}, {side}, about {stated_distance(view.distance)} m, {way}. {action.sentence}"
 
 
-def answer_unseen(name: str) -> str:
-    """The answer about an object that the frame does not show: say so and look around, always the same way."""
-    return f"I do not see the {name}. {Action(ActionKind.TURN_LEFT, 30).sentence}"
+def answer_unseen(name: str, ahead_free: float) -> str:
+    """The answer about an object that the frame does not show: say so, and look around, always the same way."""
+    way = "clear" if ahead_free >= WALKABLE else "blocked"
+    return f"I do not see the {name}, {way}. {Action(ActionKind.TURN_LEFT, 45).sentence}"
 
 
 def instruct(name: str, rng: random.Random) -> str:
     """An instruction naming an object; the plain "find the ..." most often."""
     return (TEMPLATES[0] if rng.random() < 0.35 else rng.choice(TEMPLATES)).format(name)
-
-
-def sees_target(answer: str) -> bool | None:
-    """What the reasoning says: True, False, or None when it says neither."""
-    if answer.startswith("I see "):
-        return True
-    return False if answer.startswith("I do not see ") else None

@@ -50,6 +50,14 @@ def test_after_many_decisions_without_the_target_it_walks_on_and_counts_anew():
     assert [i for i, rule in enumerate(rules, 1) if rule == RULE_UNSEEN] == [UNSEEN_LIMIT, 2 * UNSEEN_LIMIT]
 
 
+def test_a_search_walks_on_where_the_way_is_clear_and_twice_in_a_row():
+    policy = ExplorationPolicy()
+    for _ in range(UNSEEN_LIMIT):
+        assert policy.decide(LEFT30, False, ahead_clear=False).source is ActionSource.MODEL
+    rules = [policy.decide(LEFT30, False, ahead_clear=True).rule for _ in range(3)]
+    assert rules == [RULE_UNSEEN, RULE_UNSEEN, ""]
+
+
 def test_contact_backs_off_before_anything_else():
     move = ExplorationPolicy().decide(FORWARD50, True, contact=True)
     assert move.action == Action(ActionKind.BACKWARD, 12) and move.rule == RULE_CONTACT
