@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from evaluation.trace import Decision, EpisodeTrace, episode_folder
-from specdec.models import Prompt
 
-Decode = Callable[[Prompt, int], list[int]]  # prompt, number of tokens wanted at most -> ids
+if TYPE_CHECKING:
+    from specdec.models import Prompt
+
+Decode = Callable[["Prompt"], list[int]]
 
 
 @dataclass(frozen=True)
@@ -55,15 +58,17 @@ def comparable(run: Path, traces: Sequence[EpisodeTrace]) -> list[tuple[EpisodeT
 def compare_with_target(run: Path, traces: Sequence[EpisodeTrace], decode: Decode, most: int) -> Comparison:
     """Decode up to `most` recorded answers again (spread over the run) and compare their ids.
 
-    `decode` is asked for one token more than was recorded, so that an answer that should have gone on is caught.
+    `decode` must use the limits of the recorded run, so that an answer that should have gone on is caught.
     """
+    from specdec.models import Prompt  # brings torch: a second or two
+
     known = comparable(run, traces)
     different, tokens = [], 0
     chosen = [known[place] for place in spread(len(known), most)]
     for trace, decision in chosen:
         jpeg = (episode_folder(run, trace.result.index) / decision.frame).read_bytes()
         prompt = Prompt(ids=tuple(decision.prompt_ids), images=(jpeg,))
-        alone = decode(prompt, len(decision.token_ids) + 1)
+        alone = decode(prompt)
         tokens += len(decision.token_ids)
         if list(alone) != list(decision.token_ids):
             different.append((trace.result.index, decision.index))

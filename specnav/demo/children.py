@@ -124,6 +124,7 @@ def vlm_spec(config: DemoConfig, decoding: Decoding, name: str, environment: Map
         "method": decoding.method,
         "draft_model": config.draft_model,
         "gamma": config.gamma,
+        "max_new_tokens": config.max_new_tokens,
         "temperature": float(config.temperature),
         "seed": config.seed,
         "exploration": config.exploration,

@@ -40,6 +40,7 @@ class DemoConfig:
     absent_share: float = _option(0.0, "Share of episodes whose target is not in the room.", 0, 1)
     max_decisions: int = _option(50, "Give up an episode after so many decisions.", 1, 1000)
     episode_timeout_s: float = _option(150.0, "Give up an episode after so many seconds.", 1, 86_400)
+    max_new_tokens: int = _option(96, "Longest answer, tokens.", 8, 1024)
     gamma: int = _option(4, "Draft tokens a round.", 1, 32)
     temperature: float = _option(
         0.0, "0 is greedy; above it the target's distribution, by shared noise.", 0, 2

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from cloud_verifier.config import ServerConfig
 from evaluation.identity import Comparison, compare_with_target
 from navsim.episodes import make_episode
-from specdec.models import Prompt
 from specnav.demo.config import DemoConfig
 from specnav.demo.errors import DemoError
 from specnav.demo.journal import Journal, make_folder
@@ -28,6 +28,9 @@ from specnav.demo.scoring import make_trace, score_recording
 from specnav.demo.views import PlainView, View
 from specnav.errors import UsageError
 from specnav.settings import make_settings, read_yaml
+
+if TYPE_CHECKING:
+    from specdec.models import Prompt
 
 __all__ = ["DemoConfig", "run_demo"]
 
@@ -97,14 +100,18 @@ def compare(config: DemoConfig, server: ServerConfig, journal: Journal) -> Compa
     """Decode recorded answers again with the target alone; only greedy runs can be compared."""
     if config.temperature > 0 or config.compare_decisions == 0:
         return Comparison()
+    from cloud_verifier.server import set_threads
     from specdec.local import generate_local
     from specdec.models import load_model
     from specdec.options import GenerationOptions
 
     target = load_model(server.model, device=server.device, dtype=server.dtype, quantize=server.quantize)
 
-    def decode(prompt: Prompt, most: int) -> list[int]:
-        return generate_local(target, prompt, GenerationOptions(max_new_tokens=most))
+    options = GenerationOptions(max_new_tokens=config.max_new_tokens)
+    set_threads(server.threads, target)
+
+    def decode(prompt: Prompt) -> list[int]:
+        return generate_local(target, prompt, options)
 
     return compare_with_target(journal.run, journal.traces, decode, config.compare_decisions)
 

@@ -28,8 +28,8 @@ def recorded(tmp_path: Path) -> tuple[Path, list[EpisodeTrace]]:
     return tmp_path, changed
 
 
-def faithful(prompt: Prompt, most: int) -> list[int]:
-    return [5, prompt.ids[0] % 100, 9][:most]
+def faithful(prompt: Prompt) -> list[int]:
+    return [5, prompt.ids[0] % 100, 9]
 
 
 def test_same_ids_are_identical_and_counted(recorded: tuple[Path, list[EpisodeTrace]]) -> None:
@@ -42,8 +42,8 @@ def test_same_ids_are_identical_and_counted(recorded: tuple[Path, list[EpisodeTr
 def test_one_other_token_is_found_and_named(recorded: tuple[Path, list[EpisodeTrace]]) -> None:
     run, traces = recorded
 
-    def once_wrong(prompt: Prompt, most: int) -> list[int]:
-        return [5, 0, 9] if prompt.ids[0] == 103 else faithful(prompt, most)
+    def once_wrong(prompt: Prompt) -> list[int]:
+        return [5, 0, 9] if prompt.ids[0] == 103 else faithful(prompt)
 
     found = compare_with_target(run, traces, once_wrong, 100)
     assert found.different == ((1, 3),)
@@ -53,8 +53,8 @@ def test_one_other_token_is_found_and_named(recorded: tuple[Path, list[EpisodeTr
 def test_answer_that_should_have_gone_on_is_different(recorded: tuple[Path, list[EpisodeTrace]]) -> None:
     run, traces = recorded
 
-    def longer(prompt: Prompt, most: int) -> list[int]:
-        return [*faithful(prompt, 3), 11][:most]
+    def longer(prompt: Prompt) -> list[int]:
+        return [*faithful(prompt), 11]
 
     assert compare_with_target(run, traces, longer, 100).identical is False
 
@@ -63,9 +63,9 @@ def test_target_gets_the_recorded_jpeg(recorded: tuple[Path, list[EpisodeTrace]]
     run, traces = recorded
     seen: list[bytes] = []
 
-    def look(prompt: Prompt, most: int) -> list[int]:
+    def look(prompt: Prompt) -> list[int]:
         seen.extend(prompt.images)
-        return faithful(prompt, most)
+        return faithful(prompt)
 
     compare_with_target(run, traces[:1], look, 2)
     frames = run / "episodes" / "000"
