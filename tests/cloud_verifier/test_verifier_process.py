@@ -1,0 +1,120 @@
+"""The server as a process: ready line, signals, exit codes, one-line errors."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from conftest_servers import Pair
+
+from specdec.edge import EdgeDecoder, connect
+from specdec.errors import LinkLost
+from specdec.local import generate_local
+from specdec.models import chat_prompt
+from specdec.options import GenerationOptions
+
+pytestmark = pytest.mark.graph
+COMMAND = [sys.executable, "-m", "cloud_verifier"]
+
+
+@contextmanager
+def verifier(
+    model: Path | str, bind: str = "tcp://127.0.0.1:0"
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    process = subprocess.Popen(
+        [*COMMAND, "--bind", bind, "--model", str(model)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            record = json.loads(line)
+            if record["event"] == "ready":
+                break
+        else:
+            raise AssertionError("the verifier ended before it was ready")
+        yield process, record["bind"]
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_signals_end_it_with_exit_code_zero_and_json_to_the_end(model_root: Path, name: str) -> None:
+    with verifier(model_root / "text-target") as (process, address):
+        with connect(address) as link:
+            link.ensure_connected()
+            process.send_signal(getattr(signal, name))
+            assert process.wait(10) == 0
+        out, err = process.communicate()
+        assert out == ""
+        assert [json.loads(line)["event"] for line in err.splitlines()][-1] == "stopped"
+
+
+def test_signal_in_the_middle_of_an_answer_tells_the_client(model_root: Path, text_pair: Pair) -> None:
+    with verifier(model_root / "text-target") as (process, address), connect(address) as link:
+        decoder = EdgeDecoder(link, text_pair.draft, "ar")
+        with pytest.raises(LinkLost, match=r"shutting down|closed the connection"):
+            for _ in decoder.generate(
+                chat_prompt(text_pair.target, "x" * 20), GenerationOptions(400, 3.0, seed=1)
+            ):
+                if process.poll() is None:
+                    process.terminate()
+                    process.wait(10)
+        assert process.returncode == 0
+
+
+def test_killed_verifier_is_noticed_and_its_successor_continues(model_root: Path, text_pair: Pair) -> None:
+    prompt = chat_prompt(text_pair.target, "kill me")
+    options = GenerationOptions(100, temperature=0.9, seed=3)
+    right = generate_local(text_pair.target, prompt, options)
+    got: list[int] = []
+    with verifier(model_root / "text-target") as (process, address):
+        link = connect(address, connect_timeout_s=0.5, reply_timeout_s=1.0)
+        decoder = EdgeDecoder(link, text_pair.draft)
+        with pytest.raises(LinkLost):
+            for chunk in decoder.generate(prompt, options):
+                got.extend(chunk)
+                if len(got) > 10 and process.poll() is None:
+                    process.kill()
+                    process.wait(5)
+                    killed = time.monotonic()
+        assert time.monotonic() - killed < 1.5
+        assert got == right[: len(got)]
+    with verifier(model_root / "text-target", bind=address):
+        for chunk in decoder.generate(prompt, options, history=got):
+            got.extend(chunk)
+    assert got == right
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--model", "/nowhere/model"], "does not exist"),
+        (["--model", "{model}", "--bind", "nonsense"], "tcp://HOST:PORT"),
+        (["--model", "{model}", "--bind", "{taken}"], "cannot listen"),
+        (["--model", "{model}", "--max-sessions", "0"], "out of range"),
+        (["--model", "{model}", "--quantize", "3bit"], "quantize"),
+    ],
+    ids=["model", "bind", "port-in-use", "range", "quantize"],
+)
+def test_mistakes_are_one_line_and_an_exit_code(
+    model_root: Path, text_pair: Pair, servers: dict[str, str], arguments: list[str], words: str
+) -> None:
+    model, taken = str(model_root / "text-target"), servers[text_pair.target.path]
+    filled = [argument.replace("{model}", model).replace("{taken}", taken) for argument in arguments]
+    done = subprocess.run([*COMMAND, *filled], capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("{")]
+    assert len(lines) == 1 and words in lines[0]
