@@ -5,11 +5,12 @@ ros2 launch spec_vlm_nav go2.launch.py verifier:=tcp://192.168.1.10:5555 draft_m
 
 from pathlib import Path
 
-from launch import LaunchDescription
 from launch.actions import DeclareLaunchArgument
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
+
+from launch import LaunchDescription
 
 # This file is linked into the package: beside it lies launch/, and config/ beside that, also after installation.
 CONFIG = Path(__file__).parent.parent / "config"

@@ -7,11 +7,12 @@ ros2 topic pub -1 /instruction std_msgs/msg/String '{data: "find the silver bott
 import sys
 from pathlib import Path
 
-from launch import LaunchDescription
 from launch.actions import DeclareLaunchArgument, ExecuteProcess, IncludeLaunchDescription
 from launch.conditions import IfCondition
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
+
+from launch import LaunchDescription
 
 HERE = Path(__file__).parent
 CONFIG = HERE.parent / "config"

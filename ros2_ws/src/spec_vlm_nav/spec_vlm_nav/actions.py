@@ -144,7 +144,7 @@ def sees_target(text: str) -> bool | None:
 
 
 def ahead_clear(text: str) -> bool | None:
-    """Whether the reasoning ends by calling the way ahead clear or blocked ("…, clear." / "…, blocked."); None: neither."""
+    """Whether the reasoning ends by calling the way ahead clear or blocked ("…, blocked."); None: it says neither."""
     said = reasoning_of(text).rstrip(_BLANKS).rstrip(".")
     if said.endswith(", clear"):
         return True

@@ -1,0 +1,90 @@
+"""Camera pictures: broken ones are refused in one line, good ones go through unchanged."""
+
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from spec_vlm_nav.errors import FrameError
+from spec_vlm_nav.images import PictureOptions, RawImage, black_like, decode, prepare
+
+AS_IS = PictureOptions()
+
+
+def picture(size=(64, 40), kind="JPEG"):
+    pixels = np.random.default_rng(0).integers(0, 255, (size[1], size[0], 3), np.uint8)
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, kind)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_a_good_compressed_picture_goes_through_unchanged(kind):
+    data = picture(kind=kind)
+    assert prepare(data, AS_IS) is data
+    assert prepare(data, PictureOptions(64, 40)) is data
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "empty camera frame"),
+        (b"\x00\x00\x00\x01\x67h264", "neither JPEG nor PNG"),
+        (picture()[:-200], "corrupt camera frame"),
+        (picture()[:100], "camera frame"),
+        (picture(kind="PNG")[:-300], "corrupt camera frame"),
+    ],
+)
+def test_a_broken_picture_is_refused_in_one_line(data, why):
+    with pytest.raises(FrameError, match=why) as caught:
+        prepare(data, AS_IS)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.binary(max_size=300))
+def test_arbitrary_bytes_never_raise_anything_else(data):
+    with pytest.raises(FrameError):
+        decode(data)
+
+
+def test_a_picture_of_another_size_is_cropped_not_stretched():
+    wide = np.zeros((100, 400, 3), np.uint8)
+    wide[:, 150:250] = 255
+    out = io.BytesIO()
+    Image.fromarray(wide).save(out, "PNG")
+    fitted = decode(prepare(out.getvalue(), PictureOptions(50, 50)))
+    assert fitted.size == (50, 50) and np.asarray(fitted).min() > 200
+
+
+@pytest.mark.parametrize("encoding", ["rgb8", "bgr8", "rgba8", "bgra8", "mono8"])
+def test_raw_pixels_keep_their_colours_and_row_padding_is_skipped(encoding):
+    channels = {"mono8": 1}.get(encoding, 4 if "a" in encoding else 3)
+    red = {"rgb8": (200, 10, 20), "bgr8": (20, 10, 200), "rgba8": (200, 10, 20, 0), "bgra8": (20, 10, 200, 0)}
+    pixel = bytes(red.get(encoding, (200,)))
+    row = pixel * 32 + b"\xff" * 5
+    raw = RawImage(encoding, 32, 16, 32 * channels + 5, row * 16)
+    seen = np.asarray(decode(prepare(raw, PictureOptions(quality=95)))).mean(axis=(0, 1))
+    expected = (200, 200, 200) if encoding == "mono8" else (200, 10, 20)
+    assert seen == pytest.approx(expected, abs=6)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        RawImage("yuv422", 4, 4, 8, bytes(32)),
+        RawImage("rgb8", 4, 4, 12, bytes(40)),
+        RawImage("rgb8", 4, 4, 3, bytes(48)),
+        RawImage("rgb8", 0, 0, 0, b""),
+    ],
+)
+def test_raw_pictures_that_make_no_sense_are_refused(raw):
+    with pytest.raises(FrameError):
+        prepare(raw, AS_IS)
+
+
+def test_black_history_has_the_size_of_the_frame():
+    black = decode(black_like(picture((96, 60))))
+    assert black.size == (96, 60) and np.asarray(black).max() < 8
