@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
@@ -79,11 +79,14 @@ def run_episodes(config: DemoConfig, server: ServerConfig, journal: Journal, vie
     from specnav.demo.study import run_study
 
     limits = Limits(config.max_decisions, config.episode_timeout_s)
-    with open_stage(config, server, journal.run / "logs", view) as stage:
-        with (
-            journal.phase("episodes"),
-            stage.deciding(config.method, config.rtt_ms, "demo", config.link_is_emulated),
-        ):
+    with ExitStack() as processes:
+        with journal.phase("start"):
+            stage = processes.enter_context(open_stage(config, server, journal.run / "logs", view))
+            decider = processes.enter_context(ExitStack())
+            decider.enter_context(
+                stage.deciding(config.method, config.rtt_ms, "demo", config.link_is_emulated)
+            )
+        with journal.phase("episodes"):
             for index in range(config.episodes):
                 episode = make_episode(config.seed + index, config.split, config.is_absent(index))
                 done = stage.run_episode(episode, index, config.episodes, limits)
@@ -91,6 +94,7 @@ def run_episodes(config: DemoConfig, server: ServerConfig, journal: Journal, vie
                 video = done.recorder.write_frames(journal.run, index, with_video=index < VIDEO_EPISODES)
                 journal.add(make_trace(result, episode, done.recorder, video))
                 view.result(result)
+        decider.close()
         if config.latency_study:
             with journal.phase("latency study"):
                 journal.study = run_study(stage, config, view)
