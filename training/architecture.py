@@ -110,10 +110,11 @@ def save_model_folder(
 
     The folder appears at once (built beside, then renamed), so a reader never meets half a model.
     """
-    from spec_vlm_nav.prompting import PromptSpec
-    from training.vocabulary import build_tokenizer, save_tokenizer
     from transformers import GenerationConfig, Qwen2VLForConditionalGeneration
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+    from spec_vlm_nav.prompting import PromptSpec
+    from training.vocabulary import build_tokenizer, save_tokenizer
 
     tokenizer = build_tokenizer()
     config = qwen2_vl_config(vision, text, tokenizer)

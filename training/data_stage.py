@@ -49,6 +49,7 @@ def make_frames(
 def _work(folder: str, seed: int, jobs, done) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops its workers
     import torch
+
     from navsim.world import World
 
     torch.set_num_threads(1)

@@ -35,6 +35,7 @@ class RmsNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
+        """The normed x, in x's type."""
         exact = x.float()
         exact = exact * torch.rsqrt(exact.pow(2).mean(-1, keepdim=True) + 1e-6)
         return (self.weight * exact).to(x.dtype)
@@ -135,7 +136,7 @@ class Decoder(nn.Module):
     def forward(
         self, ids: Tensor, features: Tensor, positions: Tensor, mask: Tensor, image_start: int, answer_rows: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns logits [n, answer_rows, rows], grounding logits [n, 40], attention scores [n, answer_rows, length]."""
+        """Logits [n, answer_rows, rows], grounding logits [n, 40], attention scores [n, answer_rows, length]."""
         if self.image_projection is not None:
             features = self.image_projection(features)
         stop = image_start + features.shape[1]

@@ -43,7 +43,7 @@ OBJECT = np.dtype(
         ("blocked", "?"), ("way", "f4"),
     ]
 )  # fmt: skip
-"""One object of a frame: indices into navsim's KINDS and COLOURS (-1: no object), degrees, metres (see `oracle.View`)."""
+"""One object of a frame: indices into navsim's KINDS and COLOURS (-1: none), degrees, metres (see `oracle.View`)."""
 FRAME = np.dtype(
     [
         ("objects", OBJECT, (MAX_OBJECTS,)),

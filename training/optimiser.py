@@ -32,9 +32,11 @@ def orthogonalise(matrices: Tensor) -> Tensor:
 
 
 class MuonAdamW:
-    """Both optimisers behind one `step`. Matrices named with one of `plain` in their name (embeddings, heads) get AdamW."""
+    """Both optimisers behind one `step`. Matrices with a word of `plain` in their name get AdamW."""
 
-    def __init__(self, model: nn.Module, weight_decay: float = 0.02, plain: tuple[str, ...] = ("embed", "head")) -> None:
+    def __init__(
+        self, model: nn.Module, weight_decay: float = 0.02, plain: tuple[str, ...] = ("embed", "head")
+    ) -> None:
         self.weight_decay = weight_decay
         groups: dict[tuple[int, ...], list[nn.Parameter]] = defaultdict(list)
         self._names: list[str] = []
@@ -52,7 +54,7 @@ class MuonAdamW:
     @torch.no_grad()
     def step(self, lr: float) -> None:
         """One update with the gradients that are there."""
-        for weights, momentum in zip(self._groups, self._momenta):
+        for weights, momentum in zip(self._groups, self._momenta, strict=True):
             gradient = torch.stack([weight.grad for weight in weights])
             momentum.lerp_(gradient, 1 - MOMENTUM)
             update = orthogonalise(gradient.lerp(momentum, MOMENTUM))
@@ -71,6 +73,6 @@ class MuonAdamW:
         """Take up a saved state of the same model."""
         if state["names"] != self._names:
             raise ValueError("the optimiser state belongs to another model")
-        for mine, saved in zip(self._momenta, state["momenta"]):
+        for mine, saved in zip(self._momenta, state["momenta"], strict=True):
             mine.copy_(saved)
         self._adamw.load_state_dict(state["adamw"])

@@ -47,7 +47,7 @@ class View:
 
 def stated_bearing(bearing: float) -> int:
     """The bearing as an answer states it: multiples of five degrees."""
-    return int(round(bearing / 5.0)) * 5
+    return round(bearing / 5.0) * 5
 
 
 def stated_distance(distance: float) -> str:

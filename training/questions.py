@@ -25,7 +25,10 @@ SUFFIX_TEXT = "<|vision_end|><|im_end|>\n<|im_start|>assistant\n"
 POSITIVES = 0.58
 STOP_WEIGHT, RARE_WEIGHT = 3.0, 2.0
 KEY_WEIGHT = 3.0
-KEY_WORDS = (" do", " see", " left", " right", " ahead", " clear", " blocked", " The", " I", " turn", " move", *"0123456789")
+KEY_WORDS = (
+    *(" do", " see", " left", " right", " ahead", " clear", " blocked", " The", " I", " turn", " move"),
+    *"0123456789",
+)
 
 
 @dataclass(frozen=True)
@@ -150,10 +153,9 @@ class QuestionBook:
             pair = rng.choice(self.pairs)
         if pair not in self._allowed:
             return None
-        for record in things:
-            if record["kind"] >= 0 and record["pixels"] >= UNSEEN_PIXELS:
-                if (self.kinds[record["kind"]], self.colours[record["colour"]]) == pair:
-                    return None
+        shown = things[(things["kind"] >= 0) & (things["pixels"] >= UNSEEN_PIXELS)]
+        if any((self.kinds[record["kind"]], self.colours[record["colour"]]) == pair for record in shown):
+            return None
         return f"{pair[1]} {pair[0]}"
 
     def answer(self, question: Question, mirrored: bool) -> str:

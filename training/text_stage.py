@@ -1,7 +1,7 @@
 """The text stages: the target on the oracle's answers, the draft on the target's distributions.
 
-Both read the frozen tower's cached image tokens. Besides the next token they learn where the named object is: a probe of
-the early image tokens (grounding) and one attention head that must look at it.
+Both read the frozen tower's cached image tokens. Besides the next token they learn where the named object is: a probe of the
+early image tokens (grounding) and one attention head that must look at it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ from training.architecture import TextShape, VisionShape
 from training.decoder import Decoder
 from training.frames import SHARD_FRAMES, load_frames
 from training.loop import read_checkpoint
-from training.questions import ANSWER, PREFIX, Encoder, QuestionBook, attention_mask, draw_rows, image_positions
+from training.questions import (
+    ANSWER,
+    PREFIX,
+    Encoder,
+    QuestionBook,
+    attention_mask,
+    draw_rows,
+    image_positions,
+)
 from training.tower import Tower, patchify
 from training.vision_stage import flip_order
 

@@ -109,6 +109,7 @@ class Tower(nn.Module):
         self.register_buffer("sin", sin, persistent=False)
 
     def forward(self, patches: Tensor) -> Tensor:
+        """Image tokens of normalised patches in merge order."""
         x = self.patch_embed(patches)
         for block in self.blocks:
             x = block(x, self.cos, self.sin)

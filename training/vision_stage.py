@@ -77,6 +77,7 @@ class DenseHeads(nn.Module):
         self.token = nn.Linear(out, 2 + arch.MERGE)  # own place, columns' distances
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Logits of kind and colour, (log distance, bearing) per patch, and what each token says of its place."""
         n = tokens.shape[0]
         said = self.patches(tokens).float().view(n, -1, self.outputs)
         kind, colour, rest = said.split([KINDS + 1, COLOURS + 1, 2], dim=-1)

@@ -21,21 +21,25 @@ SPECIAL_TOKENS = (
     "<|video_pad|>",
 )
 
-KIND_WORDS = (
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+KIND_WORDS = _words(
     "chair bottle box ball door plant table lamp sofa couch bed desk shelf cup mug vase bin bucket cone stool cabinet "
     "barrel book bag suitcase fridge screen person crate cube cylinder bench pot tree cart sign doorway hallway room"
-).split()
-COLOUR_WORDS = (
+)
+COLOUR_WORDS = _words(
     "red green blue yellow orange purple pink brown black white grey gray silver gold cyan magenta teal violet beige"
-).split()
-INSTRUCTION_WORDS = (
+)
+INSTRUCTION_WORDS = _words(
     "find go to look for walk drive move stop at the a next near in front of reach approach head over towards toward "
     "get bring me and please then wait search where is can you it robot your turn left right"
-).split()
-ANSWER_WORDS = (
+)
+ANSWER_WORDS = _words(
     "I see do not left right ahead degrees about m clear blocked The next action is move forward cm turn degree think "
     "should stop because have finished the instruction"
-).split()
+)
 FIRST_WORDS = ("Task", "user", "assistant", "system")
 """Words that stand at the beginning of a line: single tokens without a leading space."""
 
