@@ -79,7 +79,7 @@ def tokens_per_decision(traces: Sequence[EpisodeTrace]) -> str:
     width, height, left, right, top, bottom = 1080.0, 220.0, 44.0, 8.0, 12.0, 46.0
     gap = 1.2
     slots = total + gap * max(len([g for g in groups if g]) - 1, 0)
-    slot = min((width - left - right) / slots, 34.0)
+    slot = min((width - left - right) / slots, 64.0)
     most = max(sum(d.drafted) for group in groups for d in group)
     up = Scale(0, most * 1.05, height - bottom, top)
     body = [axis_left(up, left, width - right, ticks(0, most, 4))]

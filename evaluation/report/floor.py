@@ -37,26 +37,29 @@ def overlap(a: Box, b: Box) -> float:
     return max(0.0, min(a[2], b[2]) - max(a[0], b[0])) * max(0.0, min(a[3], b[3]) - max(a[1], b[1]))
 
 
-def place_label(content: str, anchor: Point, reach: float, taken: list[Box], limits: Point) -> Point:
-    """Middle and baseline for a label near `anchor` with the least overlap; adds its box to `taken`."""
+def place_label(content: str, thing: Box, taken: list[Box], limits: Point) -> Point:
+    """Middle and baseline for a label beside `thing` with the least overlap; adds its box to `taken`."""
     half = len(content) * LABEL_CHAR_PX / 2
-    side, corner = reach + half + 4, reach + half * 0.7
+    anchor = ((thing[0] + thing[2]) / 2, (thing[1] + thing[3]) / 2)
+    over, under = thing[1] - anchor[1] - 4, thing[3] - anchor[1] + 13
+    side = thing[2] - anchor[0] + half + 4
+    corner = thing[2] - anchor[0] + half * 0.7
     offsets = (
-        (0.0, -reach - 4),
-        (0.0, reach + 13),
+        (0.0, over),
+        (0.0, under),
         (side, 4.0),
         (-side, 4.0),
-        (corner, -reach - 2),
-        (-corner, -reach - 2),
-        (corner, reach + 11),
-        (-corner, reach + 11),
+        (corner, over + 2),
+        (-corner, over + 2),
+        (corner, under - 2),
+        (-corner, under - 2),
     )
     tried = []
     for place, (dx, dy) in enumerate(offsets):
         x = min(max(anchor[0] + dx, half + 2), limits[0] - half - 2)
         y = min(max(anchor[1] + dy, LABEL_HEIGHT_PX), limits[1] - 4)
         box = (x - half, y - LABEL_HEIGHT_PX + 3, x + half, y + 3)
-        tried.append((sum(overlap(box, other) for other in taken) + place, (x, y), box))
+        tried.append((sum(overlap(box, other) for other in taken if other != thing) + place, (x, y), box))
     _, best, box = min(tried)
     taken.append(box)
     return best
@@ -136,8 +139,7 @@ def draw_map(trace: EpisodeTrace) -> str:
     body += [decision_dot(view, decision) for decision in trace.decisions]
     body += ends(view, trace, taken, limits)
     for thing in sorted(trace.objects, key=lambda item: not item.is_target):
-        reach = max(thing.footprint.width, thing.footprint.depth) * scale / 2
-        spot = place_label(thing.name, view.at(thing.footprint.x, thing.footprint.y), reach, taken, limits)
+        spot = place_label(thing.name, bounding_box(corners(view, thing.footprint)), taken, limits)
         style = "font-size:11px;font-weight:600" if thing.is_target else "font-size:11px"
         body.append(text(*spot, thing.name, "middle", "halo", style))
     return svg(*limits, "".join(body), f"Map of episode {trace.result.index + 1}")
@@ -154,6 +156,6 @@ def ends(view: View, trace: EpisodeTrace, taken: list[Box], limits: Point) -> li
         outline(arrow(view, last, 12), f"fill:{done};stroke:var(--panel);stroke-width:1.5", "last position"),
     ]
     for name, point in (("start", first), ("stop" if trace.result.said_stop else "end", last)):
-        spot = place_label(name, view.at(point.x, point.y), 11, taken, limits)
+        spot = place_label(name, bounding_box(arrow(view, point, 11)), taken, limits)
         parts.append(text(*spot, name, "middle", "halo", "font-weight:600"))
     return parts

@@ -23,7 +23,8 @@ from evaluation.trace import Decision
 from specnav.demo.views import Scene, cost_of, in_words, result_in_words
 
 CAMERA_COLUMNS, CAMERA_ROWS = 56, 17
-SHOWN_DECISIONS = 6
+SHOWN_DECISIONS = 5
+WIDE_ENOUGH = CAMERA_COLUMNS + 50  # narrower terminals get the words alone
 UPPER_HALF = "▀"
 
 
@@ -60,6 +61,7 @@ class LiveView:
     """A view that keeps one picture on the terminal up to date."""
 
     def __init__(self, console: Console) -> None:
+        self._console = console
         self._phase = ""
         self._title = ""
         self._instruction = ""
@@ -120,11 +122,12 @@ class LiveView:
         )
         if self._phase:
             head.append(f"  {self._phase} …", "yellow")
-        camera = (
-            half_blocks(self._scene.jpeg)
-            if self._scene.jpeg
-            else Text("waiting for the camera", "bright_black")
-        )
+        width = self._console.width
+        if width < WIDE_ENOUGH:
+            return Group(head, self._words(width), self._figures())
+        camera = Text("waiting for the camera", "bright_black")
+        if self._scene.jpeg:
+            camera = half_blocks(self._scene.jpeg)
         left = Panel(
             camera,
             title="camera",
@@ -132,9 +135,9 @@ class LiveView:
             height=CAMERA_ROWS + 2,
             border_style="bright_black",
         )
-        return Group(head, Columns([left, self._words()]), self._figures())
+        return Group(head, Columns([left, self._words(min(width - CAMERA_COLUMNS - 6, 80))]), self._figures())
 
-    def _words(self) -> RenderableType:
+    def _words(self, width: int) -> RenderableType:
         lines: list[RenderableType] = []
         for decision in self._recent:
             policy = decision.source == "policy"
@@ -163,7 +166,7 @@ class LiveView:
             Group(*lines),
             title="verified answers",
             height=CAMERA_ROWS + 2,
-            width=76,
+            width=width,
             border_style="bright_black",
         )
 

@@ -182,9 +182,9 @@ def test_ticks_are_round_and_inside() -> None:
 
 
 def test_labels_avoid_what_is_already_there() -> None:
-    taken = [(0.0, 0.0, 300.0, 96.0)]
-    x, y = place_label("silver bottle", (150.0, 100.0), 5.0, taken, (300.0, 300.0))
-    assert y > 100
+    taken = [(0.0, 0.0, 300.0, 94.0)]
+    x, y = place_label("silver bottle", (145.0, 95.0, 155.0, 105.0), taken, (300.0, 300.0))
+    assert y > 105
     assert overlap(taken[0], taken[1]) == 0.0
     assert 0 < x < 300
 
