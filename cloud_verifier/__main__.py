@@ -22,6 +22,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-sessions", type=int, default=ServerConfig.max_sessions)
     parser.add_argument("--session-timeout", type=float, default=ServerConfig.session_timeout_s, metavar="S")
     parser.add_argument("--max-message-mb", type=float, default=ServerConfig.max_message_mb, metavar="MB")
+    parser.add_argument(
+        "--verify-ms",
+        type=float,
+        default=ServerConfig.verify_ms,
+        metavar="MS",
+        help="minimum time of a forward",
+    )
     return parser
 
 
@@ -39,6 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
             max_sessions=given.max_sessions,
             session_timeout_s=given.session_timeout,
             max_message_mb=given.max_message_mb,
+            verify_ms=given.verify_ms,
         )
         from cloud_verifier.server import serve
 

@@ -15,6 +15,7 @@ class ServerConfig:
     threads: CPU threads of a forward, 0 = one for a small model, else what torch would take.
     session_timeout_s: a session nobody mentions for so long is forgotten.
     max_message_mb: largest message taken (a prompt with its images).
+    verify_ms: let every forward take at least so long, to stand in for a larger model; 0 = as it comes.
     """
 
     model: str
@@ -26,6 +27,7 @@ class ServerConfig:
     max_sessions: int = 64
     session_timeout_s: float = 120.0
     max_message_mb: float = 32.0
+    verify_ms: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.model:
@@ -36,6 +38,7 @@ class ServerConfig:
         _check("max_sessions", self.max_sessions, 1, 100_000)
         _check("session_timeout_s", self.session_timeout_s, 0.1, 86_400)
         _check("max_message_mb", self.max_message_mb, 0.001, 64)
+        _check("verify_ms", self.verify_ms, 0, 60_000)
 
 
 def _check(name: str, value: float, low: float, high: float) -> None:

@@ -47,6 +47,7 @@ from specdec.link.wire import (
     encode,
 )
 from specdec.models import LoadedModel, Prompt, load_model
+from specdec.pacing import pace
 
 _SMALL_MODEL_PARAMETERS = 100_000_000
 _HIGH_WATER_MARK = 10_000
@@ -304,6 +305,7 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
     set_threads(config.threads, model)
     server = Server(config, model, log)
     warm_up(model)
+    pace(model, config.verify_ms)
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         server.stop()

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from specdec.pacing import Pacer
 
 LayerObserver = Callable[[int, Tensor], None]
 """Called after each layer with (layer index, hidden [rows, hidden_size])."""
@@ -67,6 +70,7 @@ class DecoderRunner:
         self.device = self._embedding.device
         self.dtype = self._embedding.dtype
         self._tables: tuple[Tensor, Tensor] | None = None
+        self.pacer: Pacer | None = None
 
     def new_cache(self, capacity: int) -> Tensor:
         """An empty KV cache [layers, 2, kv_heads, capacity, head_dim]."""
@@ -105,6 +109,8 @@ class DecoderRunner:
         Writes keys and values into the segments' caches and returns the last hidden state, before the final
         norm.
         """
+        if self.pacer is not None:
+            observer = self.pacer.begin(observer)
         for index, layer in enumerate(self._layers):
             normed = F.rms_norm(hidden, (self.hidden_size,), layer.norm_1, self._eps)
             attended = self._attend(index, layer.qkv(normed), rotary, segments)

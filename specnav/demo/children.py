@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from cloud_verifier.config import ServerConfig
 from specnav.demo.config import DemoConfig
@@ -31,6 +32,22 @@ class Decoding:
     method: str
 
 
+class LinkSettings(Protocol):
+    """What the emulated link of a run is like, beside its round trip."""
+
+    @property
+    def jitter_ms(self) -> float: ...  # noqa: D102
+
+    @property
+    def bandwidth_mbps(self) -> float: ...  # noqa: D102
+
+    @property
+    def loss(self) -> float: ...  # noqa: D102
+
+    @property
+    def seed(self) -> int: ...  # noqa: D102
+
+
 def verifier_spec(server: ServerConfig, environment: Mapping[str, str]) -> ChildSpec:
     """The cloud verifier."""
     argv = [sys.executable, "-m", "cloud_verifier", "--bind", server.bind, "--model", server.model]
@@ -41,12 +58,14 @@ def verifier_spec(server: ServerConfig, environment: Mapping[str, str]) -> Child
         f"{server.session_timeout_s:g}",
         "--max-message-mb",
         f"{server.max_message_mb:g}",
+        "--verify-ms",
+        f"{server.verify_ms:g}",
     ]
     return ChildSpec("cloud_verifier", argv, environment, READY, ROOT)
 
 
 def emulator_spec(
-    config: DemoConfig, name: str, rtt_ms: float, verifier: str, environment: Mapping[str, str]
+    config: LinkSettings, name: str, rtt_ms: float, verifier: str, environment: Mapping[str, str]
 ) -> ChildSpec:
     """The link emulator between edge and cloud, on a free loopback port."""
     argv = [
