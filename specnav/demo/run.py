@@ -5,13 +5,10 @@ Whatever happens (a child dies, Ctrl-C), finished episodes stay on disk, the rep
 
 from __future__ import annotations
 
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -28,6 +25,7 @@ from specnav.demo.scoring import make_trace, score_recording
 from specnav.demo.views import PlainView, View
 from specnav.errors import UsageError
 from specnav.settings import make_settings, read_yaml
+from specnav.signals import ends_on_signals
 
 if TYPE_CHECKING:
     from specdec.models import Prompt
@@ -56,20 +54,6 @@ def check_inputs(config: DemoConfig) -> None:
             raise DemoError(
                 f"{role} model {model} is missing or no Hugging Face folder; train one with: specnav train vlm"
             )
-
-
-@contextmanager
-def ends_on_signals() -> Iterator[None]:
-    """SIGTERM ends the run like Ctrl-C does."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def run_episodes(config: DemoConfig, server: ServerConfig, journal: Journal, view: View) -> None:

@@ -1,0 +1,22 @@
+"""Signals that end a command: SIGTERM does what Ctrl-C does, so that both leave the same things behind."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def ends_on_signals() -> Iterator[None]:
+    """SIGTERM ends the run like Ctrl-C does."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
