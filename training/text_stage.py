@@ -1,7 +1,7 @@
 """The text stages: the target on the oracle's answers, the draft on the target's distributions.
 
-Both read the frozen tower's cached image tokens. Besides the next token they learn where the named object is: a probe of the
-early image tokens (grounding) and one attention head that must look at it.
+Both read the frozen tower's cached image tokens. Besides the next token they learn where the named object is: by a
+probe of the early image tokens (grounding) and by one attention head that must look at it.
 """
 
 from __future__ import annotations
