@@ -10,7 +10,7 @@ model.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -111,6 +111,7 @@ class DecoderRunner:
         """
         if self.pacer is not None:
             observer = self.pacer.begin(observer)
+        segments = [self._fold_mask(segment) for segment in segments]
         for index, layer in enumerate(self._layers):
             normed = F.rms_norm(hidden, (self.hidden_size,), layer.norm_1, self._eps)
             attended = self._attend(index, layer.qkv(normed), rotary, segments)
@@ -174,12 +175,17 @@ class DecoderRunner:
         # Query heads that share a key head are folded into rows, so that keys and values need no copies.
         folded = query.view(rows, self.kv_heads, groups, self.head_dim).permute(1, 2, 0, 3)
         folded = folded.reshape(1, self.kv_heads, groups * rows, self.head_dim)
-        mask = segment.mask
-        if mask is not None and groups > 1:
-            mask = mask.repeat(groups, 1)
-        attended = F.scaled_dot_product_attention(folded, keys[None], values[None], attn_mask=mask)
+        attended = F.scaled_dot_product_attention(folded, keys[None], values[None], attn_mask=segment.mask)
         attended = attended.view(self.kv_heads, groups, rows, self.head_dim).permute(2, 0, 1, 3)
         return attended.reshape(rows, -1)
+
+    def _fold_mask(self, segment: Segment) -> Segment:
+        """The segment with its mask as all layers take it: added to scores, repeated for folded query heads."""
+        if segment.mask is None:
+            return segment
+        added = torch.zeros(segment.mask.shape, dtype=self.dtype, device=self.device)
+        added.masked_fill_(~segment.mask, float("-inf"))
+        return replace(segment, mask=added.repeat(self.heads // self.kv_heads, 1))
 
     def _table(self, length: int) -> tuple[Tensor, Tensor]:
         if self._tables is None or self._tables[0].shape[0] < length:

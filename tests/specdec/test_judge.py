@@ -95,6 +95,16 @@ class TestVerifier:
         assert verifier.verify(draft) == first
         assert verifier.answer == right[:4]
 
+    def test_a_placeholder_is_not_accepted_even_where_the_target_picks_it(
+        self, text_pair: Pair, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """TRAPS 26: it may only ever come from the target itself."""
+        verifier, right = self.open(text_pair)
+        monkeypatch.setattr(text_pair.target, "never_drafted", frozenset({right[2]}))
+        judgement = verifier.verify(Draft(1, tuple(right[1:5])))
+        assert judgement.last == 1
+        assert verifier.answer == right[:3]
+
     def test_drafts_that_do_not_fit_are_refused(self, text_pair: Pair) -> None:
         verifier, right = self.open(text_pair, limit=3)
         with pytest.raises(ProtocolError, match="starts at 2"):
