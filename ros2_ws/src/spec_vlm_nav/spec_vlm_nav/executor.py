@@ -65,8 +65,8 @@ class ExecutorConfig:
     angular_speed: float = 0.8
     linear_tolerance: float = 0.02
     angular_tolerance: float = math.radians(1.5)
-    linear_gain: float = 3.0  # 1/s: speed asked for per metre left
-    angular_gain: float = 4.0
+    linear_gain: float = 4.0  # 1/s: speed asked for per metre left
+    angular_gain: float = 5.0
     slowest_linear: float = 0.06
     slowest_angular: float = 0.12
     heading_gain: float = 1.5  # 1/s: keeps the heading on a straight motion

@@ -193,10 +193,11 @@ class Navigator:
             return
         self._contact = status.state is MotionState.BLOCKED
         retry = now
-        if status.state is MotionState.STALE_ODOM or "odometry" in status.reason:
+        refused = status.state is MotionState.REFUSED
+        if status.state is MotionState.STALE_ODOM or (refused and "odometry" in status.reason):
             self._complain(ErrorCode.STALE_ODOM, f"motion ended: {status.reason}", now)
             retry = now + self.config.first_retry_s
-        elif status.state is MotionState.REFUSED:
+        elif refused:
             self._out.log("warn", f"motion {status.sequence} refused: {status.reason}")
             retry = now + self.config.first_retry_s
         else:

@@ -1,0 +1,39 @@
+"""Fixtures of the whole-graph tests: the pair of models to run with, and the running stack of real processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.graph.harness import ROOT
+from tests.graph.stack import Pair, Stack
+
+
+def pytest_addoption(parser):
+    parser.addoption("--pair", help="folder with nav-target and nav-draft (default: default_models)")
+
+
+@pytest.fixture(scope="session")
+def pair(request):
+    given = request.config.getoption("--pair", default=None)
+    for folder in [Path(given)] if given else [ROOT / "default_models", ROOT / "runs" / "rough_pair"]:
+        if (folder / "nav-target" / "config.json").is_file() and (
+            folder / "nav-draft" / "config.json"
+        ).is_file():
+            return Pair(folder / "nav-target", folder / "nav-draft", trained=folder.name == "default_models")
+    pytest.skip("no pair of models here: default_models/ is missing")
+
+
+@pytest.fixture(scope="module")
+def running(pair, tmp_path_factory):
+    """The stack of a module; tests that kill something start it again through `stack`."""
+    with Stack(tmp_path_factory.mktemp("stack"), pair) as stack:
+        yield stack
+
+
+@pytest.fixture
+def stack(running):
+    """The stack, all processes up, the robot standing in a fresh room without an instruction."""
+    running.make_ready()
+    return running
