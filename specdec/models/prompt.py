@@ -34,12 +34,14 @@ def chat_prompt(
     text: str | Sequence[str | bytes],
     images: Sequence[bytes] = (),
     system: str | None = None,
+    history: Sequence[tuple[str, str]] = (),
 ) -> Prompt:
     """Build a prompt in the form the model was trained on.
 
     text: the user's words, with all `images` put before them; or a sequence of pieces, where bytes are
     images, for any other order (then `images` stays empty). The tokenizer's chat template is applied when it
-    has one; without one the pieces are joined as they are, `system` first.
+    has one; without one the pieces are joined as they are, `system` first. history: the conversation's earlier
+    (question, answer) pairs, oldest first; without a template each is a line of its own.
     """
     tokenizer = getattr(model_or_tokenizer, "tokenizer", None) or model_or_tokenizer
     pieces: list[str | bytes] = [*images, text] if isinstance(text, str) else list(text)
@@ -48,12 +50,14 @@ def chat_prompt(
     special = _special_strings(tokenizer)
     cleaned = [piece if isinstance(piece, bytes) else _strip(piece, special) for piece in pieces]
     found = tuple(piece for piece in cleaned if isinstance(piece, bytes))
+    earlier = [(_strip(question, special), _strip(answer, special)) for question, answer in history]
     if getattr(tokenizer, "chat_template", None):
-        rendered = _render_template(tokenizer, cleaned, _strip(system, special) if system else None)
+        rendered = _render_template(tokenizer, cleaned, _strip(system, special) if system else None, earlier)
     else:
         rendered = "".join(
             VISION_START + IMAGE_PAD + VISION_END if isinstance(piece, bytes) else piece for piece in cleaned
         )
+        rendered = "".join(f"{part}\n" for pair in earlier for part in pair) + rendered
         if system:
             rendered = _strip(system, special) + rendered
     ids = tuple(
@@ -71,7 +75,9 @@ def chat_prompt(
     return Prompt(ids, found)
 
 
-def _render_template(tokenizer: Any, pieces: Sequence[str | bytes], system: str | None) -> str:
+def _render_template(
+    tokenizer: Any, pieces: Sequence[str | bytes], system: str | None, earlier: Sequence[tuple[str, str]]
+) -> str:
     content: str | list[dict[str, str]]
     if all(isinstance(piece, str) for piece in pieces):
         content = "".join(piece for piece in pieces if isinstance(piece, str))
@@ -80,7 +86,10 @@ def _render_template(tokenizer: Any, pieces: Sequence[str | bytes], system: str 
             {"type": "image"} if isinstance(piece, bytes) else {"type": "text", "text": piece}
             for piece in pieces
         ]
-    messages: list[dict[str, Any]] = [{"role": "user", "content": content}]
+    messages: list[dict[str, Any]] = []
+    for question, answer in earlier:
+        messages += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+    messages.append({"role": "user", "content": content})
     if system:
         messages.insert(0, {"role": "system", "content": system})
     return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)

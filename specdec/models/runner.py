@@ -50,7 +50,10 @@ class _Layer:
 
 
 class DecoderRunner:
-    """Runs the decoder of `text_model` (embed_tokens, layers, norm, rotary_emb) with `lm_head` on top."""
+    """Runs the decoder of `text_model` (embed_tokens, layers, norm, rotary_emb) with `lm_head` on top.
+
+    pacer: when set, forwards take at least its time. passes: forwards so far, prefills included.
+    """
 
     def __init__(self, text_model: Any, lm_head: Any, vocab_size: int) -> None:
         config = text_model.config
@@ -71,6 +74,7 @@ class DecoderRunner:
         self.dtype = self._embedding.dtype
         self._tables: tuple[Tensor, Tensor] | None = None
         self.pacer: Pacer | None = None
+        self.passes = 0
 
     def new_cache(self, capacity: int) -> Tensor:
         """An empty KV cache [layers, 2, kv_heads, capacity, head_dim]."""
@@ -109,6 +113,7 @@ class DecoderRunner:
         Writes keys and values into the segments' caches and returns the last hidden state, before the final
         norm.
         """
+        self.passes += 1
         if self.pacer is not None:
             observer = self.pacer.begin(observer)
         segments = [self._fold_mask(segment) for segment in segments]
