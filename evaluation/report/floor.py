@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from evaluation.report.drawing import circle, escape, outline, rect, svg, text, trail
+from evaluation.report.drawing import circle, escape, outline, svg, text, trail
 from evaluation.trace import Decision, EpisodeTrace, MapObject, PathPoint, Rectangle
 
 SUCCESS_RADIUS_M = 0.8
@@ -90,11 +90,12 @@ def arrow(view: View, point: PathPoint, size: float) -> list[Point]:
     ]
 
 
-def goal_region(view: View, goal: MapObject) -> str:
-    """The band within reach of the target's surface (drawn round; the score uses the true surface)."""
+def goal_region(view: View, goal: MapObject, clip: str) -> str:
+    """The band within reach of the target's surface (drawn round; the score uses the true surface), on the floor."""
     reach = SUCCESS_RADIUS_M + max(goal.footprint.width, goal.footprint.depth) / 2
     style = "fill:var(--ok);fill-opacity:.1;stroke:var(--ok);stroke-dasharray:5 4;stroke-width:1.5"
-    return circle(*view.at(goal.footprint.x, goal.footprint.y), reach * view.scale, style)
+    shape = circle(*view.at(goal.footprint.x, goal.footprint.y), reach * view.scale, style)
+    return f'<g clip-path="url(#{clip})">{shape}</g>'
 
 
 def decision_dot(view: View, decision: Decision) -> str:
@@ -116,11 +117,12 @@ def draw_map(trace: EpisodeTrace) -> str:
     scale = min((MAP_WIDTH_PX - 2 * MARGIN_PX) / wide, (MAP_HEIGHT_PX - 2 * MARGIN_PX) / deep)
     view = View(low_x, high_y, scale)
     limits = (wide * scale + 2 * MARGIN_PX, deep * scale + 2 * MARGIN_PX)
-    if trace.floors:
-        body = [outline(corners(view, area), "fill:var(--floor)") for area in trace.floors]
-    else:
-        body = [rect(MARGIN_PX, MARGIN_PX, wide * scale, deep * scale, "var(--floor)", radius=0)]
-    body += [goal_region(view, thing) for thing in trace.objects if thing.is_target]
+    middle = ((low_x + high_x) / 2, (low_y + high_y) / 2)
+    areas = trace.floors or [Rectangle(*middle, wide, deep)]
+    floor = "".join(outline(corners(view, area), "fill:var(--floor)") for area in areas)
+    clip = f"floor{trace.result.index}"
+    body = [f'<clipPath id="{clip}">{floor}</clipPath>{floor}']
+    body += [goal_region(view, thing, clip) for thing in trace.objects if thing.is_target]
     body += [outline(corners(view, wall), "fill:var(--wall)") for wall in trace.walls]
     taken: list[Box] = [bounding_box(corners(view, wall)) for wall in trace.walls]
     for piece in trace.furniture:

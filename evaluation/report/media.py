@@ -6,13 +6,16 @@ import base64
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from PIL import Image, ImageDraw, ImageFont
 
-from evaluation.trace import Decision, EpisodeTrace, VideoFrame, episode_folder
+from evaluation.trace import Decision, EpisodeTrace, episode_folder
 
 GIF_WIDTH = 448
 CAPTION_HEIGHT = 58
+T = TypeVar("T")
+PALETTE_PAGES = 12
 SHOWN_FRAME_MS, LAST_FRAME_MS = 160, 1600
 PAPER, INK, SOFT, POLICY_INK = (20, 23, 27), (238, 240, 243), (164, 171, 180), (227, 171, 101)
 
@@ -83,14 +86,25 @@ def compose(data: bytes, trace: EpisodeTrace, t_s: float) -> Image.Image:
     return page
 
 
-def every_nth(frames: Sequence[VideoFrame], count: int) -> list[VideoFrame]:
-    """At most `count` frames spread evenly, the last one always among them."""
+def montage(pages: Sequence[Image.Image]) -> Image.Image:
+    """Some pages one below the other, small: what a common palette is made from."""
+    small = [page.resize((page.width // 3, page.height // 3), Image.Resampling.NEAREST) for page in pages]
+    whole = Image.new("RGB", (small[0].width, sum(page.height for page in small)))
+    top = 0
+    for page in small:
+        whole.paste(page, (0, top))
+        top += page.height
+    return whole
+
+
+def every_nth(frames: Sequence[T], count: int) -> list[T]:
+    """At most `count` things spread evenly, the last one always among them."""
     if len(frames) <= count:
         return list(frames)
     return [frames[round(place * (len(frames) - 1) / (count - 1))] for place in range(count)]
 
 
-def make_gif(run: Path, traces: Sequence[EpisodeTrace], budget_bytes: int, colours: int = 96) -> bytes:
+def make_gif(run: Path, traces: Sequence[EpisodeTrace], budget_bytes: int, colours: int = 128) -> bytes:
     """A GIF of the given episodes one after the other, under `budget_bytes`; b"" when no frame was kept.
 
     The number of frames shrinks until it fits: a first try with few frames tells the bytes a frame costs.
@@ -107,7 +121,7 @@ def make_gif(run: Path, traces: Sequence[EpisodeTrace], budget_bytes: int, colou
             for place, frame in enumerate(chosen):
                 pages.append(compose((folder / frame.file).read_bytes(), trace, frame.t_s))
                 times.append(LAST_FRAME_MS if place == len(chosen) - 1 else SHOWN_FRAME_MS)
-        palette = pages[len(pages) // 2].quantize(colours, method=Image.Quantize.MEDIANCUT)
+        palette = montage(every_nth(pages, PALETTE_PAGES)).quantize(colours, method=Image.Quantize.MEDIANCUT)
         flat = [page.quantize(palette=palette, dither=Image.Dither.NONE) for page in pages]
         buffer = io.BytesIO()
         flat[0].save(

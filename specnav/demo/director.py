@@ -11,6 +11,7 @@ import json
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -31,6 +32,7 @@ from specnav.demo.recorder import Recorder, SimState
 
 POLL_S = 0.02
 AT_START_M = 0.05
+FRAMES_BEFORE = 5
 # A stale odometry is told by the deciding node as well, and counted there.
 SAFETY_STATES = frozenset({MotionStatus.EXPIRED, MotionStatus.REFUSED})
 CUT_SHORT = frozenset(
@@ -117,6 +119,8 @@ class Director:
         self._topics = topics
         self._recorder: Recorder | None = None
         self._fresh: list[Decision] = []
+        # The robot may decide from a frame that reached us before the instruction went out.
+        self._last_frames: deque[tuple[float, tuple[int, int], bytes]] = deque(maxlen=FRAMES_BEFORE)
         self._heard: tuple[int, int] | None = None  # session and instruction of the newest message
         self._past: tuple[int, int] | None = None  # the same, when the instruction was published
         self._motion_state: tuple[int, int] | None = None
@@ -156,9 +160,11 @@ class Director:
     # -- what others publish
 
     def _on_image(self, message: CompressedImage) -> None:
+        frame = (self._clock(), stamp_of(message.header.stamp), bytes(message.data))
         with self.lock:
+            self._last_frames.append(frame)
             if self._recorder is not None:
-                self._recorder.on_frame(self._clock(), stamp_of(message.header.stamp), bytes(message.data))
+                self._recorder.on_frame(*frame)
 
     def _on_state(self, message: String) -> None:
         state = state_of(message.data, self._clock())
@@ -238,6 +244,7 @@ class Director:
         """Ask for an episode's room."""
         with self.lock:
             self._latest_state = None
+            self._last_frames.clear()
         self._reset.publish(String(data=json.dumps({"seed": seed, "split": split, "absent": absent})))
 
     def simulator_shows(self, episode: Episode) -> bool:
@@ -258,6 +265,8 @@ class Director:
             self._past = self._heard
             self._fresh.clear()
             self._recorder = recorder = Recorder(seed, self._clock())
+            for frame in self._last_frames:
+                recorder.on_frame(*frame)
             if self._latest_state is not None:
                 recorder.on_state(self._latest_state)
         self._instruct.publish(String(data=instruction))

@@ -1,0 +1,189 @@
+"""What a bench run leaves on disk: `results.json`, `rounds.jsonl` and `answers.jsonl`, as structs.
+
+Contract fields keep the names of ARCHITECTURE.md; fields after them are additions. Times are milliseconds.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from evaluation.files import read_json, write_json
+from evaluation.results import RESULTS_FILE, SCHEMA, Setting
+from evaluation.trace import Span
+
+ROUNDS_FILE, ANSWERS_FILE = "rounds.jsonl", "answers.jsonl"
+
+
+class RoundRecord(msgspec.Struct, frozen=True):
+    """One message of verified tokens (see specdec.stats.RoundStats), bytes as ZeroMQ was handed them."""
+
+    drafted: int
+    accepted: int
+    uplink_bytes: int
+    downlink_bytes: int
+    draft_ms: float
+    wait_ms: float
+    verify_ms: float
+
+
+class RoundLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of `rounds.jsonl`."""
+
+    method: str
+    source: str
+    question_id: str
+    turn: int
+    round: int
+    drafted: int
+    accepted: int
+    uplink_bytes: int
+    downlink_bytes: int
+    draft_ms: float
+    wait_ms: float
+    verify_ms: float
+
+
+class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of `answers.jsonl`: one turn of one question, answered by one contestant.
+
+    ids: the answer without its end-of-sequence token. wall_ms: as the caller saw it, prefill included. draft_forwards:
+    passes of the draft model after its prompt; null for a contestant that has none. floor_ms: see evaluation.bench.floor.
+    has_link: false for a contestant in one process, whose bytes are no measurement.
+    """
+
+    method: str
+    source: str
+    question_id: str
+    turn: int
+    ids: list[int]
+    finish: str
+    prompt_tokens: int
+    wall_ms: float
+    ttft_ms: float
+    rounds: list[RoundRecord]
+    timeline: list[Span] = msgspec.field(default_factory=list)
+    draft_forwards: int | None = None
+    verify_forwards: int = 0
+    floor_ms: float | None = None
+    has_link: bool = True
+    prompt_bytes: int = 0
+    resumes: int = 0
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Which turn of which question."""
+        return self.source, self.question_id, self.turn
+
+    def round_lines(self) -> list[RoundLine]:
+        """Its lines of `rounds.jsonl`."""
+        return [
+            RoundLine(
+                method=self.method,
+                source=self.source,
+                question_id=self.question_id,
+                turn=self.turn,
+                round=number,
+                drafted=one.drafted,
+                accepted=one.accepted,
+                uplink_bytes=one.uplink_bytes,
+                downlink_bytes=one.downlink_bytes,
+                draft_ms=one.draft_ms,
+                wait_ms=one.wait_ms,
+                verify_ms=one.verify_ms,
+            )
+            for number, one in enumerate(self.rounds)
+        ]
+
+
+class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of one contestant over the questions that every contestant answered."""
+
+    method: str
+    questions: int
+    tokens: int
+    tokens_per_s: float | None
+    speedup_vs_ar: float | None  # of tokens_per_s; null without `ar` in the run
+    ttft_ms: float | None  # median over answers
+    tpot_ms: float | None  # median over answers: time after the first token over the tokens after it
+    tau: float | None  # tokens gained a round: accepted + 1
+    acceptance: float | None  # share of draft tokens accepted; null where nothing is drafted
+    rounds: int
+    uplink_bytes_per_round: float | None
+    downlink_bytes_per_round: float | None
+    draft_forwards: int | None
+    verify_forwards: int
+    predraft_hit_rate: float | None
+    identical_to_ar: bool | None  # null: `ar` is not in the run, or sampling that cannot be compared
+    overhead_over_floor: float | None  # see evaluation.bench.floor; null without a link
+    # -- additions to the contract
+    answers: int = 0
+    different_answers: int = 0
+    prompt_bytes: float | None = None
+    overhead_ms_per_round: float | None = None
+    edge_busy: float | None = None  # share of the wall time, from the timelines
+    cloud_busy: float | None = None
+    resumes: int = 0
+
+
+class PaperFigure(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure a paper prints for a method at an operating point. over: what a speed-up is relative to."""
+
+    method: str
+    quantity: str
+    value: float
+    over: str = "ar"
+    where: str = ""
+
+
+class PointRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The operating point of a run: what the paper ran, where it says so, and what had to be assumed."""
+
+    name: str
+    title: str
+    source: str
+    models: str
+    assumed: list[str] = msgspec.field(default_factory=list)
+    figures: list[PaperFigure] = msgspec.field(default_factory=list)
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """A question no contestant was asked, and why."""
+
+    source: str
+    question_id: str
+    reason: str
+
+
+class BenchResults(msgspec.Struct, frozen=True, kw_only=True):
+    """`results.json` of a bench run."""
+
+    schema: int
+    config: dict[str, Setting]
+    machine: dict[str, Setting]
+    rows: list[BenchRow]
+    # -- additions to the contract
+    point: PointRecord | None = None
+    skipped: list[Skipped] = msgspec.field(default_factory=list)
+    asked: int = 0  # questions the run was to put to every contestant
+    interrupted: bool = False
+    error: str = ""  # one line; empty when the run ended well
+    started_at: str = ""
+    wall_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.schema != SCHEMA:
+            raise ValueError(f"schema is {self.schema}, this program reads {SCHEMA}")
+
+
+def save_bench(run: Path, results: BenchResults) -> Path:
+    """Write `results.json` into a run folder, atomically."""
+    path = run / RESULTS_FILE
+    write_json(path, results)
+    return path
+
+
+def load_bench(run: Path) -> BenchResults:
+    """Read `results.json` of a bench run's folder."""
+    return read_json(run / RESULTS_FILE, BenchResults)
