@@ -48,8 +48,9 @@ class RoundLine(msgspec.Struct, frozen=True, kw_only=True):
 class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One line of `answers.jsonl`: one turn of one question, answered by one contestant.
 
-    ids: the answer without its end-of-sequence token. wall_ms: as the caller saw it, prefill included. draft_forwards:
-    passes of the draft model after its prompt; null for a contestant that has none. floor_ms: see evaluation.bench.floor.
+    ids: the answer without its end-of-sequence token. wall_ms: as the caller saw it, prefill included.
+    draft_forwards: passes of the draft model after its prompt; null for a contestant that has none.
+    floor_ms: see evaluation.bench.floor.
     has_link: false for a contestant in one process, whose bytes are no measurement.
     """
 

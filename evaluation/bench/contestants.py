@@ -1,0 +1,257 @@
+"""Contestants: whatever answers a prompt and can be measured. Methods over edge and cloud, and outside oracles.
+
+An oracle is Hugging Face's own `generate`, same pair, same machine, one process and no link: it says what the answers
+should be, and how fast the usual way is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from transformers.generation.streamers import BaseStreamer
+
+from evaluation.bench.floor import floor_ms
+from evaluation.bench.records import RoundRecord
+from evaluation.errors import EvaluationError
+from evaluation.trace import Span
+from specdec.edge import EdgeDecoder
+from specdec.link.channel import Link
+from specdec.link.shaping import LinkProfile
+from specdec.methods import METHODS, get_method
+from specdec.models import LoadedModel, Prompt
+from specdec.options import GenerationOptions
+from specdec.stats import AnswerStats
+
+ORACLES = {
+    "hf-generate": "transformers' generate: the target alone, one process, no link",
+    "hf-assisted": "transformers' assisted generation: draft and target in one process, no link",
+}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One answer and what it took; the fields are AnswerRecord's."""
+
+    ids: list[int]
+    finish: str
+    wall_ms: float
+    ttft_ms: float
+    rounds: list[RoundRecord] = field(default_factory=list)
+    timeline: list[Span] = field(default_factory=list)
+    draft_forwards: int | None = None
+    verify_forwards: int = 0
+    floor_ms: float | None = None
+    has_link: bool = True
+    prompt_bytes: int = 0
+    resumes: int = 0
+
+
+class Contestant(Protocol):
+    """Answers one prompt at a time."""
+
+    @property
+    def name(self) -> str:
+        """How it is called in the table."""
+        ...
+
+    def answer(self, prompt: Prompt, options: GenerationOptions) -> Measured:
+        """One answer, measured."""
+        ...
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise for an unknown contestant, with the list of what there is, or one that is named twice."""
+    if not names:
+        raise EvaluationError(f"no method given; choose from {', '.join([*METHODS, *ORACLES])}")
+    for name in names:
+        if names.count(name) > 1:
+            raise EvaluationError(f"method {name} is given twice; give each once")
+        if name.startswith("hf-") and name not in ORACLES:
+            raise EvaluationError(f"oracle {name} is unknown; there are {', '.join(ORACLES)}")
+        if name not in ORACLES:
+            get_method(name)
+
+
+def rounds_of(stats: AnswerStats) -> list[RoundRecord]:
+    """The core's rounds as records."""
+    return [
+        RoundRecord(
+            one.drafted,
+            one.accepted,
+            one.uplink_bytes,
+            one.downlink_bytes,
+            one.draft_ms,
+            one.wait_ms,
+            one.verify_ms,
+        )
+        for one in stats.rounds
+    ]
+
+
+def timeline_of(stats: AnswerStats) -> list[Span]:
+    """The core's timeline in milliseconds."""
+    return [Span(s.lane, s.name, s.start_s * 1e3, s.end_s * 1e3) for s in stats.timeline]
+
+
+class EdgeContestant:
+    """A method over a link to a verifier."""
+
+    def __init__(
+        self,
+        name: str,
+        link: Link,
+        draft: LoadedModel,
+        gamma: int,
+        profile: LinkProfile,
+        resume_timeout_s: float,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """profile: what the link is emulated to be, for the floor. Raises OptionsError."""
+        self.name = name
+        self._drafts = get_method(name).drafts
+        self._draft = draft
+        self._profile = profile
+        self._clock = clock
+        self._decoder = EdgeDecoder(
+            link,
+            draft if self._drafts else None,
+            method=name,
+            gamma=gamma,
+            resume_timeout_s=resume_timeout_s,
+            clock=clock,
+        )
+
+    def answer(self, prompt: Prompt, options: GenerationOptions) -> Measured:
+        """One answer over the link. Raises specdec's errors."""
+        passes = self._draft.runner.passes
+        started = self._clock()
+        ids = [token for chunk in self._decoder.generate(prompt, options) for token in chunk]
+        wall_ms = (self._clock() - started) * 1e3
+        stats = self._decoder.stats
+        rounds, timeline = rounds_of(stats), timeline_of(stats)
+        return Measured(
+            ids=ids,
+            finish=stats.finish,
+            wall_ms=wall_ms,
+            ttft_ms=stats.ttft_ms,
+            rounds=rounds,
+            timeline=timeline,
+            draft_forwards=max(0, self._draft.runner.passes - passes - 1) if self._drafts else None,
+            verify_forwards=len(rounds),
+            floor_ms=floor_ms(timeline, rounds, stats.prompt_bytes, self._profile),
+            prompt_bytes=stats.prompt_bytes,
+            resumes=stats.resumes,
+        )
+
+
+class _Arrivals(BaseStreamer):
+    """Notes when the library hands out tokens, and how many at a time; the prompt comes first and is dropped."""
+
+    def __init__(self, clock: Callable[[], float], drafted: Callable[[], int]) -> None:
+        self._clock = clock
+        self._drafted = drafted
+        self._before = 0
+        self._prompt_seen = False
+        self.first_s: float | None = None
+        self.chunks: list[tuple[int, int]] = []  # tokens handed out, tokens drafted for them
+
+    def put(self, value: torch.Tensor) -> None:
+        """Take a prompt or some tokens."""
+        if not self._prompt_seen:
+            self._prompt_seen = True
+            return
+        if self.first_s is None:
+            self.first_s = self._clock()
+        drafted = self._drafted()
+        self.chunks.append((value.numel(), drafted - self._before))
+        self._before = drafted
+
+    def end(self) -> None:
+        """The answer is over."""
+
+
+class OracleContestant:
+    """transformers' own generate, with or without an assistant model."""
+
+    def __init__(
+        self,
+        name: str,
+        target: LoadedModel,
+        draft: LoadedModel | None,
+        gamma: int,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """draft: the assistant; None decodes with the target alone."""
+        self.name = name
+        self._target, self._draft, self._gamma, self._clock = target, draft, gamma, clock
+        self._draft_forwards = 0
+        if draft is not None:
+            draft.hf_model.register_forward_hook(self._count)
+
+    def answer(self, prompt: Prompt, options: GenerationOptions) -> Measured:
+        """One answer in this process. Raises EvaluationError when the library refuses the pair."""
+        target = self._target
+        ids = torch.tensor([prompt.ids], device=target.device)
+        self._draft_forwards = 0
+        arrivals = _Arrivals(self._clock, lambda: self._draft_forwards)
+        settings = self._settings(options)
+        if options.temperature > 0:
+            torch.manual_seed(options.seed)
+        started = self._clock()
+        try:
+            with torch.inference_mode():
+                full = target.hf_model.generate(
+                    ids, attention_mask=torch.ones_like(ids), streamer=arrivals, **settings
+                )
+        except (ValueError, RuntimeError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise EvaluationError(f"{self.name} refuses this pair ({reason}); leave it out") from error
+        ended = self._clock()
+        answer = full[0, ids.shape[1] :].tolist()
+        eos = next((i for i, token in enumerate(answer) if token in target.eos_token_ids), None)
+        drafted = self._draft is not None
+        # Alone, the prompt's own forward gives the first token; with an assistant it judges the first draft, too.
+        chunks = arrivals.chunks if drafted else arrivals.chunks[1:]
+        return Measured(
+            ids=answer[:eos],
+            finish="length" if eos is None else "eos",
+            wall_ms=(ended - started) * 1e3,
+            ttft_ms=((arrivals.first_s or ended) - started) * 1e3,
+            rounds=[
+                RoundRecord(tried, max(0, got - 1) if drafted else 0, 0, 0, 0.0, 0.0, 0.0)
+                for got, tried in chunks
+            ],
+            draft_forwards=max(0, self._draft_forwards - 1) if drafted else None,
+            verify_forwards=len(chunks),
+            has_link=False,
+        )
+
+    def _count(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
+        self._draft_forwards += 1
+
+    def _settings(self, options: GenerationOptions) -> dict[str, Any]:
+        """The same sampling, whatever the checkpoint's own generation settings say."""
+        target = self._target
+        settings: dict[str, Any] = {
+            "max_new_tokens": options.max_new_tokens,
+            "do_sample": options.temperature > 0,
+            "repetition_penalty": 1.0,
+            "eos_token_id": sorted(target.eos_token_ids) or None,
+            "pad_token_id": min(target.eos_token_ids, default=0),
+            "temperature": options.temperature or None,
+            "top_k": options.top_k if options.temperature else None,
+            "top_p": options.top_p if options.temperature else None,
+            "min_p": options.min_p or None if options.temperature else None,
+        }
+        if self._draft is not None:
+            assistant = self._draft.hf_model
+            # The same chain as ours: always gamma tokens, not fewer where the draft is unsure.
+            assistant.generation_config.num_assistant_tokens = self._gamma
+            assistant.generation_config.num_assistant_tokens_schedule = "constant"
+            assistant.generation_config.assistant_confidence_threshold = 0.0
+            settings["assistant_model"] = assistant
+        return settings

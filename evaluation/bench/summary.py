@@ -1,0 +1,120 @@
+"""From answers to the table: one row a contestant, over the questions that every contestant answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from evaluation.bench.floor import busy_ms
+from evaluation.bench.records import AnswerRecord, BenchRow, PaperFigure
+from evaluation.results import mean, percentile
+
+REFERENCE = "ar"
+QUANTITIES = ("speedup", "tau", "tpot_ms", "tokens_per_s", "predraft_hit_rate")
+
+
+def common_answers(answers: Sequence[AnswerRecord], methods: Sequence[str]) -> dict[str, list[AnswerRecord]]:
+    """Answers by contestant, of the questions that all of them answered; in one order for all."""
+    by_method: dict[str, dict[tuple[str, str, int], AnswerRecord]] = {method: {} for method in methods}
+    for record in answers:
+        if record.method in by_method:
+            by_method[record.method][record.key] = record
+    questions = [{key[:2] for key in found} for found in by_method.values()]
+    common = set.intersection(*questions) if questions else set()
+    # The order in which the first contestant answered; every contestant may have started at another question.
+    keys = [key for key in next(iter(by_method.values()), {}) if key[:2] in common]
+    return {m: [found[key] for key in keys if key in found] for m, found in by_method.items()}
+
+
+def make_rows(
+    answers: Sequence[AnswerRecord], methods: Sequence[str], comparable: frozenset[str]
+) -> list[BenchRow]:
+    """One row a contestant, in the order given. comparable: whose ids must equal those of `ar`."""
+    common = common_answers(answers, methods)
+    reference = common.get(REFERENCE, [])
+    speed = _tokens_per_s(reference)
+    return [
+        make_row(method, common[method], reference if method in comparable else [], speed)
+        for method in methods
+    ]
+
+
+def make_row(
+    method: str, answers: Sequence[AnswerRecord], reference: Sequence[AnswerRecord], ar_speed: float | None
+) -> BenchRow:
+    """The figures of one contestant. reference: the answers of `ar` to compare ids with, empty to leave it."""
+    rounds = [one for answer in answers for one in answer.rounds]
+    drafted = sum(one.drafted for one in rounds)
+    accepted = sum(one.accepted for one in rounds)
+    speed = _tokens_per_s(answers)
+    linked = [answer for answer in answers if answer.has_link]
+    linked_rounds = sum(len(answer.rounds) for answer in linked)
+    floors = [answer for answer in linked if answer.floor_ms]
+    floor = sum(answer.floor_ms or 0.0 for answer in floors)
+    wall = sum(answer.wall_ms for answer in floors)
+    drafts = [answer.draft_forwards for answer in answers if answer.draft_forwards is not None]
+    ids = {answer.key: answer.ids for answer in reference}
+    different = sum(answer.ids != ids[answer.key] for answer in answers if answer.key in ids)
+    timed = [answer for answer in answers if answer.timeline]
+    return BenchRow(
+        method=method,
+        questions=len({answer.key[:2] for answer in answers}),
+        tokens=sum(len(answer.ids) for answer in answers),
+        tokens_per_s=speed,
+        speedup_vs_ar=speed / ar_speed if speed and ar_speed else None,
+        ttft_ms=percentile([answer.ttft_ms for answer in answers], 50),
+        tpot_ms=percentile(
+            [
+                (answer.wall_ms - answer.ttft_ms) / (len(answer.ids) - 1)
+                for answer in answers
+                if len(answer.ids) > 1
+            ],
+            50,
+        ),
+        tau=(accepted + len(rounds)) / len(rounds) if rounds else None,
+        acceptance=accepted / drafted if drafted else None,
+        rounds=len(rounds),
+        uplink_bytes_per_round=_bytes_a_round(linked, "uplink_bytes"),
+        downlink_bytes_per_round=_bytes_a_round(linked, "downlink_bytes"),
+        draft_forwards=sum(drafts) if drafts else None,
+        verify_forwards=sum(answer.verify_forwards for answer in answers),
+        predraft_hit_rate=None,
+        identical_to_ar=different == 0 if ids and answers else None,
+        overhead_over_floor=wall / floor if floor else None,
+        answers=len(answers),
+        different_answers=different,
+        prompt_bytes=mean([answer.prompt_bytes for answer in linked]),
+        overhead_ms_per_round=(wall - floor) / linked_rounds if floor and linked_rounds else None,
+        edge_busy=_busy(timed, "edge"),
+        cloud_busy=_busy(timed, "cloud"),
+        resumes=sum(answer.resumes for answer in answers),
+    )
+
+
+def ours_for(figure: PaperFigure, rows: Sequence[BenchRow]) -> float | None:
+    """What this run measured where the paper printed `figure`; None when the run did not measure it."""
+    by_method = {row.method: row for row in rows}
+    row = by_method.get(figure.method)
+    if row is None:
+        return None
+    if figure.quantity != "speedup":
+        return getattr(row, figure.quantity)
+    other = by_method.get(figure.over)
+    if other is None or not row.tokens_per_s or not other.tokens_per_s:
+        return None
+    return row.tokens_per_s / other.tokens_per_s
+
+
+def _tokens_per_s(answers: Sequence[AnswerRecord]) -> float | None:
+    """All tokens over all time, prefill and the way to the first token included."""
+    wall_s = sum(answer.wall_ms for answer in answers) / 1e3
+    return sum(len(answer.ids) for answer in answers) / wall_s if wall_s else None
+
+
+def _bytes_a_round(answers: Sequence[AnswerRecord], name: str) -> float | None:
+    return mean([float(getattr(one, name)) for answer in answers for one in answer.rounds])
+
+
+def _busy(answers: Sequence[AnswerRecord], lane: str) -> float | None:
+    """Share of the wall time in which a lane did something."""
+    wall = sum(answer.wall_ms for answer in answers)
+    return sum(busy_ms(answer.timeline, lane) for answer in answers) / wall if wall else None
