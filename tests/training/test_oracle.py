@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spec_vlm_nav.actions import Action, ActionKind, ahead_clear, find_action, parse_action, reasoning_of, sees_target
+from spec_vlm_nav.actions import (
+    Action,
+    ActionKind,
+    ahead_clear,
+    find_action,
+    parse_action,
+    reasoning_of,
+    sees_target,
+)
 from training.oracle import (
     STOP_DISTANCE,
     View,
