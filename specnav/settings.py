@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 
+from evaluation.results import Setting, check_settings
 from specnav.errors import UsageError
+from specnav.paths import ROOT
 
 Settings = TypeVar("Settings")
 
@@ -38,3 +40,20 @@ def make_settings(kind: type[Settings], values: Mapping[str, Any], source: str) 
             f"{source}: unknown setting {', '.join(unknown)}; known are {', '.join(sorted(known))}"
         )
     return kind(**values)
+
+
+def shown_settings(config: Any, leave_out: Collection[str], paths: Collection[str]) -> dict[str, Setting]:
+    """A config dataclass as results.json keeps it; paths inside the clone relative to it.
+
+    paths: names of text fields that may hold a path.
+    """
+    values = {
+        entry.name: getattr(config, entry.name)
+        for entry in dataclasses.fields(config)
+        if entry.name not in leave_out
+    }
+    for name, value in values.items():
+        if isinstance(value, Path) or name in paths:
+            path = Path(str(value))
+            values[name] = str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(value)
+    return check_settings(values)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -17,41 +16,18 @@ from evaluation.results import (
     EpisodeResult,
     LatencyRow,
     Setting,
-    check_settings,
     describe_machine,
     save_results,
     summarise,
 )
 from evaluation.trace import EpisodeTrace, save_trace
 from specnav.demo.config import DemoConfig
-from specnav.demo.errors import DemoError
-from specnav.paths import ROOT, RUNS
+from specnav.settings import shown_settings
 
 
-def make_folder(config: DemoConfig, now: datetime) -> Path:
-    """The run's new, empty folder. Raises DemoError when it holds something already or cannot be made."""
-    run = (config.out or RUNS / f"demo-{now:%Y%m%d-%H%M%S}").resolve()
-    try:
-        if run.exists() and any(run.iterdir()):
-            raise DemoError(f"{run} is not empty; give a new folder with --out")
-        run.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DemoError(
-            f"cannot use {run} for the run: {error.strerror or error}; give another with --out"
-        ) from error
-    return run
-
-
-def shown_settings(config: DemoConfig) -> dict[str, Setting]:
-    """The settings as results.json keeps them; paths inside the clone relative to it."""
-    values: dict[str, object] = {entry.name: getattr(config, entry.name) for entry in fields(config)}
-    for name in ("out", "headless"):
-        values.pop(name)
-    for name, value in values.items():
-        if isinstance(value, Path) or name in ("target_model", "draft_model"):
-            path = Path(str(value))
-            values[name] = str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(value)
-    return check_settings(values)
+def settings_of(config: DemoConfig) -> dict[str, Setting]:
+    """The settings as results.json keeps them."""
+    return shown_settings(config, leave_out=("out", "headless"), paths=("target_model", "draft_model"))
 
 
 class Journal:
@@ -67,7 +43,7 @@ class Journal:
         self._clock = clock
         self._began = clock()
         self._started_at = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-        self._settings = shown_settings(config)
+        self._settings = settings_of(config)
         self._machine = describe_machine()
         self._phases: dict[str, float] = {}
 

@@ -18,12 +18,13 @@ from evaluation.identity import Comparison, compare_with_target
 from navsim.episodes import make_episode
 from specnav.demo.config import DemoConfig
 from specnav.demo.errors import DemoError
-from specnav.demo.journal import Journal, make_folder
+from specnav.demo.journal import Journal
 from specnav.demo.live import LiveView
 from specnav.demo.recorder import Limits
 from specnav.demo.scoring import make_trace, score_recording
 from specnav.demo.views import PlainView, View
 from specnav.errors import UsageError
+from specnav.run_folder import new_run_folder
 from specnav.settings import make_settings, read_yaml
 from specnav.signals import ends_on_signals
 
@@ -111,7 +112,7 @@ def run_demo(config: DemoConfig) -> int:
     """
     check_inputs(config)
     server = server_settings(config)
-    run = make_folder(config, datetime.now())
+    run = new_run_folder(config.out, "demo", datetime.now())
     console = Console()
     journal = Journal(run, config)
     view: View = PlainView(console) if config.headless else LiveView(console)

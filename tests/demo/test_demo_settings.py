@@ -13,11 +13,12 @@ from evaluation.trace import Decision
 from specnav.demo.children import Decoding, emulator_spec, endpoint_of, ros_arguments, verifier_spec, vlm_spec
 from specnav.demo.config import DemoConfig
 from specnav.demo.errors import DemoError
-from specnav.demo.journal import make_folder, shown_settings
+from specnav.demo.journal import settings_of
 from specnav.demo.live import LiveView
 from specnav.demo.run import check_inputs, server_settings
 from specnav.demo.views import PlainView, Scene
 from specnav.errors import UsageError
+from specnav.run_folder import new_run_folder
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ def test_any_link_setting_puts_the_emulator_in_between() -> None:
 
 
 def test_settings_in_the_results_have_no_machine_paths() -> None:
-    shown = shown_settings(DemoConfig())
+    shown = settings_of(DemoConfig())
     assert shown["target_model"] == "default_models/nav-target"
     assert shown["robot_config"] == "config/robot.yaml"
     assert "out" not in shown
@@ -80,13 +81,13 @@ def test_verifier_gets_the_clouds_settings_with_the_runs_model_on_loopback(tmp_p
 
 def test_run_never_writes_into_a_folder_that_holds_something(tmp_path: Path) -> None:
     now = datetime(2026, 1, 2, 3, 4, 5)
-    fresh = make_folder(DemoConfig(out=tmp_path / "new"), now)
+    fresh = new_run_folder(tmp_path / "new", "demo", now)
     assert fresh.is_dir()
     (fresh / "file").write_text("x")
-    with pytest.raises(DemoError, match="is not empty"):
-        make_folder(DemoConfig(out=fresh), now)
-    with pytest.raises(DemoError, match="cannot use"):
-        make_folder(DemoConfig(out=fresh / "file" / "below"), now)
+    with pytest.raises(UsageError, match="is not empty"):
+        new_run_folder(fresh, "demo", now)
+    with pytest.raises(UsageError, match="cannot use"):
+        new_run_folder(fresh / "file" / "below", "demo", now)
 
 
 def test_ready_line_tells_the_endpoint_whatever_stands_before_it() -> None:
