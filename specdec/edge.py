@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from specdec.drafting import Drafter
+from specdec.drafting import Draft, Drafter
 from specdec.edge_session import Cancelled, EdgeSession, SessionForgotten
 from specdec.errors import LinkLost, ModelError, OptionsError
 from specdec.link.channel import Link, connect
@@ -101,6 +101,14 @@ class EdgeDecoder:
     ) -> Iterator[list[int]]:
         """Open and go on; after a lost link open again with what is verified, as long as that may take."""
         drafter = Drafter(self._draft_model, options) if self._method.drafts and self._draft_model else None
+        tree = self._method.tree
+
+        def propose(answer: list[int], room: int) -> Draft:
+            assert drafter is not None
+            if tree is not None:
+                return drafter.tree(answer, tree, room)
+            return drafter.chain(answer, min(self._gamma, room))
+
         lost_at: float | None = None
         prefilled = False
         while True:
@@ -113,7 +121,7 @@ class EdgeDecoder:
                     prefilled = True
                 while not session.finished:
                     if drafter is not None and not session.waiting:
-                        session.send_draft(drafter, self._gamma)
+                        session.send_draft(propose)
                     chunk = session.receive()
                     lost_at = None
                     if chunk:

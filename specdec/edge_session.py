@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from specdec.drafting import Draft, Drafter
+from specdec.drafting import Draft
 from specdec.errors import LinkLost, ProtocolError, SpecdecError
 from specdec.link.channel import Link
 from specdec.link.convert import sampling_to_wire
@@ -134,13 +134,18 @@ class EdgeSession:
         self._span("edge", "prefill", started, ended)
         self._last_heard = ended  # nobody could have listened meanwhile
 
-    def send_draft(self, drafter: Drafter, gamma: int) -> None:
-        """Draft after the verified answer and send it; the last draft shrinks to what may still come."""
+    def room(self) -> int:
+        """How many draft tokens in a row may still be of use: the verdict itself brings one more."""
+        return max(0, self._limit - len(self.answer) - 1)
+
+    def send_draft(self, propose: Callable[[list[int], int], Draft]) -> None:
+        """Draft after the verified answer and send it. propose(answer, room) -> draft of at most that depth."""
         started = self._clock()
-        draft = drafter.chain(self.answer, max(0, min(gamma, self._limit - len(self.answer) - 1)))
+        draft = propose(self.answer, self.room())
         drafted = self._clock()
         self._round += 1
-        sent = self._link.send(DraftUp(self._number, self._round, draft.base, list(draft.ids)))
+        parents = None if draft.parents is None else list(draft.parents)
+        sent = self._link.send(DraftUp(self._number, self._round, draft.base, list(draft.ids), parents))
         self._outstanding = _Outstanding(self._round, draft, drafted, sent, (drafted - started) * 1e3)
         if draft.ids:
             self._span("edge", "draft", started, drafted)

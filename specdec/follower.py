@@ -25,6 +25,9 @@ class Follower:
         self._prompt_length = 0
         self._prompt_row: Tensor | None = None
         self._fed: list[int] = []
+        self._tree_ids: list[int] = []
+        self._tree_parents: list[int] = []
+        self._tree_offset = 0
 
     @property
     def fed(self) -> int:
@@ -41,6 +44,7 @@ class Follower:
         self._prompt_row = self._session.prefill(encoded, observer)
         self._prompt_length = self._session.length
         self._fed = []
+        self._forget_tree()
         return self._prompt_row
 
     def rows(
@@ -67,8 +71,68 @@ class Follower:
             return torch.cat([self._prompt_row[None], logits])
         return logits[-wanted:]
 
+    def tree_rows(
+        self,
+        answer: Sequence[int],
+        ids: Sequence[int],
+        parents: Sequence[int],
+        observer: LayerObserver | None = None,
+    ) -> Tensor:
+        """Logits [len(ids) + 1, vocab] after the answer alone and after every node of a tree that follows it.
+
+        parents: node indices, -1 for children of the answer's end. One pass. The tree stays in the cache: where a
+        later answer goes along one of its paths, that path is not fed again.
+        """
+        assert self._prompt_row is not None, "prefill first"
+        pending = list(answer[self._sync(list(answer), len(answer)) :])
+        offset = len(pending)
+        all_ids = [*pending, *ids]
+        all_parents = [*range(-1, offset - 1), *(parent + offset for parent in parents)]
+        if not all_ids:
+            return self._prompt_row[None]
+        logits = self._session.extend_tree(all_ids, all_parents, observer)
+        self._tree_ids, self._tree_parents, self._tree_offset = all_ids, all_parents, offset
+        if not pending:
+            return torch.cat([self._prompt_row[None], logits])
+        return logits[offset - 1 :]
+
+    def grow_tree(self, ids: Sequence[int], parents: Sequence[int]) -> Tensor:
+        """Logits [len(ids), vocab] after more nodes of the tree of the last tree_rows call, numbered on from it."""
+        shifted = [parent + self._tree_offset for parent in parents]
+        logits = self._session.extend_tree(ids, shifted)
+        self._tree_ids.extend(ids)
+        self._tree_parents.extend(shifted)
+        return logits
+
+    def _settle_tree(self, sequence: Sequence[int]) -> None:
+        """Keep the path of the tree that the sequence goes along, forget the rest."""
+        if not self._tree_ids:
+            return
+        path: list[int] = []
+        fed = len(self._fed)
+        if list(sequence[:fed]) == self._fed:
+            children = {
+                (parent, token): node
+                for node, (parent, token) in reversed(
+                    list(enumerate(zip(self._tree_parents, self._tree_ids, strict=True)))
+                )
+            }
+            node = -1
+            for token in sequence[fed:]:
+                if (node, token) not in children:
+                    break
+                node = children[node, token]
+                path.append(node)
+        self._session.keep_path(path)
+        self._fed.extend(self._tree_ids[node] for node in path)
+        self._forget_tree()
+
+    def _forget_tree(self) -> None:
+        self._tree_ids, self._tree_parents, self._tree_offset = [], [], 0
+
     def _sync(self, sequence: Sequence[int], answer_length: int) -> int:
         """Roll back to the common prefix, short of the row before the first wanted; returns its length."""
+        self._settle_tree(sequence)
         limit = min(len(self._fed), len(sequence))
         common = limit if self._fed[:limit] == sequence[:limit] else 0
         while common < limit and self._fed[common] == sequence[common]:

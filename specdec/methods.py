@@ -1,47 +1,79 @@
-"""Methods as named combinations of the axes of METHODS.md; each axis is its own small part."""
+"""Methods as named combinations of the axes of METHODS.md; each axis is its own small part.
+
+A name may override axes: "sd+tree:32x6" is sd with a token tree of 32 nodes and depth 6.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from specdec.drafting.tree import TreeSize
 from specdec.errors import OptionsError
 
-Shape = Literal["none", "chain"]
-Uplink = Literal["none", "ids"]
+Cloud = Literal["stream", "verify"]
+
+MAX_BUDGET = 1024
+MAX_DEPTH = 64
 
 
 @dataclass(frozen=True)
 class Method:
     """A point in the space of methods.
 
-    shape: what a draft looks like; "none" means the cloud decodes alone and streams its tokens.
-    uplink: what a round carries up.
+    cloud: "stream" decodes alone and sends tokens as they come; "verify" waits for drafts of the edge.
+    tree: size of the token tree of a draft; None drafts a chain of gamma.
     """
 
     name: str
     summary: str
-    shape: Shape
-    uplink: Uplink
+    cloud: Cloud
+    tree: TreeSize | None = None
 
     @property
     def drafts(self) -> bool:
         """True where the edge needs a draft model."""
-        return self.shape != "none"
+        return self.cloud == "verify"
 
 
 METHODS = {
     method.name: method
     for method in (
-        Method("ar", "the cloud decodes alone, with a KV cache, and streams tokens", "none", "none"),
-        Method("sd", "the edge drafts a chain and sends ids only; the cloud verifies", "chain", "ids"),
+        Method("ar", "the cloud decodes alone, with a KV cache, and streams tokens", cloud="stream"),
+        Method("sd", "the edge drafts a chain and sends ids only; the cloud verifies", cloud="verify"),
     )
 }
 
 
 def get_method(name: str) -> Method:
-    """Look a method up by name. Raises OptionsError with the list of names."""
+    """A method by name, with axes overridden as the name says. Raises OptionsError with the choices."""
+    base, *overrides = name.split("+")
+    if base not in METHODS:
+        raise OptionsError(f"method {base!r} is unknown: choose one of {', '.join(METHODS)}")
+    method = METHODS[base]
+    for override in overrides:
+        axis, _, value = override.partition(":")
+        if axis not in AXES:
+            raise OptionsError(
+                f"axis {axis!r} of method {name!r} is unknown: choose one of {', '.join(AXES)}"
+            )
+        if not method.drafts:
+            raise OptionsError(f"method {base!r} drafts nothing: it has no axis {axis!r}")
+        method = AXES[axis](method, value)
+    return replace(method, name=name) if overrides else method
+
+
+def _with_tree(method: Method, value: str) -> Method:
     try:
-        return METHODS[name]
-    except KeyError:
-        raise OptionsError(f"method {name!r} is unknown: choose one of {', '.join(METHODS)}") from None
+        budget, depth = (int(part) for part in value.split("x"))
+    except ValueError:
+        raise OptionsError(f"tree size {value!r} is not BUDGETxDEPTH, like 32x6") from None
+    if not 1 <= depth <= MAX_DEPTH or not depth <= budget <= MAX_BUDGET:
+        raise OptionsError(
+            f"tree size {value!r} is out of range: depth 1 to {MAX_DEPTH}, budget from depth to {MAX_BUDGET}"
+        )
+    return replace(method, tree=TreeSize(budget, depth))
+
+
+AXES: dict[str, Callable[[Method, str], Method]] = {"tree": _with_tree}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from specdec.errors import ProtocolError
@@ -51,22 +52,29 @@ def check_draft(draft: Draft, vocab_size: int) -> None:
             raise ProtocolError(f"draft node {node} has parent {parent}: a parent comes before its child")
 
 
-def shorten(draft: Draft, max_depth: int, stop_ids: frozenset[int]) -> Draft:
-    """The draft without nodes at depth >= max_depth, and without `stop_ids` and what follows them."""
+def usable_nodes(draft: Draft, max_depth: int, stop_ids: Set[int]) -> list[int]:
+    """Indices of the nodes at depths below max_depth that are neither one of `stop_ids` nor below one."""
     if draft.parents is None:
-        keep = min(len(draft.ids), max(max_depth, 0))
-        for index in range(keep):
+        kept = min(len(draft.ids), max(max_depth, 0))
+        for index in range(kept):
             if draft.ids[index] in stop_ids:
-                keep = index
-                break
-        return draft if keep == len(draft.ids) else Draft(draft.base, draft.ids[:keep])
-    renumbered: dict[int, int] = {ROOT: ROOT}
-    ids: list[int] = []
-    parents: list[int] = []
+                return list(range(index))
+        return list(range(kept))
+    nodes: list[int] = []
+    usable = {ROOT}
     for node, depth in enumerate(draft.depths()):
-        parent = draft.parents[node]
-        if depth < max_depth and parent in renumbered and draft.ids[node] not in stop_ids:
-            renumbered[node] = len(ids)
-            ids.append(draft.ids[node])
-            parents.append(renumbered[parent])
-    return Draft(draft.base, tuple(ids), tuple(parents))
+        if depth < max_depth and draft.parents[node] in usable and draft.ids[node] not in stop_ids:
+            usable.add(node)
+            nodes.append(node)
+    return nodes
+
+
+def select_nodes(draft: Draft, nodes: Sequence[int]) -> Draft:
+    """The draft of only `nodes` (ascending, every parent among them), numbered anew."""
+    if len(nodes) == len(draft.ids):
+        return draft
+    ids = tuple(draft.ids[node] for node in nodes)
+    if draft.parents is None:
+        return Draft(draft.base, ids)
+    renumbered = {ROOT: ROOT, **{node: index for index, node in enumerate(nodes)}}
+    return Draft(draft.base, ids, tuple(renumbered[draft.parents[node]] for node in nodes))

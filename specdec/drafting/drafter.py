@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
-from specdec.drafting.draft import Draft
+from specdec.drafting.draft import ROOT, Draft
+from specdec.drafting.tree import Candidate, TreeSize, grow, prune
 from specdec.follower import Follower
 from specdec.models import LoadedModel, Prompt
 from specdec.options import GenerationOptions
@@ -37,11 +39,42 @@ class Drafter:
         sequence = list(answer)
         base = len(sequence)
         for _ in range(min(gamma, self.room(base))):
-            row = self._follower.rows(sequence)
-            if self._banned is not None:
-                row = row.index_fill(1, self._banned, float("-inf"))
+            row = self._without_placeholders(self._follower.rows(sequence))
             token = self._chooser.choose(row, len(sequence))[0]
             sequence.append(token)
             if token in self._model.eos_token_ids:
                 break
         return Draft(base, tuple(sequence[base:]))
+
+    @torch.inference_mode()
+    def tree(self, answer: Sequence[int], size: TreeSize, max_depth: int) -> Draft:
+        """Draft a tree after `answer`, no deeper than max_depth and what is left of the context."""
+        base = len(answer)
+        depth = min(size.depth, max_depth, (self.room(base) - 1) // size.beam)
+        if depth <= 0:
+            return Draft(base, ())
+        size = TreeSize(size.budget, depth)
+        numbers = {
+            ROOT: ROOT
+        }  # candidate -> node of the follower's tree, for those that went through the model
+        candidates: list[Candidate] = []
+
+        def scores(rows: Tensor, position: int) -> Tensor:
+            positions = torch.full((rows.shape[0],), position, device=rows.device)
+            return self._chooser.log_scores(self._without_placeholders(rows), positions)
+
+        def expand(frontier: Sequence[int]) -> Tensor:
+            for index in frontier:
+                numbers[index] = len(numbers) - 1
+            nodes = [candidates[index] for index in frontier]
+            rows = self._follower.grow_tree(
+                [node.token for node in nodes], [numbers[node.parent] for node in nodes]
+            )
+            return scores(rows, base + nodes[0].depth + 1)
+
+        root = scores(self._follower.tree_rows(answer, (), ()), base)[0]
+        grow(candidates, root, size, self._model.eos_token_ids, expand)
+        return prune(base, candidates, size.budget)
+
+    def _without_placeholders(self, rows: Tensor) -> Tensor:
+        return rows if self._banned is None else rows.index_fill(1, self._banned, float("-inf"))

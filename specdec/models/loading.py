@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,7 +59,8 @@ def load_tokenizer(path: str | Path) -> Any:
     name = str(path)
     _check_folder(name)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name)
+        with _quiet_loading():
+            tokenizer = AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
         raise ModelError(
             f"{name} has no usable tokenizer ({_first_line(error)}): add tokenizer.json"
@@ -115,7 +117,8 @@ def _read_config(name: str) -> Any:
     if local and not (Path(name) / "config.json").is_file():
         raise ModelError(f"{name} has no config.json: it is not a Hugging Face model folder")
     try:
-        config = AutoConfig.from_pretrained(name)
+        with _quiet_loading():
+            config = AutoConfig.from_pretrained(name)
     except (OSError, ValueError, KeyError, TypeError, json.JSONDecodeError) as error:
         hint = "its config.json cannot be read" if local else "the hub cannot be reached or has no such model"
         raise ModelError(f"{name} cannot be loaded, {hint} ({_first_line(error)})") from error
@@ -200,6 +203,9 @@ def _quiet_loading() -> Iterator[None]:
     from transformers.utils import logging as hf_logging
 
     warnings.filterwarnings("ignore", message=r"MatMul8bitLt: inputs will be cast")
+    hub_log = logging.getLogger("huggingface_hub")
+    hub_level = hub_log.level
+    hub_log.setLevel(logging.ERROR)
     shown = hf_logging.is_progress_bar_enabled()
     hf_logging.disable_progress_bar()
     verbosity = hf_logging.get_verbosity()
@@ -208,6 +214,7 @@ def _quiet_loading() -> Iterator[None]:
         yield
     finally:
         hf_logging.set_verbosity(verbosity)
+        hub_log.setLevel(hub_level)
         if shown:
             hf_logging.enable_progress_bar()
 

@@ -44,3 +44,15 @@ class Chooser:
         tokens = torch.arange(scores.shape[-1], device=scores.device)
         noisy = scores.double() + gumbel_noise(self.options.seed, positions[:, None], tokens[None, :])
         return noisy.argmax(dim=-1).tolist()
+
+    def log_scores(self, logits: Tensor, positions: Tensor) -> Tensor:
+        """How likely each token is to be picked, as log-probabilities float [rows, vocab] to rank candidates by.
+
+        Greedy: the model's own log-probabilities. With shared noise the noise is known, so they are taken after it.
+        """
+        if self.options.temperature == 0.0:
+            return torch.log_softmax(logits, dim=-1)
+        scores = process_logits(logits, self.options)
+        tokens = torch.arange(scores.shape[-1], device=scores.device)
+        noise = gumbel_noise(self.options.seed, positions[:, None], tokens[None, :])
+        return torch.log_softmax(scores + noise.to(scores.dtype), dim=-1)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
-from specdec.drafting import Draft, check_draft, shorten
+from specdec.drafting import Draft, check_draft, select_nodes, usable_nodes
 from specdec.errors import ProtocolError
 from specdec.follower import Follower
 from specdec.local import answer_limit
@@ -80,18 +80,32 @@ class Verifier:
             )
         if self.finished and not known:
             raise ProtocolError("a draft came after the end of the answer")
-        usable = shorten(draft, self.limit - draft.base - 1, self._model.never_drafted)
+        nodes = usable_nodes(draft, self.limit - draft.base - 1, self._model.never_drafted)
+        if draft.parents is not None:  # branches take room in the cache that paths alone would not
+            nodes = nodes[: max(0, self._model.context_limit - self._follower.prompt_length - draft.base - 1)]
+        usable = select_nodes(draft, nodes)
         prefix = self.answer[: draft.base]
-        picks = self._picks(prefix, usable)
-        if usable.parents is None:
-            picks[: len(known)] = known[: len(picks)]
+        picks = self._picks(prefix, usable, known, observer)
         judgement = judge(usable, picks, self._model.eos_token_ids)
         verified = [usable.ids[node] for node in judgement.path] + [judgement.token]
         if len(verified) > len(known):
             self.answer = prefix + verified
-        return judgement
+        return Judgement(tuple(nodes[node] for node in judgement.path), judgement.token)
 
-    def _picks(self, prefix: list[int], draft: Draft) -> list[int]:
-        """The target's picks after the prefix and after every node of the draft."""
-        rows = self._follower.rows(prefix, draft.ids)
-        return self._chooser.choose(rows, len(prefix))
+    def _picks(
+        self, prefix: list[int], draft: Draft, known: Sequence[int], observer: LayerObserver | None
+    ) -> list[int]:
+        """The target's picks after the prefix and after every node; `known` ones are as they were before."""
+        if draft.parents is None:
+            rows = self._follower.rows(prefix, draft.ids, observer)
+            picks = self._chooser.choose(rows, len(prefix))
+            picks[: len(known)] = known[: len(picks)]
+            return picks
+        rows = self._follower.tree_rows(prefix, draft.ids, draft.parents, observer)
+        offsets = [0, *(depth + 1 for depth in draft.depths())]
+        positions = torch.tensor(offsets, device=rows.device) + len(prefix)
+        picks = self._chooser.choose_at(rows, positions)
+        return [
+            known[offset] if offset < len(known) else pick
+            for offset, pick in zip(offsets, picks, strict=True)
+        ]

@@ -7,7 +7,7 @@ from conftest_servers import Pair
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdec.drafting import Draft, check_draft, shorten
+from specdec.drafting import Draft, check_draft, select_nodes, usable_nodes
 from specdec.errors import ProtocolError
 from specdec.local import generate_local
 from specdec.models import chat_prompt
@@ -54,12 +54,16 @@ def test_chain_as_a_tree_is_judged_the_same(ids: list[int], picks: list[int]) ->
     assert chain == tree
 
 
-def test_shorten_cuts_by_depth_and_at_forbidden_ids() -> None:
-    assert shorten(Draft(2, (5, 6, 7)), 2, frozenset()).ids == (5, 6)
-    assert shorten(Draft(2, (5, 6, 7)), 9, frozenset({6})).ids == (5,)
+def test_drafts_are_cut_by_depth_and_at_forbidden_ids() -> None:
+    chain = Draft(2, (5, 6, 7))
+    assert usable_nodes(chain, 2, frozenset()) == [0, 1]
+    assert usable_nodes(chain, 9, frozenset({6})) == [0]
+    assert usable_nodes(chain, -1, frozenset()) == []
     tree = Draft(0, (5, 6, 7, 8, 9), (-1, -1, 1, 2, 2))
-    assert shorten(tree, 2, frozenset()) == Draft(0, (5, 6, 7), (-1, -1, 1))
-    assert shorten(tree, 9, frozenset({7})) == Draft(0, (5, 6), (-1, -1))
+    assert usable_nodes(tree, 2, frozenset()) == [0, 1, 2]
+    assert usable_nodes(tree, 9, frozenset({5, 8})) == [1, 2, 4]
+    assert select_nodes(chain, [0, 1]) == Draft(2, (5, 6))
+    assert select_nodes(tree, [1, 2, 4]) == Draft(0, (6, 7, 9), (-1, 0, 1))
 
 
 def test_impossible_drafts_are_refused() -> None:

@@ -1,0 +1,199 @@
+"""Token trees: growing, pruning, and answers that stay the target's whatever the tree is."""
+
+from __future__ import annotations
+
+import conftest_models as tiny
+import pytest
+import torch
+from conftest_servers import Pair
+from test_sessions import assert_close, library_logits
+
+from specdec.drafting import ROOT, Draft, Drafter, check_draft
+from specdec.drafting.tree import Candidate, TreeSize, grow, prune
+from specdec.edge import EdgeDecoder, connect
+from specdec.errors import OptionsError
+from specdec.follower import Follower
+from specdec.local import generate_local
+from specdec.methods import get_method
+from specdec.models import LoadedModel, Prompt, chat_prompt
+from specdec.options import GenerationOptions
+from specdec.verifying import Verifier
+
+
+def prompt_for(model: LoadedModel) -> Prompt:
+    return chat_prompt(model, "a tree", images=[tiny.picture(1)] if model.is_multimodal else [])
+
+
+class TestGrowing:
+    """The pure part."""
+
+    def toy(self, size: TreeSize, stop: frozenset[int] = frozenset()) -> tuple[list[Candidate], int]:
+        """A language in which token t is followed by t+1 with 0.6, t+2 with 0.3, t+3 with 0.1 (mod 10)."""
+        calls = 0
+
+        def after(token: int) -> torch.Tensor:
+            row = torch.full((10,), float("-inf"))
+            for step, chance in ((1, 0.6), (2, 0.3), (3, 0.1)):
+                row[(token + step) % 10] = torch.log(torch.tensor(chance))
+            return row
+
+        candidates: list[Candidate] = []
+
+        def expand(frontier: list[int]) -> torch.Tensor:
+            nonlocal calls
+            calls += 1
+            return torch.stack([after(candidates[index].token) for index in frontier])
+
+        grow(candidates, after(0), size, stop, expand)  # type: ignore[arg-type]
+        return candidates, calls
+
+    def test_costs_one_forward_a_level_and_keeps_the_best(self) -> None:
+        size = TreeSize(budget=12, depth=4)
+        candidates, calls = self.toy(size)
+        assert calls == size.depth - 1
+        draft = prune(5, candidates, size.budget)
+        check_draft(draft, 10)
+        assert len(draft.ids) == 12 and max(draft.depths()) == 3
+        kept = sorted((candidate.score for candidate in candidates), reverse=True)[:12]
+        assert sum(kept) == pytest.approx(sum(score_of(draft)), abs=1e-4)
+
+    def test_likeliest_chain_is_always_in_it(self) -> None:
+        candidates, _ = self.toy(TreeSize(6, 6))
+        draft = prune(0, candidates, 6)
+        assert path_ids(draft)[-1:] == [(1, 2, 3, 4, 5, 6)] or (1, 2, 3) in path_ids(draft)
+
+    def test_nothing_grows_behind_the_end_of_an_answer(self) -> None:
+        candidates, _ = self.toy(TreeSize(12, 4), stop=frozenset({1, 2, 3}))
+        assert {candidate.depth for candidate in candidates} == {0}
+
+    def test_parents_come_first_even_where_scores_tie(self) -> None:
+        """TRAPS 7: as after an unsorted top-k."""
+        candidates = [Candidate(1, ROOT, 0, -1.0), Candidate(2, 0, 1, -1.0), Candidate(3, 1, 2, -1.0)]
+        check_draft(prune(0, candidates, 3), 10)
+        check_draft(prune(0, candidates, 2), 10)
+
+
+def score_of(draft: Draft) -> list[float]:
+    """Path scores of a draft in the toy language."""
+    chances = {1: 0.6, 2: 0.3, 3: 0.1}
+    scores: list[float] = []
+    assert draft.parents is not None
+    for token, parent in zip(draft.ids, draft.parents, strict=True):
+        before = 0 if parent == ROOT else draft.ids[parent]
+        own = float(torch.log(torch.tensor(chances[(token - before) % 10])))
+        scores.append(own + (0.0 if parent == ROOT else scores[parent]))
+    return scores
+
+
+def path_ids(draft: Draft) -> list[tuple[int, ...]]:
+    paths: list[tuple[int, ...]] = []
+    assert draft.parents is not None
+    for token, parent in zip(draft.ids, draft.parents, strict=True):
+        paths.append((*(() if parent == ROOT else paths[parent]), token))
+    return paths
+
+
+class TestFollowing:
+    def test_rows_of_a_tree_and_what_is_kept_of_it_equal_the_librarys(self, pair: Pair) -> None:
+        model = pair.target
+        prompt = prompt_for(model)
+        session = model.new_session()
+        follower = Follower(session)
+        follower.prefill(model.encode(prompt))
+        for answer in ([], [4, 5, 6]):
+            rows = follower.tree_rows(answer, [10, 11, 12], [-1, -1, 1])
+            for row, path in zip(rows, ([], [10], [11], [11, 12]), strict=True):
+                assert_close(row[None], library_logits(model, prompt, [*answer, *path])[-1:])
+        grown = follower.grow_tree([13], [2])
+        assert_close(grown, library_logits(model, prompt, [4, 5, 6, 11, 12, 13])[-1:])
+        before = session.length
+        assert_close(
+            follower.rows([4, 5, 6, 11, 12, 13, 20]),
+            library_logits(model, prompt, [4, 5, 6, 11, 12, 13, 20])[-1:],
+        )
+        assert follower.fed == 7 and session.length == before + 7
+
+    def test_a_path_of_the_tree_is_not_fed_again(self, text_pair: Pair) -> None:
+        model = text_pair.target
+        session = model.new_session()
+        follower = Follower(session)
+        follower.prefill(model.encode(prompt_for(model)))
+        follower.tree_rows([1], [10, 11, 12], [-1, -1, 1])
+        fed: list[int] = []
+        original = session.extend
+        session.extend = lambda ids, **settings: (fed.extend(ids), original(ids, **settings))[1]  # type: ignore
+        follower.rows([1, 11, 12, 30])
+        assert fed == [30]
+
+
+class TestAnswers:
+    @pytest.mark.parametrize("size", ["1x1", "8x3", "32x6", "5x5"])
+    @pytest.mark.parametrize(
+        "options", [GenerationOptions(30), GenerationOptions(30, temperature=0.9, seed=2, top_p=0.95)]
+    )
+    def test_any_tree_gives_the_targets_answer(
+        self, pair: Pair, servers: dict[str, str], size: str, options: GenerationOptions
+    ) -> None:
+        prompt = prompt_for(pair.target)
+        with connect(servers[pair.target.path]) as link:
+            decoder = EdgeDecoder(link, pair.draft, f"sd+tree:{size}")
+            assert [t for chunk in decoder.generate(prompt, options) for t in chunk] == generate_local(
+                pair.target, prompt, options
+            )
+
+    def test_a_tree_accepts_more_than_a_chain_of_its_depth(
+        self, text_pair: Pair, servers: dict[str, str]
+    ) -> None:
+        taus = {}
+        with connect(servers[text_pair.target.path]) as link:
+            for method in ("sd", "sd+tree:24x4"):
+                gained = rounds = 0
+                for text in ("one", "two", "three", "four", "five", "six"):
+                    decoder = EdgeDecoder(link, text_pair.draft, method, gamma=4)
+                    list(
+                        decoder.generate(
+                            chat_prompt(text_pair.target, text), GenerationOptions(60, 1.0, seed=1)
+                        )
+                    )
+                    gained += sum(one.accepted + 1 for one in decoder.stats.rounds)
+                    rounds += len(decoder.stats.rounds)
+                taus[method] = gained / rounds
+        assert taus["sd+tree:24x4"] > taus["sd"] + 0.1
+
+    def test_near_the_end_of_the_context_branches_give_way(
+        self, text_pair: Pair, servers: dict[str, str]
+    ) -> None:
+        model = text_pair.target
+        prompt = Prompt(tuple((7 * i) % 250 for i in range(model.context_limit - 12)))
+        expected = generate_local(model, prompt, GenerationOptions(100))
+        with connect(servers[model.path]) as link:
+            decoder = EdgeDecoder(link, text_pair.draft, "sd+tree:32x6")
+            assert [t for c in decoder.generate(prompt, GenerationOptions(100)) for t in c] == expected
+
+    def test_draft_from_before_the_first_token_is_judged_by_what_is_known(self, text_pair: Pair) -> None:
+        prompt = prompt_for(text_pair.target)
+        right = generate_local(text_pair.target, prompt, GenerationOptions(20))
+        verifier = Verifier(text_pair.target, GenerationOptions(20))
+        verifier.open(prompt)
+        draft = Draft(0, (255, right[0], right[1], 254), (-1, -1, 1, 1))
+        judgement = verifier.verify(draft)
+        assert judgement.path == (1, 2) and judgement.token == right[2]
+
+    def test_drafter_makes_trees_that_fit(self, pair: Pair) -> None:
+        model = pair.draft
+        drafter = Drafter(model, GenerationOptions())
+        drafter.prefill(prompt_for(model))
+        for room in (0, 1, 3, 10):
+            draft = drafter.tree([5, 6], TreeSize(16, 4), room)
+            check_draft(draft, model.vocab_size)
+            assert len(draft.ids) <= 16
+            assert not draft.ids or max(draft.depths()) < room
+            assert not set(draft.ids) & model.never_drafted
+
+
+@pytest.mark.parametrize(
+    "name", ["sd+tree", "sd+tree:4", "sd+tree:4x8", "sd+tree:-1x1", "ar+tree:8x2", "sd+x:1", "no"]
+)
+def test_bad_method_names_are_refused(name: str) -> None:
+    with pytest.raises(OptionsError):
+        get_method(name)
