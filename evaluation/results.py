@@ -64,6 +64,9 @@ class EpisodeResult(msgspec.Struct, frozen=True, kw_only=True):
     accepted: int = 0
     tokens: int = 0
     rounds: int = 0
+    uplink_bytes: int = 0  # of all rounds, without the opening messages
+    downlink_bytes: int = 0
+    round_overhead_ms: list[float] = msgspec.field(default_factory=list)  # wait beyond the target's forward
 
     def __post_init__(self) -> None:
         for name in ("collisions", "steps", "policy_moves", "parse_failures", "safety_stops"):
@@ -96,6 +99,10 @@ class DemoSummary(msgspec.Struct, frozen=True, kw_only=True):
     collisions_per_episode: float | None = None
     absent_respected_rate: float | None = None
     time_to_goal_s_mean: float | None = None
+    uplink_bytes_per_round: float | None = None
+    downlink_bytes_per_round: float | None = None
+    round_overhead_ms_p50: float | None = None  # link, queues and codecs, without the forwards
+    round_overhead_ms_p95: float | None = None
     episodes: int = 0
 
     def __post_init__(self) -> None:
@@ -179,6 +186,7 @@ def summarise(
     errors = [e.navigation_error_m for e in episodes if e.navigation_error_m is not None and not e.absent]
     goal_s = [e.time_to_goal_s for e in episodes if e.time_to_goal_s is not None]
     rounds = sum(e.rounds for e in episodes)
+    overhead = [value for e in episodes for value in e.round_overhead_ms]
     drafted, accepted = sum(e.drafted for e in episodes), sum(e.accepted for e in episodes)
     return DemoSummary(
         success_rate=mean([float(e.success) for e in episodes]),
@@ -198,6 +206,10 @@ def summarise(
         collisions_per_episode=mean([float(e.collisions) for e in episodes]),
         absent_respected_rate=mean([float(e.success) for e in episodes if e.absent]),
         time_to_goal_s_mean=mean(goal_s),
+        uplink_bytes_per_round=sum(e.uplink_bytes for e in episodes) / rounds if rounds else None,
+        downlink_bytes_per_round=sum(e.downlink_bytes for e in episodes) / rounds if rounds else None,
+        round_overhead_ms_p50=percentile(overhead, 50),
+        round_overhead_ms_p95=percentile(overhead, 95),
         episodes=len(episodes),
     )
 

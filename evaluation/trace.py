@@ -82,15 +82,28 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     decision_ms: float | None = None
     time_to_action_ms: float | None = None
     prefill_ms: float = 0.0
+    cloud_prefill_ms: float = 0.0
     total_ms: float = 0.0
+    prompt_bytes: int = 0  # the opening message, image included
     prompt_ids: list[int] = msgspec.field(default_factory=list)
     token_ids: list[int] = msgspec.field(default_factory=list)
     drafted: list[int] = msgspec.field(default_factory=list)
     accepted: list[int] = msgspec.field(default_factory=list)
     uplink_bytes: list[int] = msgspec.field(default_factory=list)
     downlink_bytes: list[int] = msgspec.field(default_factory=list)
+    draft_ms: list[float] = msgspec.field(default_factory=list)
+    wait_ms: list[float] = msgspec.field(default_factory=list)  # draft sent -> verdict there
+    verify_ms: list[float] = msgspec.field(default_factory=list)  # the target's forward, inside the wait
     timeline: list[Span] = msgspec.field(default_factory=list)
     identical_to_target: bool | None = None
+
+    @property
+    def overhead_ms(self) -> list[float]:
+        """What each round waited beyond the target's forward: link, queues, codecs.
+
+        The first round is left out: its wait holds the rest of the cloud's prefill.
+        """
+        return [wait - verify for wait, verify in zip(self.wait_ms[1:], self.verify_ms[1:], strict=False)]
 
 
 class VideoFrame(msgspec.Struct, frozen=True, array_like=True):

@@ -7,7 +7,8 @@ should be, and how fast the usual way is.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -174,6 +175,34 @@ class _Arrivals(BaseStreamer):
         """The answer is over."""
 
 
+class _PacedForwards:
+    """Counts a library model's forwards and lets each take at least `minimum_s`."""
+
+    def __init__(self, minimum_s: float, clock: Callable[[], float]) -> None:
+        self._minimum_s = minimum_s
+        self._clock = clock
+        self._started = 0.0
+        self.count = 0
+
+    @contextmanager
+    def watching(self, model: Any) -> Iterator[None]:
+        """Watch the forwards of `model` for as long as the block runs."""
+
+        def before(module: torch.nn.Module, inputs: Any) -> None:
+            self._started = self._clock()
+
+        def after(module: torch.nn.Module, inputs: Any, output: Any) -> None:
+            self.count += 1
+            time.sleep(max(0.0, self._started + self._minimum_s - self._clock()))
+
+        hooks = [model.register_forward_pre_hook(before), model.register_forward_hook(after)]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+
 class OracleContestant:
     """transformers' own generate, with or without an assistant model."""
 
@@ -183,27 +212,31 @@ class OracleContestant:
         target: LoadedModel,
         draft: LoadedModel | None,
         gamma: int,
+        verify_ms: float = 0.0,
+        draft_ms: float = 0.0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """draft: the assistant; None decodes with the target alone."""
+        """draft: the assistant; None decodes with the target alone. verify_ms, draft_ms: pacing, as elsewhere."""
         self.name = name
         self._target, self._draft, self._gamma, self._clock = target, draft, gamma, clock
-        self._draft_forwards = 0
-        if draft is not None:
-            draft.hf_model.register_forward_hook(self._count)
+        self._verify = _PacedForwards(verify_ms / 1e3, clock)
+        self._drafting = _PacedForwards(draft_ms / 1e3, clock)
 
     def answer(self, prompt: Prompt, options: GenerationOptions) -> Measured:
         """One answer in this process. Raises EvaluationError when the library refuses the pair."""
         target = self._target
         ids = torch.tensor([prompt.ids], device=target.device)
-        self._draft_forwards = 0
-        arrivals = _Arrivals(self._clock, lambda: self._draft_forwards)
+        self._drafting.count = 0
+        arrivals = _Arrivals(self._clock, lambda: self._drafting.count)
         settings = self._settings(options)
         if options.temperature > 0:
             torch.manual_seed(options.seed)
         started = self._clock()
         try:
-            with torch.inference_mode():
+            with torch.inference_mode(), ExitStack() as hooks:
+                hooks.enter_context(self._verify.watching(target.hf_model))
+                if self._draft is not None:
+                    hooks.enter_context(self._drafting.watching(self._draft.hf_model))
                 full = target.hf_model.generate(
                     ids, attention_mask=torch.ones_like(ids), streamer=arrivals, **settings
                 )
@@ -225,13 +258,10 @@ class OracleContestant:
                 RoundRecord(tried, max(0, got - 1) if drafted else 0, 0, 0, 0.0, 0.0, 0.0)
                 for got, tried in chunks
             ],
-            draft_forwards=max(0, self._draft_forwards - 1) if drafted else None,
+            draft_forwards=max(0, self._drafting.count - 1) if drafted else None,
             verify_forwards=len(chunks),
             has_link=False,
         )
-
-    def _count(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
-        self._draft_forwards += 1
 
     def _settings(self, options: GenerationOptions) -> dict[str, Any]:
         """The same sampling, whatever the checkpoint's own generation settings say."""

@@ -16,7 +16,7 @@ from evaluation.files import write_bytes_atomic
 from evaluation.report import charts
 from evaluation.report.floor import draw_map
 from evaluation.report.media import embed, embed_frame, make_gif
-from evaluation.results import DemoResults, Setting, load_results
+from evaluation.results import DemoResults, Setting, load_results, percentile
 from evaluation.trace import Decision, EpisodeTrace, load_traces
 
 REPORT_FILE, GIF_FILE = "report.html", "demo.gif"
@@ -191,6 +191,27 @@ def histograms(results: DemoResults) -> list[Chart]:
     return found
 
 
+def round_table(traces: Sequence[EpisodeTrace]) -> list[tuple[str, str, str]]:
+    """What a round and an answer cost: name, median, 95th percentile."""
+    decisions = [d for trace in traces for d in trace.decisions if d.token_ids]
+
+    def line(name: str, values: list[float], digits: int, unit: str) -> tuple[str, str, str]:
+        return name, shown(percentile(values, 50), digits, unit), shown(percentile(values, 95), digits, unit)
+
+    drafting = [d for d in decisions if sum(d.drafted)]
+    rows = [
+        line("Prompt and frame, up once", [float(d.prompt_bytes) for d in decisions], 0, " B"),
+        line("Prefill on the edge", [d.prefill_ms for d in drafting], 1, " ms"),
+        line("Prefill in the cloud", [d.cloud_prefill_ms for d in decisions], 1, " ms"),
+        line("Draft of a round", [v for d in drafting for v in d.draft_ms], 1, " ms"),
+        line("Verification of a round", [v for d in drafting for v in d.verify_ms], 1, " ms"),
+        line("Link and overhead of a round", [v for d in drafting for v in d.overhead_ms], 2, " ms"),
+        line("Uplink of a round", [float(v) for d in drafting for v in d.uplink_bytes], 0, " B"),
+        line("Downlink of a round", [float(v) for d in decisions for v in d.downlink_bytes], 0, " B"),
+    ]
+    return [row for row in rows if row[1] != "–"]
+
+
 def typical(traces: Sequence[EpisodeTrace]) -> Chart | None:
     """The timeline of the decision nearest the median."""
     found = charts.typical_decision(traces)
@@ -265,6 +286,7 @@ def build_page(run: Path, results: DemoResults, traces: Sequence[EpisodeTrace]) 
         histograms=histograms(results),
         tokens=Markup(charts.tokens_per_decision(traces)),
         typical=typical(traces),
+        rounds=round_table(traces),
         latency_plot=Markup(charts.latency_plot(results.latency_study)),
         episodes=view_episodes(run, traces),
         config=[(name, word(value)) for name, value in results.config.items()],

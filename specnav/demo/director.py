@@ -88,6 +88,11 @@ def decision_of(message: DecisionMetrics) -> Decision:
         accepted=list(message.accepted),
         uplink_bytes=list(message.uplink_bytes),
         downlink_bytes=list(message.downlink_bytes),
+        draft_ms=list(message.draft_ms),
+        wait_ms=list(message.wait_ms),
+        verify_ms=list(message.verify_ms),
+        prompt_bytes=message.prompt_bytes,
+        cloud_prefill_ms=message.cloud_prefill_ms,
         timeline=[Span(lane, name, start, end) for lane, name, start, end in spans],
     )
 

@@ -93,6 +93,9 @@ def score_recording(
         accepted=sum(sum(d.accepted) for d in decisions),
         tokens=sum(len(d.token_ids) for d in decisions),
         rounds=sum(len(d.drafted) for d in decisions),
+        uplink_bytes=sum(sum(d.uplink_bytes) for d in decisions),
+        downlink_bytes=sum(sum(d.downlink_bytes) for d in decisions),
+        round_overhead_ms=[round(value, 3) for d in decisions for value in d.overhead_ms],
     )
 
 

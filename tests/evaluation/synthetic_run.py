@@ -126,6 +126,11 @@ def make_episode(
                 accepted=accepted,
                 uplink_bytes=[41] * rounds,
                 downlink_bytes=[22] * rounds,
+                draft_ms=[7.0] * rounds,
+                wait_ms=[52.0] * rounds,
+                verify_ms=[10.5] * rounds,
+                prompt_bytes=8100,
+                cloud_prefill_ms=26.0,
                 timeline=spans,
             )
         )
@@ -155,6 +160,9 @@ def make_episode(
         accepted=sum(sum(d.accepted) for d in made),
         tokens=sum(len(d.token_ids) for d in made),
         rounds=sum(len(d.drafted) for d in made),
+        uplink_bytes=sum(sum(d.uplink_bytes) for d in made),
+        downlink_bytes=sum(sum(d.downlink_bytes) for d in made),
+        round_overhead_ms=[value for d in made for value in d.overhead_ms],
     )
     names = [
         ("silver bottle", target, True),

@@ -62,7 +62,8 @@ def test_report_shows_every_part(page: tuple[Path, str]) -> None:
     _, text = page
     for part in (
         "Simulated", "Emulated link", "RTT 40 ms, jitter 2 ms", "Pacing", "Episodes", "find the silver bottle",
-        "Decision time", "Camera to action", "Drafted and accepted tokens", "One decision, edge to cloud and back",
+        "Decision time", "Camera to action", "Drafted and accepted tokens", "What it costs", "41.50 ms",
+        "One decision, edge to cloud and back",
         "Latency study", "What the robot saw and did", "Settings", "Machine", "made-up processor",
     ):  # fmt: skip
         assert part in text, part

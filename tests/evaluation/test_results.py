@@ -16,7 +16,7 @@ from evaluation.results import (
     save_results,
     summarise,
 )
-from evaluation.trace import load_traces
+from evaluation.trace import Decision, load_traces
 
 CONTRACT_EPISODE = {
     "instruction", "success", "collisions", "steps", "time_to_goal_s", "path_m", "shortest_path_m", "decision_ms",
@@ -132,6 +132,21 @@ def test_tau_is_accepted_plus_one_a_round() -> None:
     found = summarise([episode(drafted=40, accepted=30, rounds=10, tokens=39)], None, 0, 0)
     assert found.tau == 4.0
     assert found.acceptance == 0.75
+
+
+def test_round_costs_leave_the_forwards_out() -> None:
+    found = summarise(
+        [episode(rounds=4, uplink_bytes=160, downlink_bytes=80, round_overhead_ms=[0.5, 0.7, 0.9])],
+        None,
+        0,
+        0,
+    )
+    assert (found.uplink_bytes_per_round, found.downlink_bytes_per_round) == (40.0, 20.0)
+    assert found.round_overhead_ms_p50 == 0.7
+    waits = Decision(
+        index=0, t_s=0, source="model", action="", wait_ms=[30.0, 4.0, 5.0], verify_ms=[3.0, 3.0, 3.5]
+    )
+    assert waits.overhead_ms == [1.0, 1.5]
 
 
 def test_percentile_interpolates_between_neighbours() -> None:
