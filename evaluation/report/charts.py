@@ -117,8 +117,22 @@ def typical_decision(traces: Sequence[EpisodeTrace]) -> tuple[EpisodeTrace, Deci
     return min(known, key=lambda pair: abs((pair[1].decision_ms or 0.0) - middle))
 
 
-def timeline(spans: Sequence[Span]) -> str:
-    """One decision as lanes (edge, uplink, cloud, downlink) over milliseconds; narrow bars keep a visible width."""
+def timeline(
+    spans: Sequence[Span],
+    label: str = "milliseconds since the frame was taken",
+    title: str = "Timeline of one decision",
+    until_ms: float | None = None,
+) -> str:
+    """Lanes (edge, uplink, cloud, downlink) over milliseconds; narrow bars keep a visible width.
+
+    until_ms: show so much, whatever the spans' length, so that several pictures share one scale.
+    """
+    if until_ms is not None:
+        spans = [
+            Span(span.lane, span.name, span.start_ms, min(span.end_ms, until_ms))
+            for span in spans
+            if span.start_ms < until_ms
+        ]
     if not spans:
         return ""
     width, left, right, top, bottom = 1080.0, 84.0, 16.0, 10.0, 44.0
@@ -127,7 +141,7 @@ def timeline(spans: Sequence[Span]) -> str:
         tops[lane] = now
         now += (WIDE_LANE_PX if lane in ("edge", "cloud") else NARROW_LANES_PX) + 10
     height = now + bottom - 10
-    end = max(span.end_ms for span in spans)
+    end = until_ms or max(span.end_ms for span in spans)
     across = Scale(0, end * 1.01, left, width - right)
     body = []
     for lane in LANES:
@@ -140,16 +154,14 @@ def timeline(spans: Sequence[Span]) -> str:
         tall = WIDE_LANE_PX if span.lane in ("edge", "cloud") else NARROW_LANES_PX
         x, wide = across(span.start_ms), max(across(span.end_ms) - across(span.start_ms) - 0.8, 2.0)
         took = f"{span.start_ms:.1f}–{span.end_ms:.1f} ms ({span.end_ms - span.start_ms:.2f} ms)"
-        title = f"{span.lane}: {span.name}, {took}"
-        body.append(rect(x, tops[span.lane] + 2, wide, tall - 4, f"var(--{span.lane})", title, 3))
+        tip = f"{span.lane}: {span.name}, {took}"
+        body.append(rect(x, tops[span.lane] + 2, wide, tall - 4, f"var(--{span.lane})", tip, 3))
         if wide > len(span.name) * LABEL_CHAR_PX + 8:
             middle = tops[span.lane] + tall / 2 + 4
             style = "fill:#fff;font-size:11.5px;pointer-events:none"
             body.append(text(x + wide / 2, middle, span.name, "middle", style=style))
-    body.append(
-        axis_bottom(across, now - 4, ticks(0, end, 10), "milliseconds since the frame was taken", height - 4)
-    )
-    return svg(width, height, "".join(body), "Timeline of one decision")
+    body.append(axis_bottom(across, now - 4, ticks(0, end, 10), label, height - 4))
+    return svg(width, height, "".join(body), title)
 
 
 def latency_plot(rows: Sequence[LatencyRow]) -> str:

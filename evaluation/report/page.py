@@ -266,31 +266,40 @@ def word(value: Setting) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def build_page(run: Path, results: DemoResults, traces: Sequence[EpisodeTrace]) -> str:
-    """The whole report as HTML text."""
-    environment = jinja2.Environment(
+def environment() -> jinja2.Environment:
+    """The templates of all reports; a name that is not there is an error."""
+    found = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined
     )
-    environment.filters["shown"] = shown
+    found.filters["shown"] = shown
+    return found
+
+
+def build_page(run: Path, results: DemoResults, traces: Sequence[EpisodeTrace]) -> str:
+    """The whole report as HTML text."""
     machine = [(name, word(value)) for name, value in results.machine.items()]
     machine += [("wall time", f"{results.wall_s:.0f} s")] if results.wall_s else []
     machine += [(f"time: {name}", f"{seconds:.1f} s") for name, seconds in results.phases_s.items()]
-    return environment.get_template("report.html.jinja").render(
-        style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
-        results=results,
-        lead=lead_text(results),
-        chips=what_is_real(results.config),
-        alert=alert_text(results),
-        figures=headline(results),
-        outcomes=OUTCOME_WORDS,
-        histograms=histograms(results),
-        tokens=Markup(charts.tokens_per_decision(traces)),
-        typical=typical(traces),
-        rounds=round_table(traces),
-        latency_plot=Markup(charts.latency_plot(results.latency_study)),
-        episodes=view_episodes(run, traces),
-        config=[(name, word(value)) for name, value in results.config.items()],
-        machine=machine,
+    return (
+        environment()
+        .get_template("report.html.jinja")
+        .render(
+            style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
+            results=results,
+            lead=lead_text(results),
+            chips=what_is_real(results.config),
+            alert=alert_text(results),
+            figures=headline(results),
+            outcomes=OUTCOME_WORDS,
+            histograms=histograms(results),
+            tokens=Markup(charts.tokens_per_decision(traces)),
+            typical=typical(traces),
+            rounds=round_table(traces),
+            latency_plot=Markup(charts.latency_plot(results.latency_study)),
+            episodes=view_episodes(run, traces),
+            config=[(name, word(value)) for name, value in results.config.items()],
+            machine=machine,
+        )
     )
 
 

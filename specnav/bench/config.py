@@ -1,0 +1,155 @@
+"""What a bench run is asked to do: one frozen record, checked when it is made; and the papers' operating points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from evaluation.bench.records import PaperFigure, PointRecord
+from evaluation.bench.summary import QUANTITIES
+from evaluation.papers import figure
+from specnav.errors import UsageError
+from specnav.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
+from specnav.settings import make_settings, read_yaml
+
+POINTS = CONFIG / "points"
+QUESTIONS = CONFIG / "questions" / "short.jsonl"
+_LIMITS: dict[str, tuple[float, float]] = {
+    "limit": (1, 1_000_000),
+    "max_new_tokens": (1, 1_000_000),
+    "gamma": (1, 32),
+    "temperature": (0, 10),
+    "top_k": (0, 1_000_000),
+    "top_p": (1e-9, 1),
+    "seed": (0, 2**63 - 1),
+    "rtt_ms": (0, 60_000),
+    "jitter_ms": (0, 60_000),
+    "bandwidth_mbps": (0, 1_000_000),
+    "loss": (0, 0.9),
+    "draft_ms": (0, 60_000),
+    "verify_ms": (0, 60_000),
+}
+
+
+@dataclass(frozen=True)
+class BenchConfig:
+    """Settings of a bench run; a wrong value is refused with the allowed range (UsageError).
+
+    questions: files or datasets (see evaluation.questions). methods: empty = all of the core's. limit: at most so many
+    questions, taken from the files in turn. draft_ms, verify_ms: pacing, 0 = off. point: the operating point that
+    the settings were taken from.
+    """
+
+    questions: tuple[str, ...] = (str(QUESTIONS),)
+    methods: tuple[str, ...] = ()
+    limit: int | None = None
+    max_new_tokens: int = 64
+    gamma: int = 4
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+    rtt_ms: float = 0.0
+    jitter_ms: float = 0.0
+    bandwidth_mbps: float = 0.0
+    loss: float = 0.0
+    draft_ms: float = 0.0
+    verify_ms: float = 0.0
+    target_model: str = str(DEFAULT_TEXT_TARGET)
+    draft_model: str = str(DEFAULT_TEXT_DRAFT)
+    quantize: str = "none"
+    device: str = "auto"
+    dtype: str = "auto"
+    point: str = ""
+    out: Path | None = None
+    resume: bool = False
+    start_timeout_s: float = field(default=300.0)
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in _LIMITS.items():
+            value = getattr(self, name)
+            if value is None and name == "limit":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+                raise UsageError(f"{name} is {value!r}; give a number from {low:g} to {high:g}")
+        if self.resume and self.out is None:
+            raise UsageError("--resume goes on with an earlier run; name its folder with --out")
+        for role, model in (("target", self.target_model), ("draft", self.draft_model)):
+            # A hub id has no leading slash; everything else must be a folder here.
+            if Path(model).is_absolute() and not (Path(model) / "config.json").is_file():
+                raise UsageError(
+                    f"{role} model {model} is missing or no Hugging Face folder; train one with specnav train text, "
+                    f"or give another with --{role}-model"
+                )
+
+    @property
+    def link_is_emulated(self) -> bool:
+        """Whether the link emulator stands between edge and cloud."""
+        return any((self.rtt_ms, self.jitter_ms, self.bandwidth_mbps, self.loss))
+
+
+@dataclass(frozen=True)
+class OperatingPoint:
+    """One file of `config/points`; see the README there."""
+
+    title: str
+    models: str
+    source: str
+    rtt_ms: float = 0.0
+    jitter_ms: float = 0.0
+    bandwidth_mbps: float = 0.0
+    loss: float = 0.0
+    draft_ms: float = 0.0
+    verify_ms: float = 0.0
+    gamma: int = 4
+    temperature: float = 0.0
+    top_k: int = 0
+    assumed: Sequence[str] = ()
+    figures: Sequence[Mapping[str, Any]] = ()
+
+    def settings(self) -> dict[str, Any]:
+        """Its values for a BenchConfig."""
+        known = {entry.name for entry in fields(BenchConfig)}
+        return {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name in known}
+
+
+def load_point(name: str) -> tuple[OperatingPoint, PointRecord]:
+    """An operating point by its name in `config/points` or by its file. Raises UsageError or EvaluationError."""
+    path = Path(name) if name.endswith((".yaml", ".yml")) else POINTS / f"{name}.yaml"
+    if not path.is_file():
+        there = ", ".join(sorted(found.stem for found in POINTS.glob("*.yaml")))
+        raise UsageError(f"operating point {name!r} is unknown; there are {there}, or give a .yaml file")
+    values = read_yaml(path)
+    missing = [field_ for field_ in ("title", "models", "source") if not values.get(field_)]
+    if missing:
+        raise UsageError(f"{path} does not say {', '.join(missing)}; see {POINTS / 'README.md'}")
+    point = make_settings(OperatingPoint, values, str(path))
+    record = PointRecord(
+        name=path.stem,
+        title=point.title,
+        source=point.source,
+        models=point.models,
+        assumed=[str(words) for words in point.assumed],
+        figures=[_paper_figure(entry, str(path)) for entry in point.figures],
+    )
+    return point, record
+
+
+def _paper_figure(entry: Mapping[str, Any], place: str) -> PaperFigure:
+    try:
+        quantity, where = str(entry["quantity"]), str(entry["value"])
+        method, over = str(entry["method"]), str(entry.get("over", "ar"))
+    except (KeyError, TypeError, AttributeError):
+        raise UsageError(f"{place}: a figure needs method, quantity and value; got {entry!r}") from None
+    if quantity not in QUANTITIES:
+        raise UsageError(f"{place}: quantity {quantity!r} is unknown; choose {', '.join(QUANTITIES)}")
+    return PaperFigure(method=method, quantity=quantity, value=figure(where), over=over, where=where)
+
+
+def make_config(flags: Mapping[str, Any]) -> BenchConfig:
+    """A config from the flags that were given (others are None) over the operating point, if one is named."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    base = load_point(given["point"])[0].settings() if given.get("point") else {}
+    return make_settings(BenchConfig, {**base, **given}, "specnav bench")

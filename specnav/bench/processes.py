@@ -1,0 +1,41 @@
+"""The bench's processes: a verifier, and the link emulator where a link is emulated; on this machine only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloud_verifier.config import ServerConfig
+from specnav.bench.config import BenchConfig
+from specnav.demo.children import LOOPBACK, emulator_spec, endpoint_of, verifier_spec
+from specnav.demo.processes import Supervisor
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The running processes and where the edge connects."""
+
+    supervisor: Supervisor
+    endpoint: str
+
+
+@contextmanager
+def surroundings(config: BenchConfig, logs: Path) -> Iterator[Surroundings]:
+    """Start them and wait until they serve; stopped in any case. Raises ChildFailed."""
+    server = ServerConfig(
+        model=config.target_model,
+        bind=f"{LOOPBACK}:0",
+        device=config.device,
+        dtype=config.dtype,
+        quantize=config.quantize,
+        verify_ms=config.verify_ms,
+    )
+    with Supervisor(logs) as supervisor:
+        verifier = supervisor.start(verifier_spec(server, {}))
+        endpoint = endpoint_of(supervisor.wait_ready(verifier, config.start_timeout_s))
+        if config.link_is_emulated:
+            link = supervisor.start(emulator_spec(config, "link", config.rtt_ms, endpoint, {}))
+            endpoint = endpoint_of(supervisor.wait_ready(link, config.start_timeout_s))
+        yield Surroundings(supervisor, endpoint)

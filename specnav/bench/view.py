@@ -1,0 +1,85 @@
+"""What the user sees of a bench run: a progress bar on a terminal, plain lines elsewhere, and the table at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from evaluation.bench.loop import Advance
+from evaluation.bench.records import BenchRow
+from evaluation.questions import Question
+from evaluation.report.page import shown
+
+
+@contextmanager
+def progress(console: Console, answers: int, questions: int) -> Iterator[Advance]:
+    """Shows which answer is being made: a bar over all answers, or a line for every question."""
+    if not console.is_terminal:
+        seen: set[tuple[str, str]] = set()
+
+        def line(question: Question, who: str) -> None:
+            key = (question.source, question.question_id)
+            if "warming" not in who and key not in seen:
+                seen.add(key)
+                console.print(
+                    f"question {len(seen)} of {questions}: {question.source} {question.question_id}"
+                )
+
+        yield line
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("answers"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("starting", total=answers)
+        done = -1
+
+        def advance(question: Question, who: str) -> None:
+            nonlocal done
+            if "warming" not in who:
+                done += 1
+            bar.update(
+                task, completed=max(done, 0), description=f"{question.source} {question.question_id}, {who}"
+            )
+
+        yield advance
+
+
+def table(rows: Sequence[BenchRow]) -> Table:
+    """The rows as a terminal's table."""
+    found = Table(box=None, pad_edge=False)
+    for title in (
+        "method",
+        "tok/s",
+        "× ar",
+        "τ",
+        "accepted",
+        "TTFT ms",
+        "B up",
+        "B down",
+        "× floor",
+        "as ar",
+    ):
+        found.add_column(title, justify="left" if title == "method" else "right")
+    for row in rows:
+        found.add_row(
+            row.method,
+            shown(row.tokens_per_s, 1),
+            shown(row.speedup_vs_ar, 2),
+            shown(row.tau, 2),
+            "–" if row.acceptance is None else f"{100 * row.acceptance:.0f} %",
+            shown(row.ttft_ms, 1),
+            shown(row.uplink_bytes_per_round, 0),
+            shown(row.downlink_bytes_per_round, 0),
+            shown(row.overhead_over_floor, 2),
+            {True: "yes", False: "NO", None: "–"}[row.identical_to_ar],
+        )
+    return found
