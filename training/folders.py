@@ -1,0 +1,26 @@
+"""Folders that are there as a whole or not at all."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def appearing_at_once(folder: Path) -> Iterator[Path]:
+    """Gives an empty folder beside `folder` to write into, and puts it in its place when the block ends well.
+
+    A reader never meets half a folder; after an error or a kill the former one is still there.
+    """
+    building = folder.with_name(folder.name + ".new")
+    old = folder.with_name(folder.name + ".old")
+    shutil.rmtree(building, ignore_errors=True)
+    building.mkdir(parents=True)
+    yield building
+    shutil.rmtree(old, ignore_errors=True)
+    if folder.exists():
+        folder.rename(old)
+    building.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
