@@ -107,6 +107,91 @@ def demo(
 
 
 @app.command(
+    epilog="Examples:  specnav bench   |   specnav bench --questions mt_bench.jsonl --methods ar,sd --rtt 40   |   "
+    "specnav bench --point go2-wifi6"
+)
+def bench(
+    more_questions: Annotated[
+        list[str] | None, typer.Argument(metavar="FILE", help="Question files, as with --questions.")
+    ] = None,
+    questions: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A .jsonl file (question_id, category, turns), a text file (a question a line) or hf:ORG/NAME; "
+            "may be given several times. Default: a few questions of our own."
+        ),
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="Comma-separated; axes may be overridden, like sd+tree:32x6. Oracles: hf-generate, hf-assisted. "
+            "Default: every method."
+        ),
+    ] = None,
+    point: Annotated[
+        str | None,
+        typer.Option(help="Operating point of a paper, see config/points. Other flags win over it."),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many questions.")] = None,
+    max_new_tokens: Annotated[int | None, typer.Option(min=1, max=1_000_000, help="Default 64.")] = None,
+    gamma: Annotated[int | None, typer.Option(min=1, max=32, help="Draft tokens a round (4).")] = None,
+    temperature: Annotated[float | None, typer.Option(min=0, max=10, help="0 is greedy.")] = None,
+    top_k: Annotated[int | None, typer.Option(min=0, help="0: off.")] = None,
+    top_p: Annotated[float | None, typer.Option(min=0, max=1, help="1: off.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Seed of everything random.")] = None,
+    rtt: Annotated[float | None, typer.Option(min=0, max=60_000, help="Emulated round trip, ms.")] = None,
+    jitter: Annotated[float | None, typer.Option(min=0, max=60_000, help="Emulated jitter, ms.")] = None,
+    bandwidth: Annotated[
+        float | None, typer.Option(min=0, help="Emulated bandwidth each way, Mb/s (0: no limit).")
+    ] = None,
+    loss: Annotated[float | None, typer.Option(min=0, max=0.9, help="Share of messages sent again.")] = None,
+    draft_ms: Annotated[
+        float | None,
+        typer.Option(min=0, max=60_000, help="Pacing: minimum time of a draft forward, ms (0: off)."),
+    ] = None,
+    verify_ms: Annotated[
+        float | None,
+        typer.Option(min=0, max=60_000, help="Pacing: minimum time of a target forward, ms (0: off)."),
+    ] = None,
+    target_model: Target = None,
+    draft_model: Draft = None,
+    quantize: Quantize = "none",
+    device: Device = "auto",
+    out: Annotated[Path | None, typer.Option(help="Folder of the run (default: runs/bench-<time>).")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+) -> None:
+    """Methods side by side on text questions: edge and cloud as two processes over an emulated link."""
+    from specnav.bench.config import make_config
+    from specnav.bench.run import run_bench
+
+    flags = {
+        "questions": (*(questions or ()), *(more_questions or ())) or None,
+        "methods": None if methods is None else tuple(name.strip() for name in methods.split(",")),
+        "point": point,
+        "limit": limit,
+        "max_new_tokens": max_new_tokens,
+        "gamma": gamma,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "seed": seed,
+        "rtt_ms": rtt,
+        "jitter_ms": jitter,
+        "bandwidth_mbps": bandwidth,
+        "loss": loss,
+        "draft_ms": draft_ms,
+        "verify_ms": verify_ms,
+        "target_model": target_model,
+        "draft_model": draft_model,
+        "quantize": quantize,
+        "device": device,
+        "out": out,
+        "resume": resume,
+    }
+    raise typer.Exit(run_bench(make_config(flags)))
+
+
+@app.command(
     epilog="Example:  specnav serve --bind tcp://0.0.0.0:5555 --model Qwen/Qwen2-VL-7B-Instruct --quantize 4bit"
 )
 def serve(

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import torch
 from transformers.generation.streamers import BaseStreamer
+from transformers.utils import logging as hf_logging
 
 from evaluation.bench.floor import floor_ms
 from evaluation.bench.records import RoundRecord
@@ -203,6 +204,17 @@ class _PacedForwards:
                 hook.remove()
 
 
+@contextmanager
+def _quiet_library() -> Iterator[None]:
+    """The library warns of arguments that its own assisted generation passes on: nothing a user could change."""
+    before = hf_logging.get_verbosity()
+    hf_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        hf_logging.set_verbosity(before)
+
+
 class OracleContestant:
     """transformers' own generate, with or without an assistant model."""
 
@@ -233,7 +245,7 @@ class OracleContestant:
             torch.manual_seed(options.seed)
         started = self._clock()
         try:
-            with torch.inference_mode(), ExitStack() as hooks:
+            with torch.inference_mode(), _quiet_library(), ExitStack() as hooks:
                 hooks.enter_context(self._verify.watching(target.hf_model))
                 if self._draft is not None:
                     hooks.enter_context(self._drafting.watching(self._draft.hf_model))

@@ -11,9 +11,15 @@ from collections.abc import Mapping, Sequence
 from evaluation.bench.records import AnswerRecord, BenchRow
 from evaluation.report.drawing import Scale, axis_left, line, outline, rect, svg, text, ticks
 
-WIDTH, LEFT, RIGHT = 520.0, 96.0, 64.0
+WIDTH, RIGHT = 520.0, 64.0
+LABEL_CHAR_PX = 7.4
 BAR, STEP = 18.0, 30.0
 CELL_WIDTH, CELL_HEIGHT, CELLS_A_ROW = 256.0, 150.0, 4
+
+
+def label_width(rows: Sequence[BenchRow]) -> float:
+    """Room for the longest method name."""
+    return 22 + LABEL_CHAR_PX * max((len(row.method) for row in rows), default=0)
 
 
 def speedup_bars(rows: Sequence[BenchRow], papers: Mapping[str, float]) -> str:
@@ -21,10 +27,10 @@ def speedup_bars(rows: Sequence[BenchRow], papers: Mapping[str, float]) -> str:
     shown = [row for row in rows if row.speedup_vs_ar is not None]
     if not shown:
         return ""
-    top = 14.0
+    top, left = 14.0, label_width(shown)
     bottom = top + STEP * len(shown)
     most = max([row.speedup_vs_ar or 0.0 for row in shown] + list(papers.values()) + [1.0])
-    across = Scale(0, most * 1.02, LEFT, WIDTH - RIGHT)
+    across = Scale(0, most * 1.02, left, WIDTH - RIGHT)
     body = []
     for value in ticks(0, most, 5):
         body.append(line(across(value), top - 6, across(value), bottom, "grid"))
@@ -33,8 +39,8 @@ def speedup_bars(rows: Sequence[BenchRow], papers: Mapping[str, float]) -> str:
         y = top + STEP * place
         value = row.speedup_vs_ar or 0.0
         colour = "var(--faint)" if row.uplink_bytes_per_round is None else "var(--edge)"
-        body.append(text(LEFT - 8, y + BAR - 4, row.method, "end", "strong"))
-        body.append(rect(LEFT, y, across(value) - LEFT, BAR, colour, f"{row.method}: {value:.2f} times ar"))
+        body.append(text(left - 8, y + BAR - 4, row.method, "end", "strong"))
+        body.append(rect(left, y, across(value) - left, BAR, colour, f"{row.method}: {value:.2f} times ar"))
         if row.method in papers:
             body.append(_diamond(across(papers[row.method]), y + BAR / 2, f"paper: {papers[row.method]:g}"))
         farther = max(across(value), across(papers.get(row.method, 0.0)) + 7)
@@ -49,23 +55,23 @@ def bytes_bars(rows: Sequence[BenchRow]) -> str:
     shown = [row for row in rows if row.uplink_bytes_per_round is not None]
     if not shown:
         return ""
-    top = 14.0
+    top, left = 14.0, label_width(shown)
     bottom = top + STEP * len(shown)
     pairs = [(row.uplink_bytes_per_round or 0.0, row.downlink_bytes_per_round or 0.0) for row in shown]
     decades = max(2, math.ceil(math.log10(max(max(pair) for pair in pairs) + 1)))
-    across = Scale(0, decades, LEFT, WIDTH - RIGHT)
+    across = Scale(0, decades, left, WIDTH - RIGHT)
     body = []
     for power in range(decades + 1):
         body.append(line(across(power), top - 6, across(power), bottom, "grid"))
         body.append(text(across(power), bottom + 16, f"{10**power:,}".replace(",", " "), "middle"))
     for place, (row, pair) in enumerate(zip(shown, pairs, strict=True)):
         y = top + STEP * place
-        body.append(text(LEFT - 8, y + BAR - 4, row.method, "end", "strong"))
+        body.append(text(left - 8, y + BAR - 4, row.method, "end", "strong"))
         for value, name, offset in ((pair[0], "uplink", 0.0), (pair[1], "downlink", BAR / 2 + 1)):
             if value >= 1:
                 end = across(math.log10(value))
                 tip = f"{row.method}, {name}: {value:.1f} bytes a round"
-                body.append(rect(LEFT, y + offset, end - LEFT, BAR / 2, f"var(--{name})", tip))
+                body.append(rect(left, y + offset, end - left, BAR / 2, f"var(--{name})", tip))
         farther = across(math.log10(max(*pair, 1.0)))
         body.append(text(farther + 6, y + BAR - 4, f"{pair[0]:.0f} / {pair[1]:.0f}", "start", "strong"))
     body.append(text(WIDTH - RIGHT, bottom + 34, "bytes a round, up / down", "end"))

@@ -151,5 +151,9 @@ def _paper_figure(entry: Mapping[str, Any], place: str) -> PaperFigure:
 def make_config(flags: Mapping[str, Any]) -> BenchConfig:
     """A config from the flags that were given (others are None) over the operating point, if one is named."""
     given = {name: value for name, value in flags.items() if value is not None}
+    for name in ("target_model", "draft_model"):
+        # The verifier has another working folder.
+        if name in given and Path(given[name]).is_dir():
+            given[name] = str(Path(given[name]).resolve())
     base = load_point(given["point"])[0].settings() if given.get("point") else {}
     return make_settings(BenchConfig, {**base, **given}, "specnav bench")
