@@ -1,0 +1,126 @@
+"""Whole bench runs: verifier, link and edge as real processes; killed, interrupted and resumed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from evaluation.bench.records import load_bench
+from specdec.methods import METHODS
+from specnav.bench.config import BenchConfig
+from specnav.bench.run import run_bench
+from specnav.errors import UsageError
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.graph
+
+
+@pytest.fixture
+def config(model_root, tmp_path):
+    return BenchConfig(
+        target_model=str(model_root / "text-target"),
+        draft_model=str(model_root / "text-draft"),
+        out=tmp_path / "run",
+        max_new_tokens=16,
+        limit=3,
+    )
+
+
+def command(config: BenchConfig, *more: str) -> list[str]:
+    argv = [sys.executable, "-m", "specnav.cli", "bench", "--out", str(config.out), "--max-new-tokens", "16"]
+    return [*argv, "--target-model", config.target_model, "--draft-model", config.draft_model, *more]
+
+
+def wait_for(path: Path, what: bytes = b"\n", timeout_s: float = 90) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not path.exists() or what not in path.read_bytes():
+        assert time.monotonic() < deadline, f"{path} never came"
+        time.sleep(0.05)
+
+
+def test_all_methods_and_oracles_over_an_emulated_link(config, capsys):
+    methods = (*METHODS, "sd+tree:8x3", "hf-generate", "hf-assisted")
+    assert run_bench(replace(config, methods=methods, rtt_ms=20.0, verify_ms=4.0)) == 0
+    results = load_bench(config.out)
+    assert [row.method for row in results.rows] == list(methods)
+    assert all(row.identical_to_ar and row.questions == 3 for row in results.rows)
+    by_method = {row.method: row for row in results.rows}
+    assert by_method["ar"].ttft_ms >= 20 and by_method["hf-generate"].ttft_ms < 20
+    assert 1.0 <= by_method["sd"].overhead_over_floor < 3
+    assert results.config["rtt_ms"] == 20.0 and results.asked == 3 and not results.error
+    lines = [json.loads(line) for line in (config.out / "rounds.jsonl").read_text().splitlines()]
+    sd = [line for line in lines if line["method"] == "sd"]
+    assert len(sd) == by_method["sd"].rounds and all(line["wait_ms"] >= 20 for line in sd)
+    assert "RTT 20 ms" in (config.out / "report.html").read_text()
+    assert "hf-assisted" in capsys.readouterr().out
+
+
+def test_a_dead_verifier_ends_the_run_with_what_was_answered_and_it_can_be_resumed(config):
+    slow = ["--verify-ms", "20", "--methods", "ar,sd"]
+    process = subprocess.Popen(command(config, *slow), stderr=subprocess.PIPE, cwd=ROOT, text=True)
+    wait_for(config.out / "answers.jsonl")
+    children = psutil.Process(process.pid).children(recursive=True)
+    next(c for c in children if "cloud_verifier" in " ".join(c.cmdline())).send_signal(signal.SIGKILL)
+    _, words = process.communicate(timeout=60)
+    assert process.returncode == 1
+    last = words.strip().splitlines()[-1]
+    assert "cloud_verifier ended (signal SIGKILL)" in last and "Traceback" not in words
+    broken = load_bench(config.out)
+    assert "SIGKILL" in broken.error and broken.rows[0].answers < 14
+    assert "SIGKILL" in (config.out / "report.html").read_text()
+    with pytest.raises(UsageError, match=r"verify_ms was 20.0 and is 0.0"):
+        run_bench(replace(config, methods=("ar", "sd"), resume=True))
+    assert run_bench(replace(config, methods=("ar", "sd"), verify_ms=20.0, resume=True)) == 0
+    whole = load_bench(config.out)
+    assert whole.error == "" and all(row.questions == 3 and row.identical_to_ar for row in whole.rows)
+    assert whole.started_at == broken.started_at and whole.wall_s > broken.wall_s
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_keeps_its_questions_draws_the_report_and_leaves_no_process(config, number):
+    process = subprocess.Popen(
+        command(config, "--verify-ms", "20", "--methods", "ar,sd"),
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        text=True,
+    )
+    wait_for(config.out / "answers.jsonl", b'"method":"sd"')
+    children = psutil.Process(process.pid).children(recursive=True)
+    os.kill(process.pid, number)
+    _, words = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in words
+    results = load_bench(config.out)
+    assert results.interrupted and results.rows[0].questions >= 1
+    assert "Interrupted" in (config.out / "report.html").read_text()
+    assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
+
+
+def test_models_that_do_not_fit_together_or_have_no_weights_are_refused_in_one_line(
+    config, tmp_path, model_root
+):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        (empty / name).write_bytes((model_root / "text-target" / name).read_bytes())
+    with pytest.raises(UsageError, match="no usable weights"):
+        run_bench(replace(config, draft_model=str(empty)))
+    with pytest.raises(UsageError, match="no usable weights"):
+        run_bench(replace(config, target_model=str(empty), out=tmp_path / "second"))
+
+
+def test_a_folder_in_use_is_left_alone(config):
+    config.out.mkdir()
+    (config.out / "mine.txt").write_text("x")
+    with pytest.raises(UsageError, match="is not empty"):
+        run_bench(config)
+    with pytest.raises(UsageError, match="holds no bench run"):
+        run_bench(replace(config, resume=True))
