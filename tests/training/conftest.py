@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from training.text.models import LlamaShape
 from training.text.train import TextResult, TextSchedule, TrainTextConfig, train_text
+
+torch.set_num_threads(1)
 
 SOURCE = '''"""Module {name}: things that count {name} things."""
 

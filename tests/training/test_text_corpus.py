@@ -1,3 +1,5 @@
+"""The corpus: what is read, how it is split, cleaned, asked about, encoded and drawn from."""
+
 from __future__ import annotations
 
 import random

@@ -1,3 +1,5 @@
+"""Figures of the cards: loops, tokens a round against drafting token by token, answers in batches."""
+
 from __future__ import annotations
 
 import json

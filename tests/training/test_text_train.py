@@ -1,3 +1,5 @@
+"""A whole run: folders that the core loads, resume, and what each stage is taught."""
+
 from __future__ import annotations
 
 import json

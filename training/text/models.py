@@ -37,7 +37,7 @@ class LlamaShape:
 
 
 TARGET = LlamaShape(layers=8, width=192, inner=448, heads=6, kv_heads=2)
-DRAFT = LlamaShape(layers=2, width=128, inner=320, heads=4, kv_heads=2)
+DRAFT = LlamaShape(layers=2, width=128, inner=512, heads=4, kv_heads=2)
 
 
 def build_model(shape: LlamaShape, vocabulary: int, end: int) -> LlamaForCausalLM:
