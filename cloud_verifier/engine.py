@@ -15,20 +15,24 @@ from dataclasses import dataclass
 from cloud_verifier.logs import EventLog
 from specdec.drafting import Draft
 from specdec.errors import ModelError, ProtocolError
-from specdec.link.convert import sampling_from_wire
+from specdec.link.convert import q_from_wire, row_to_wire, sampling_from_wire
 from specdec.link.wire import (
     ERROR_INTERNAL,
     ERROR_REFUSED,
     Down,
     DraftUp,
     ErrorDown,
+    More,
     Open,
     Opened,
+    RowDown,
+    SampledUp,
     Tokens,
     VerdictDown,
 )
 from specdec.models import LoadedModel, Prompt
-from specdec.verifying import Verifier
+from specdec.sampling.recovery import Recovery
+from specdec.verifying import SampledVerdict, SampledVerifier, Verifier
 
 SessionKey = tuple[bytes, int]
 """Who asks (the socket's identity of the client) and the client's own number for the session."""
@@ -48,10 +52,10 @@ class OpenTask:
 
 @dataclass(frozen=True)
 class VerifyTask:
-    """A draft to judge."""
+    """A draft to judge, or a question about the verdict on the last one."""
 
     key: SessionKey
-    message: DraftUp
+    message: DraftUp | SampledUp | More
     arrived_s: float
 
 
@@ -141,7 +145,7 @@ class Engine:
     def _open(self, task: OpenTask) -> None:
         message = task.message
         started = self._clock()
-        verifier = Verifier(self._model, sampling_from_wire(message.sampling))
+        verifier = self._new_verifier(message)
         token = verifier.open(Prompt(tuple(message.ids), tuple(message.images)), message.history)
         verify_us, queue_us = self._times(task.arrived_s, started)
         self._verifiers[task.key] = verifier
@@ -155,13 +159,28 @@ class Engine:
             return  # closed meanwhile
         message = task.message
         started = self._clock()
-        parents = None if message.parents is None else tuple(message.parents)
-        judgement = verifier.verify(Draft(message.base, tuple(message.ids), parents))
-        verify_us, queue_us = self._times(task.arrived_s, started)
-        reply = VerdictDown(
-            message.session, message.round, judgement.last, judgement.token, verify_us, queue_us
-        )
-        self._outbox(task.key, reply, False)
+        if isinstance(message, DraftUp):
+            parents = None if message.parents is None else tuple(message.parents)
+            judgement = verifier.verify(Draft(message.base, tuple(message.ids), parents))
+            verdict = SampledVerdict(judgement.last, judgement.token)
+        elif not isinstance(verifier, SampledVerifier):
+            raise ProtocolError("rejection sampling was not agreed on when the session was opened")
+        elif isinstance(message, SampledUp):
+            q = q_from_wire(message.q, len(message.ids), self._model.vocab_size)
+            verdict = verifier.verify_sampled(Draft(message.base, tuple(message.ids)), q, message.fix)
+        else:
+            verdict = SampledVerdict(verifier.rejected_at, None, verifier.more())
+        times = self._times(task.arrived_s, started)
+        self._outbox(task.key, _verdict_message(message.session, message.round, verdict, times), False)
+
+    def _new_verifier(self, message: Open) -> Verifier:
+        options = sampling_from_wire(message.sampling)
+        recovery = Recovery(message.recovery)
+        if recovery is Recovery.NOISE:
+            return Verifier(self._model, options)
+        if message.stream:
+            raise ProtocolError("a streamed answer has no drafts to reject: open it without recovery")
+        return SampledVerifier(self._model, options, recovery, message.recovery_size)
 
     def _step(self, task: StepTask) -> None:
         started = self._clock()
@@ -175,3 +194,12 @@ class Engine:
     def _times(self, arrived: float, started: float) -> tuple[int, int]:
         """Microseconds of work, and of waiting before it."""
         return int((self._clock() - started) * 1e6), max(0, int((started - arrived) * 1e6))
+
+
+def _verdict_message(
+    session: int, round_: int, verdict: SampledVerdict, times: tuple[int, int]
+) -> VerdictDown | RowDown:
+    if verdict.token is not None:
+        return VerdictDown(session, round_, verdict.accepted, verdict.token, *times)
+    assert verdict.row is not None
+    return row_to_wire(session, round_, verdict.accepted, verdict.row, *times)

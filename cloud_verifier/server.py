@@ -36,9 +36,12 @@ from specdec.link.wire import (
     DraftUp,
     ErrorDown,
     Hello,
+    More,
     Open,
     Ping,
     Pong,
+    RowDown,
+    SampledUp,
     Tokens,
     Up,
     VerdictDown,
@@ -135,7 +138,7 @@ class Server:
             self._engine_socket.setsockopt(zmq.SNDHWM, 0)
             self._engine_socket.connect("inproc://replies")
         answered = 0
-        if isinstance(message, VerdictDown):
+        if isinstance(message, (VerdictDown, RowDown)):
             answered = message.round
         elif isinstance(message, Tokens):
             answered = message.base + len(message.ids)
@@ -212,8 +215,10 @@ class Server:
                 self._send(identity, encode(ErrorDown(message.session, ERROR_UNKNOWN_SESSION, text)))
             return
         entry.last_heard = now
-        if isinstance(message, DraftUp):
+        if isinstance(message, (DraftUp, SampledUp, More)):
             entry.received = max(entry.received, message.round)
+            if isinstance(message, More):  # the round is open again
+                entry.answered = min(entry.answered, message.round - 1)
             self._engine.submit(VerifyTask(key, message, time.perf_counter()))
         elif isinstance(message, Ping):
             self._send(identity, encode(Pong(message.session, entry.received, entry.answered)))

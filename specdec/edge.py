@@ -10,6 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+from torch import Tensor
+
 from specdec.drafting import Draft, Drafter
 from specdec.edge_session import Cancelled, EdgeSession, SessionForgotten
 from specdec.errors import LinkLost, ModelError, OptionsError
@@ -18,6 +20,7 @@ from specdec.link.wire import Welcome
 from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt
 from specdec.options import GenerationOptions
+from specdec.sampling.recovery import Recovery
 from specdec.stats import AnswerStats, Finish
 
 __all__ = ["EdgeDecoder", "GenerationOptions", "Prompt", "connect"]
@@ -101,13 +104,15 @@ class EdgeDecoder:
     ) -> Iterator[list[int]]:
         """Open and go on; after a lost link open again with what is verified, as long as that may take."""
         drafter = Drafter(self._draft_model, options) if self._method.drafts and self._draft_model else None
-        tree = self._method.tree
+        sampled = self._method.recovery_at(options.temperature) is not Recovery.NOISE
 
-        def propose(answer: list[int], room: int) -> Draft:
+        def propose(answer: list[int], room: int) -> tuple[Draft, Tensor | None]:
             assert drafter is not None
-            if tree is not None:
-                return drafter.tree(answer, tree, room)
-            return drafter.chain(answer, min(self._gamma, room))
+            if sampled:
+                return drafter.sampled_chain(answer, min(self._gamma, room))
+            if self._method.tree is not None:
+                return drafter.tree(answer, self._method.tree, room), None
+            return drafter.chain(answer, min(self._gamma, room)), None
 
         lost_at: float | None = None
         prefilled = False
@@ -115,7 +120,7 @@ class EdgeDecoder:
             try:
                 welcome = self._link.ensure_connected(session.cancel.is_set)
                 self._check_vocabulary(welcome)
-                session.open(prompt, options, welcome, stream=not self._method.drafts)
+                session.open(prompt, options, welcome, self._method)
                 if drafter is not None and not prefilled:
                     session.measure_prefill(lambda: drafter.prefill(prompt))
                     prefilled = True

@@ -11,10 +11,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from specdec.drafting import Draft
 from specdec.errors import LinkLost, ProtocolError, SpecdecError
 from specdec.link.channel import Link
-from specdec.link.convert import sampling_to_wire
+from specdec.link.convert import floats_to_wire, row_from_wire, sampling_to_wire
 from specdec.link.wire import (
     ERROR_SHUTDOWN,
     ERROR_UNKNOWN_SESSION,
@@ -22,22 +25,31 @@ from specdec.link.wire import (
     Down,
     DraftUp,
     ErrorDown,
+    More,
     Open,
     Opened,
     Ping,
     Pong,
+    RowDown,
+    SampledUp,
     Tokens,
     VerdictDown,
     Welcome,
 )
+from specdec.methods import Method
 from specdec.models import Prompt
 from specdec.options import GenerationOptions
+from specdec.sampling.recovery import EdgeRecovery, Recovery
 from specdec.stats import AnswerStats, Finish, Lane, RoundStats, Span
 from specdec.verifying import path_to
 
 _CANCEL_CHECK_S = 0.05
 _PINGS_PER_TIMEOUT = 4
 _MAX_FRUITLESS_RESUMES = 3
+
+
+Propose = Callable[[list[int], int], tuple[Draft, Tensor | None]]
+"""(verified answer, room) -> a draft, with q's rows [k, vocab] where rejection sampling needs them."""
 
 
 class Cancelled(SpecdecError):
@@ -57,6 +69,9 @@ class _Outstanding:
     sent_s: float
     sent_bytes: int
     draft_ms: float
+    q: Tensor | None = None
+    recovery: EdgeRecovery | None = None
+    received_bytes: int = 0
 
 
 class EdgeSession:
@@ -76,6 +91,9 @@ class EdgeSession:
         self._limit = 0
         self._eos_ids: frozenset[int] = frozenset()
         self._stream = False
+        self._recovery = Recovery.NOISE
+        self._seed = 0
+        self._fix: int | None = None
         self._opened = False
         self._opened_s = 0.0
         self._round = 0
@@ -104,8 +122,12 @@ class EdgeSession:
         """True while a draft is on its way and its verdict has not come."""
         return self._outstanding is not None
 
-    def open(self, prompt: Prompt, options: GenerationOptions, welcome: Welcome, *, stream: bool) -> None:
+    def open(self, prompt: Prompt, options: GenerationOptions, welcome: Welcome, method: Method) -> None:
         """Send the prompt, images and what is verified so far; the cloud starts its prefill."""
+        stream = not method.drafts
+        self._recovery = method.recovery_at(options.temperature)
+        self._seed = options.seed
+        self._fix = None
         self._number = self._link.next_session()
         self._limit = options.max_new_tokens
         self._eos_ids = frozenset(welcome.eos_ids)
@@ -121,6 +143,8 @@ class EdgeSession:
             list(prompt.ids),
             list(prompt.images),
             list(self.answer),
+            int(self._recovery),
+            method.recovery_size,
         )
         self._opened_s = self._last_heard = self._last_message = self._clock()
         self._prompt_bytes = self._link.send(message)
@@ -138,19 +162,30 @@ class EdgeSession:
         """How many draft tokens in a row may still be of use: the verdict itself brings one more."""
         return max(0, self._limit - len(self.answer) - 1)
 
-    def send_draft(self, propose: Callable[[list[int], int], Draft]) -> None:
-        """Draft after the verified answer and send it. propose(answer, room) -> draft of at most that depth."""
+    def send_draft(self, propose: Propose) -> None:
+        """Draft after the verified answer and send it. propose(answer, room): a draft not deeper than room.
+
+        It returns q's rows, too, where both sides use rejection sampling.
+        """
         started = self._clock()
-        draft = propose(self.answer, self.room())
+        draft, q = propose(self.answer, self.room())
         drafted = self._clock()
         self._round += 1
-        parents = None if draft.parents is None else list(draft.parents)
-        sent = self._link.send(DraftUp(self._number, self._round, draft.base, list(draft.ids), parents))
-        self._outstanding = _Outstanding(self._round, draft, drafted, sent, (drafted - started) * 1e3)
+        sent = self._link.send(self._draft_message(draft, q))
+        self._fix = None
+        self._outstanding = _Outstanding(self._round, draft, drafted, sent, (drafted - started) * 1e3, q)
         if draft.ids:
             self._span("edge", "draft", started, drafted)
         self._last_heard = max(self._last_heard, drafted)
         self._last_message = drafted
+
+    def _draft_message(self, draft: Draft, q: Tensor | None) -> DraftUp | SampledUp:
+        ids = list(draft.ids)
+        if q is None:
+            parents = None if draft.parents is None else list(draft.parents)
+            return DraftUp(self._number, self._round, draft.base, ids, parents)
+        told = q if self._recovery is Recovery.CLOUD else q[torch.arange(len(ids)), ids]
+        return SampledUp(self._number, self._round, draft.base, ids, floats_to_wire(told), self._fix)
 
     def receive(self) -> list[int]:
         """Wait for the next message of this session; returns the ids it verified that were not known yet.
@@ -232,6 +267,8 @@ class EdgeSession:
             return self._take_opened(message, now)
         if isinstance(message, VerdictDown):
             return self._take_verdict(message, size, now)
+        if isinstance(message, RowDown):
+            return self._take_row(message, size, now)
         return self._take_tokens(message, size, now)
 
     def _take_opened(self, message: Opened, now: float) -> list[int] | None:
@@ -249,6 +286,30 @@ class EdgeSession:
             return None  # stale: a verdict on a draft that no longer counts
         if message.last > len(sent.draft.ids):
             raise ProtocolError(f"a verdict accepts node {message.last} of a draft of {len(sent.draft.ids)}")
+        return self._finish_round(sent, message, message.token, size, now)
+
+    def _take_row(self, message: RowDown, size: int, now: float) -> list[int] | None:
+        """A rejection: recover the token here, or ask for more of the target's row."""
+        sent = self._outstanding
+        if sent is None or message.round != sent.round:
+            return None
+        if sent.q is None or message.last >= len(sent.draft.ids):
+            raise ProtocolError(f"a verdict rejects token {message.last} of a draft of {len(sent.draft.ids)}")
+        if sent.recovery is None:
+            position = sent.draft.base + message.last
+            sent.recovery = EdgeRecovery(sent.q[message.last].cpu(), self._seed, position)
+        token = sent.recovery.token(row_from_wire(message))
+        if token is None:
+            sent.received_bytes += size
+            sent.sent_bytes += self._link.send(More(self._number, self._round))
+            self._last_message = now
+            return None
+        self._fix = token
+        return self._finish_round(sent, message, token, size, now)
+
+    def _finish_round(
+        self, sent: _Outstanding, message: VerdictDown | RowDown, token: int, size: int, now: float
+    ) -> list[int]:
         self._outstanding = None
         path = path_to(sent.draft, message.last)
         self._cloud_spans("draft", "verify", "verdict", sent.sent_s, now, message)
@@ -257,13 +318,13 @@ class EdgeSession:
                 drafted=len(sent.draft.ids),
                 accepted=len(path),
                 uplink_bytes=sent.sent_bytes,
-                downlink_bytes=size,
+                downlink_bytes=sent.received_bytes + size,
                 draft_ms=sent.draft_ms,
                 wait_ms=(now - sent.sent_s) * 1e3,
                 verify_ms=message.verify_us / 1e3,
             )
         )
-        return self._merge(sent.draft.base, [*(sent.draft.ids[node] for node in path), message.token], now)
+        return self._merge(sent.draft.base, [*(sent.draft.ids[node] for node in path), token], now)
 
     def _take_tokens(self, message: Tokens, size: int, now: float) -> list[int]:
         if message.base > len(self.answer):
@@ -316,7 +377,13 @@ class EdgeSession:
         return fresh
 
     def _cloud_spans(
-        self, up: str, work: str, down: str, sent: float, now: float, message: Opened | VerdictDown | Tokens
+        self,
+        up: str,
+        work: str,
+        down: str,
+        sent: float,
+        now: float,
+        message: Opened | VerdictDown | RowDown | Tokens,
     ) -> None:
         """Spans of one exchange: the time not spent in the cloud is split between the two directions."""
         busy = min(_cloud_s(message), now - sent)
@@ -331,5 +398,5 @@ class EdgeSession:
         self._spans.append(Span(lane, name, start - self._start, end - self._start))
 
 
-def _cloud_s(message: Opened | VerdictDown | Tokens) -> float:
+def _cloud_s(message: Opened | VerdictDown | RowDown | Tokens) -> float:
     return (message.verify_us + message.queue_us) / 1e6

@@ -80,8 +80,8 @@ class Follower:
     ) -> Tensor:
         """Logits [len(ids) + 1, vocab] after the answer alone and after every node of a tree that follows it.
 
-        parents: node indices, -1 for children of the answer's end. One pass. The tree stays in the cache: where a
-        later answer goes along one of its paths, that path is not fed again.
+        parents: node indices, -1 for children of the answer's end. One pass. The tree stays in the cache:
+        where a later answer goes along one of its paths, that path is not fed again.
         """
         assert self._prompt_row is not None, "prefill first"
         pending = list(answer[self._sync(list(answer), len(answer)) :])
@@ -97,7 +97,9 @@ class Follower:
         return logits[offset - 1 :]
 
     def grow_tree(self, ids: Sequence[int], parents: Sequence[int]) -> Tensor:
-        """Logits [len(ids), vocab] after more nodes of the tree of the last tree_rows call, numbered on from it."""
+        """Logits [len(ids), vocab] after more nodes of the tree of the last tree_rows call, numbered on from
+        it.
+        """
         shifted = [parent + self._tree_offset for parent in parents]
         logits = self._session.extend_tree(ids, shifted)
         self._tree_ids.extend(ids)

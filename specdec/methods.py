@@ -11,6 +11,7 @@ from typing import Literal
 
 from specdec.drafting.tree import TreeSize
 from specdec.errors import OptionsError
+from specdec.sampling.recovery import Recovery
 
 Cloud = Literal["stream", "verify"]
 
@@ -24,17 +25,26 @@ class Method:
 
     cloud: "stream" decodes alone and sends tokens as they come; "verify" waits for drafts of the edge.
     tree: size of the token tree of a draft; None drafts a chain of gamma.
+    recovery: NOISE sends ids only; the others are standard rejection sampling, by who recovers from a
+    rejection and from what; recovery_size counts samples or entries. At temperature 0 ids suffice for all of
+    them.
     """
 
     name: str
     summary: str
     cloud: Cloud
     tree: TreeSize | None = None
+    recovery: Recovery = Recovery.NOISE
+    recovery_size: int = 0
 
     @property
     def drafts(self) -> bool:
         """True where the edge needs a draft model."""
         return self.cloud == "verify"
+
+    def recovery_at(self, temperature: float) -> Recovery:
+        """The recovery at a temperature: greedy decoding rejects nothing by chance."""
+        return self.recovery if temperature > 0.0 else Recovery.NOISE
 
 
 METHODS = {
@@ -42,6 +52,15 @@ METHODS = {
     for method in (
         Method("ar", "the cloud decodes alone, with a KV cache, and streams tokens", cloud="stream"),
         Method("sd", "the edge drafts a chain and sends ids only; the cloud verifies", cloud="verify"),
+        Method("dsd", "ids and full q rows up; the cloud resamples", "verify", recovery=Recovery.CLOUD),
+        Method("dssd", "ids and q(x) up; one row down on a rejection", "verify", recovery=Recovery.ROW),
+        Method(
+            "dssd-thin",
+            "ids and q(x) up; samples of the target down on a rejection, exact",
+            "verify",
+            recovery=Recovery.SAMPLES,
+            recovery_size=16,
+        ),
     )
 }
 
@@ -61,6 +80,10 @@ def get_method(name: str) -> Method:
         if not method.drafts:
             raise OptionsError(f"method {base!r} drafts nothing: it has no axis {axis!r}")
         method = AXES[axis](method, value)
+    if method.tree is not None and method.recovery is not Recovery.NOISE:
+        raise OptionsError(
+            f"method {name!r}: token trees go with shared noise, so with a method that sends ids only"
+        )
     return replace(method, name=name) if overrides else method
 
 

@@ -12,7 +12,9 @@ from specdec.drafting.tree import Candidate, TreeSize, grow, prune
 from specdec.follower import Follower
 from specdec.models import LoadedModel, Prompt
 from specdec.options import GenerationOptions
-from specdec.sampling import Chooser
+from specdec.sampling import Chooser, process_logits
+from specdec.sampling.rejection import draw
+from specdec.sampling.uniform import Purpose, uniforms
 
 
 class Drafter:
@@ -21,6 +23,7 @@ class Drafter:
     def __init__(self, model: LoadedModel, options: GenerationOptions) -> None:
         self._model = model
         self._follower = Follower(model.new_session())
+        self._options = options
         self._chooser = Chooser(options)
         banned = sorted(model.never_drafted)
         self._banned = torch.tensor(banned, device=model.device) if banned else None
@@ -45,6 +48,27 @@ class Drafter:
             if token in self._model.eos_token_ids:
                 break
         return Draft(base, tuple(sequence[base:]))
+
+    @torch.inference_mode()
+    def sampled_chain(self, answer: Sequence[int], gamma: int) -> tuple[Draft, Tensor]:
+        """Draft a chain by sampling from q; returns it with q's rows, float32 [k, vocab], as they were
+        sampled from.
+
+        Needs a temperature above 0. The rows are after every processor (TRAPS 4).
+        """
+        sequence = list(answer)
+        base = len(sequence)
+        rows: list[Tensor] = []
+        for _ in range(min(gamma, self.room(base))):
+            logits = self._without_placeholders(self._follower.rows(sequence))
+            q = process_logits(logits, self._options)[0].exp()
+            number = float(uniforms(self._options.seed, Purpose.DRAFT, len(sequence))[0])
+            rows.append(q)
+            sequence.append(draw(q, number))
+            if sequence[-1] in self._model.eos_token_ids:
+                break
+        q_rows = torch.stack(rows) if rows else torch.empty(0, self._model.vocab_size)
+        return Draft(base, tuple(sequence[base:])), q_rows
 
     @torch.inference_mode()
     def tree(self, answer: Sequence[int], size: TreeSize, max_depth: int) -> Draft:

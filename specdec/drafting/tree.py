@@ -1,7 +1,9 @@
-"""Growing a token tree with a draft model: best candidates first, pruned to a budget (SpecExec, Sequoia, paper 001).
+"""Growing a token tree with a draft model: best candidates first, pruned to a budget (SpecExec, Sequoia,
+paper 001).
 
-Candidates are ranked by the cumulative log-probability of their path. Those of one level that are worth expanding go
-through the model in one pass; what is sent is the best `budget` nodes of all, parents before children.
+Candidates are ranked by the cumulative log-probability of their path. Those of one level that are worth
+expanding go through the model in one pass; what is sent is the best `budget` nodes of all, parents before
+children.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ class TreeSize:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A possible node. parent: index of an earlier candidate or ROOT; score: log-probability of its whole path."""
+    """A possible node. parent: index of an earlier candidate or ROOT; score: log-probability of its whole
+    path.
+    """
 
     token: int
     parent: int
@@ -47,8 +51,8 @@ def grow(
 ) -> None:
     """Append to `candidates` (empty at first) all that size.depth levels bring, parents before children.
 
-    root_scores float [vocab]: log-scores after the answer. A candidate that ends an answer (stop_ids) is never
-    expanded. expand is called once a level, depth - 1 times.
+    root_scores float [vocab]: log-scores after the answer. A candidate that ends an answer (stop_ids) is
+    never expanded. expand is called once a level, depth - 1 times.
     """
     _add_children(candidates, root_scores[None], [ROOT], size.beam)
     level = list(range(len(candidates)))
@@ -63,7 +67,9 @@ def grow(
 
 
 def prune(base: int, candidates: Sequence[Candidate], budget: int) -> Draft:
-    """The best `budget` candidates as a draft. Ancestors score at least as well, so they are always among them."""
+    """The best `budget` candidates as a draft. Ancestors score at least as well, so they are always among
+    them.
+    """
     order = sorted(
         range(len(candidates)), key=lambda index: (-candidates[index].score, candidates[index].depth)
     )

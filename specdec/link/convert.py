@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+import torch
+from torch import Tensor
+
 from specdec.errors import OptionsError, ProtocolError
-from specdec.link.wire import Sampling
+from specdec.link.wire import RowDown, Sampling
 from specdec.options import GenerationOptions
+from specdec.sampling.recovery import TargetRow
 
 
 def sampling_to_wire(options: GenerationOptions) -> Sampling:
@@ -27,3 +32,48 @@ def sampling_from_wire(sampling: Sampling) -> GenerationOptions:
         )
     except OptionsError as error:
         raise ProtocolError(str(error)) from error
+
+
+def floats_to_wire(values: Tensor) -> bytes:
+    """Probabilities of any shape as little-endian float32."""
+    return values.detach().cpu().to(torch.float32).contiguous().numpy().astype("<f4", copy=False).tobytes()
+
+
+def floats_from_wire(data: bytes) -> Tensor:
+    """float32 [n] from little-endian bytes. Raises ProtocolError unless they are probabilities."""
+    if len(data) % 4:
+        raise ProtocolError(f"{len(data)} bytes are no whole number of float32")
+    values = torch.from_numpy(np.frombuffer(data, dtype="<f4").astype(np.float32))
+    if values.numel() and not bool(((values >= 0) & (values <= 1.001)).all()):
+        raise ProtocolError("probabilities are outside 0 to 1")
+    return values
+
+
+def q_from_wire(data: bytes, drafted: int, vocab_size: int) -> Tensor:
+    """q of a draft: [drafted], or [drafted, vocab_size] where whole rows came. Raises ProtocolError."""
+    values = floats_from_wire(data)
+    if drafted and values.shape[0] == drafted * vocab_size:
+        return values.view(drafted, vocab_size)
+    if drafted == 0 and not data:
+        return values.view(0, vocab_size)
+    return values
+
+
+def row_to_wire(
+    session: int, round_: int, accepted: int, row: TargetRow, verify_us: int, queue_us: int
+) -> RowDown:
+    """What the edge needs to recover from a rejection, as it travels."""
+    ids = b"" if row.tokens is None else np.asarray(row.tokens, dtype="<u4").tobytes()
+    p = floats_to_wire(row.p)
+    return RowDown(session, round_, accepted, ids, p, row.samples, row.tail, verify_us, queue_us)
+
+
+def row_from_wire(message: RowDown) -> TargetRow:
+    """The same on the edge. Raises ProtocolError for bytes that are no row."""
+    p = floats_from_wire(message.p)
+    if not message.ids:
+        return TargetRow(p)
+    if len(message.ids) != len(message.p):
+        raise ProtocolError("a row has not as many ids as probabilities")
+    tokens = np.frombuffer(message.ids, dtype="<u4").astype(np.int64).tolist()
+    return TargetRow(p, tokens, message.samples, message.tail)

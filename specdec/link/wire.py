@@ -47,6 +47,8 @@ class Open(Struct, frozen=True, array_like=True, tag=2):
     """Open a session: prompt and images, once. history: verified tokens to replay after a lost link.
 
     stream: True lets the cloud decode alone and send tokens as they come; False makes it wait for drafts.
+    recovery: what happens after a rejection (a specdec.sampling.recovery.Recovery), and how many samples or
+    entries of a row travel then.
     """
 
     session: Count
@@ -55,6 +57,8 @@ class Open(Struct, frozen=True, array_like=True, tag=2):
     ids: Annotated[list[TokenId], Meta(max_length=MAX_IDS)]
     images: Annotated[list[bytes], Meta(max_length=MAX_IMAGES)] = []
     history: Annotated[list[TokenId], Meta(max_length=MAX_IDS)] = []
+    recovery: Annotated[int, Meta(ge=0, le=4)] = 0
+    recovery_size: Annotated[int, Meta(ge=0, le=65_536)] = 0
 
 
 class DraftUp(Struct, frozen=True, array_like=True, tag=3):
@@ -79,6 +83,28 @@ class Ping(Struct, frozen=True, array_like=True, tag=5):
     """Are you there, and do you still know this session? (session 0: just the first question)"""
 
     session: Count
+
+
+class SampledUp(Struct, frozen=True, array_like=True, tag=6):
+    """A chain sampled from q, for rejection sampling. q: float32, q(x) of each id, or whole rows one after
+    another.
+
+    fix: the token the edge recovered after the rejection before; base counts it.
+    """
+
+    session: Count
+    round: Count
+    base: Count
+    ids: Annotated[list[TokenId], Meta(max_length=MAX_DRAFT)]
+    q: bytes
+    fix: TokenId | None = None
+
+
+class More(Struct, frozen=True, array_like=True, tag=7):
+    """What came down after this round's rejection was not enough."""
+
+    session: Count
+    round: Count
 
 
 class Welcome(Struct, frozen=True, array_like=True, tag=33):
@@ -117,6 +143,24 @@ class VerdictDown(Struct, frozen=True, array_like=True, tag=35):
     queue_us: Micros
 
 
+class RowDown(Struct, frozen=True, array_like=True, tag=39):
+    """A rejection that the edge recovers from. last: accepted tokens of the chain.
+
+    ids: uint32, p: float32, token ids and their probabilities under the target; no ids: the row in full.
+    samples: True where they are i.i.d. samples of p. tail: probability of everything that is not listed.
+    """
+
+    session: Count
+    round: Count
+    last: Count
+    ids: bytes
+    p: bytes
+    samples: bool
+    tail: Annotated[float, Meta(ge=0, le=1)]
+    verify_us: Micros
+    queue_us: Micros
+
+
 class Tokens(Struct, frozen=True, array_like=True, tag=36):
     """Streamed tokens of a cloud that decodes alone. base: length of the answer before them."""
 
@@ -151,11 +195,11 @@ ERROR_REFUSED = "refused"
 ERROR_INTERNAL = "internal"
 ERROR_SHUTDOWN = "shutdown"
 
-Up = Hello | Open | DraftUp | Close | Ping
-Down = Welcome | Opened | VerdictDown | Tokens | Pong | ErrorDown
+Up = Hello | Open | DraftUp | Close | Ping | SampledUp | More
+Down = Welcome | Opened | VerdictDown | Tokens | Pong | ErrorDown | RowDown
 
-_UP_LIMITS = {1: 1024, 2: 64 << 20, 3: 64 << 10, 4: 64, 5: 64}
-_DOWN_LIMITS = {33: 4096, 34: 128, 35: 128, 36: 64 << 10, 37: 64, 38: 8192}
+_UP_LIMITS = {1: 1024, 2: 64 << 20, 3: 64 << 10, 4: 64, 5: 64, 6: 64 << 20, 7: 64}
+_DOWN_LIMITS = {33: 4096, 34: 128, 35: 128, 36: 64 << 10, 37: 64, 38: 8192, 39: 4 << 20}
 MAX_UP_BYTES = max(_UP_LIMITS.values())
 MAX_DOWN_BYTES = max(_DOWN_LIMITS.values())
 

@@ -40,8 +40,8 @@ def chat_prompt(
 
     text: the user's words, with all `images` put before them; or a sequence of pieces, where bytes are
     images, for any other order (then `images` stays empty). The tokenizer's chat template is applied when it
-    has one; without one the pieces are joined as they are, `system` first. history: the conversation's earlier
-    (question, answer) pairs, oldest first; without a template each is a line of its own.
+    has one; without one the pieces are joined as they are, `system` first. history: the conversation's
+    earlier (question, answer) pairs, oldest first; without a template each is a line of its own.
     """
     tokenizer = getattr(model_or_tokenizer, "tokenizer", None) or model_or_tokenizer
     pieces: list[str | bytes] = [*images, text] if isinstance(text, str) else list(text)

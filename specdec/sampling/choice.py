@@ -46,9 +46,11 @@ class Chooser:
         return noisy.argmax(dim=-1).tolist()
 
     def log_scores(self, logits: Tensor, positions: Tensor) -> Tensor:
-        """How likely each token is to be picked, as log-probabilities float [rows, vocab] to rank candidates by.
+        """How likely each token is to be picked, as log-probabilities float [rows, vocab] to rank candidates
+        by.
 
-        Greedy: the model's own log-probabilities. With shared noise the noise is known, so they are taken after it.
+        Greedy: the model's own log-probabilities. With shared noise the noise is known, so they are taken
+        after it.
         """
         if self.options.temperature == 0.0:
             return torch.log_softmax(logits, dim=-1)

@@ -21,11 +21,15 @@ def gumbel_noise(seed: int, positions: Tensor, tokens: Tensor) -> Tensor:
 
     positions: index of the token within the answer, counted from 0. tokens: vocabulary ids.
     """
+    return -torch.log(-torch.log(hashed_uniform(seed, positions, tokens)))
+
+
+def hashed_uniform(seed: int, positions: Tensor, tokens: Tensor) -> Tensor:
+    """Uniform numbers strictly inside (0, 1), float64, of the broadcast shape of two int64 tensors."""
     stream = _mix(positions * _GOLDEN + _signed(_mix_int(seed)))
     bits = _mix(stream + tokens * _MIX_1 + _GOLDEN)
     # 52 high bits and a half: a uniform strictly inside (0, 1), exact in float64.
-    uniform = (_shift(bits, 12).to(torch.float64) + 0.5) * 2.0**-52
-    return -torch.log(-torch.log(uniform))
+    return (_shift(bits, 12).to(torch.float64) + 0.5) * 2.0**-52
 
 
 def _mix(word: Tensor) -> Tensor:

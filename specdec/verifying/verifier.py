@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from specdec.drafting import Draft, check_draft, select_nodes, usable_nodes
 from specdec.errors import ProtocolError
@@ -60,9 +61,13 @@ class Verifier:
     def step(self, observer: LayerObserver | None = None) -> int:
         """Decode one token alone, append it to the answer and return it."""
         row = self._follower.rows(self.answer, observer=observer)
-        token = self._chooser.choose(row, len(self.answer))[0]
+        token = self._pick(row[0], len(self.answer))
         self.answer.append(token)
         return token
+
+    def _pick(self, row: Tensor, position: int) -> int:
+        """The token of an answer position from its logits [vocab]."""
+        return self._chooser.choose(row[None], position)[0]
 
     @torch.inference_mode()
     def verify(self, draft: Draft, observer: LayerObserver | None = None) -> Judgement:

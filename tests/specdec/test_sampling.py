@@ -189,7 +189,7 @@ class TestRejectionSampling:
 
     def test_an_inverted_ratio_is_caught(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """TRAPS 1."""
-        monkeypatch.setattr(rejection, "acceptance_probability", lambda p, q: torch.clamp(q / p, max=1.0))
+        monkeypatch.setattr(rejection, "accepts", lambda p, q: min(1.0, q / p))
         assert rejection_pvalue(verify_chain) < FALSE_ALARM
 
     def test_a_missing_residual_is_caught(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,3 +229,74 @@ class TestRejectionSampling:
     def test_a_token_of_no_probability_is_never_drawn(self) -> None:
         distribution = torch.tensor([0.0, 0.5, 0.0, 0.5, 0.0])
         assert {draw(distribution, u) for u in (0.0, 0.4999, 0.5, 0.9999999999999999)} == {1, 3}
+
+
+class TestRecoveryOnTheEdge:
+    """The edge knows q, the cloud knows p: what travels after a rejection, and that it changes no distribution."""
+
+    def emitted(self, recover: Callable[[Tensor, Tensor, list[float]], int]) -> float:
+        """p-value of the language of rejection_pvalue where `recover(p row, q row, numbers)` makes the token."""
+
+        def verify(draft: list[int], q: Tensor, p: Tensor, uniforms: Tensor) -> rejection.Rejection:
+            numbers = uniforms.tolist()
+            accepted = rejection.count_accepted(
+                [float(p[i, x]) for i, x in enumerate(draft)],
+                [float(q[i, x]) for i, x in enumerate(draft)],
+                numbers[: len(draft)],
+            )
+            if accepted == len(draft):
+                return rejection.Rejection(accepted, draw(p[accepted], numbers[-1]))
+            # The many numbers a recovery may need, from the one that is left.
+            more = torch.rand(
+                40, dtype=torch.float64, generator=torch.Generator().manual_seed(int(numbers[-1] * 2**62))
+            )
+            return rejection.Rejection(accepted, recover(p[accepted], q[accepted], more.tolist()))
+
+        return rejection_pvalue(verify)
+
+    def thinned(self, p: Tensor, q: Tensor, numbers: list[float], samples: int = 4) -> int:
+        while True:
+            tokens = [draw(p, numbers.pop()) for _ in range(samples)]
+            uniforms = [numbers.pop() for _ in range(samples)]
+            found = rejection.recover_from_samples(tokens, [float(p[s]) for s in tokens], q, uniforms)
+            if found is not None:
+                return found
+            if len(numbers) < 2 * samples + 1:
+                return draw(recovery_distribution(p, q), numbers.pop())
+
+    def sparse(self, p: Tensor, q: Tensor, numbers: list[float], k: int = 3) -> int:
+        best, tokens = torch.topk(p, k)
+        tail = float(p.sum() - best.sum())
+        found = rejection.recover_from_sparse(tokens.tolist(), best.tolist(), tail, q, numbers[0])
+        if found is None:
+            return rejection.recover_from_rest(p, tokens.tolist(), q, numbers[1:4])
+        return found
+
+    def test_thinned_downlink_is_exact(self) -> None:
+        assert self.emitted(self.thinned) > FALSE_ALARM
+
+    def test_sparse_row_with_the_rest_on_demand_is_exact(self) -> None:
+        assert self.emitted(self.sparse) > FALSE_ALARM
+        assert self.emitted(lambda p, q, numbers: self.sparse(p, q, numbers, k=8)) > FALSE_ALARM
+
+    def test_a_truncated_row_is_caught(self) -> None:
+        """TRAPS 17: what the paper does."""
+
+        def truncated(p: Tensor, q: Tensor, numbers: list[float]) -> int:
+            cut = torch.where(p >= torch.topk(p, 3).values[-1], p, torch.zeros_like(p))
+            return draw(recovery_distribution(cut, q), numbers[0])
+
+        assert self.emitted(truncated) < FALSE_ALARM
+
+    def test_a_whole_new_start_where_the_rest_was_needed_is_caught(self) -> None:
+        def fresh(p: Tensor, q: Tensor, numbers: list[float]) -> int:
+            best, tokens = torch.topk(p, 3)
+            found = rejection.recover_from_sparse(
+                tokens.tolist(), best.tolist(), float(p.sum() - best.sum()), q, numbers[0]
+            )
+            return draw(recovery_distribution(p, q), numbers[1]) if found is None else found
+
+        assert self.emitted(fresh) < FALSE_ALARM
+
+    def test_samples_that_always_stay_are_caught(self) -> None:
+        assert self.emitted(lambda p, q, numbers: draw(p, numbers[0])) < FALSE_ALARM

@@ -1,0 +1,139 @@
+"""The target's side of an answer with standard rejection sampling: drafts come with what q said of them.
+
+Exact for any recovery; every random number is a function of (seed, purpose, position). Chains only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specdec.drafting import Draft, check_draft, select_nodes, usable_nodes
+from specdec.errors import ProtocolError
+from specdec.models import LoadedModel
+from specdec.models.runner import LayerObserver
+from specdec.options import GenerationOptions
+from specdec.sampling import process_logits
+from specdec.sampling.recovery import Recovery, TargetRow, describe_row
+from specdec.sampling.rejection import count_accepted, draw, recovery_distribution
+from specdec.sampling.uniform import Purpose, uniforms
+from specdec.verifying.verifier import Verifier
+
+
+@dataclass(frozen=True)
+class SampledVerdict:
+    """accepted: draft tokens that stay. token: the next one, or None where the edge draws it from `row`."""
+
+    accepted: int
+    token: int | None
+    row: TargetRow | None = None
+
+
+class SampledVerifier(Verifier):
+    """One answer in progress, sampled at temperature > 0."""
+
+    def __init__(
+        self, model: LoadedModel, options: GenerationOptions, recovery: Recovery, recovery_size: int
+    ) -> None:
+        super().__init__(model, options)
+        if options.temperature <= 0.0 or recovery is Recovery.NOISE:
+            raise ProtocolError("rejection sampling needs a temperature above 0 and a way to recover")
+        if recovery in (Recovery.SAMPLES, Recovery.SPARSE) and recovery_size < 1:
+            raise ProtocolError("recovery from a part of a row needs to know how large a part")
+        self._recovery = recovery
+        self._recovery_size = recovery_size
+        self._owed: Tensor | None = None
+        self._batches = 0
+        self.rejected_at = 0
+
+    def _pick(self, row: Tensor, position: int) -> int:
+        return self._draw(self._probabilities(row[None])[0], Purpose.BONUS, position)
+
+    @torch.inference_mode()
+    def verify_sampled(
+        self, draft: Draft, q: Tensor, fix: int | None, observer: LayerObserver | None = None
+    ) -> SampledVerdict:
+        """Judge a chain. q: float32 [k], probabilities of its ids, or [k, vocab], whole rows.
+
+        fix: the token the edge recovered after the rejection before. Raises ProtocolError for what does not
+        fit.
+        """
+        check_draft(draft, self._model.vocab_size)
+        self._take_fix(fix, draft.base)
+        known = self.answer[draft.base :]
+        if draft.base > len(self.answer):
+            raise ProtocolError(
+                f"a draft starts at {draft.base} but only {len(self.answer)} tokens are verified"
+            )
+        if self.finished and not known:
+            raise ProtocolError("a draft came after the end of the answer")
+        whole_rows = q.shape == (len(draft.ids), self._model.vocab_size)
+        if not whole_rows and (self._recovery is Recovery.CLOUD or q.shape != (len(draft.ids),)):
+            raise ProtocolError(
+                f"a draft of {len(draft.ids)} tokens came with probabilities of another shape"
+            )
+        nodes = usable_nodes(draft, self.limit - draft.base - 1, self._model.never_drafted)
+        ids = select_nodes(draft, nodes).ids
+        prefix = self.answer[: draft.base]
+        p = self._probabilities(self._follower.rows(prefix, ids, observer))
+        for index, token in enumerate(known):  # the edge did not know of them yet: the target's own picks
+            if index >= len(ids) or ids[index] != token:
+                return SampledVerdict(index, token)
+        return self._judge(prefix, ids, p, q, len(known))
+
+    def more(self) -> TargetRow:
+        """More of the row of the last rejection. Raises ProtocolError where there was none."""
+        if self._owed is None:
+            raise ProtocolError("more of a row was asked for, but nothing was rejected")
+        self._batches += 1
+        return self._describe(self._owed)
+
+    def _judge(
+        self, prefix: list[int], ids: tuple[int, ...], p: Tensor, q: Tensor, known: int
+    ) -> SampledVerdict:
+        first = len(prefix)
+        p_x = [float(p[index, token]) for index, token in enumerate(ids)][known:]
+        q_x = [float(q[index, ids[index]] if q.dim() == 2 else q[index]) for index in range(known, len(ids))]
+        numbers = [self._number(Purpose.ACCEPT, first + index) for index in range(known, len(ids))]
+        accepted = known + count_accepted(p_x, q_x, numbers)
+        eos = [index for index in range(known, accepted) if ids[index] in self._model.eos_token_ids]
+        if eos:
+            accepted, token = eos[0], ids[eos[0]]
+        elif accepted == len(ids):
+            token = self._draw(p[accepted], Purpose.BONUS, first + accepted)
+        elif self._recovery is Recovery.CLOUD:
+            residual = recovery_distribution(p[accepted], q[accepted])
+            token = self._draw(residual, Purpose.RECOVER, first + accepted)
+        else:
+            self.answer = [*prefix, *ids[:accepted]]
+            self._owed, self._batches, self.rejected_at = p[accepted], 0, accepted
+            return SampledVerdict(accepted, None, self._describe(p[accepted]))
+        self.answer = [*prefix, *ids[:accepted], token]
+        return SampledVerdict(accepted, token)
+
+    def _take_fix(self, fix: int | None, base: int) -> None:
+        if (self._owed is not None) != (fix is not None):
+            raise ProtocolError("a recovered token is owed after a rejection, and only then")
+        if fix is None:
+            return
+        if not 0 <= fix < self._model.vocab_size or base != len(self.answer) + 1:
+            raise ProtocolError("a recovered token is outside the vocabulary or at the wrong place")
+        self.answer.append(fix)
+        self._owed = None
+
+    def _describe(self, p: Tensor) -> TargetRow:
+        position = len(self.answer)
+        return describe_row(
+            p.cpu(), self._recovery, self._recovery_size, self._options.seed, position, self._batches
+        )
+
+    def _probabilities(self, rows: Tensor) -> Tensor:
+        return process_logits(rows, self._options).exp()
+
+    def _number(self, purpose: Purpose, position: int) -> float:
+        return float(uniforms(self._options.seed, purpose, position)[0])
+
+    def _draw(self, distribution: Tensor, purpose: Purpose, position: int) -> int:
+        return draw(distribution, self._number(purpose, position))
