@@ -40,7 +40,9 @@ def declare(node: Node, table: Sequence[Parameter]) -> dict[str, Value]:
     values: dict[str, Value] = {}
     for parameter in table:
         try:
-            declared = node.declare_parameter(parameter.name, parameter.default, _descriptor(parameter))
+            declared: RosParameter = node.declare_parameter(
+                parameter.name, parameter.default, _descriptor(parameter)
+            )
         except (InvalidParameterValueException, InvalidParameterTypeException) as error:
             value = _GIVEN.search(str(error))
             given = f" = {value.group(1) or value.group(2)}" if value else ""

@@ -7,10 +7,10 @@ never wait for a model. It never publishes a velocity.
 from __future__ import annotations
 
 import secrets
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
@@ -26,7 +26,7 @@ from spec_vlm_nav.images import PictureOptions
 from spec_vlm_nav.navigator import Navigator, NavigatorConfig, Order
 from spec_vlm_nav.nodes.declare import declare, follow_changes
 from spec_vlm_nav.nodes.messages import command_message, frame_of, metrics_message, status_of
-from spec_vlm_nav.nodes.run import run
+from spec_vlm_nav.nodes.run import leave, run
 from spec_vlm_nav.parameters import VLM_NAV, Value
 from spec_vlm_nav.safety import CommandKind
 from spec_vlm_nav.worker import DecisionWorker, Event
@@ -188,10 +188,10 @@ class VlmNavNode:
         self._worker.close()
 
 
-def main(args: Sequence[str] | None = None) -> int:
+def main(args: Sequence[str] | None = None) -> NoReturn:
     """Entry point."""
-    return run(lambda: VlmNavNode(SpeculativeDecider), args, (SpecdecError,))
+    leave(run(lambda: VlmNavNode(SpeculativeDecider), args, (SpecdecError,)))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
