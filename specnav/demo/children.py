@@ -144,6 +144,7 @@ def vlm_spec(config: DemoConfig, decoding: Decoding, name: str, environment: Map
         "draft_model": config.draft_model,
         "gamma": config.gamma,
         "max_new_tokens": config.max_new_tokens,
+        "max_decisions": config.max_decisions,
         "temperature": float(config.temperature),
         "seed": config.seed,
         "exploration": config.exploration,

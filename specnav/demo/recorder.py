@@ -147,7 +147,10 @@ class Recorder:
         if self.stop_at is not None and t - self.stop_at >= SETTLED_S and self.settled(now):
             return Ending(True)
         if self.gave_up_at is not None and t - self.gave_up_at >= SETTLED_S and self.settled(now):
-            return Ending(False, "gave_up")
+            # The node counts decisions as well, so that it stops in time.
+            return Ending(
+                False, "decision_limit" if len(self.decisions) >= limits.max_decisions else "gave_up"
+            )
         if t >= limits.timeout_s:
             return Ending(self.stop_at is not None, "timeout")
         enough = len(self.decisions) >= limits.max_decisions
