@@ -222,6 +222,7 @@ def build_bench_page(results: BenchResults, answers: Sequence[AnswerRecord]) -> 
             beside=beside_the_paper(results),
             timelines=timelines(results, common),
             bytes=Markup(bench_charts.bytes_bars(results.rows)),
+            is_greedy=not results.config.get("temperature"),
             accepted=Markup(bench_charts.accepted_lengths(common)),
             config=[(name, word(value)) for name, value in results.config.items()],
             machine=machine,

@@ -119,7 +119,7 @@ def typical_decision(traces: Sequence[EpisodeTrace]) -> tuple[EpisodeTrace, Deci
 
 def timeline(
     spans: Sequence[Span],
-    label: str = "milliseconds since the frame was taken",
+    label: str = "milliseconds since the decision began",
     title: str = "Timeline of one decision",
     until_ms: float | None = None,
 ) -> str:

@@ -235,10 +235,10 @@ def view_shot(run: Path, trace: EpisodeTrace, decision: Decision, with_picture: 
     cost = []
     if decision.decision_ms is not None:
         cost.append(f"{decision.decision_ms:.0f} ms")
-    if decision.token_ids:
-        cost.append(f"{len(decision.token_ids)} tokens")
     if sum(decision.drafted):
-        cost.append(f"{sum(decision.accepted)}/{sum(decision.drafted)} drafts")
+        cost.append(f"{sum(decision.accepted)} of {sum(decision.drafted)} drafts")
+    elif decision.token_ids:
+        cost.append(f"{len(decision.token_ids)} tokens")
     picture = embed_frame(run, trace, decision.frame) if with_picture else ""
     return Shot(decision, kind, picture, action, " · ".join(cost))
 
