@@ -266,6 +266,15 @@ def test_contact_is_handed_to_the_policy_and_its_move_is_marked_as_its_own():
     assert report.model_action == "The next action is move forward 75 cm."
 
 
+@pytest.mark.parametrize(("done_m", "backs_off"), [(0.1, True), (0.7, False)])
+def test_a_motion_that_slid_along_something_counts_as_contact(done_m, backs_off):
+    world = World("damped_search").instruct().answer(FORWARD)
+    status = Status(MotionState.EXPIRED, 1, len(world.orders), "not reached in time", Motion(done_m))
+    world.navigator.on_status(status, world.now)
+    world.run(0.5).answer(FORWARD)
+    assert (world.orders[-1].motion.distance_m < 0) is backs_off
+
+
 def test_odometry_trouble_is_said_once_and_tried_again():
     world = World().instruct()
     for _ in range(3):

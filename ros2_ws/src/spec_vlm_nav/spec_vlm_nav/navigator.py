@@ -112,6 +112,12 @@ class _Thought:
     action: Action | None = None
 
 
+def _met_something(status: Status, action: Action) -> bool:
+    """Whether a motion ended against something: no progress at all, or too slow along it to get even half the way."""
+    slid = abs(status.done.distance_m) < abs(action.distance_m) / 2
+    return status.state is MotionState.BLOCKED or (status.state is MotionState.EXPIRED and slid)
+
+
 class Navigator:
     """The state machine of one robot; every input method takes `now`."""
 
@@ -191,7 +197,7 @@ class Navigator:
             or status.state not in FINAL_STATES
         ):
             return
-        self._contact = status.state is MotionState.BLOCKED
+        self._contact = _met_something(status, self._actions[-1])
         retry = now
         refused = status.state is MotionState.REFUSED
         if status.state is MotionState.STALE_ODOM or (refused and "odometry" in status.reason):

@@ -75,10 +75,14 @@ def command_message(order: Order, session: int, sequence: int, now: float, stamp
     return message
 
 
-def status_of(message: MotionStatus) -> Status:
-    """A status report."""
+def status_of(message: MotionStatus) -> Status | None:
+    """A status report, or None when its state is unknown."""
+    try:
+        state = MotionState(message.state)
+    except ValueError:
+        return None
     done = Motion(message.done_distance_m, message.done_angle_rad)
-    return Status(MotionState(message.state), message.session, message.sequence, message.reason, done)
+    return Status(state, message.session, message.sequence, message.reason, done)
 
 
 def status_message(status: Status, stamp: Time) -> MotionStatus:

@@ -115,8 +115,9 @@ class VlmNavNode:
         self._navigator.on_cancel(time.monotonic())
 
     def _on_status(self, message: MotionStatus) -> None:
-        if message.session == self._session:
-            self._navigator.on_status(status_of(message), time.monotonic())
+        status = status_of(message)
+        if status is not None and status.session == self._session:
+            self._navigator.on_status(status, time.monotonic())
 
     def _on_image(self, message: CompressedImage | Image) -> None:
         self._navigator.on_frame(frame_of(message, time.monotonic()))
