@@ -66,7 +66,7 @@ class Demo:
             if words in line:
                 return
             assert time.monotonic() < deadline, f"{words!r} did not come"
-        raise AssertionError(f"the demo ended before {words!r}")
+        raise AssertionError(f"the demo ended before {words!r}: {self.process.communicate()[1]}")
 
 
 def start(base: Path, out: Path, episodes: int, decisions: int, rtt_ms: float = 0.0) -> Demo:
