@@ -19,7 +19,7 @@ from tests.graph.harness import Graph, Heard, Process, ros_args, wait_until
 
 IMAGE = "camera/image_raw/compressed"
 METRICS, STATE = "vlm_nav_node/metrics", "navsim/state"
-START_S = 60.0
+START_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,12 @@ class Stack(Graph):
             lambda: self.probe.node.count_subscribers(IMAGE) > 0, START_S, "the decider's subscription"
         )
         wait_until(lambda: self.probe.node.count_subscribers("motion_command") > 1, START_S, "motion_node")
-        self.probe.say("vlm_nav_node/cancel", Empty())
+        self.cancel()
         self.reset()
+
+    def cancel(self) -> None:
+        """Drop the instruction."""
+        self.probe.say("vlm_nav_node/cancel", Empty())
 
     def reset(self, split: str = "train", absent: bool = False) -> int:
         """A new room; returns its seed."""
@@ -149,6 +153,10 @@ class Stack(Graph):
     def decisions(self, since: float) -> list[DecisionMetrics]:
         """Measured decisions that led to an action."""
         return [h.message for h in self.probe.heard(METRICS, since) if h.message.sequence]
+
+    def commands(self, since: float, kind: int) -> list[Heard]:
+        """Motion commands of a kind."""
+        return [h for h in self.probe.heard("motion_command", since) if h.message.kind == kind]
 
     def last_motion(self, since: float) -> float:
         """Seconds from `since` to the last velocity that was not zero (0: there was none)."""

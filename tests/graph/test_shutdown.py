@@ -1,0 +1,37 @@
+"""The whole graph, real processes: SIGINT and SIGTERM while the robot moves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from specnav.demo.surroundings import segments_of
+from tests.graph.harness import children_of
+from tests.graph.stack import Stack, speed
+
+pytestmark = pytest.mark.graph
+INSTRUCTION = "find the red chair"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_everything_with_zero_twist_exit_0_and_nothing_left(pair, tmp_path, number):
+    with Stack(tmp_path, pair) as stack:
+        stack.make_ready()
+        began = stack.instruct(INSTRUCTION)
+        stack.wait_until_moving(began)
+        segments = segments_of([p.popen.pid for p in stack.processes])
+        ended = time.monotonic()
+        for process in stack.processes:
+            process.popen.send_signal(number)
+        for process in stack.processes:
+            assert process.popen.wait(10) == 0, f"{process.name}: {process.text[-2000:]}"
+            assert "Traceback" not in process.text
+            assert list(children_of(process.popen.pid)) == []
+        time.sleep(0.2)
+        assert stack.last_motion(ended) < 0.3
+        assert speed(stack.probe.heard("cmd_vel")[-1]) == 0
+        # What they shared with the probe is still the probe's.
+        assert {s for s in segments if s.exists()} <= segments_of([os.getpid()])
