@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import torch
+from transformers.utils import logging as hf_logging
 
 from training.errors import TrainingError
 from training.loop import LoopSettings
@@ -34,6 +35,7 @@ from training.text.stages import Stages, stages
 from training.text.task import TextTaskSpec
 from training.text.vocabulary import learn_tokenizer
 
+SETTINGS = "settings.json"
 TARGET_NAME, DRAFT_NAME = "text-target", "text-draft"
 TARGET_RATE, REPAIR_RATE, DRAFT_RATE = 5e-3, 5e-4, 6e-3
 OWN_SHARE, SAMPLED_SHARE = 0.5, 0.25
@@ -105,23 +107,25 @@ class TextResult:
 def train_text(config: TrainTextConfig) -> TextResult:
     """Make the pair, or go on making it. Raises TrainingError; after Ctrl-C or a kill, call it again."""
     asked = {HELD_BACK: None} | {file.stem: read_questions(file) for file in config.questions}
-    _settle(config)
+    settings = _settings(config)
     corpus = read_corpus(config.library or library_folder())
+    config.run.mkdir(parents=True, exist_ok=True)
+    (config.run / SETTINGS).write_text(settings, encoding="utf-8")
+    hf_logging.disable_progress_bar()  # the library's own bars would break ours
     with stages() as shown:
         return _Run(config, corpus, shown).whole(asked)
 
 
-def _settle(config: TrainTextConfig) -> None:
-    """Note the settings in the run folder, or refuse to go on with others."""
+def _settings(config: TrainTextConfig) -> str:
+    """What the run folder must have been made with; refuses a folder that was made with anything else."""
     kept = {name: value for name, value in asdict(config).items() if name not in ("out", "questions", "run")}
     settings = json.dumps(kept | {"python": platform.python_version()}, indent=1, default=str)
-    file = config.run / "settings.json"
+    file = config.run / SETTINGS
     if file.exists() and file.read_text(encoding="utf-8") != settings:
         raise TrainingError(
             f"{config.run} holds a run with other settings: give the same ones, or another folder with --run"
         )
-    config.run.mkdir(parents=True, exist_ok=True)
-    file.write_text(settings, encoding="utf-8")
+    return settings
 
 
 class _Run:
