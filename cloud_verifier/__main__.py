@@ -18,6 +18,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default=ServerConfig.device, help="auto, cpu, cuda, cuda:1")
     parser.add_argument("--dtype", default=ServerConfig.dtype, help="auto, float32, float16, bfloat16")
     parser.add_argument("--quantize", default=ServerConfig.quantize, help="none, 8bit, 4bit")
+    parser.add_argument(
+        "--draft-model", default=ServerConfig.draft_model, help="for methods that draft in the cloud"
+    )
     parser.add_argument("--threads", type=int, default=ServerConfig.threads, help="CPU threads, 0 = choose")
     parser.add_argument("--max-sessions", type=int, default=ServerConfig.max_sessions)
     parser.add_argument("--session-timeout", type=float, default=ServerConfig.session_timeout_s, metavar="S")
@@ -42,6 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
             device=given.device,
             dtype=given.dtype,
             quantize=given.quantize,
+            draft_model=given.draft_model,
             threads=given.threads,
             max_sessions=given.max_sessions,
             session_timeout_s=given.session_timeout,

@@ -12,6 +12,7 @@ class ServerConfig:
     """Settings of one verifier.
 
     bind: "tcp://HOST:PORT"; port 0 or * takes a free one (the ready line tells which).
+    draft_model: a draft model in the cloud, for methods that draft there; "" = none.
     threads: CPU threads of a forward, 0 = one for a small model, else what torch would take.
     session_timeout_s: a session nobody mentions for so long is forgotten.
     max_message_mb: largest message taken (a prompt with its images).
@@ -23,6 +24,7 @@ class ServerConfig:
     device: str = "auto"
     dtype: str = "auto"
     quantize: str = "none"
+    draft_model: str = ""
     threads: int = 0
     max_sessions: int = 64
     session_timeout_s: float = 120.0

@@ -10,10 +10,10 @@ import queue
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cloud_verifier.logs import EventLog
-from specdec.drafting import Draft
+from specdec.drafting import Draft, Drafter
 from specdec.errors import ModelError, ProtocolError
 from specdec.link.convert import q_from_wire, row_to_wire, sampling_from_wire
 from specdec.link.wire import (
@@ -61,11 +61,13 @@ class VerifyTask:
 
 @dataclass(frozen=True)
 class StepTask:
-    """One more token for a session that the cloud decodes alone."""
+    """One more token, or round, for a session that the cloud decodes alone. drafter: its own, if any."""
 
     key: SessionKey
     verifier: Verifier
     arrived_s: float
+    drafter: Drafter | None = None
+    gamma: int = 0
 
 
 @dataclass(frozen=True)
@@ -91,9 +93,11 @@ class Engine:
         model: LoadedModel,
         outbox: Outbox,
         log: EventLog,
+        draft_model: LoadedModel | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._model = model
+        self._draft_model = draft_model
         self._outbox = outbox
         self._log = log
         self._clock = clock
@@ -151,7 +155,8 @@ class Engine:
         self._verifiers[task.key] = verifier
         self._outbox(task.key, Opened(message.session, token, verifier.limit, verify_us, queue_us), False)
         if message.stream and not verifier.finished:
-            self.submit(StepTask(task.key, verifier, self._clock()))
+            drafter = self._new_drafter(message) if message.speculate else None
+            self.submit(StepTask(task.key, verifier, self._clock(), drafter, message.speculate))
 
     def _verify(self, task: VerifyTask) -> None:
         verifier = self._verifiers.get(task.key)
@@ -182,14 +187,28 @@ class Engine:
             raise ProtocolError("a streamed answer has no drafts to reject: open it without recovery")
         return SampledVerifier(self._model, options, recovery, message.recovery_size)
 
+    def _new_drafter(self, message: Open) -> Drafter:
+        if self._draft_model is None:
+            raise ProtocolError("this verifier has no draft model: start it with --draft-model")
+        drafter = Drafter(self._draft_model, sampling_from_wire(message.sampling))
+        drafter.prefill(Prompt(tuple(message.ids), tuple(message.images)))
+        return drafter
+
     def _step(self, task: StepTask) -> None:
         started = self._clock()
-        base = len(task.verifier.answer)
-        token = task.verifier.step()
-        verify_us, queue_us = self._times(task.arrived_s, started)
-        self._outbox(task.key, Tokens(task.key[1], base, [token], verify_us, queue_us), False)
-        if not task.verifier.finished:
-            self.submit(StepTask(task.key, task.verifier, self._clock()))
+        verifier = task.verifier
+        base = len(verifier.answer)
+        drafted = 0
+        if task.drafter is None:
+            verifier.step()
+        else:
+            draft = task.drafter.chain(verifier.answer, min(task.gamma, verifier.limit - base - 1))
+            drafted = len(draft.ids)
+            verifier.verify(draft)
+        times = self._times(task.arrived_s, started)
+        self._outbox(task.key, Tokens(task.key[1], base, verifier.answer[base:], *times, drafted), False)
+        if not verifier.finished:
+            self.submit(replace(task, arrived_s=self._clock()))
 
     def _times(self, arrived: float, started: float) -> tuple[int, int]:
         """Microseconds of work, and of waiting before it."""

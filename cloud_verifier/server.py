@@ -66,6 +66,7 @@ class Server:
         config: ServerConfig,
         model: LoadedModel,
         log: EventLog,
+        draft_model: LoadedModel | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Bind the socket. Raises VerifierError when the address cannot be used."""
@@ -96,7 +97,7 @@ class Server:
         self._stop_lock = threading.Lock()
         self._stop_socket = self._context.socket(zmq.PUSH)
         self._stop_socket.connect("inproc://replies")
-        self._engine = Engine(model, self._from_engine, log)
+        self._engine = Engine(model, self._from_engine, log, draft_model)
         self._server_number = secrets.randbits(32)
 
     def stop(self) -> None:
@@ -307,9 +308,15 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
     log = EventLog(log_stream or sys.stderr)
     log.info("loading", model=config.model, quantize=config.quantize)
     model = load_model(config.model, device=config.device, dtype=config.dtype, quantize=config.quantize)
+    draft_model = None
+    if config.draft_model:
+        draft_model = load_model(config.draft_model, config.device, config.dtype, config.quantize)
+        check_pair(draft_model, model)
     set_threads(config.threads, model)
-    server = Server(config, model, log)
-    warm_up(model)
+    server = Server(config, model, log, draft_model)
+    for loaded in (model, draft_model):
+        if loaded is not None:
+            warm_up(loaded)
     pace(model, config.verify_ms)
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -322,6 +329,15 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
     sys.setswitchinterval(0.0005)
     server.run()
     return 0
+
+
+def check_pair(draft_model: LoadedModel, model: LoadedModel) -> None:
+    """Raise VerifierError unless both models have one vocabulary."""
+    if draft_model.vocabulary_fingerprint != model.vocabulary_fingerprint:
+        raise VerifierError(
+            f"draft {draft_model.path} and target {model.path} have different vocabularies: "
+            "use two models of one family"
+        )
 
 
 def set_threads(threads: int, model: LoadedModel) -> None:

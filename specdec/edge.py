@@ -120,7 +120,7 @@ class EdgeDecoder:
             try:
                 welcome = self._link.ensure_connected(session.cancel.is_set)
                 self._check_vocabulary(welcome)
-                session.open(prompt, options, welcome, self._method)
+                session.open(prompt, options, welcome, self._method, self._gamma)
                 if drafter is not None and not prefilled:
                     session.measure_prefill(lambda: drafter.prefill(prompt))
                     prefilled = True

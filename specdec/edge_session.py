@@ -122,7 +122,9 @@ class EdgeSession:
         """True while a draft is on its way and its verdict has not come."""
         return self._outstanding is not None
 
-    def open(self, prompt: Prompt, options: GenerationOptions, welcome: Welcome, method: Method) -> None:
+    def open(
+        self, prompt: Prompt, options: GenerationOptions, welcome: Welcome, method: Method, gamma: int
+    ) -> None:
         """Send the prompt, images and what is verified so far; the cloud starts its prefill."""
         stream = not method.drafts
         self._recovery = method.recovery_at(options.temperature)
@@ -145,6 +147,7 @@ class EdgeSession:
             list(self.answer),
             int(self._recovery),
             method.recovery_size,
+            gamma if method.cloud_drafts else 0,
         )
         self._opened_s = self._last_heard = self._last_message = self._clock()
         self._prompt_bytes = self._link.send(message)
@@ -331,7 +334,11 @@ class EdgeSession:
             raise SessionForgotten("some tokens of the stream got lost on the way")
         since = self._last_message
         self._cloud_spans("", "decode", "token", max(since, now - _cloud_s(message)), now, message)
-        self._rounds.append(RoundStats(0, 0, 0, size, 0.0, (now - since) * 1e3, message.verify_us / 1e3))
+        accepted = max(0, min(len(message.ids) - 1, message.drafted))
+        verify_ms = message.verify_us / 1e3
+        self._rounds.append(
+            RoundStats(message.drafted, accepted, 0, size, 0.0, (now - since) * 1e3, verify_ms)
+        )
         return self._merge(message.base, list(message.ids), now)
 
     def _take_pong(self, message: Pong) -> None:

@@ -24,6 +24,7 @@ class Method:
     """A point in the space of methods.
 
     cloud: "stream" decodes alone and sends tokens as they come; "verify" waits for drafts of the edge.
+    cloud_drafts: a streaming cloud uses a draft model of its own.
     tree: size of the token tree of a draft; None drafts a chain of gamma.
     recovery: NOISE sends ids only; the others are standard rejection sampling, by who recovers from a
     rejection and from what; recovery_size counts samples or entries. At temperature 0 ids suffice for all of
@@ -33,6 +34,7 @@ class Method:
     name: str
     summary: str
     cloud: Cloud
+    cloud_drafts: bool = False
     tree: TreeSize | None = None
     recovery: Recovery = Recovery.NOISE
     recovery_size: int = 0
@@ -50,8 +52,14 @@ class Method:
 METHODS = {
     method.name: method
     for method in (
-        Method("ar", "the cloud decodes alone, with a KV cache, and streams tokens", cloud="stream"),
-        Method("sd", "the edge drafts a chain and sends ids only; the cloud verifies", cloud="verify"),
+        Method("ar", "the cloud decodes alone, with a KV cache, and streams tokens", "stream"),
+        Method(
+            "cloud-sd",
+            "draft and target both in the cloud, which streams what it verified",
+            "stream",
+            cloud_drafts=True,
+        ),
+        Method("sd", "the edge drafts a chain and sends ids only; the cloud verifies", "verify"),
         Method("dsd", "ids and full q rows up; the cloud resamples", "verify", recovery=Recovery.CLOUD),
         Method("dssd", "ids and q(x) up; one row down on a rejection", "verify", recovery=Recovery.ROW),
         Method(

@@ -107,7 +107,10 @@ def servers(text_pair: Pair, vision_pair: Pair) -> Iterator[dict[str, str]]:
     running = []
     for pair in (text_pair, vision_pair):
         server = Server(
-            ServerConfig(model=pair.target.path, bind="tcp://127.0.0.1:0"), pair.target, EventLog(StringIO())
+            ServerConfig(model=pair.target.path, bind="tcp://127.0.0.1:0"),
+            pair.target,
+            EventLog(StringIO()),
+            pair.draft,
         )
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()

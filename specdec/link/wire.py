@@ -59,6 +59,7 @@ class Open(Struct, frozen=True, array_like=True, tag=2):
     history: Annotated[list[TokenId], Meta(max_length=MAX_IDS)] = []
     recovery: Annotated[int, Meta(ge=0, le=4)] = 0
     recovery_size: Annotated[int, Meta(ge=0, le=65_536)] = 0
+    speculate: Annotated[int, Meta(ge=0, le=64)] = 0
 
 
 class DraftUp(Struct, frozen=True, array_like=True, tag=3):
@@ -162,13 +163,17 @@ class RowDown(Struct, frozen=True, array_like=True, tag=39):
 
 
 class Tokens(Struct, frozen=True, array_like=True, tag=36):
-    """Streamed tokens of a cloud that decodes alone. base: length of the answer before them."""
+    """Streamed tokens of a cloud that decodes alone. base: length of the answer before them.
+
+    drafted: how many its own draft model had proposed. verify_us: all forwards behind these tokens.
+    """
 
     session: Count
     base: Count
     ids: Annotated[list[TokenId], Meta(max_length=MAX_DRAFT)]
     verify_us: Micros
     queue_us: Micros
+    drafted: Count = 0
 
 
 class Pong(Struct, frozen=True, array_like=True, tag=37):

@@ -191,6 +191,11 @@ class TestBadRequests:
             (wire.Open(1, False, wire.Sampling(5, -3.0, 0, 0, 1.0, 0.0), [1]), "temperature"),
             (wire.Open(1, False, wire.Sampling(5, 0.0, 2**63, 0, 1.0, 0.0), [1]), "seed"),
             (wire.Open(1, False, sampling_to_wire(OPTIONS), [1], [], [2] * 99), "no room"),
+            (wire.Open(1, True, sampling_to_wire(OPTIONS), [1], recovery=2), "streamed"),
+            (
+                wire.Open(1, False, sampling_to_wire(GenerationOptions(9, 1.0)), [1], recovery=3),
+                "part of a row",
+            ),
         ],
     )
     def test_impossible_openings(
@@ -223,6 +228,17 @@ class TestBadRequests:
     def test_unknown_sessions_are_said_to_be_unknown(self, client: RawClient, message: wire.Up) -> None:
         reply = client.ask(message)
         assert isinstance(reply, wire.ErrorDown) and reply.code == wire.ERROR_UNKNOWN_SESSION
+
+    def test_drafting_in_a_cloud_without_a_draft_model_is_refused(self, client: RawClient) -> None:
+        client.send(wire.Open(1, True, sampling_to_wire(OPTIONS), [1], speculate=4))
+        assert isinstance(client.receive(), wire.Opened)
+        reply = client.receive()
+        assert isinstance(reply, wire.ErrorDown) and "--draft-model" in reply.message
+
+    def test_rejection_sampling_that_was_not_agreed_on_is_refused(self, client: RawClient) -> None:
+        assert isinstance(client.ask(open_message(1, [1])), wire.Opened)
+        reply = client.ask(wire.SampledUp(1, 1, 1, [5], b"\0\0\0\0"))
+        assert isinstance(reply, wire.ErrorDown) and "agreed" in reply.message
 
     def test_corrupt_image_is_refused(self, vision_pair: Pair, start_server: StartServer) -> None:
         server = start_server(vision_pair.target)

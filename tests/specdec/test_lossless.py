@@ -53,7 +53,10 @@ def answer(decoder: EdgeDecoder, prompt: Prompt, options: GenerationOptions) -> 
     return [token for chunk in decoder.generate(prompt, options) for token in chunk]
 
 
-@pytest.mark.parametrize("method", ["ar", "sd"])
+METHODS = ["ar", "sd", "cloud-sd"]
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_greedy_equals_the_librarys_generate(pair: Pair, link: Link, method: str) -> None:
     options = GenerationOptions(max_new_tokens=40)
     decoder = EdgeDecoder(link, pair.draft, method=method)
@@ -78,8 +81,17 @@ def test_shared_noise_gives_one_answer_for_a_seed_with_any_method(
 ) -> None:
     for prompt in prompts(pair.target):
         expected = generate_local(pair.target, prompt, options)
-        for method in ("ar", "sd"):
+        for method in METHODS:
             assert answer(EdgeDecoder(link, pair.draft, method=method), prompt, options) == expected
+
+
+def test_cloud_sd_sends_what_a_round_verified_in_one_message(pair: Pair, link: Link) -> None:
+    decoder = EdgeDecoder(link, method="cloud-sd")
+    got = answer(decoder, prompts(pair.target)[0], GenerationOptions(40))
+    stats = decoder.stats
+    assert len(stats.rounds) < len(got) - 1
+    assert 0.1 < stats.acceptance < 1
+    assert all(one.uplink_bytes == 0 for one in stats.rounds)
 
 
 def test_seeds_differ(text_pair: Pair) -> None:
@@ -136,7 +148,8 @@ class TestLength:
             assert answer(decoder, prompt, GenerationOptions(limit)) == expected
             rounds = decoder.stats.rounds
             assert sum(one.drafted for one in rounds[-1:]) <= limit - 1
-        assert answer(EdgeDecoder(link, method="ar"), prompt, GenerationOptions(limit)) == expected
+        for method in ("ar", "cloud-sd"):
+            assert answer(EdgeDecoder(link, method=method), prompt, GenerationOptions(limit)) == expected
 
     def test_answer_ends_where_the_context_does(self, text_pair: Pair, servers: dict[str, str]) -> None:
         model = text_pair.target
