@@ -1,0 +1,125 @@
+"""Records to ROS messages and back: nothing is lost, no unit changes, nonsense is not let in."""
+
+import math
+
+import pytest
+
+pytest.importorskip("rclpy", reason="no ROS 2 here")
+pytest.importorskip("spec_vlm_nav_interfaces.msg", reason="the interface package is not built")
+
+from builtin_interfaces.msg import Time
+from nav_msgs.msg import Odometry
+from sensor_msgs.msg import CompressedImage, Image
+from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus
+
+from spec_vlm_nav.decision import Answer, ErrorCode, Frame, Report, Round, Span
+from spec_vlm_nav.executor import Motion
+from spec_vlm_nav.motion_core import MotionState, Status
+from spec_vlm_nav.navigator import Order
+from spec_vlm_nav.nodes.messages import (
+    command_message,
+    command_of,
+    frame_of,
+    metrics_message,
+    pose_of,
+    status_message,
+    status_of,
+)
+from spec_vlm_nav.safety import CommandKind
+
+STAMP = Time(sec=12, nanosec=500)
+
+
+def test_an_order_arrives_as_the_command_it_was():
+    frame = Frame(b"", (7, 8), received=100.0)
+    order = Order(CommandKind.MOVE, 3, "EXPLORATION", "back 12", Motion(-0.12, 0.0), frame, deadline_s=2.75)
+    message = command_message(order, session=2**62, sequence=41, now=100.4, stamp=STAMP)
+    assert message.source == MotionCommand.EXPLORATION and message.frame_stamp == Time(sec=7, nanosec=8)
+    command = command_of(message)
+    assert command is not None
+    assert (command.kind, command.session, command.instruction, command.sequence) == (
+        CommandKind.MOVE,
+        2**62,
+        3,
+        41,
+    )
+    assert command.motion == order.motion and command.deadline_s == pytest.approx(2.75)
+    assert command.frame_age_s == pytest.approx(0.4)
+
+
+def test_constants_of_the_messages_are_those_of_the_code():
+    assert [k.value for k in CommandKind] == [MotionCommand.STOP, MotionCommand.HOLD, MotionCommand.MOVE]
+    assert {s.name: s.value for s in MotionState} == {
+        s.name: getattr(MotionStatus, s.name) for s in MotionState
+    }
+    report = metrics_message(Report(code=ErrorCode.LINK_LOST), 1, "sd", 4, STAMP)
+    assert {c.name: c.value for c in ErrorCode} == {c.name: getattr(report, c.name) for c in ErrorCode}
+    assert report.error_code == report.LINK_LOST
+
+
+def test_unknown_kinds_and_states_are_no_records():
+    assert command_of(MotionCommand(kind=77)) is None
+    assert status_of(MotionStatus(state=77)) is None
+
+
+def test_a_status_comes_back_as_it_went():
+    status = Status(MotionState.BLOCKED, 5, 6, "a wall", Motion(0.1, -0.2))
+    assert status_of(status_message(status, STAMP)) == status
+
+
+def test_yaw_is_read_from_the_quaternion_and_a_missing_one_is_not_a_number():
+    message = Odometry()
+    message.pose.pose.orientation.z, message.pose.pose.orientation.w = math.sin(1.0), math.cos(1.0)
+    message.pose.pose.position.x = 3.0
+    assert pose_of(message).yaw == pytest.approx(2.0) and pose_of(message).x == 3.0
+    message.pose.pose.orientation.z = message.pose.pose.orientation.w = 0.0
+    assert not pose_of(message).is_finite
+
+
+def test_compressed_bytes_are_the_cameras_own():
+    message = CompressedImage(format="jpeg", data=b"\xff\xd8 anything")
+    message.header.stamp = STAMP
+    frame = frame_of(message, 9.0)
+    assert (frame.picture, frame.stamp, frame.received) == (b"\xff\xd8 anything", (12, 500), 9.0)
+    raw = frame_of(Image(encoding="mono8", width=2, height=1, step=2, data=b"\x01\x02"), 9.0).picture
+    assert (raw.encoding, raw.width, raw.height, raw.step, raw.data) == ("mono8", 2, 1, 2, b"\x01\x02")
+
+
+def test_the_measurements_hold_all_of_an_answer():
+    answer = Answer(
+        "I see it.",
+        (1, 2, 3),
+        (9, 9),
+        (Round(4, 3, 17, 12, 1.5, 2.5, 0.5),),
+        (Span("cloud", "verify", 1.0, 2.0),),
+        4000,
+    )
+    report = Report(
+        Frame(b"", (7, 8), 1.0), 2, "go", 5, answer, "I see it.", "", "turn left 8", "EXPLORATION", "halved"
+    )
+    m = metrics_message(report, 11, "sd", 4, STAMP)
+    assert (list(m.token_ids), list(m.prompt_ids), m.tokens, m.rounds) == ([1, 2, 3], [9, 9], 3, 1)
+    assert (list(m.drafted), list(m.accepted), list(m.uplink_bytes), list(m.downlink_bytes)) == (
+        [4],
+        [3],
+        [17],
+        [12],
+    )
+    assert (list(m.draft_ms), list(m.wait_ms), list(m.verify_ms), m.prompt_bytes) == (
+        [1.5],
+        [2.5],
+        [0.5],
+        4000,
+    )
+    assert (m.span_lane, m.span_name, list(m.span_start_ms), list(m.span_end_ms)) == (
+        ["cloud"],
+        ["verify"],
+        [1.0],
+        [2.0],
+    )
+    assert (m.source, m.rule, m.action, m.frame_stamp) == (
+        m.EXPLORATION,
+        "halved",
+        "turn left 8",
+        Time(sec=7, nanosec=8),
+    )
