@@ -32,6 +32,13 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="MS",
         help="minimum time of a forward",
     )
+    parser.add_argument(
+        "--draft-ms",
+        type=float,
+        default=ServerConfig.draft_ms,
+        metavar="MS",
+        help="minimum time of a forward of --draft-model",
+    )
     return parser
 
 
@@ -51,6 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
             session_timeout_s=given.session_timeout,
             max_message_mb=given.max_message_mb,
             verify_ms=given.verify_ms,
+            draft_ms=given.draft_ms,
         )
         from cloud_verifier.server import serve
 

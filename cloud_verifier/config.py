@@ -17,6 +17,7 @@ class ServerConfig:
     session_timeout_s: a session nobody mentions for so long is forgotten.
     max_message_mb: largest message taken (a prompt with its images).
     verify_ms: let every forward take at least so long, to stand in for a larger model; 0 = as it comes.
+    draft_ms: the same for the draft model in the cloud.
     """
 
     model: str
@@ -30,6 +31,7 @@ class ServerConfig:
     session_timeout_s: float = 120.0
     max_message_mb: float = 32.0
     verify_ms: float = 0.0
+    draft_ms: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.model:
@@ -41,6 +43,7 @@ class ServerConfig:
         _check("session_timeout_s", self.session_timeout_s, 0.1, 86_400)
         _check("max_message_mb", self.max_message_mb, 0.001, 64)
         _check("verify_ms", self.verify_ms, 0, 60_000)
+        _check("draft_ms", self.draft_ms, 0, 60_000)
 
 
 def _check(name: str, value: float, low: float, high: float) -> None:

@@ -318,6 +318,8 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
         if loaded is not None:
             warm_up(loaded)
     pace(model, config.verify_ms)
+    if draft_model is not None:
+        pace(draft_model, config.draft_ms)
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         server.stop()

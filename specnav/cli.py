@@ -153,6 +153,12 @@ def bench(
         float | None,
         typer.Option(min=0, max=60_000, help="Pacing: minimum time of a target forward, ms (0: off)."),
     ] = None,
+    cloud_draft_ms: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=60_000, help="Pacing of a draft model in the cloud, ms (default: as --draft-ms)."
+        ),
+    ] = None,
     target_model: Target = None,
     draft_model: Draft = None,
     quantize: Quantize = "none",
@@ -181,6 +187,7 @@ def bench(
         "loss": loss,
         "draft_ms": draft_ms,
         "verify_ms": verify_ms,
+        "cloud_draft_ms": cloud_draft_ms,
         "target_model": target_model,
         "draft_model": draft_model,
         "quantize": quantize,

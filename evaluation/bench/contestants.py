@@ -114,7 +114,8 @@ class EdgeContestant:
     ) -> None:
         """profile: what the link is emulated to be, for the floor. Raises OptionsError."""
         self.name = name
-        self._drafts = get_method(name).drafts
+        method = get_method(name)
+        self._drafts, self._cloud_drafts = method.drafts, method.cloud_drafts
         self._draft = draft
         self._profile = profile
         self._clock = clock
@@ -142,12 +143,17 @@ class EdgeContestant:
             ttft_ms=stats.ttft_ms,
             rounds=rounds,
             timeline=timeline,
-            draft_forwards=max(0, self._draft.runner.passes - passes - 1) if self._drafts else None,
+            draft_forwards=self._draft_forwards(passes, rounds),
             verify_forwards=len(rounds),
             floor_ms=floor_ms(timeline, rounds, stats.prompt_bytes, self._profile),
             prompt_bytes=stats.prompt_bytes,
             resumes=stats.resumes,
         )
+
+    def _draft_forwards(self, before: int, rounds: Sequence[RoundRecord]) -> int | None:
+        if self._cloud_drafts:  # a chain in the cloud: a forward a token
+            return sum(one.drafted for one in rounds)
+        return max(0, self._draft.runner.passes - before - 1) if self._drafts else None
 
 
 class _Arrivals(BaseStreamer):

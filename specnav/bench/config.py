@@ -30,6 +30,7 @@ _LIMITS: dict[str, tuple[float, float]] = {
     "loss": (0, 0.9),
     "draft_ms": (0, 60_000),
     "verify_ms": (0, 60_000),
+    "cloud_draft_ms": (0, 60_000),
 }
 
 
@@ -38,7 +39,8 @@ class BenchConfig:
     """Settings of a bench run; a wrong value is refused with the allowed range (UsageError).
 
     questions: files or datasets (see evaluation.questions). methods: empty = all of the core's. limit: at most so many
-    questions, taken from the files in turn. draft_ms, verify_ms: pacing, 0 = off. point: the operating point that
+    questions, taken from the files in turn. draft_ms, verify_ms: pacing, 0 = off;
+    cloud_draft_ms: of a draft model beside the target, None = as on the edge. point: the operating point that
     the settings were taken from.
     """
 
@@ -57,6 +59,7 @@ class BenchConfig:
     loss: float = 0.0
     draft_ms: float = 0.0
     verify_ms: float = 0.0
+    cloud_draft_ms: float | None = None
     target_model: str = str(DEFAULT_TEXT_TARGET)
     draft_model: str = str(DEFAULT_TEXT_DRAFT)
     quantize: str = "none"
@@ -70,7 +73,7 @@ class BenchConfig:
     def __post_init__(self) -> None:
         for name, (low, high) in _LIMITS.items():
             value = getattr(self, name)
-            if value is None and name == "limit":
+            if value is None and name in ("limit", "cloud_draft_ms"):
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
                 raise UsageError(f"{name} is {value!r}; give a number from {low:g} to {high:g}")
@@ -83,6 +86,11 @@ class BenchConfig:
                     f"{role} model {model} is missing or no Hugging Face folder; train one with specnav train text, "
                     f"or give another with --{role}-model"
                 )
+
+    @property
+    def draft_ms_in_cloud(self) -> float:
+        """Pacing of a draft forward in the cloud."""
+        return self.draft_ms if self.cloud_draft_ms is None else self.cloud_draft_ms
 
     @property
     def link_is_emulated(self) -> bool:
@@ -103,6 +111,7 @@ class OperatingPoint:
     loss: float = 0.0
     draft_ms: float = 0.0
     verify_ms: float = 0.0
+    cloud_draft_ms: float | None = None
     gamma: int = 4
     temperature: float = 0.0
     top_k: int = 0

@@ -22,15 +22,20 @@ class Surroundings:
 
 
 @contextmanager
-def surroundings(config: BenchConfig, logs: Path) -> Iterator[Surroundings]:
-    """Start them and wait until they serve; stopped in any case. Raises ChildFailed."""
+def surroundings(config: BenchConfig, logs: Path, drafts_in_cloud: bool) -> Iterator[Surroundings]:
+    """Start them and wait until they serve; stopped in any case. Raises ChildFailed.
+
+    drafts_in_cloud: give the verifier the draft model, too.
+    """
     server = ServerConfig(
         model=config.target_model,
         bind=f"{LOOPBACK}:0",
         device=config.device,
         dtype=config.dtype,
         quantize=config.quantize,
+        draft_model=config.draft_model if drafts_in_cloud else "",
         verify_ms=config.verify_ms,
+        draft_ms=config.draft_ms_in_cloud,
     )
     with Supervisor(logs) as supervisor:
         verifier = supervisor.start(verifier_spec(server, {}))

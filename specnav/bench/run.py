@@ -140,14 +140,17 @@ def _answer_all(run: Run, questions: Sequence[Question], console: Console, stack
     from specdec.edge import connect
     from specdec.errors import LinkLost
     from specdec.link.shaping import LinkProfile
+    from specdec.methods import get_method
     from specdec.models import load_model
     from specdec.options import GenerationOptions
     from specdec.pacing import pace
 
     config = run.config
     profile = LinkProfile(config.rtt_ms, config.jitter_ms, config.bandwidth_mbps, config.loss)
+    edge_methods = [name for name in run.methods if name not in ORACLES]
+    drafts_in_cloud = any(get_method(name).cloud_drafts for name in edge_methods)
     console.print("starting the verifier, loading the pair")
-    place = stack.enter_context(surroundings(config, run.folder / "logs"))
+    place = stack.enter_context(surroundings(config, run.folder / "logs", drafts_in_cloud))
     how = {"device": config.device, "dtype": config.dtype, "quantize": config.quantize}
     draft = load_model(config.draft_model, **how)
     target = load_model(config.target_model, **how) if set(run.methods) & set(ORACLES) else None
@@ -176,7 +179,7 @@ def _answer_all(run: Run, questions: Sequence[Question], console: Console, stack
         if name in ORACLES:
             assert target is not None
             assistant = draft if name == "hf-assisted" else None
-            pacing = (config.verify_ms, config.draft_ms)
+            pacing = (config.verify_ms, config.draft_ms_in_cloud)
             contestants.append(OracleContestant(name, target, assistant, config.gamma, *pacing))
         else:
             contestants.append(EdgeContestant(name, link, draft, config.gamma, profile, RESUME_TIMEOUT_S))
@@ -201,8 +204,16 @@ def _answer_all(run: Run, questions: Sequence[Question], console: Console, stack
 def comparable_with_ar(methods: Sequence[str], temperature: float) -> frozenset[str]:
     """Whose ids must equal those of `ar`: greedy, everybody's; sampling, only those that share its noise."""
     from evaluation.bench.contestants import ORACLES
+    from specdec.methods import get_method
+    from specdec.sampling.recovery import Recovery
 
-    return frozenset(name for name in methods if temperature == 0 or name not in ORACLES)
+    if temperature == 0:
+        return frozenset(methods)
+    return frozenset(
+        name
+        for name in methods
+        if name not in ORACLES and get_method(name).recovery_at(temperature) is Recovery.NOISE
+    )
 
 
 def context_of(model: str) -> int:

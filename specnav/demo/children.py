@@ -60,7 +60,11 @@ def verifier_spec(server: ServerConfig, environment: Mapping[str, str]) -> Child
         f"{server.max_message_mb:g}",
         "--verify-ms",
         f"{server.verify_ms:g}",
+        "--draft-ms",
+        f"{server.draft_ms:g}",
     ]
+    if server.draft_model:
+        argv += ["--draft-model", server.draft_model]
     return ChildSpec("cloud_verifier", argv, environment, READY, ROOT)
 
 

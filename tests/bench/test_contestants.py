@@ -12,13 +12,14 @@ from specdec.edge import connect
 from specdec.errors import OptionsError
 from specdec.link.shaping import LinkProfile
 from specdec.local import generate_local
-from specdec.methods import METHODS
 from specdec.options import GenerationOptions
+from specnav.bench.run import comparable_with_ar
 
 QUESTIONS = [
     Question("made_up", "1", ("def main():",)),
     Question("made_up", "2", ("How far?", "And back?")),
 ]
+NAMES = ("ar", "sd", "dsd", "dssd", "dssd-thin", "sd+tree:8x3")
 OPTIONS = GenerationOptions(max_new_tokens=12)
 
 
@@ -39,7 +40,7 @@ class MemoryJournal:
 @pytest.fixture
 def contestants(text_pair, start_server):
     with connect(start_server(text_pair.target).address) as link:
-        made = [EdgeContestant(name, link, text_pair.draft, 3, LinkProfile(), 0.0) for name in METHODS]
+        made = [EdgeContestant(name, link, text_pair.draft, 3, LinkProfile(), 0.0) for name in NAMES]
         made.append(OracleContestant("hf-generate", text_pair.target, None, 3))
         made.append(OracleContestant("hf-assisted", text_pair.target, text_pair.draft, 3))
         yield made
@@ -83,11 +84,17 @@ def test_forwards_and_rounds_are_counted_alike(contestants, text_pair):
 
 def test_sampling_with_one_seed_gives_one_answer_over_the_link(contestants, text_pair):
     answers = run(
-        contestants[: len(METHODS)], text_pair, GenerationOptions(max_new_tokens=12, temperature=0.8, seed=4)
+        contestants[: len(NAMES)], text_pair, GenerationOptions(max_new_tokens=12, temperature=0.8, seed=4)
     )
     assert answers[("ar", "2", 1)].ids == answers[("sd", "2", 1)].ids
     greedy = run(contestants[:1], text_pair)
     assert answers[("ar", "2", 0)].ids != greedy[("ar", "2", 0)].ids
+
+
+def test_only_methods_that_share_noise_are_compared_when_sampling():
+    methods = ["ar", "sd", "sd+tree:8x3", "dssd", "hf-generate"]
+    assert comparable_with_ar(methods, 0.0) == set(methods)
+    assert comparable_with_ar(methods, 0.7) == {"ar", "sd", "sd+tree:8x3"}
 
 
 def test_oracles_forwards_can_be_paced(text_pair):
@@ -123,7 +130,7 @@ def test_questions_that_do_not_fit_are_set_aside_with_the_reason(text_pair):
 
 def test_unknown_contestants_are_refused_with_the_list():
     for names, words in (
-        (["ar", "magic"], "choose one of ar, sd"),
+        (["ar", "magic"], "choose one of ar, "),
         (["sd+leaf:3"], "axis 'leaf'"),
         (["hf-beam"], "there are hf-generate, hf-assisted"),
         (["ar", "ar"], "given twice"),
