@@ -60,6 +60,13 @@ def stamp_of(time_message: Time) -> tuple[int, int]:
     return time_message.sec, time_message.nanosec
 
 
+def is_safety_stop(message: DecisionMetrics) -> bool:
+    """Whether the deciding node brought the robot to a stand because something failed."""
+    if message.error_code == DecisionMetrics.TIMEOUT and stamp_of(message.frame_stamp) == (0, 0):
+        return False  # the decision limit: no decision was under way
+    return message.error_code not in NOT_SAFETY
+
+
 def decision_of(message: DecisionMetrics) -> Decision:
     """A decision's metrics as a record; number, time, pose and frame are the recorder's."""
     policy = message.source == DecisionMetrics.EXPLORATION
@@ -198,7 +205,7 @@ class Director:
         with self.lock:
             if not self._is_current(message.session, message.instruction) or self._recorder is None:
                 return
-            if message.error_code not in NOT_SAFETY:
+            if is_safety_stop(message):
                 self._recorder.safety_stops += 1
             if not message.text and not message.token_ids:
                 return  # nothing was decided: the node only says why it stopped
