@@ -12,7 +12,8 @@ from evaluation.bench.records import AnswerRecord, BenchRow
 from evaluation.report.drawing import Scale, axis_left, line, outline, rect, svg, text, ticks
 
 WIDTH, RIGHT = 520.0, 64.0
-LABEL_CHAR_PX = 7.4
+LABEL_CHAR_PX, VALUE_WIDTH = 7.4, 40.0
+HALO = "paint-order:stroke;stroke:var(--panel);stroke-width:4px;stroke-linejoin:round"
 BAR, STEP = 18.0, 30.0
 CELL_WIDTH, CELL_HEIGHT, CELLS_A_ROW = 256.0, 150.0, 4
 
@@ -35,17 +36,20 @@ def speedup_bars(rows: Sequence[BenchRow], papers: Mapping[str, float]) -> str:
     for value in ticks(0, most, 5):
         body.append(line(across(value), top - 6, across(value), bottom, "grid"))
         body.append(text(across(value), bottom + 16, f"{value:g}", "middle"))
+    body.append(line(across(1), top - 8, across(1), bottom, "axis", "stroke:var(--ink);stroke-dasharray:4 3"))
     for place, row in enumerate(shown):
         y = top + STEP * place
         value = row.speedup_vs_ar or 0.0
         colour = "var(--faint)" if row.uplink_bytes_per_round is None else "var(--edge)"
         body.append(text(left - 8, y + BAR - 4, row.method, "end", "strong"))
         body.append(rect(left, y, across(value) - left, BAR, colour, f"{row.method}: {value:.2f} times ar"))
+        start = across(value) + 6
         if row.method in papers:
-            body.append(_diamond(across(papers[row.method]), y + BAR / 2, f"paper: {papers[row.method]:g}"))
-        farther = max(across(value), across(papers.get(row.method, 0.0)) + 7)
-        body.append(text(farther + 6, y + BAR - 4, f"{value:.2f}×", "start", "strong"))
-    body.append(line(across(1), top - 8, across(1), bottom, "axis", "stroke:var(--ink);stroke-dasharray:4 3"))
+            paper = across(papers[row.method])
+            body.append(_diamond(paper, y + BAR / 2, f"paper: {papers[row.method]:g}"))
+            if abs(paper - start - VALUE_WIDTH / 2) < VALUE_WIDTH / 2 + 9:  # the diamond stands in the way
+                start = paper + 13
+        body.append(text(start, y + BAR - 4, f"{value:.2f}×", "start", "strong", HALO))
     body.append(text(WIDTH - RIGHT, bottom + 34, "tokens a second, over cloud AR", "end"))
     return svg(WIDTH, bottom + 40, "".join(body), "Speed-up over ar")
 
