@@ -71,6 +71,16 @@ def test_a_base_against_a_wall_is_reported_as_blocked_soon():
     assert progress is Progress.BLOCKED and abs(done.distance_m) < 0.02 and took < 1.0
 
 
+def test_a_base_that_slides_along_a_wall_is_reported_as_blocked():
+    executor, pose = MotionExecutor(), Pose(0, 0, 0)
+    executor.start(Motion(distance_m=0.75), pose, 0.0)
+    progress, now = Progress.MOVING, 0.0
+    while progress is Progress.MOVING:
+        pose, now = Pose(pose.x + 0.01, pose.y + 0.006, 0), now + DT
+        _, progress = executor.update(pose, now)
+    assert progress is Progress.BLOCKED and 0.1 < pose.y < 0.12
+
+
 def test_a_motion_too_slow_to_finish_expires():
     config = ExecutorConfig(blocked_linear=0.0001)
     progress, _, took = carry_out(Motion(distance_m=0.75), Base(slip=0.05), config)

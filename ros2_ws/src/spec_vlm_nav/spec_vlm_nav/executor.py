@@ -75,6 +75,7 @@ class ExecutorConfig:
     blocked_after_s: float = 0.7  # without progress, while asked to move
     blocked_linear: float = 0.01  # progress, m, that counts
     blocked_angular: float = math.radians(1.0)
+    pushed_aside: float = 0.1  # m off the straight line: sliding along something
     settle_timeout_s: float = 0.6
     settle_window_s: float = 0.1
     still_linear: float = 0.005  # movement within the window that counts as standing still
@@ -164,7 +165,8 @@ class MotionExecutor:
         remaining = distance - covered
         if abs(remaining) <= c.linear_tolerance or remaining * distance < 0:
             return ZERO, self._begin_settling(pose, now)
-        if self._is_blocked(math.copysign(1.0, distance) * covered, c.blocked_linear, now):
+        aside = abs(self._aside(pose)) > c.pushed_aside
+        if aside or self._is_blocked(math.copysign(1.0, distance) * covered, c.blocked_linear, now):
             return self._finish(Progress.BLOCKED)
         assert self._origin is not None
         heading = -wrap(pose.yaw - self._origin.yaw) * c.heading_gain
@@ -178,6 +180,12 @@ class MotionExecutor:
         assert self._origin is not None
         dx, dy = pose.x - self._origin.x, pose.y - self._origin.y
         return dx * math.cos(self._origin.yaw) + dy * math.sin(self._origin.yaw)
+
+    def _aside(self, pose: Pose) -> float:
+        """Distance from the straight line of the motion, metres, left positive."""
+        assert self._origin is not None
+        dx, dy = pose.x - self._origin.x, pose.y - self._origin.y
+        return dy * math.cos(self._origin.yaw) - dx * math.sin(self._origin.yaw)
 
     def _is_blocked(self, progress: float, counts: float, now: float) -> bool:
         best, since = self._best

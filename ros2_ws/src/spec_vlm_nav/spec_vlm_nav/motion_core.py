@@ -106,7 +106,7 @@ class MotionCore:
         wanted, progress = self.executor.update(pose, now)
         if progress in _FINAL:
             reason = {
-                Progress.BLOCKED: "no progress although asked to move: against something?",
+                Progress.BLOCKED: "no progress, or pushed aside: against something?",
                 Progress.EXPIRED: "not reached in time",
             }.get(progress, "")
             return self._end(_FINAL[progress], command, reason, now)
