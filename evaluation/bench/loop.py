@@ -7,6 +7,7 @@ contestant sees its own earlier answers.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -98,8 +99,9 @@ def run_questions(
 ) -> None:
     """Put every question to every contestant; what the journal holds already is not asked again.
 
-    Each contestant first gives one short answer that is not counted. The seed of a question is options.seed plus its
-    place, so that sampled answers differ between questions and agree between contestants.
+    Each contestant first gives one short answer that is not counted. The seed of a question is options.seed plus a
+    number made of its name, so that sampled answers differ between questions, agree between contestants, and do not
+    depend on what else is asked.
     """
     waiting = [
         contestant
@@ -111,7 +113,8 @@ def run_questions(
         short = replace(options, max_new_tokens=min(WARM_UP_TOKENS, options.max_new_tokens))
         contestant.answer(prompt_of(tokenizer, questions[0], []), short)
     for place, question in enumerate(questions):
-        seeded = replace(options, seed=(options.seed + place) % (MAX_SEED + 1))
+        name = f"{question.source}/{question.question_id}".encode()
+        seeded = replace(options, seed=(options.seed + zlib.crc32(name)) % (MAX_SEED + 1))
         first = place % len(contestants)
         for contestant in [*contestants[first:], *contestants[:first]]:
             if not journal.has(question, contestant.name):

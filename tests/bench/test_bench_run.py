@@ -40,7 +40,7 @@ def command(config: BenchConfig, *more: str) -> list[str]:
     return [*argv, "--target-model", config.target_model, "--draft-model", config.draft_model, *more]
 
 
-def wait_for(path: Path, what: bytes = b"\n", timeout_s: float = 90) -> None:
+def wait_for(path: Path, what: bytes = b"\n", timeout_s: float = 200) -> None:
     deadline = time.monotonic() + timeout_s
     while not path.exists() or what not in path.read_bytes():
         assert time.monotonic() < deadline, f"{path} never came"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -102,3 +103,18 @@ def test_rows_of_a_dataset_find_their_column():
     with pytest.raises(EvaluationError, match="no column title; it has answer, question"):
         questions_of_rows(rows, "org/math", "title")
     assert questions_of_rows([{"turns": ["a", "b"]}], "d")[0].turns == ("a", "b")
+
+
+BENCHMARKS = Path(__file__).resolve().parents[3] / "shared" / "data" / "benchmarks"
+
+
+@pytest.mark.skipif(not BENCHMARKS.is_dir(), reason="the shared benchmark questions are not on this machine")
+def test_the_shared_benchmarks_load_and_mix():
+    files = sorted(BENCHMARKS.glob("*.jsonl"))
+    questions = load_questions(files)
+    assert {q.source for q in questions} == {path.stem for path in files} and len(questions) >= 79 * len(
+        files
+    )
+    two_turns = [q for q in questions if len(q.turns) == 2]
+    assert {q.source for q in two_turns} == {"mt_bench"} and len(two_turns) == 80
+    assert {q.source for q in load_questions(files, limit=len(files))} == {path.stem for path in files}
