@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
+
+# `pytest` does not put the repository on the path, `python -m pytest` does.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.graph.harness import ROOT
 from tests.graph.stack import Pair, Stack
