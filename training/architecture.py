@@ -7,12 +7,13 @@ is special to this repository except `nav_prompt.json`, the prompt the pair was 
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
+
+from training.folders import appearing_at_once
 
 IMAGE_WIDTH, IMAGE_HEIGHT = 224, 140
 PATCH, MERGE = 14, 2
@@ -130,28 +131,20 @@ def save_model_folder(
         do_sample=False,
         max_new_tokens=64,
     )
-    building = folder.with_name(folder.name + ".new")
-    shutil.rmtree(building, ignore_errors=True)
-    building.mkdir(parents=True)
-    model.to(dtype).save_pretrained(building)
-    save_tokenizer(building)
-    pixels = IMAGE_WIDTH * IMAGE_HEIGHT
-    Qwen2VLImageProcessorPil(
-        patch_size=PATCH,
-        merge_size=MERGE,
-        temporal_patch_size=2,
-        image_mean=list(PIXEL_MEAN),
-        image_std=list(PIXEL_STD),
-        size={"shortest_edge": pixels, "longest_edge": pixels},
-    ).save_pretrained(building)
-    _name_image_processor(building / "preprocessor_config.json")
-    PromptSpec.preset("tiny_nav").save(building)
-    old = folder.with_name(folder.name + ".old")
-    shutil.rmtree(old, ignore_errors=True)
-    if folder.exists():
-        folder.rename(old)
-    building.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
+    with appearing_at_once(folder) as building:
+        model.to(dtype).save_pretrained(building)
+        save_tokenizer(building)
+        pixels = IMAGE_WIDTH * IMAGE_HEIGHT
+        Qwen2VLImageProcessorPil(
+            patch_size=PATCH,
+            merge_size=MERGE,
+            temporal_patch_size=2,
+            image_mean=list(PIXEL_MEAN),
+            image_std=list(PIXEL_STD),
+            size={"shortest_edge": pixels, "longest_edge": pixels},
+        ).save_pretrained(building)
+        _name_image_processor(building / "preprocessor_config.json")
+        PromptSpec.preset("tiny_nav").save(building)
 
 
 def _name_image_processor(file: Path) -> None:
