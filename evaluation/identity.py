@@ -6,30 +6,16 @@ Only what was decoded again is counted; an answer whose prompt or frame was not 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evaluation.results import Comparison
 from evaluation.trace import Decision, EpisodeTrace, episode_folder
 
 if TYPE_CHECKING:
     from specdec.models import Prompt
 
 Decode = Callable[["Prompt"], list[int]]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """How many answers were decoded again, their tokens, and which differed (episode, decision)."""
-
-    answers: int = 0
-    tokens: int = 0
-    different: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def identical(self) -> bool | None:
-        """Whether all compared answers are the same; None when none was compared."""
-        return None if self.answers == 0 else not self.different
 
 
 def spread(count: int, most: int) -> list[int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
@@ -93,6 +94,7 @@ class DemoSummary(msgspec.Struct, frozen=True, kw_only=True):
     # -- additions to the contract
     compared_decisions: int = 0
     compared_tokens: int = 0
+    different_decisions: list[tuple[int, int]] = msgspec.field(default_factory=list)  # episode, decision
     time_to_action_ms_p50: float | None = None
     time_to_action_ms_p95: float | None = None
     acceptance: float | None = None
@@ -145,6 +147,20 @@ class DemoResults(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"schema is {self.schema}, this program reads {SCHEMA}")
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """How many answers were decoded again, their tokens, and which differed (episode, decision)."""
+
+    answers: int = 0
+    tokens: int = 0
+    different: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def identical(self) -> bool | None:
+        """Whether all compared answers are the same; None when none was compared."""
+        return None if self.answers == 0 else not self.different
+
+
 def percentile(values: Sequence[float], percent: float) -> float | None:
     """Linear-interpolated percentile; None of an empty sequence."""
     if not values:
@@ -174,13 +190,12 @@ def path_weighted_success(episodes: Sequence[EpisodeResult]) -> float | None:
     return mean([min(term, 1.0) for term in terms])
 
 
-def summarise(
-    episodes: Sequence[EpisodeResult], identical: bool | None, compared: int, compared_tokens: int
-) -> DemoSummary:
+def summarise(episodes: Sequence[EpisodeResult], comparison: Comparison | None = None) -> DemoSummary:
     """The summary of a run from its episodes and the comparison with the target alone.
 
     `success_rate` counts every episode; an absent target succeeds when the robot says so and stops nowhere.
     """
+    compared = comparison or Comparison()
     decision_ms = [value for e in episodes for value in e.decision_ms]
     action_ms = [value for e in episodes for value in e.time_to_action_ms]
     errors = [e.navigation_error_m for e in episodes if e.navigation_error_m is not None and not e.absent]
@@ -197,9 +212,10 @@ def summarise(
         parse_failures=sum(e.parse_failures for e in episodes),
         safety_stops=sum(e.safety_stops for e in episodes),
         tau=(accepted + rounds) / rounds if rounds else None,
-        identical_to_target=identical if compared else None,
-        compared_decisions=compared,
-        compared_tokens=compared_tokens,
+        identical_to_target=compared.identical,
+        compared_decisions=compared.answers,
+        compared_tokens=compared.tokens,
+        different_decisions=list(compared.different),
         time_to_action_ms_p50=percentile(action_ms, 50),
         time_to_action_ms_p95=percentile(action_ms, 95),
         acceptance=accepted / drafted if drafted else None,

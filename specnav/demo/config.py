@@ -56,7 +56,7 @@ class DemoConfig:
     latency_study: bool = field(
         default=False, metadata={"help": "Afterwards compare ar and sd at RTT 0, 40 and 120 ms."}
     )
-    study_decisions: int = _option(12, "Decisions for each cell of the latency study.", 2, 1000)
+    study_decisions: int = _option(10, "Decisions for each cell of the latency study.", 2, 1000)
     compare_decisions: int = _option(
         40, "At most so many answers are decoded again with the target alone; 0: none.", 0, 100_000
     )

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 
-from evaluation.identity import Comparison
 from evaluation.report import write_report
 from evaluation.results import (
     SCHEMA,
+    Comparison,
     DemoResults,
     EpisodeResult,
     LatencyRow,
@@ -33,7 +33,15 @@ def settings_of(config: DemoConfig) -> dict[str, Setting]:
 class Journal:
     """What has happened so far, on disk at every step."""
 
-    def __init__(self, run: Path, config: DemoConfig, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        run: Path,
+        config: DemoConfig,
+        weights: tuple[tuple[str, int, int], ...],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`weights`: name, size and time of the target's files when the run began."""
+        self.weights = weights
         self.run = run
         self.error = ""
         self.interrupted = False
@@ -69,13 +77,12 @@ class Journal:
 
     def results(self) -> DemoResults:
         """Everything known so far."""
-        c = self.comparison
         return DemoResults(
             schema=SCHEMA,
             config=self._settings,
             machine=self._machine,
             episodes=self.episodes,
-            summary=summarise(self.episodes, c.identical, c.answers, c.tokens),
+            summary=summarise(self.episodes, self.comparison),
             latency_study=self.study,
             interrupted=self.interrupted,
             error=self.error,

@@ -38,10 +38,11 @@ class SimState:
 
 @dataclass(frozen=True)
 class Limits:
-    """When an episode is given up."""
+    """When an episode is given up; `at_once`: at the last decision, without waiting for it to be carried out."""
 
     max_decisions: int
     timeout_s: float
+    at_once: bool = False
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,8 @@ class Recorder:
         if t >= limits.timeout_s:
             return Ending(self.stop_at is not None, "timeout")
         enough = len(self.decisions) >= limits.max_decisions
+        if enough and limits.at_once:
+            return Ending(False, "decision_limit")
         if enough and self.stop_at is None and t - self.decisions[-1].t_s >= SETTLED_S and self.settled(now):
             return Ending(False, "decision_limit")
         return None

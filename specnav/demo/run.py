@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from cloud_verifier.config import ServerConfig
-from evaluation.identity import Comparison, compare_with_target
+from evaluation.identity import compare_with_target
+from evaluation.results import Comparison
 from navsim.episodes import make_episode
 from specnav.demo.config import DemoConfig
 from specnav.demo.errors import DemoError
@@ -85,6 +86,12 @@ def run_episodes(config: DemoConfig, server: ServerConfig, journal: Journal, vie
                 journal.study = run_study(stage, config, view)
 
 
+def weights_of(model: str) -> tuple[tuple[str, int, int], ...]:
+    """Name, size and time of a folder's weight files; empty for a hub id."""
+    found = sorted(Path(model).glob("*.safetensors"))
+    return tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in found)
+
+
 def compare(config: DemoConfig, server: ServerConfig, journal: Journal) -> Comparison:
     """Decode recorded answers again with the target alone; only greedy runs can be compared."""
     if config.temperature > 0 or config.compare_decisions == 0:
@@ -94,6 +101,10 @@ def compare(config: DemoConfig, server: ServerConfig, journal: Journal) -> Compa
     from specdec.models import load_model
     from specdec.options import GenerationOptions
 
+    if weights_of(server.model) != journal.weights:
+        raise DemoError(
+            f"{server.model} was changed while the demo ran: its answers were not compared; run again"
+        )
     target = load_model(server.model, device=server.device, dtype=server.dtype, quantize=server.quantize)
 
     options = GenerationOptions(max_new_tokens=config.max_new_tokens)
@@ -114,7 +125,7 @@ def run_demo(config: DemoConfig) -> int:
     server = server_settings(config)
     run = new_run_folder(config.out, "demo", datetime.now())
     console = Console()
-    journal = Journal(run, config)
+    journal = Journal(run, config, weights_of(config.target_model))
     view: View = PlainView(console) if config.headless else LiveView(console)
     with ends_on_signals():
         code = perform(config, server, journal, view)
@@ -177,6 +188,9 @@ def show_summary(console: Console, journal: Journal, report: Path) -> None:
         return "–" if value is None else words.format(value)
 
     same = {True: "yes", False: "NO", None: "not compared"}[s.identical_to_target]
+    if s.different_decisions:
+        episode, decision = s.different_decisions[0]
+        same += f", first in episode {episode + 1} at decision {decision + 1}"
     won = sum(e.success for e in journal.episodes)
     lines = (
         f"success {won}/{s.episodes}, SPL {shown(s.spl, '{:.2f}')}, "

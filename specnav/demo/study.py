@@ -49,7 +49,7 @@ def measure_cell(stage: Stage, config: DemoConfig, method: str, rtt_ms: float) -
         offset = 0
         while len(decisions) < wanted and offset < config.study_decisions:
             episode = make_episode(config.seed + offset, config.split)
-            limits = Limits(wanted - len(decisions), config.episode_timeout_s)
+            limits = Limits(wanted - len(decisions), config.episode_timeout_s, at_once=True)
             recording = stage.run_episode(episode, offset, offset + 1, limits)
             decisions += recording.recorder.decisions
             offset += 1

@@ -64,6 +64,14 @@ def test_last_decision_is_carried_out_before_the_episode_is_given_up() -> None:
     assert recorder.ending(now, LIMITS) == Ending(said_stop=False, limit="decision_limit")
 
 
+def test_measuring_run_ends_at_the_last_decision_while_the_robot_still_moves() -> None:
+    recorder = Recorder(7, started=0.0)
+    for number in range(3):
+        recorder.on_decision(2.0 + number / 10, number + 1, (number, 0), decision())
+    limits = Limits(max_decisions=3, timeout_s=60.0, at_once=True)
+    assert recorder.ending(2.25, limits) == Ending(said_stop=False, limit="decision_limit")
+
+
 def test_decision_carries_time_and_place_of_its_command_and_its_frame() -> None:
     recorder = Recorder(7, started=10.0)
     recorder.on_frame(10.1, (5, 40), b"jpeg")

@@ -75,7 +75,7 @@ def test_stop_at_the_target_is_a_success_with_its_figures(episode: Episode, good
         12,
         8,
     )
-    summary = summarise([result], None, 0, 0)
+    summary = summarise([result])
     assert summary.spl == pytest.approx(1.0, rel=0.01)
     assert summary.tau == pytest.approx(11 / 3)
 

@@ -15,7 +15,7 @@ from specnav.demo.config import DemoConfig
 from specnav.demo.errors import DemoError
 from specnav.demo.journal import settings_of
 from specnav.demo.live import LiveView
-from specnav.demo.run import check_inputs, server_settings
+from specnav.demo.run import check_inputs, server_settings, weights_of
 from specnav.demo.views import PlainView, Scene
 from specnav.errors import UsageError
 from specnav.run_folder import new_run_folder
@@ -154,3 +154,12 @@ def test_both_views_show_a_decision_and_mark_the_policys(capsys: pytest.CaptureF
         assert "exploration policy: forward 50" in text
         assert "88 ms, 6/8 drafts accepted" in text
     assert capsys.readouterr().out == ""
+
+
+def test_weights_that_change_during_the_run_are_noticed(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"one")
+    before = weights_of(str(tmp_path))
+    assert before == weights_of(str(tmp_path)) and len(before) == 1
+    (tmp_path / "model.safetensors").write_bytes(b"another")
+    assert weights_of(str(tmp_path)) != before
+    assert weights_of("some/hub-id") == ()

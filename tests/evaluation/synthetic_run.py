@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-from evaluation.results import DemoResults, EpisodeResult, LatencyRow, save_results, summarise
+from evaluation.results import Comparison, DemoResults, EpisodeResult, LatencyRow, save_results, summarise
 from evaluation.trace import (
     Decision,
     EpisodeTrace,
@@ -241,7 +241,7 @@ def make_run(run: Path, episodes: int = 3, study: bool = True) -> DemoResults:
         },
         machine={"processor": "made-up processor", "cores": 2, "memory_gb": 8.0, "python": "3.11"},
         episodes=results,
-        summary=summarise(results, identical=True, compared=24, compared_tokens=640),
+        summary=summarise(results, Comparison(answers=24, tokens=640)),
         latency_study=rows if study else [],
         started_at="2026-01-01T00:00:00Z",
         wall_s=123.0,

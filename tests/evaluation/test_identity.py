@@ -6,7 +6,8 @@ import msgspec
 import pytest
 from synthetic_run import make_run
 
-from evaluation.identity import Comparison, compare_with_target, spread
+from evaluation.identity import compare_with_target, spread
+from evaluation.results import Comparison
 from evaluation.trace import EpisodeTrace, load_traces
 from specdec.models import Prompt
 

@@ -117,7 +117,7 @@ def test_text_from_outside_is_escaped(tmp_path: Path) -> None:
 
 def test_report_of_a_run_that_failed_says_so_and_shows_what_there_is(tmp_path: Path) -> None:
     results = make_run(tmp_path, episodes=1, study=False)
-    nothing = summarise([], None, 0, 0)
+    nothing = summarise([])
     failed = msgspec.structs.replace(
         results, episodes=[], summary=nothing, error="navsim ended (exit code 1)"
     )

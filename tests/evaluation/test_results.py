@@ -8,6 +8,7 @@ from synthetic_run import make_run
 
 from evaluation.errors import EvaluationError
 from evaluation.results import (
+    Comparison,
     EpisodeResult,
     check_settings,
     describe_machine,
@@ -107,7 +108,7 @@ def test_failed_write_keeps_the_old_file_and_leaves_nothing_beside_it(
 
 
 def test_summary_counts_success_and_weighs_it_by_path() -> None:
-    found = summarise([episode(), episode(success=False, time_to_goal_s=None)], None, 0, 0)
+    found = summarise([episode(), episode(success=False, time_to_goal_s=None)])
     assert found.success_rate == 0.5
     assert found.spl == pytest.approx(0.5 * 3 / 4)
     assert found.decision_ms_p50 == 20.0
@@ -116,30 +117,27 @@ def test_summary_counts_success_and_weighs_it_by_path() -> None:
 
 def test_absent_targets_do_not_count_for_path_length_or_error() -> None:
     absent = episode(absent=True, shortest_path_m=None, navigation_error_m=None, time_to_goal_s=None)
-    found = summarise([episode(navigation_error_m=0.5), absent], None, 0, 0)
+    found = summarise([episode(navigation_error_m=0.5), absent])
     assert found.spl == pytest.approx(0.75)
     assert found.navigation_error_m == 0.5
     assert found.absent_respected_rate == 1.0
 
 
 def test_what_was_not_measured_is_null_and_not_zero() -> None:
-    empty = summarise([], identical=True, compared=0, compared_tokens=0)
+    empty = summarise([], Comparison())
     assert (empty.success_rate, empty.spl, empty.tau, empty.decision_ms_p50) == (None, None, None, None)
     assert empty.identical_to_target is None
 
 
 def test_tau_is_accepted_plus_one_a_round() -> None:
-    found = summarise([episode(drafted=40, accepted=30, rounds=10, tokens=39)], None, 0, 0)
+    found = summarise([episode(drafted=40, accepted=30, rounds=10, tokens=39)])
     assert found.tau == 4.0
     assert found.acceptance == 0.75
 
 
 def test_round_costs_leave_the_forwards_out() -> None:
     found = summarise(
-        [episode(rounds=4, uplink_bytes=160, downlink_bytes=80, round_overhead_ms=[0.5, 0.7, 0.9])],
-        None,
-        0,
-        0,
+        [episode(rounds=4, uplink_bytes=160, downlink_bytes=80, round_overhead_ms=[0.5, 0.7, 0.9])]
     )
     assert (found.uplink_bytes_per_round, found.downlink_bytes_per_round) == (40.0, 20.0)
     assert found.round_overhead_ms_p50 == 0.7
