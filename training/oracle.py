@@ -16,6 +16,7 @@ STOP_DISTANCE = 0.62  # metres to the surface; success needs 0.8
 STOP_BEARING = 30.0  # degrees; success needs 45
 AHEAD = 15.0  # stated bearings below this: go on
 SMALL_TURN = 25.0  # stated bearings below this: turn by 15
+DETOUR_AHEAD = 26.0  # a way round within this bearing: go on, so that a detour is not turned back at once
 KEEP_IN_VIEW = 40.0  # a detour's turn must not carry the target beyond this bearing
 STEPS = (75, 50, 25)  # centimetres
 REACH = 0.50  # a step should end no nearer to the target than this, metres
@@ -86,14 +87,14 @@ def decide(view: View) -> tuple[Action, bool]:
             return _turn(math.copysign(15, bearing)), False
         return Action(ActionKind.FORWARD, 25), False
     way = 0.0 if math.isnan(view.way) else view.way
-    step = _forward(view.distance - REACH, view.ahead_free)
-    if abs(way) < 12.0 and step is not None:
+    step = _forward(min(view.distance - REACH, 0.5), view.ahead_free - SPARE)
+    if abs(way) < DETOUR_AHEAD and step is not None:
         return step, True
     turn = _turn(way)
     signed = turn.amount if turn.kind is ActionKind.TURN_LEFT else -turn.amount
     if abs(view.bearing - signed) > KEEP_IN_VIEW:
         if step is not None:
-            return Action(ActionKind.FORWARD, min(step.amount, 50)), True
+            return step, True
         turn = Action(turn.kind, 15)
     return turn, True
 

@@ -23,7 +23,7 @@ PREFIX = 14  # columns before the image: turn, instruction, start of vision
 ANSWER = 34  # tokens of the longest answer, end of turn included
 SUFFIX_TEXT = "<|vision_end|><|im_end|>\n<|im_start|>assistant\n"
 POSITIVES = 0.58
-STOP_WEIGHT, RARE_WEIGHT = 3.0, 2.0
+STOP_WEIGHT, BLOCKED_WEIGHT, SHORT_WEIGHT = 3.0, 3.0, 2.0
 KEY_WEIGHT = 3.0
 KEY_WORDS = (
     *(" do", " see", " left", " right", " ahead", " clear", " blocked", " The", " I", " turn", " move"),
@@ -178,8 +178,9 @@ def _weight(view: View) -> float:
     action, blocked = decide(view)
     if action.kind is ActionKind.STOP:
         return STOP_WEIGHT
-    short = action.kind is ActionKind.FORWARD and action.amount < 75
-    return RARE_WEIGHT if short or blocked else 1.0
+    if blocked:
+        return BLOCKED_WEIGHT
+    return SHORT_WEIGHT if action.kind is ActionKind.FORWARD and action.amount < 75 else 1.0
 
 
 def draw_rows(

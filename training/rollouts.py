@@ -182,12 +182,15 @@ def drive(base: PlanarBase, action: Action, rng: random.Random) -> bool:
         return base.collisions > before
     wanted = max(abs(action.distance_m) + rng.gauss(0.0, MOVE_ERROR), 0.02)
     speed = _SPEED if action.kind is ActionKind.FORWARD else -0.3
-    steps = round(wanted / (abs(speed) * _DT))
-    for _ in range(steps):
+    blocked = False
+    for _ in range(round(wanted / (abs(speed) * _DT))):
+        gone = base.travelled
         base.command(speed, 0.0)
         base.step(_DT)
-        if base.in_contact:
+        # Touching something and not getting on; backing off from a contact is no new one.
+        blocked = base.in_contact and base.travelled - gone < 0.5 * abs(speed) * _DT
+        if blocked or base.collisions > before:
             break
     base.command(0.0, 0.0)
     base.step(_DT)
-    return base.collisions > before or base.in_contact
+    return blocked or base.collisions > before
