@@ -47,14 +47,22 @@ class SearchState:
     last_seen: bool = False
     unseen: int = 0  # decisions in a row without seeing the target
     strides: int = 0  # moves of the search made in a row
+    flips: int = 0  # turns in a row that took back the one before
+    freeing: int = 0  # moves still allowed to get past what is in the way
+    detours: int = 0  # how often something had to be passed: the side alternates
 
 
 # The rules' names, as they appear in metrics and reports.
 RULE_CONTACT = "contact: back off"
 RULE_LOST = "lost after a turn: forward"
 RULE_UNSEEN = "not seen for long: forward"
+RULE_FREEING = "something in the way: pass it"
 RULE_DAMPED = "turn sign flipped: halved"
 
+SIDESTEP = (Action(ActionKind.TURN_LEFT, 45), Action(ActionKind.TURN_RIGHT, 45))
+PASS_BY = Action(ActionKind.FORWARD, 50)
+DETOUR_MOVES = 4  # turns aside until the way is clear, and a step
+FLIPS_LIMIT = 4  # turns to and fro before going round on one side
 BACK_OFF = Action(ActionKind.BACKWARD, 12)
 AFTER_LOSS = Action(ActionKind.FORWARD, 50)
 AFTER_LONG_SEARCH = Action(ActionKind.FORWARD, 75)
@@ -67,35 +75,50 @@ def damped_search(state: SearchState, seen: Observation) -> tuple[SearchState, M
     """One step of the damped search: returns the new state and the move (DEFAULT_PAIR, item 9)."""
     sees = bool(seen.sees_target)
     unseen = 0 if sees else state.unseen + 1
-    strides = 0
+    strides = flips = freeing = 0
+    detours = state.detours
     last = state.last_action
     move = Move(seen.proposed, ActionSource.MODEL)
     if seen.proposed.is_stop:
         pass
     elif seen.contact:
         move = Move(BACK_OFF, ActionSource.EXPLORATION, RULE_CONTACT)
-    elif not sees and state.last_seen and last is not None and last.is_turn:
+        # While searching, looking around goes on; on the way to the target, what was touched has to be passed.
+        freeing, detours = (DETOUR_MOVES if sees else 0), detours + 1
+    elif state.freeing:
+        aside = state.freeing == DETOUR_MOVES or seen.ahead_clear is False
+        if aside and state.freeing > 1:
+            move, freeing = Move(SIDESTEP[detours % 2], ActionSource.EXPLORATION, RULE_FREEING), state.freeing - 1
+        elif not aside:
+            move = Move(PASS_BY, ActionSource.EXPLORATION, RULE_FREEING)
+    elif not sees and state.last_seen and last is not None and last.is_turn and seen.ahead_clear is not False:
         move = Move(AFTER_LOSS, ActionSource.EXPLORATION, RULE_LOST)
     elif _walks_on(state, seen, unseen):
         move = Move(AFTER_LONG_SEARCH, ActionSource.EXPLORATION, RULE_UNSEEN)
         unseen = 0
         strides = state.strides + 1
     elif last is not None and last.is_turn and seen.proposed.is_turn and seen.proposed.kind is not last.kind:
+        flips = state.flips + 1
         halved = max(last.amount / 2, SMALLEST_TURN)
-        if halved < seen.proposed.amount:
+        if flips >= FLIPS_LIMIT:
+            flips, detours, freeing = 0, detours + 1, DETOUR_MOVES - 1
+            move = Move(SIDESTEP[detours % 2], ActionSource.EXPLORATION, RULE_FREEING)
+        elif halved < seen.proposed.amount:
             move = Move(Action(seen.proposed.kind, halved), ActionSource.EXPLORATION, RULE_DAMPED)
-    return SearchState(move.action, sees, unseen, strides), move
+    elif seen.proposed.is_turn:
+        flips = state.flips
+    return SearchState(move.action, sees, unseen, strides, flips, freeing, detours), move
 
 
 def _walks_on(state: SearchState, seen: Observation, unseen: int) -> bool:
-    """After a look around: go where the way is said to be clear (anywhere if nothing is said, or nowhere is clear)."""
+    """After a look around: go where the way is said to be clear (anywhere if nothing is ever said of it)."""
     if seen.sees_target:
         return False
     if seen.ahead_clear is None:
         return unseen >= UNSEEN_LIMIT
     if seen.ahead_clear:
         return unseen >= UNSEEN_LIMIT or 0 < state.strides < STRIDES
-    return unseen >= 2 * UNSEEN_LIMIT
+    return False
 
 
 POLICIES = ("damped_search", "none")
