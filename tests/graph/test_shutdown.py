@@ -27,7 +27,7 @@ def test_signals_end_everything_with_zero_twist_exit_0_and_nothing_left(pair, tm
         for process in stack.processes:
             process.popen.send_signal(number)
         for process in stack.processes:
-            assert process.popen.wait(10) == 0, f"{process.name}: {process.text[-2000:]}"
+            assert process.popen.wait(30) == 0, f"{process.name}: {process.text[-2000:]}"
             assert "Traceback" not in process.text
             assert list(children_of(process.popen.pid)) == []
         time.sleep(0.2)
