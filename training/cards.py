@@ -1,4 +1,4 @@
-"""Model cards of the pair: a README.md beside each model's weights, from the measured figures and the training's notes."""
+"""Model cards of the pair: a README.md beside each model's weights, from measured figures and notes on the training."""
 
 from __future__ import annotations
 
@@ -38,10 +38,11 @@ def write_cards(pair: Path, figures: Path, notes: str, shapes: dict[str, str]) -
     for folder, role in _NAMES.items():
         text = (
             f"---\nlicense: apache-2.0\npipeline_tag: image-text-to-text\n---\n# {folder}\n\n"
-            f"The {role} of specnav's default pair: {shapes[folder]} Qwen2-VL format, float16. It answers one camera frame\n"
-            'and one instruction ("find the silver bottle") with one sentence of reasoning and one of ten action\n'
-            "sentences (NaVILA's). Trained from nothing on the simulator of this repository and useful only there.\n\n"
-            f"## Figures (held-out rooms and object-colour pairs, fp16 weights run in float32)\n\n{figures_table(lines)}\n\n"
+            f"The {role} of specnav's default pair: {shapes[folder]} Qwen2-VL format, float16.\n"
+            'It answers one camera frame and one instruction ("find the silver bottle") with one sentence of\n'
+            "reasoning and one of ten action sentences (NaVILA's). Trained from nothing on the simulator of this repository and useful only there.\n\n"
+            "## Figures (held-out rooms and object-colour pairs, fp16 weights run in float32)\n\n"
+            f"{figures_table(lines)}\n\n"
             f"{told}\n\n{notes}\n"
         )
         (pair / folder / "README.md").write_text(text, encoding="utf-8")

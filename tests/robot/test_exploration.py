@@ -7,6 +7,7 @@ from spec_vlm_nav.errors import ParameterError
 from spec_vlm_nav.exploration import (
     RULE_CONTACT,
     RULE_DAMPED,
+    RULE_FREEING,
     RULE_LOST,
     RULE_UNSEEN,
     UNSEEN_LIMIT,
@@ -61,6 +62,28 @@ def test_a_search_walks_on_where_the_way_is_clear_and_twice_in_a_row():
 def test_contact_backs_off_before_anything_else():
     move = ExplorationPolicy().decide(FORWARD50, True, contact=True)
     assert move.action == Action(ActionKind.BACKWARD, 12) and move.rule == RULE_CONTACT
+
+
+def test_after_a_contact_on_the_way_it_turns_aside_until_the_way_is_clear_and_passes():
+    policy = ExplorationPolicy()
+    policy.decide(FORWARD50, True)
+    assert policy.decide(FORWARD50, True, contact=True).rule == RULE_CONTACT
+    moves = [policy.decide(FORWARD50, True, ahead_clear=clear) for clear in (False, False, True, True)]
+    assert [m.action.kind for m in moves[:2]] == [moves[0].action.kind] * 2 and moves[0].action.is_turn
+    assert [m.rule for m in moves] == [RULE_FREEING] * 3 + [""]
+
+
+def test_turning_to_and_fro_ends_in_a_detour():
+    policy = ExplorationPolicy()
+    rules = [policy.decide((LEFT30, RIGHT30)[i % 2], True, ahead_clear=False).rule for i in range(5)]
+    assert rules[-1] == RULE_FREEING
+
+
+def test_a_search_does_not_walk_where_the_way_is_called_blocked():
+    policy = ExplorationPolicy()
+    policy.decide(LEFT30, True)
+    moves = [policy.decide(LEFT30, False, ahead_clear=False) for _ in range(3 * UNSEEN_LIMIT)]
+    assert all(m.source is ActionSource.MODEL for m in moves)
 
 
 @pytest.mark.parametrize("contact", [False, True])
