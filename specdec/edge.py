@@ -112,7 +112,16 @@ class EdgeDecoder:
                 return drafter.sampled_chain(answer, min(self._gamma, room))
             if self._method.tree is not None:
                 return drafter.tree(answer, self._method.tree, room), None
-            return drafter.chain(answer, min(self._gamma, room)), None
+            ready = drafter.predicted_after(answer) if self._method.overlap == "continue" else 0
+            return drafter.chain(answer, min(max(self._gamma, ready), room)), None
+
+        def idle() -> bool:
+            """While a verdict is out: draft on, a round and its bonus token at most."""
+            if drafter is None or self._method.overlap == "idle" or not session.waiting:
+                return False
+            if drafter.predicted_after(session.expected) > self._gamma:
+                return False
+            return drafter.ahead()
 
         lost_at: float | None = None
         prefilled = False
@@ -125,9 +134,9 @@ class EdgeDecoder:
                     session.measure_prefill(lambda: drafter.prefill(prompt))
                     prefilled = True
                 while not session.finished:
-                    if drafter is not None and not session.waiting:
+                    if drafter is not None and session.wants_draft():
                         session.send_draft(propose)
-                    chunk = session.receive()
+                    chunk = session.receive(idle)
                     lost_at = None
                     if chunk:
                         yield chunk

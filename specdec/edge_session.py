@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from specdec.drafting import Draft
 from specdec.errors import LinkLost, ProtocolError, SpecdecError
+from specdec.flight import Flight, Sent
 from specdec.link.channel import Link
 from specdec.link.convert import floats_to_wire, row_from_wire, sampling_to_wire
 from specdec.link.wire import (
@@ -39,8 +39,9 @@ from specdec.link.wire import (
 from specdec.methods import Method
 from specdec.models import Prompt
 from specdec.options import GenerationOptions
+from specdec.recorder import Recorder
 from specdec.sampling.recovery import EdgeRecovery, Recovery
-from specdec.stats import AnswerStats, Finish, Lane, RoundStats, Span
+from specdec.stats import AnswerStats, Finish
 from specdec.verifying import path_to
 
 _CANCEL_CHECK_S = 0.05
@@ -60,20 +61,6 @@ class SessionForgotten(LinkLost):
     """The verifier is there but no longer has the session (restart, time-out) or a message got lost."""
 
 
-@dataclass
-class _Outstanding:
-    """A draft on its way."""
-
-    round: int
-    draft: Draft
-    sent_s: float
-    sent_bytes: int
-    draft_ms: float
-    q: Tensor | None = None
-    recovery: EdgeRecovery | None = None
-    received_bytes: int = 0
-
-
 class EdgeSession:
     """State of one answer on the edge. `answer` holds the verified ids, without EOS."""
 
@@ -85,32 +72,26 @@ class EdgeSession:
         self.finish: Finish = "running"
         self._link = link
         self._clock = clock
-        self._start = clock()
+        self._record = Recorder(clock)
         self._replayed = len(history)
         self._number = 0
         self._limit = 0
         self._eos_ids: frozenset[int] = frozenset()
         self._stream = False
+        self._in_flight = 1
         self._recovery = Recovery.NOISE
         self._seed = 0
         self._fix: int | None = None
         self._opened = False
         self._opened_s = 0.0
         self._round = 0
-        self._outstanding: _Outstanding | None = None
+        self._flight = Flight()
         self._last_heard = 0.0
         self._last_message = 0.0
         self._ping_sent: float | None = None
         self._ping_round = 0
-        self._resumes = 0
         self._fruitless = 0
         self._length_at_open = 0
-        self._prompt_bytes = 0
-        self._prefill_ms = 0.0
-        self._cloud_prefill_ms = 0.0
-        self._first_token_s: float | None = None
-        self._rounds: list[RoundStats] = []
-        self._spans: list[Span] = []
 
     @property
     def finished(self) -> bool:
@@ -120,7 +101,21 @@ class EdgeSession:
     @property
     def waiting(self) -> bool:
         """True while a draft is on its way and its verdict has not come."""
-        return self._outstanding is not None
+        return len(self._flight) > 0
+
+    @property
+    def expected(self) -> list[int]:
+        """The answer if everything on its way is accepted."""
+        return self._flight.expected(self.answer)
+
+    def wants_draft(self) -> bool:
+        """True where another draft may leave now: nothing is on its way, or more may be and would be of use."""
+        if not self.waiting:
+            return True
+        if len(self._flight) >= self._in_flight:
+            return False
+        expected = self.expected
+        return len(expected) < self._limit - 1 and not (expected and expected[-1] in self._eos_ids)
 
     def open(
         self, prompt: Prompt, options: GenerationOptions, welcome: Welcome, method: Method, gamma: int
@@ -135,7 +130,8 @@ class EdgeSession:
         self._eos_ids = frozenset(welcome.eos_ids)
         self._stream = stream
         self._opened = False
-        self._outstanding = None
+        self._in_flight = method.in_flight
+        self._flight.clear()
         self._ping_sent = None
         self._length_at_open = len(self.answer)
         message = Open(
@@ -150,35 +146,33 @@ class EdgeSession:
             gamma if method.cloud_drafts else 0,
         )
         self._opened_s = self._last_heard = self._last_message = self._clock()
-        self._prompt_bytes = self._link.send(message)
+        self._record.prompt_sent(self._link.send(message))
 
     def measure_prefill(self, prefill: Callable[[], None]) -> None:
         """Run the edge's prefill, while the cloud does its own."""
         started = self._clock()
         prefill()
         ended = self._clock()
-        self._prefill_ms = (ended - started) * 1e3
-        self._span("edge", "prefill", started, ended)
+        self._record.edge_prefilled(started, ended)
         self._last_heard = ended  # nobody could have listened meanwhile
 
-    def room(self) -> int:
-        """How many draft tokens in a row may still be of use: the verdict itself brings one more."""
-        return max(0, self._limit - len(self.answer) - 1)
-
     def send_draft(self, propose: Propose) -> None:
-        """Draft after the verified answer and send it. propose(answer, room): a draft not deeper than room.
+        """Draft after what is verified or on its way, and send it; the last drafts shrink to what may still
+        come.
 
-        It returns q's rows, too, where both sides use rejection sampling.
+        propose(answer, room): a draft not deeper than room, and q's rows where both sides use rejection
+        sampling.
         """
         started = self._clock()
-        draft, q = propose(self.answer, self.room())
+        expected = self.expected
+        draft, q = propose(expected, max(0, self._limit - len(expected) - 1))  # the verdict brings one more
         drafted = self._clock()
         self._round += 1
         sent = self._link.send(self._draft_message(draft, q))
         self._fix = None
-        self._outstanding = _Outstanding(self._round, draft, drafted, sent, (drafted - started) * 1e3, q)
+        self._flight.add(Sent(self._round, draft, drafted, sent, (drafted - started) * 1e3, q))
         if draft.ids:
-            self._span("edge", "draft", started, drafted)
+            self._record.drafted(started, drafted)
         self._last_heard = max(self._last_heard, drafted)
         self._last_message = drafted
 
@@ -186,37 +180,49 @@ class EdgeSession:
         ids = list(draft.ids)
         if q is None:
             parents = None if draft.parents is None else list(draft.parents)
-            return DraftUp(self._number, self._round, draft.base, ids, parents)
+            return DraftUp(self._number, self._round, draft.base, ids, parents, self._flight.epoch)
         told = q if self._recovery is Recovery.CLOUD else q[torch.arange(len(ids)), ids]
         return SampledUp(self._number, self._round, draft.base, ids, floats_to_wire(told), self._fix)
 
-    def receive(self) -> list[int]:
+    def receive(self, idle: Callable[[], bool] = lambda: False) -> list[int]:
         """Wait for the next message of this session; returns the ids it verified that were not known yet.
 
+        idle: called while nothing is there; does a little work of its own and says whether it did any. Where
+        another draft may leave, nothing is waited for: [] then means that nothing was there.
         Raises Cancelled, LinkLost after silence, SessionForgotten, or ProtocolError.
         """
         ping_every = self._link.reply_timeout_s / _PINGS_PER_TIMEOUT
         while True:
             self.check_cancelled()
-            received = self._link.receive(min(_CANCEL_CHECK_S, ping_every))
+            hurry = self.waiting and self.wants_draft()
+            received = self._link.receive(0.0)
+            if received is None and not hurry and not idle():
+                received = self._link.receive(min(_CANCEL_CHECK_S, ping_every))
             now = self._clock()
             if received is None:
-                if now - self._last_heard > self._link.reply_timeout_s:
-                    raise self._link.silent(now - self._last_heard)
-                if now - self._last_message > self._link.round_timeout_s:
-                    raise self._link.silent(now - self._last_message)
-                if now - self._last_heard >= ping_every and self._ping_sent is None:
-                    self._link.send(Ping(self._number))
-                    self._ping_sent = now
-                    self._ping_round = self._outstanding.round if self._outstanding else 0
-                elif self._ping_sent is not None and now - self._ping_sent >= ping_every:
-                    self._ping_sent = None
+                self._mind_silence(now, ping_every)
+                if hurry:
+                    return []
                 continue
             self._last_heard = now
             chunk = self._take(received[0], received[1], now)
             if chunk is not None:
                 self._last_message = now
                 return chunk
+
+    def _mind_silence(self, now: float, ping_every: float) -> None:
+        """Ask for a sign of life now and then; raise LinkLost when none comes."""
+        if now - self._last_heard > self._link.reply_timeout_s:
+            raise self._link.silent(now - self._last_heard)
+        if now - self._last_message > self._link.round_timeout_s:
+            raise self._link.silent(now - self._last_message)
+        if now - self._last_heard >= ping_every and self._ping_sent is None:
+            self._link.send(Ping(self._number))
+            self._ping_sent = now
+            oldest = self._flight.oldest
+            self._ping_round = oldest.round if oldest else 0
+        elif self._ping_sent is not None and now - self._ping_sent >= ping_every:
+            self._ping_sent = None
 
     def check_cancelled(self) -> None:
         """Raise Cancelled if the caller wants no more."""
@@ -225,7 +231,7 @@ class EdgeSession:
 
     def prepare_resume(self) -> None:
         """Count a lost link, and whether anything was verified since the one before."""
-        self._resumes += 1
+        self._record.resumes += 1
         self._fruitless = 0 if len(self.answer) > self._length_at_open else self._fruitless + 1
         self._length_at_open = len(self.answer)
 
@@ -241,19 +247,7 @@ class EdgeSession:
 
     def stats(self, finish: Finish) -> AnswerStats:
         """What the answer has cost so far."""
-        first = self._first_token_s
-        return AnswerStats(
-            tokens=len(self.answer) - self._replayed,
-            rounds=tuple(self._rounds),
-            prompt_bytes=self._prompt_bytes,
-            prefill_ms=self._prefill_ms,
-            cloud_prefill_ms=self._cloud_prefill_ms,
-            ttft_ms=0.0 if first is None else (first - self._start) * 1e3,
-            total_ms=(self._clock() - self._start) * 1e3,
-            resumes=self._resumes,
-            finish=finish,
-            timeline=tuple(self._spans),
-        )
+        return self._record.stats(len(self.answer) - self._replayed, finish)
 
     def _take(self, message: Down, size: int, now: float) -> list[int] | None:
         """One message -> newly verified ids, or None where it is not about this session's present."""
@@ -279,12 +273,11 @@ class EdgeSession:
             return None
         self._opened = True
         self._limit = min(self._limit, message.limit)
-        self._cloud_prefill_ms = message.verify_us / 1e3
-        self._cloud_spans("prompt", "prefill", "first token", self._opened_s, now, message)
+        self._record.opened(message, self._opened_s, now)
         return self._merge(self._length_at_open, [message.token], now)
 
     def _take_verdict(self, message: VerdictDown, size: int, now: float) -> list[int] | None:
-        sent = self._outstanding
+        sent = self._flight.oldest
         if sent is None or message.round != sent.round:
             return None  # stale: a verdict on a draft that no longer counts
         if message.last > len(sent.draft.ids):
@@ -293,7 +286,7 @@ class EdgeSession:
 
     def _take_row(self, message: RowDown, size: int, now: float) -> list[int] | None:
         """A rejection: recover the token here, or ask for more of the target's row."""
-        sent = self._outstanding
+        sent = self._flight.oldest
         if sent is None or message.round != sent.round:
             return None
         if sent.q is None or message.last >= len(sent.draft.ids):
@@ -304,41 +297,24 @@ class EdgeSession:
         token = sent.recovery.token(row_from_wire(message))
         if token is None:
             sent.received_bytes += size
-            sent.sent_bytes += self._link.send(More(self._number, self._round))
+            sent.sent_bytes += self._link.send(More(self._number, sent.round))
             self._last_message = now
             return None
         self._fix = token
         return self._finish_round(sent, message, token, size, now)
 
     def _finish_round(
-        self, sent: _Outstanding, message: VerdictDown | RowDown, token: int, size: int, now: float
+        self, sent: Sent, message: VerdictDown | RowDown, token: int, size: int, now: float
     ) -> list[int]:
-        self._outstanding = None
+        self._flight.settle(message.last, token)
         path = path_to(sent.draft, message.last)
-        self._cloud_spans("draft", "verify", "verdict", sent.sent_s, now, message)
-        self._rounds.append(
-            RoundStats(
-                drafted=len(sent.draft.ids),
-                accepted=len(path),
-                uplink_bytes=sent.sent_bytes,
-                downlink_bytes=sent.received_bytes + size,
-                draft_ms=sent.draft_ms,
-                wait_ms=(now - sent.sent_s) * 1e3,
-                verify_ms=message.verify_us / 1e3,
-            )
-        )
+        self._record.verdict(message, sent, len(path), size, now)
         return self._merge(sent.draft.base, [*(sent.draft.ids[node] for node in path), token], now)
 
     def _take_tokens(self, message: Tokens, size: int, now: float) -> list[int]:
         if message.base > len(self.answer):
             raise SessionForgotten("some tokens of the stream got lost on the way")
-        since = self._last_message
-        self._cloud_spans("", "decode", "token", max(since, now - _cloud_s(message)), now, message)
-        accepted = max(0, min(len(message.ids) - 1, message.drafted))
-        verify_ms = message.verify_us / 1e3
-        self._rounds.append(
-            RoundStats(message.drafted, accepted, 0, size, 0.0, (now - since) * 1e3, verify_ms)
-        )
+        self._record.streamed(message, size, self._last_message, now)
         return self._merge(message.base, list(message.ids), now)
 
     def _take_pong(self, message: Pong) -> None:
@@ -351,7 +327,8 @@ class EdgeSession:
                 raise SessionForgotten("some tokens of the stream got lost on the way")
             return
         asked = self._ping_round
-        current = self._outstanding is not None and self._outstanding.round == asked
+        oldest = self._flight.oldest
+        current = oldest is not None and oldest.round == asked
         if current and (message.received < asked or message.answered >= asked):
             raise SessionForgotten("a draft or its verdict got lost on the way")
 
@@ -379,31 +356,6 @@ class EdgeSession:
                 self.finish = "length"
                 break
         self.answer.extend(fresh)
-        if self._first_token_s is None and (fresh or self.finished):
-            self._first_token_s = now
+        if fresh or self.finished:
+            self._record.first_token(now)
         return fresh
-
-    def _cloud_spans(
-        self,
-        up: str,
-        work: str,
-        down: str,
-        sent: float,
-        now: float,
-        message: Opened | VerdictDown | RowDown | Tokens,
-    ) -> None:
-        """Spans of one exchange: the time not spent in the cloud is split between the two directions."""
-        busy = min(_cloud_s(message), now - sent)
-        link = (now - sent - busy) / 2
-        computed = min(message.verify_us / 1e6, busy)
-        if up:
-            self._span("uplink", up, sent, sent + link)
-        self._span("cloud", work, now - link - computed, now - link)
-        self._span("downlink", down, now - link, now)
-
-    def _span(self, lane: Lane, name: str, start: float, end: float) -> None:
-        self._spans.append(Span(lane, name, start - self._start, end - self._start))
-
-
-def _cloud_s(message: Opened | VerdictDown | RowDown | Tokens) -> float:
-    return (message.verify_us + message.queue_us) / 1e6

@@ -14,9 +14,11 @@ from specdec.errors import OptionsError
 from specdec.sampling.recovery import Recovery
 
 Cloud = Literal["stream", "verify"]
+Overlap = Literal["idle", "continue", "stream"]
 
 MAX_BUDGET = 1024
 MAX_DEPTH = 64
+STREAM_IN_FLIGHT = 3
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,9 @@ class Method:
     recovery: NOISE sends ids only; the others are standard rejection sampling, by who recovers from a
     rejection and from what; recovery_size counts samples or entries. At temperature 0 ids suffice for all of
     them.
+    overlap: what the edge does while a verdict is out: nothing ("idle"), draft on as if everything were
+    accepted and send that in the next round ("continue"), or send it at once ("stream", up to in_flight
+    drafts).
     """
 
     name: str
@@ -38,6 +43,8 @@ class Method:
     tree: TreeSize | None = None
     recovery: Recovery = Recovery.NOISE
     recovery_size: int = 0
+    overlap: Overlap = "idle"
+    in_flight: int = 1
 
     @property
     def drafts(self) -> bool:
@@ -88,6 +95,8 @@ def get_method(name: str) -> Method:
         if not method.drafts:
             raise OptionsError(f"method {base!r} drafts nothing: it has no axis {axis!r}")
         method = AXES[axis](method, value)
+    if method.overlap != "idle" and (method.tree is not None or method.recovery is not Recovery.NOISE):
+        raise OptionsError(f"method {name!r}: overlap goes with chains and ids only")
     if method.tree is not None and method.recovery is not Recovery.NOISE:
         raise OptionsError(
             f"method {name!r}: token trees go with shared noise, so with a method that sends ids only"
@@ -107,4 +116,14 @@ def _with_tree(method: Method, value: str) -> Method:
     return replace(method, tree=TreeSize(budget, depth))
 
 
-AXES: dict[str, Callable[[Method, str], Method]] = {"tree": _with_tree}
+def _with_overlap(method: Method, value: str) -> Method:
+    if value == "idle":
+        return replace(method, overlap="idle", in_flight=1)
+    if value == "continue":
+        return replace(method, overlap="continue", in_flight=1)
+    if value == "stream":
+        return replace(method, overlap="stream", in_flight=STREAM_IN_FLIGHT)
+    raise OptionsError(f"overlap {value!r} is unknown: choose idle, continue or stream")
+
+
+AXES: dict[str, Callable[[Method, str], Method]] = {"tree": _with_tree, "overlap": _with_overlap}

@@ -25,29 +25,45 @@ class Drafter:
         self._follower = Follower(model.new_session())
         self._options = options
         self._chooser = Chooser(options)
+        self._predicted: list[int] = []
         banned = sorted(model.never_drafted)
         self._banned = torch.tensor(banned, device=model.device) if banned else None
 
     def prefill(self, prompt: Prompt) -> None:
         """Feed the prompt. Raises ModelError where the draft model cannot take it."""
         self._follower.prefill(self._model.encode(prompt))
+        self._predicted = []
 
     def room(self, answer_length: int) -> int:
         """How many tokens may still be drafted before the draft model's context is full."""
         return self._model.context_limit - self._follower.prompt_length - answer_length
 
-    @torch.inference_mode()
     def chain(self, answer: Sequence[int], gamma: int) -> Draft:
-        """Draft a chain of up to `gamma` tokens after `answer`; it ends early at an EOS token."""
-        sequence = list(answer)
-        base = len(sequence)
-        for _ in range(min(gamma, self.room(base))):
-            row = self._without_placeholders(self._follower.rows(sequence))
-            token = self._chooser.choose(row, len(sequence))[0]
-            sequence.append(token)
-            if token in self._model.eos_token_ids:
-                break
-        return Draft(base, tuple(sequence[base:]))
+        """Draft a chain of up to `gamma` tokens after `answer`; it ends early at an EOS token.
+
+        Tokens that were predicted before under the same answer (see `ahead`) cost nothing.
+        """
+        base = len(answer)
+        if self._predicted[:base] != list(answer):
+            self._predicted = list(answer)
+        while len(self._predicted) < base + gamma and self.ahead():
+            pass
+        return Draft(base, tuple(self._predicted[base : base + gamma]))
+
+    def predicted_after(self, answer: Sequence[int]) -> int:
+        """How many tokens after `answer` are predicted already."""
+        base = len(answer)
+        return len(self._predicted) - base if self._predicted[:base] == list(answer) else 0
+
+    @torch.inference_mode()
+    def ahead(self) -> bool:
+        """Predict one more token; False where the prediction ends: at an EOS or with the context."""
+        predicted = self._predicted
+        if self.room(len(predicted)) < 1 or (predicted and predicted[-1] in self._model.eos_token_ids):
+            return False
+        row = self._without_placeholders(self._follower.rows(predicted))
+        predicted.append(self._chooser.choose(row, len(predicted))[0])
+        return True
 
     @torch.inference_mode()
     def sampled_chain(self, answer: Sequence[int], gamma: int) -> tuple[Draft, Tensor]:

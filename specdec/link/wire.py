@@ -63,7 +63,10 @@ class Open(Struct, frozen=True, array_like=True, tag=2):
 
 
 class DraftUp(Struct, frozen=True, array_like=True, tag=3):
-    """The draft of one round. base: length of the answer it continues. parents: None for a chain."""
+    """The draft of one round. base: length of the answer it continues. parents: None for a chain.
+
+    epoch: how often a verdict broke the edge's assumptions; a draft of an older epoch counts for nothing.
+    """
 
     session: Count
     round: Count
@@ -72,6 +75,7 @@ class DraftUp(Struct, frozen=True, array_like=True, tag=3):
     parents: Annotated[list[Annotated[int, Meta(ge=-1, lt=MAX_DRAFT)]], Meta(max_length=MAX_DRAFT)] | None = (
         None
     )
+    epoch: Count = 0
 
 
 class Close(Struct, frozen=True, array_like=True, tag=4):

@@ -21,7 +21,10 @@ from specdec.verifying.judge import Judgement, judge
 
 
 class Verifier:
-    """One answer in progress on the target model. `answer` holds the verified ids, a final EOS included."""
+    """One answer in progress on the target model. `answer` holds the verified ids, a final EOS included.
+
+    epoch: how many verdicts did not accept a whole draft: drafts that left before that was known are void.
+    """
 
     def __init__(self, model: LoadedModel, options: GenerationOptions) -> None:
         self._model = model
@@ -30,6 +33,7 @@ class Verifier:
         self._chooser = Chooser(options)
         self.answer: list[int] = []
         self.limit = 0
+        self.epoch = 0
 
     @property
     def finished(self) -> bool:
@@ -85,6 +89,9 @@ class Verifier:
             )
         if self.finished and not known:
             raise ProtocolError("a draft came after the end of the answer")
+        if draft.parents is None and known and draft.ids[:1] != (known[0],):
+            self.epoch += bool(draft.ids)
+            return Judgement((), known[0])  # no forward is needed to see that
         nodes = usable_nodes(draft, self.limit - draft.base - 1, self._model.never_drafted)
         if draft.parents is not None:  # branches take room in the cache that paths alone would not
             nodes = nodes[: max(0, self._model.context_limit - self._follower.prompt_length - draft.base - 1)]
@@ -95,7 +102,10 @@ class Verifier:
         verified = [usable.ids[node] for node in judgement.path] + [judgement.token]
         if len(verified) > len(known):
             self.answer = prefix + verified
-        return Judgement(tuple(nodes[node] for node in judgement.path), judgement.token)
+        path = tuple(nodes[node] for node in judgement.path)
+        result = Judgement(path, judgement.token)
+        self.epoch += result.last < len(draft.ids)
+        return result
 
     def _picks(
         self, prefix: list[int], draft: Draft, known: Sequence[int], observer: LayerObserver | None

@@ -374,7 +374,7 @@ class TestRealServer:
         prompt = chat_prompt(text_pair.target, "restart")
         right = generate_local(text_pair.target, prompt, GenerationOptions(60))
         running = start_server(text_pair.target)
-        link = connect(running.address, connect_timeout_s=0.5, reply_timeout_s=5)
+        link = connect(running.address, reply_timeout_s=5)
         decoder = EdgeDecoder(link, text_pair.draft)
         got: list[int] = []
         with pytest.raises(LinkLost):

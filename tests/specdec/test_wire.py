@@ -110,7 +110,7 @@ json_like = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=300))
 def test_any_bytes_give_a_message_or_a_protocol_error(data: bytes) -> None:
     for decode in (wire.decode_up, wire.decode_down):
@@ -122,7 +122,7 @@ def test_any_bytes_give_a_message_or_a_protocol_error(data: bytes) -> None:
             assert isinstance(message, msgspec.Struct)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.sampled_from([1, 2, 3, 4, 5, 33, 34, 35, 36, 37, 38]), st.lists(json_like, max_size=8))
 def test_any_well_formed_array_gives_a_message_or_a_protocol_error(number: int, fields: list[object]) -> None:
     data = msgspec.msgpack.encode([number, *fields])
