@@ -5,11 +5,13 @@ import pytest
 from spec_vlm_nav.actions import STOP, Action, ActionKind
 from spec_vlm_nav.errors import ParameterError
 from spec_vlm_nav.exploration import (
+    FLIPS_LIMIT,
     RULE_CONTACT,
     RULE_DAMPED,
     RULE_FREEING,
     RULE_LOST,
     RULE_UNSEEN,
+    STRIDES,
     UNSEEN_LIMIT,
     ActionSource,
     ExplorationPolicy,
@@ -94,6 +96,41 @@ def test_stop_is_never_turned_into_a_motion(sees, contact):
         policy.decide(LEFT30, True)
         move = policy.decide(STOP, sees, contact)
         assert move.action == STOP and move.source is ActionSource.MODEL
+
+
+def test_turning_to_and_fro_ends_in_a_detour_on_one_side_and_a_step_where_it_is_clear():
+    policy = ExplorationPolicy()
+    turns = [policy.decide(a, True, ahead_clear=False) for a in (LEFT30, RIGHT30) * 3]
+    detour = [i for i, move in enumerate(turns) if move.rule == RULE_FREEING]
+    assert detour[0] == FLIPS_LIMIT and all(
+        move.source is ActionSource.EXPLORATION for move in turns[detour[0] :]
+    )
+    assert {move.action.kind for move in turns[detour[0] :]} == {turns[detour[0]].action.kind}
+    step = policy.decide(RIGHT30, True, ahead_clear=True)
+    assert step.action.kind is ActionKind.FORWARD and step.rule == RULE_FREEING
+    assert policy.decide(FORWARD50, True, ahead_clear=True).source is ActionSource.MODEL
+
+
+def test_after_a_contact_on_the_way_to_the_target_it_is_passed_on_alternating_sides():
+    policy, sides = ExplorationPolicy(), []
+    for _ in range(2):
+        assert policy.decide(FORWARD50, True, contact=True, ahead_clear=True).rule == RULE_CONTACT
+        sides.append(policy.decide(FORWARD50, True, ahead_clear=True).action.kind)
+        assert policy.decide(LEFT30, True, ahead_clear=True).action == FORWARD50
+        policy.decide(FORWARD50, True, ahead_clear=True)
+    assert set(sides) == {ActionKind.TURN_LEFT, ActionKind.TURN_RIGHT}
+
+
+def test_the_search_never_walks_where_the_way_is_called_blocked():
+    policy = ExplorationPolicy()
+    moves = [policy.decide(LEFT30, False, ahead_clear=False) for _ in range(4 * UNSEEN_LIMIT)]
+    assert all(move.action.is_turn for move in moves)
+
+
+def test_a_long_search_walks_several_strides_while_the_way_is_clear():
+    policy = ExplorationPolicy()
+    moves = [policy.decide(LEFT30, False, ahead_clear=True) for _ in range(UNSEEN_LIMIT + STRIDES)]
+    assert [m.rule for m in moves[UNSEEN_LIMIT - 1 :]] == [RULE_UNSEEN] * STRIDES + [""]
 
 
 def test_the_policy_none_changes_nothing():
