@@ -6,6 +6,7 @@ left; `--resume` goes on with what is missing.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -150,7 +151,7 @@ def _answer_all(run: Run, questions: Sequence[Question], console: Console, stack
     edge_methods = [name for name in run.methods if name not in ORACLES]
     drafts_in_cloud = any(get_method(name).cloud_drafts for name in edge_methods)
     console.print("starting the verifier, loading the pair")
-    place = stack.enter_context(surroundings(config, run.folder / "logs", drafts_in_cloud))
+    place = stack.enter_context(surroundings(config, logs_folder(run.folder), drafts_in_cloud))
     how = {"device": config.device, "dtype": config.dtype, "quantize": config.quantize}
     draft = load_model(config.draft_model, **how)
     target = load_model(config.target_model, **how) if set(run.methods) & set(ORACLES) else None
@@ -199,6 +200,12 @@ def _answer_all(run: Run, questions: Sequence[Question], console: Console, stack
         except LinkLost:
             place.supervisor.check()  # the process that ended says more than the silence after it
             raise
+
+
+def logs_folder(run: Path) -> Path:
+    """Where the processes' logs go: a new folder each time, for a ready line of an earlier run must not be read."""
+    names = itertools.chain(["logs"], (f"logs-{number}" for number in itertools.count(2)))
+    return next(run / name for name in names if not (run / name).exists())
 
 
 def comparable_with_ar(methods: Sequence[str], temperature: float) -> frozenset[str]:

@@ -17,7 +17,7 @@ import pytest
 from evaluation.bench.records import load_bench
 from specdec.methods import METHODS
 from specnav.bench.config import BenchConfig
-from specnav.bench.run import run_bench
+from specnav.bench.run import logs_folder, run_bench
 from specnav.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,3 +124,10 @@ def test_a_folder_in_use_is_left_alone(config):
         run_bench(config)
     with pytest.raises(UsageError, match="holds no bench run"):
         run_bench(replace(config, resume=True))
+
+
+def test_a_resumed_run_never_reads_the_earlier_runs_logs(tmp_path):
+    assert logs_folder(tmp_path).name == "logs"
+    for name in ("logs", "logs-2"):
+        (tmp_path / name).mkdir()
+    assert logs_folder(tmp_path).name == "logs-3"
