@@ -40,7 +40,8 @@ def write_cards(pair: Path, figures: Path, notes: str, shapes: dict[str, str]) -
             f"---\nlicense: apache-2.0\npipeline_tag: image-text-to-text\n---\n# {folder}\n\n"
             f"The {role} of specnav's default pair: {shapes[folder]} Qwen2-VL format, float16.\n"
             'It answers one camera frame and one instruction ("find the silver bottle") with one sentence of\n'
-            "reasoning and one of ten action sentences (NaVILA's). Trained from nothing on the simulator of this repository and useful only there.\n\n"
+            "reasoning and one of ten action sentences (NaVILA's). Trained from nothing on the simulator of this\n"
+            "repository and useful only there.\n\n"
             "## Figures (held-out rooms and object-colour pairs, fp16 weights run in float32)\n\n"
             f"{figures_table(lines)}\n\n"
             f"{told}\n\n{notes}\n"
