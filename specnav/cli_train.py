@@ -1,0 +1,90 @@
+"""`specnav train …`: the commands that make the default models again; each goes on where a killed run stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+train_app = typer.Typer(no_args_is_help=True, help="Train the default models.")
+
+Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of everything random.")]
+Workers = Annotated[int, typer.Option(min=1, max=64, help="Processes, one CPU thread each.")]
+
+
+@train_app.command(
+    "vlm", epilog="Examples:  specnav train vlm   |   specnav train vlm --out runs/pair --minutes 30"
+)
+def train_vlm_pair(
+    out: Annotated[
+        Path | None, typer.Option(help="Receives nav-target and nav-draft (runs/vlm-pair).")
+    ] = None,
+    work: Annotated[
+        Path | None, typer.Option(help="Frames, caches, checkpoints (runs/train); they are reused.")
+    ] = None,
+    frames: Annotated[int, typer.Option(help="Camera frames to render (a multiple of 1000).")] = 48_000,
+    minutes: Annotated[
+        float,
+        typer.Option(
+            min=0, max=100_000, help="Shorten the three stages to end by about then (0: all steps)."
+        ),
+    ] = 0.0,
+    seed: Seed = 7,
+    workers: Workers = 2,
+) -> None:
+    """The robot's vision-language pair, from rooms of the simulator and an oracle that knows them."""
+    from specnav.paths import RUNS
+    from training.vlm import TrainVlmConfig, train_vlm
+
+    # The stages' shares of the time in the run that made the shipped pair.
+    tower, target, draft = 0.4 * minutes, 0.45 * minutes, 0.15 * minutes
+    config = TrainVlmConfig(
+        out=out or RUNS / "vlm-pair",
+        data_dir=work or RUNS / "train",
+        frames=frames,
+        tower_minutes=tower,
+        target_minutes=target,
+        draft_minutes=draft,
+        seed=seed,
+        workers=workers,
+    )
+    train_vlm(config)
+
+
+@train_app.command("text", epilog="Example:  specnav train text --minutes 30 --questions mt_bench.jsonl")
+def train_text_pair(
+    out: Annotated[
+        Path | None, typer.Option(help="Receives text-target and text-draft (default_models/).")
+    ] = None,
+    run: Annotated[
+        Path | None, typer.Option(help="Checkpoints; the same folder goes on (runs/train-text).")
+    ] = None,
+    minutes: Annotated[
+        float,
+        typer.Option(min=0, max=100_000, help="Shorten the stages to end by then (0: all their steps)."),
+    ] = 0.0,
+    seed: Seed = 0,
+    workers: Workers = 2,
+    library: Annotated[
+        Path | None, typer.Option(help="Python sources to learn from (default: this interpreter's library).")
+    ] = None,
+    questions: Annotated[
+        list[Path] | None,
+        typer.Option(help="A .jsonl file of questions to measure; may be given several times."),
+    ] = None,
+) -> None:
+    """The text pair from this interpreter's standard library; goes on where a killed run stopped."""
+    from specnav.paths import DEFAULT_TEXT_TARGET, RUNS
+    from training.text.train import TextSchedule, TrainTextConfig, train_text
+
+    config = TrainTextConfig(
+        out=out or DEFAULT_TEXT_TARGET.parent,
+        run=run or RUNS / "train-text",
+        seed=seed,
+        workers=workers,
+        schedule=TextSchedule.within(minutes) if minutes else TextSchedule(),
+        questions=tuple(questions or ()),
+        library=library,
+    )
+    train_text(config)
