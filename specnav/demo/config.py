@@ -50,6 +50,12 @@ class DemoConfig:
     jitter_ms: float = _option(0.0, "Emulated jitter of the link, ms.", 0, 60_000)
     bandwidth_mbps: float = _option(0.0, "Emulated bandwidth each way, Mbit/s; 0: no limit.", 0, 1e6)
     loss: float = _option(0.0, "Emulated share of messages that are lost once and sent again.", 0, 0.9)
+    verify_ms: float = _option(
+        0.0,
+        "Pace: each forward of the target takes at least so long, ms (a larger model's stand-in).",
+        0,
+        60_000,
+    )
     target_model: str = field(default=str(DEFAULT_TARGET), metadata={"help": "Target: HF folder or hub id."})
     draft_model: str = field(default=str(DEFAULT_DRAFT), metadata={"help": "Draft: HF folder or hub id."})
     headless: bool = field(default=False, metadata={"help": "Plain log lines instead of the live view."})
