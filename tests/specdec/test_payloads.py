@@ -184,7 +184,7 @@ class TestOverTheWire:
 class TestDistribution:
     """Two tokens of real models through Drafter, SampledVerifier and EdgeRecovery, against float64 softmaxes."""
 
-    SAMPLES = 400
+    SAMPLES = 250
     OPTIONS = GenerationOptions(3, temperature=1.5, top_k=3)
 
     @pytest.mark.parametrize(
