@@ -1,0 +1,80 @@
+"""The command line's contract: wrong input ends as one line on stderr and a non-zero exit code, never a traceback."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from specnav.cli import main
+
+
+def run(monkeypatch, capsys, *arguments):
+    """Run `specnav arguments…` in this process; returns (exit code, stdout, stderr)."""
+    monkeypatch.setattr(sys, "argv", ["specnav", *map(str, arguments)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    captured = capsys.readouterr()
+    return end.value.code, captured.out, captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["generate", "  "], "the prompt is empty"),
+        (["generate", "look", "--image", "/nowhere/a.jpg"], "cannot read image /nowhere/a.jpg"),
+        (["generate", "look", "--method", "telepathy"], "method 'telepathy' is unknown"),
+        (["serve", "--model", "/nowhere/model"], "/nowhere/model"),
+        (["serve", "--config", "/nowhere/cloud.yaml"], "cannot read /nowhere/cloud.yaml"),
+        (["serve", "--bind", "udp://x"], "give tcp://HOST:PORT"),
+        (["demo", "--method", "telepathy"], "telepathy"),
+        (["cost", "--target-price", "cheap"], "a price is IN,OUT"),
+        (["cost", "--target-price", "nan,1"], "must be finite"),
+        (["train", "vlm", "--frames", "17"], "use a multiple of 1000"),
+    ],
+)
+def test_wrong_input_is_one_clear_line(monkeypatch, capsys, arguments, said):
+    code, _, err = run(monkeypatch, capsys, *arguments)
+    assert code == 1
+    complaint = [line for line in err.splitlines() if line.startswith("specnav: error: ")]
+    assert len(complaint) == 1 and said in complaint[0]
+    assert "Traceback" not in err
+
+
+def test_values_out_of_range_are_refused_by_the_parser(monkeypatch, capsys):
+    code, _, err = run(monkeypatch, capsys, "demo", "--rtt", "-5")
+    assert code == 2 and "--rtt" in err and "Traceback" not in err
+
+
+def test_a_file_that_is_no_picture_is_refused(monkeypatch, capsys, tmp_path):
+    fake = tmp_path / "photo.jpg"
+    fake.write_text("not a photo")
+    code, _, err = run(monkeypatch, capsys, "generate", "look", "--image", fake)
+    assert code == 1 and "neither a JPEG nor a PNG" in err
+
+
+def test_an_unknown_setting_in_a_file_is_named(monkeypatch, capsys, tmp_path):
+    settings = tmp_path / "cloud.yaml"
+    settings.write_text("modle: x\n")
+    code, _, err = run(monkeypatch, capsys, "serve", "--config", settings)
+    assert code == 1 and "unknown setting modle" in err and "quantize" in err
+
+
+def test_broken_yaml_is_one_line(monkeypatch, capsys, tmp_path):
+    settings = tmp_path / "cloud.yaml"
+    settings.write_text("model: [unclosed\n")
+    code, _, err = run(monkeypatch, capsys, "serve", "--config", settings)
+    assert code == 1 and "not valid YAML" in err and len(err.strip().splitlines()) == 1
+
+
+def test_cost_prints_the_papers_figures_beside_ours(monkeypatch, capsys):
+    code, out, _ = run(monkeypatch, capsys, "cost")
+    assert code == 0 and out.count("(paper") == 12
+
+
+def test_doctor_as_json_names_every_part(monkeypatch, capsys):
+    _, out, _ = run(monkeypatch, capsys, "doctor", "--json")
+    found = {row["name"]: row["status"] for row in json.loads(out)}
+    assert found["torch"] == "ok" and found["Python"] == "ok"
+    assert {"ROS 2", "MuJoCo camera", "nav-target", "nav-draft"} <= set(found)
