@@ -21,7 +21,7 @@ from specnav.bench.run import logs_folder, run_bench
 from specnav.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.graph
+pytestmark = [pytest.mark.graph, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_dead_verifier_ends_the_run_with_what_was_answered_and_it_can_be_resum
     wait_for(config.out / "answers.jsonl")
     children = psutil.Process(process.pid).children(recursive=True)
     next(c for c in children if "cloud_verifier" in " ".join(c.cmdline())).send_signal(signal.SIGKILL)
-    _, words = process.communicate(timeout=60)
+    _, words = process.communicate(timeout=200)
     assert process.returncode == 1
     last = words.strip().splitlines()[-1]
     assert "cloud_verifier ended (signal SIGKILL)" in last and "Traceback" not in words
@@ -96,7 +96,7 @@ def test_an_interrupted_run_keeps_its_questions_draws_the_report_and_leaves_no_p
     wait_for(config.out / "answers.jsonl", b'"method":"sd"')
     children = psutil.Process(process.pid).children(recursive=True)
     os.kill(process.pid, number)
-    _, words = process.communicate(timeout=60)
+    _, words = process.communicate(timeout=200)
     assert process.returncode == 130 and "Traceback" not in words
     results = load_bench(config.out)
     assert results.interrupted and results.rows[0].questions >= 1
