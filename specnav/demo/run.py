@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,6 +41,8 @@ VIDEO_EPISODES = 4  # all camera frames are kept for so many episodes, later one
 def server_settings(config: DemoConfig) -> ServerConfig:
     """The verifier's settings: the cloud's file, with the run's model on a free loopback port."""
     values = read_yaml(config.cloud_config) | {"model": config.target_model, "bind": "tcp://127.0.0.1:0"}
+    if config.verify_ms:
+        values["verify_ms"] = config.verify_ms
     return make_settings(ServerConfig, values, str(config.cloud_config))
 
 
@@ -125,7 +128,8 @@ def run_demo(config: DemoConfig) -> int:
     server = server_settings(config)
     run = new_run_folder(config.out, "demo", datetime.now())
     console = Console()
-    journal = Journal(run, config, weights_of(config.target_model))
+    # The cloud's file may pace as well: the report shows what was in force.
+    journal = Journal(run, replace(config, verify_ms=server.verify_ms), weights_of(config.target_model))
     view: View = PlainView(console) if config.headless else LiveView(console)
     with ends_on_signals():
         code = perform(config, server, journal, view)

@@ -74,6 +74,9 @@ def test_verifier_gets_the_clouds_settings_with_the_runs_model_on_loopback(tmp_p
     path.write_text("bind: tcp://0.0.0.0:5555\nmodel: other\nquantize: 8bit\n")
     server = server_settings(DemoConfig(cloud_config=path, target_model="/models/mine"))
     assert (server.bind, server.model, server.quantize) == ("tcp://127.0.0.1:0", "/models/mine", "8bit")
+    assert server_settings(DemoConfig(cloud_config=path, verify_ms=40.0)).verify_ms == 40.0
+    path.write_text("verify_ms: 25\n")
+    assert server_settings(DemoConfig(cloud_config=path)).verify_ms == 25
     path.write_text("binding: x\n")
     with pytest.raises(UsageError, match="unknown setting binding"):
         server_settings(DemoConfig(cloud_config=path))
