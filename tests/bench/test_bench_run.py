@@ -20,6 +20,9 @@ from specnav.bench.config import BenchConfig
 from specnav.bench.run import logs_folder, run_bench
 from specnav.errors import UsageError
 
+TOKENS = 32
+SLOW_MS = 50.0
+"""A target so slow that a run is still busy when a starved test process gets to stop it."""
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.graph, pytest.mark.timeout(900)]
 
@@ -30,13 +33,22 @@ def config(model_root, tmp_path):
         target_model=str(model_root / "text-target"),
         draft_model=str(model_root / "text-draft"),
         out=tmp_path / "run",
-        max_new_tokens=16,
+        max_new_tokens=TOKENS,
         limit=3,
     )
 
 
 def command(config: BenchConfig, *more: str) -> list[str]:
-    argv = [sys.executable, "-m", "specnav.cli", "bench", "--out", str(config.out), "--max-new-tokens", "16"]
+    argv = [
+        sys.executable,
+        "-m",
+        "specnav.cli",
+        "bench",
+        "--out",
+        str(config.out),
+        "--max-new-tokens",
+        str(TOKENS),
+    ]
     return [*argv, "--target-model", config.target_model, "--draft-model", config.draft_model, *more]
 
 
@@ -65,7 +77,7 @@ def test_all_methods_and_oracles_over_an_emulated_link(config, capsys):
 
 
 def test_a_dead_verifier_ends_the_run_with_what_was_answered_and_it_can_be_resumed(config):
-    slow = ["--verify-ms", "20", "--methods", "ar,sd"]
+    slow = ["--verify-ms", str(SLOW_MS), "--methods", "ar,sd"]
     process = subprocess.Popen(command(config, *slow), stderr=subprocess.PIPE, cwd=ROOT, text=True)
     wait_for(config.out / "answers.jsonl")
     children = psutil.Process(process.pid).children(recursive=True)
@@ -77,9 +89,9 @@ def test_a_dead_verifier_ends_the_run_with_what_was_answered_and_it_can_be_resum
     broken = load_bench(config.out)
     assert "SIGKILL" in broken.error and broken.rows[0].answers < 14
     assert "SIGKILL" in (config.out / "report.html").read_text()
-    with pytest.raises(UsageError, match=r"verify_ms was 20.0 and is 0.0"):
+    with pytest.raises(UsageError, match=r"verify_ms was 50.0 and is 0.0"):
         run_bench(replace(config, methods=("ar", "sd"), resume=True))
-    assert run_bench(replace(config, methods=("ar", "sd"), verify_ms=20.0, resume=True)) == 0
+    assert run_bench(replace(config, methods=("ar", "sd"), verify_ms=SLOW_MS, resume=True)) == 0
     whole = load_bench(config.out)
     assert whole.error == "" and all(row.questions == 3 and row.identical_to_ar for row in whole.rows)
     assert whole.started_at == broken.started_at and whole.wall_s > broken.wall_s
@@ -88,7 +100,7 @@ def test_a_dead_verifier_ends_the_run_with_what_was_answered_and_it_can_be_resum
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_keeps_its_questions_draws_the_report_and_leaves_no_process(config, number):
     process = subprocess.Popen(
-        command(config, "--verify-ms", "20", "--methods", "ar,sd"),
+        command(config, "--verify-ms", str(SLOW_MS), "--methods", "ar,sd"),
         stderr=subprocess.PIPE,
         cwd=ROOT,
         text=True,
