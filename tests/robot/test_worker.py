@@ -21,6 +21,9 @@ class ScriptedDecider:
     def decide(self, job, cancel, on_text):
         return self.script(job, cancel, on_text)
 
+    def use(self, settings):
+        raise AssertionError("not asked for here")
+
     def close(self):
         self.closed = True
 

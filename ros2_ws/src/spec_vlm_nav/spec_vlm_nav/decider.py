@@ -1,22 +1,17 @@
-"""How a decision is made: a `Decider` turns a job into verified text; the real one drafts here, the cloud verifies.
+"""What a decider is: it turns a job into verified text, in one worker thread; `cancel` is set from another.
 
-This is the only module of the package that touches models and links. Everything in a decider runs in one worker
-thread; `cancel` is set from another.
+Only the interface and its settings; the real one (`speculative`) is the only module that touches models and links.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from spec_vlm_nav.decision import Answer, DecisionFailed, ErrorCode, Job, Round, Span
-from spec_vlm_nav.errors import FrameError, InstructionError, NavigationError
-from spec_vlm_nav.images import PictureOptions, black_like, prepare
-from spec_vlm_nav.prompting import PromptSpec, build_prompt, choose_frames
+from spec_vlm_nav.decision import Answer, Job
+from spec_vlm_nav.images import PictureOptions
 
 
 class Decider(Protocol):
@@ -24,6 +19,10 @@ class Decider(Protocol):
 
     def decide(self, job: Job, cancel: threading.Event, on_text: Callable[[str, bytes], None]) -> Answer:
         """Answer; `on_text` gets the verified text so far and the encoded frame. Raises DecisionFailed."""
+        ...
+
+    def use(self, settings: DecoderSettings) -> None:
+        """Take changed settings (gamma, temperature, limits) from the next decision on."""
         ...
 
     def close(self) -> None:
@@ -50,121 +49,3 @@ class DecoderSettings:
     reply_timeout_s: float = 1.0
     prompt: str = "auto"
     picture: PictureOptions = field(default_factory=PictureOptions)
-
-
-def prompt_spec(model: str, preset: str) -> PromptSpec:
-    """Return the preset named, or with "auto" what lies in the model's folder, else what suits such a model."""
-    if preset != "auto":
-        return PromptSpec.preset(preset)
-    return PromptSpec.from_model_folder(model, "tiny_nav" if Path(model).is_dir() else "qwen2_vl")
-
-
-class SpeculativeDecider:
-    """The real decider: specdec's edge decoder against a cloud verifier.
-
-    `settings` may be replaced while it runs (gamma, temperature, limits): the next decision uses the new ones.
-    """
-
-    def __init__(self, settings: DecoderSettings) -> None:
-        """Load what the edge needs. Raises specdec's SpecdecError or a NavigationError, one line each."""
-        import torch
-
-        from specdec.methods import get_method
-        from specdec.models import load_model, load_tokenizer
-
-        torch.set_num_threads(settings.threads)
-        self.settings = settings
-        self.spec = prompt_spec(settings.draft_model, settings.prompt)
-        self._model: Any = None
-        if get_method(settings.method).drafts:
-            self._model = load_model(settings.draft_model, settings.device, settings.dtype, settings.quantize)
-        self._tokenizer = self._model.tokenizer if self._model else load_tokenizer(settings.draft_model)
-        self._link: Any = None
-
-    def decide(self, job: Job, cancel: threading.Event, on_text: Callable[[str, bytes], None]) -> Answer:
-        """See Decider."""
-        began = time.monotonic()
-        try:
-            jpeg = prepare(job.frame.picture, self.settings.picture)
-            black = black_like(jpeg) if self.spec.pad_history else None
-            frames = choose_frames(self.spec, job.past, jpeg, black)
-            prompt = build_prompt(self.spec, self._tokenizer, job.instruction, frames, job.last_actions)
-        except (FrameError, InstructionError) as error:
-            raise DecisionFailed(ErrorCode.INVALID_INPUT, str(error)) from error
-        except NavigationError as error:
-            raise DecisionFailed(ErrorCode.INTERNAL, str(error)) from error
-        prepared_ms = (time.monotonic() - began) * 1e3
-        return self._generate(prompt, jpeg, prepared_ms, cancel, on_text)
-
-    def _generate(
-        self,
-        prompt: Any,
-        jpeg: bytes,
-        prepared_ms: float,
-        cancel: threading.Event,
-        on_text: Callable[[str, bytes], None],
-    ) -> Answer:
-        from specdec.edge import EdgeDecoder, GenerationOptions, connect
-        from specdec.errors import LinkLost, ModelError, SpecdecError
-        from specdec.text import StreamingText
-
-        s = self.settings
-        options = GenerationOptions(s.max_new_tokens, s.temperature, s.seed)
-        if self._link is None:
-            self._link = connect(s.verifier, s.connect_timeout_s, s.reply_timeout_s)
-        decoder = EdgeDecoder(self._link, self._model, s.method, s.gamma)
-        text, ids = StreamingText(self._tokenizer), []
-        failure: tuple[ErrorCode, str] | None = None
-        try:
-            for chunk in decoder.generate(prompt, options, cancel):
-                ids.extend(chunk)
-                if text.push(chunk):
-                    on_text(text.text, jpeg)
-            text.finish()
-        except LinkLost as error:
-            failure = (ErrorCode.LINK_LOST, str(error))
-        except ModelError as error:
-            failure = (ErrorCode.INVALID_INPUT, str(error))
-        except SpecdecError as error:
-            # A verifier that refuses us (other version, other vocabulary) is as good as none.
-            failure = (ErrorCode.LINK_LOST, str(error))
-        answer = answer_of(text.text, tuple(ids), tuple(prompt.ids), decoder.stats, prepared_ms)
-        if failure is not None:
-            raise DecisionFailed(*failure, answer)
-        if cancel.is_set():
-            raise DecisionFailed(ErrorCode.CANCELED, "canceled", answer)
-        on_text(text.text, jpeg)
-        return answer
-
-    def close(self) -> None:
-        """See Decider."""
-        if self._link is not None:
-            self._link.close()
-            self._link = None
-
-
-def answer_of(
-    text: str, ids: tuple[int, ...], prompt_ids: tuple[int, ...], stats: Any, prepared_ms: float
-) -> Answer:
-    """Turn specdec's AnswerStats into an Answer; times start `prepared_ms` before generation did."""
-    return Answer(
-        text=text,
-        token_ids=ids,
-        prompt_ids=prompt_ids,
-        rounds=tuple(
-            Round(r.drafted, r.accepted, r.uplink_bytes, r.downlink_bytes, r.draft_ms, r.wait_ms, r.verify_ms)
-            for r in stats.rounds
-        ),
-        timeline=(
-            Span("edge", "prepare frame", 0.0, prepared_ms),
-            *(
-                Span(s.lane, s.name, prepared_ms + s.start_s * 1e3, prepared_ms + s.end_s * 1e3)
-                for s in stats.timeline
-            ),
-        ),
-        prompt_bytes=stats.prompt_bytes,
-        prefill_ms=stats.prefill_ms,
-        cloud_prefill_ms=stats.cloud_prefill_ms,
-        ttft_ms=prepared_ms + stats.ttft_ms,
-        total_ms=prepared_ms + stats.total_ms,
-    )

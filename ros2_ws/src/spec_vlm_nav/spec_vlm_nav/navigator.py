@@ -335,10 +335,13 @@ class Navigator:
         self._look(now, now)
 
     def _failed(self, thought: _Thought, failed: Failed, now: float) -> None:
+        # STOP is out already, or whoever canceled has seen to the robot; else it stands before anything is told.
+        seen_to = self.phase is Phase.IDLE or failed.code is ErrorCode.CANCELED
+        if not seen_to:
+            self._stand(CommandKind.HOLD, SUPERVISOR, failed.code.name)
         self._finish(thought, failed.answer, failed.code, failed.message)
-        if self.phase is Phase.IDLE or failed.code is ErrorCode.CANCELED:
-            return  # STOP is out already, or whoever canceled has seen to the robot
-        self._stand(CommandKind.HOLD, SUPERVISOR, failed.code.name)
+        if seen_to:
+            return
         count = self._count(failed.code)
         pause = min(self.config.first_retry_s * 2 ** (count - 1), self.config.last_retry_s)
         self._complain(

@@ -19,7 +19,7 @@ from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus
 from std_msgs.msg import Empty, String
 
-from spec_vlm_nav.decider import Decider, DecoderSettings, SpeculativeDecider
+from spec_vlm_nav.decider import Decider, DecoderSettings
 from spec_vlm_nav.decision import Job, Report
 from spec_vlm_nav.exploration import ExplorationPolicy
 from spec_vlm_nav.images import PictureOptions
@@ -140,8 +140,7 @@ class VlmNavNode:
         if self._navigator.policy.name != values["exploration"]:
             self._navigator.policy = ExplorationPolicy(str(values["exploration"]))
         self._settings = decoder_settings(values)
-        if isinstance(self._decider, SpeculativeDecider):
-            self._decider.settings = self._settings
+        self._decider.use(self._settings)
 
     # -- outputs
 
@@ -189,9 +188,16 @@ class VlmNavNode:
         self._worker.close()
 
 
+def make_decider(settings: DecoderSettings) -> Decider:
+    """The real decider; imported only now, so that a wrong parameter is refused before torch is loaded."""
+    from spec_vlm_nav.speculative import SpeculativeDecider
+
+    return SpeculativeDecider(settings)
+
+
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Entry point."""
-    leave(run(lambda: VlmNavNode(SpeculativeDecider), args, (SpecdecError,)))
+    leave(run(lambda: VlmNavNode(make_decider), args, (SpecdecError,)))
 
 
 if __name__ == "__main__":
