@@ -35,6 +35,7 @@ def train_vlm_pair(
 ) -> None:
     """The robot's vision-language pair, from rooms of the simulator and an oracle that knows them."""
     from specnav.paths import RUNS
+    from specnav.signals import ends_on_signals
     from training.vlm import TrainVlmConfig, train_vlm
 
     # The stages' shares of the time in the run that made the shipped pair.
@@ -49,7 +50,8 @@ def train_vlm_pair(
         seed=seed,
         workers=workers,
     )
-    train_vlm(config)
+    with ends_on_signals():
+        train_vlm(config)
 
 
 @train_app.command("text", epilog="Example:  specnav train text --minutes 30 --questions mt_bench.jsonl")
@@ -76,6 +78,7 @@ def train_text_pair(
 ) -> None:
     """The text pair from this interpreter's standard library; goes on where a killed run stopped."""
     from specnav.paths import DEFAULT_TEXT_TARGET, RUNS
+    from specnav.signals import ends_on_signals
     from training.text.train import TextSchedule, TrainTextConfig, train_text
 
     config = TrainTextConfig(
@@ -87,4 +90,5 @@ def train_text_pair(
         questions=tuple(questions or ()),
         library=library,
     )
-    train_text(config)
+    with ends_on_signals():
+        train_text(config)
