@@ -9,7 +9,7 @@ import time
 import pytest
 
 from specnav.demo.surroundings import segments_of
-from tests.graph.harness import children_of
+from tests.graph.harness import children_of, wait_until
 from tests.graph.stack import Stack, speed
 
 pytestmark = pytest.mark.graph
@@ -27,7 +27,13 @@ def test_signals_end_everything_with_zero_twist_exit_0_and_nothing_left(pair, tm
         for process in stack.processes:
             process.popen.send_signal(number)
         for process in stack.processes:
-            assert process.popen.wait(30) == 0, f"{process.name}: {process.text[-2000:]}"
+            wait_until(
+                lambda process=process: process.popen.poll() is not None,
+                30,
+                f"the end of {process.name}",
+                lambda process=process: process.text,
+            )
+            assert process.popen.returncode == 0, f"{process.name}: {process.text[-2000:]}"
             assert "Traceback" not in process.text
             assert list(children_of(process.popen.pid)) == []
         time.sleep(0.2)

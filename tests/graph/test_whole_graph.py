@@ -34,7 +34,7 @@ def test_verifier_killed_in_mid_answer_robot_stands_says_why_once_and_goes_on_wh
         "LINK_LOST",
         lambda: stack.decider.text,
     )
-    assert stack.commands(killed, MotionCommand.HOLD)
+    wait_until(lambda: stack.commands(killed, MotionCommand.HOLD) != [], 0.5, "HOLD")
     time.sleep(5.0)
     assert stack.last_motion(killed) < 0.5 and stack.decisions(began) == []
     warnings = [

@@ -231,12 +231,12 @@ class Navigator:
         if self.phase is Phase.IDLE:
             return
         if self._camera_is_stale(now):
-            self._complain(
-                ErrorCode.STALE_CAMERA, "no camera frames: the robot stands still until they are back", now
-            )
             if self.phase is Phase.MOVING:
                 self._stand(CommandKind.HOLD, SUPERVISOR, "camera stale")
                 self._look(now, now)
+            self._complain(
+                ErrorCode.STALE_CAMERA, "no camera frames: the robot stands still until they are back", now
+            )
         if self._thought is not None and now - self._thought.began > self.config.decision_timeout_s:
             text = f"no answer within {self.config.decision_timeout_s:g} s"
             self._out.cancel()
@@ -323,10 +323,10 @@ class Navigator:
             self._failures.clear()
             self._finish(thought, answer)
             return
+        self._stand(CommandKind.HOLD, SUPERVISOR, "no action in the answer")
         self._finish(
             thought, answer, ErrorCode.PARSE_FAILED, "the answer holds no action sentence: not moving"
         )
-        self._stand(CommandKind.HOLD, SUPERVISOR, "no action in the answer")
         self._out.log("warn", f"no action in the answer, not moving: {answer.text[:120]!r}")
         if self._count(ErrorCode.PARSE_FAILED) >= self.config.parse_failure_limit:
             self._end(SUPERVISOR, "too many answers without an action")
