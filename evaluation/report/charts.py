@@ -32,7 +32,7 @@ def histogram(values: Sequence[float], label: str, colour: str) -> str:
     if not values:
         return ""
     width, height, left, right, top, bottom = 520.0, 236.0, 44.0, 12.0, 34.0, 46.0
-    marks = ticks(min(values), max(values) * 1.02, 22)
+    marks = ticks(min(values), max(values) * 1.02, 32)
     step = marks[1] - marks[0] if len(marks) > 1 else max(values) or 1.0
     low = int(min(values) // step) * step
     bins = int(max(values) // step) - int(low // step) + 1
@@ -91,7 +91,7 @@ def tokens_per_decision(traces: Sequence[EpisodeTrace]) -> str:
         for decision in group:
             drafted, accepted = sum(decision.drafted), sum(decision.accepted)
             title = f"decision {decision.index + 1}: {accepted} of {drafted} drafts, {len(decision.drafted)} rounds"
-            bar = max(slot - 3, 1.0)
+            bar = slot - min(3.0, 0.2 * slot)
             body.append(rect(x, up(drafted), bar, up(0) - up(drafted), "var(--drafted)", title))
             body.append(rect(x, up(accepted), bar, up(0) - up(accepted), "var(--edge)", title))
             x += slot
