@@ -83,8 +83,6 @@ def demo(
     """A simulated robot obeys instructions: verifier, simulator and ROS nodes as processes on this machine."""
     from specnav.demo.run import DemoConfig, run_demo
 
-    given = {} if target_model is None else {"target_model": target_model}
-    given |= {} if draft_model is None else {"draft_model": draft_model}
     config = DemoConfig(
         episodes=episodes,
         seed=seed,
@@ -101,7 +99,8 @@ def demo(
         max_decisions=max_decisions,
         headless=headless or not sys.stdout.isatty(),
         latency_study=latency_study,
-        **given,
+        target_model=target_model or DemoConfig.target_model,
+        draft_model=draft_model or DemoConfig.draft_model,
     )
     raise typer.Exit(run_demo(config))
 
