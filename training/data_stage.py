@@ -9,6 +9,7 @@ from pathlib import Path
 
 from training.errors import TrainingError
 from training.frames import SHARD_FRAMES, make_shard, shard_files
+from training.loop import parent_lives
 
 
 def make_frames(
@@ -54,7 +55,7 @@ def _work(folder: str, seed: int, jobs, done) -> None:
 
     torch.set_num_threads(1)
     world = World()
-    while (shard := jobs.get()) is not None:
+    while (shard := jobs.get()) is not None and parent_lives():
         try:
             make_shard(world, Path(folder), seed, shard)
             done.put((shard, ""))

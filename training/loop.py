@@ -10,6 +10,7 @@ import json
 import math
 import multiprocessing
 import os
+import pickle
 import queue
 import signal
 import tempfile
@@ -70,7 +71,7 @@ def read_checkpoint(file: Path) -> dict:
     """A checkpoint's content. Raises TrainingError when it cannot be read."""
     try:
         return torch.load(file, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, ValueError) as error:
+    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
         raise TrainingError(f"{file} cannot be read: delete it to train this stage again") from error
 
 
@@ -158,6 +159,8 @@ def _run(task: Task, settings: LoopSettings, rank: int, world: int, device: str,
     tick = time.monotonic()
     step, finished = first, False
     while not finished:
+        if not parent_lives():
+            raise SystemExit(1)
         # Rank 0's clock decides for all, so that every process ends at the same step.
         clock = torch.tensor([time.monotonic() - started if rank == 0 else 0.0])
         if world > 1:
@@ -192,6 +195,12 @@ def _run(task: Task, settings: LoopSettings, rank: int, world: int, device: str,
         reports.close()
         reports.join_thread()
     return step
+
+
+def parent_lives() -> bool:
+    """Whether the process that started this one still runs: workers must not outlive a killed command."""
+    parent = multiprocessing.parent_process()
+    return parent is None or parent.is_alive()
 
 
 def _average_gradients(weights: list[nn.Parameter], world: int) -> None:

@@ -40,9 +40,9 @@ class TrainVlmConfig:
     out: Path
     data_dir: Path | None = None
     frames: int = 48_000
-    tower_steps: int = 4200
-    target_steps: int = 3000
-    draft_steps: int = 2000
+    tower_steps: int = 3200
+    target_steps: int = 2200
+    draft_steps: int = 1800
     tower_minutes: float = 0.0
     target_minutes: float = 0.0
     draft_minutes: float = 0.0

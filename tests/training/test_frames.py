@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-pytest.importorskip("mujoco")
+pytest.importorskip("navsim.world")
 
 from navsim.episodes import make_episode
 from navsim.geometry import Pose2D
