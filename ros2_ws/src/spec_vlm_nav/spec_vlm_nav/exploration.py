@@ -88,7 +88,10 @@ def damped_search(state: SearchState, seen: Observation) -> tuple[SearchState, M
     elif state.freeing:
         aside = state.freeing == DETOUR_MOVES or seen.ahead_clear is False
         if aside and state.freeing > 1:
-            move, freeing = Move(SIDESTEP[detours % 2], ActionSource.EXPLORATION, RULE_FREEING), state.freeing - 1
+            move, freeing = (
+                Move(SIDESTEP[detours % 2], ActionSource.EXPLORATION, RULE_FREEING),
+                state.freeing - 1,
+            )
         elif not aside:
             move = Move(PASS_BY, ActionSource.EXPLORATION, RULE_FREEING)
     elif not sees and state.last_seen and last is not None and last.is_turn and seen.ahead_clear is not False:
