@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import array
 import math
+import signal
 import sys
 import time
+from types import FrameType
 
 import cv2
 import msgspec
@@ -22,10 +24,11 @@ from numpy.typing import NDArray
 from rcl_interfaces.msg import SetParametersResult
 from rclpy.clock import Clock, ClockType
 from rclpy.exceptions import ParameterException
-from rclpy.executors import ExternalShutdownException
+from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.qos import qos_profile_sensor_data
+from rclpy.signals import SignalHandlerOptions
 from rosgraph_msgs.msg import Clock as ClockMessage
 from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import String
@@ -38,6 +41,7 @@ from navsim.simulation import ResetRequest, Simulation, Snapshot, parse_reset, s
 
 MAX_WALL_STEP = 0.25  # a machine that stood still does not make the robot jump
 NODE_NAME = "navsim"
+SPIN_S = 0.1  # a signal is heard after so long at the latest
 
 
 class Cadence:
@@ -193,7 +197,16 @@ class NavsimNode(Node):
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the node until SIGINT or SIGTERM; 0 then, 1 when something broke, 2 for parameters that can't be used."""
-    rclpy.init(args=arguments)
+    asked_to_end = False
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal asked_to_end
+        asked_to_end = True
+
+    # rclpy's own handlers may close the context in the middle of a call: a flag is looked at between calls instead.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
+    rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
     try:
         node = NavsimNode()
     except (ParameterException, NavsimError) as error:
@@ -201,9 +214,12 @@ def main(arguments: list[str] | None = None) -> int:
         rclpy.try_shutdown()
         return 2
     code = 0
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
     try:
         node.start()
-        rclpy.spin(node)
+        while not asked_to_end and rclpy.ok():
+            executor.spin_once(timeout_sec=SPIN_S)
     except (KeyboardInterrupt, ExternalShutdownException):
         pass
     except Exception as error:
@@ -214,6 +230,7 @@ def main(arguments: list[str] | None = None) -> int:
             code = 1
     finally:
         node.stop()
+        executor.shutdown()
         node.destroy_node()
         rclpy.try_shutdown()
     return code
