@@ -86,7 +86,7 @@ def build_interfaces() -> None:
 def steps(ros: str, dev: bool) -> list[tuple[str, str, Callable[[], object], bool]]:
     """Return (name, key, action, required) in order; the interface package is optional on unusual machines."""
     project = ROOT / "pyproject.toml"
-    extras = ".[sim,report,bags,dev]" if dev else ".[sim,report,bags]"
+    extras = ".[sim,bags,dev]" if dev else ".[sim,bags]"
     plan: list[tuple[str, str, Callable[[], object], bool]] = [
         ("build tools", digest("1"), lambda: pip("setuptools>=77.0.3,<80", "wheel"), True),
         ("torch", digest(TORCH_VERSION, str(sees_gpu())), install_torch, True),

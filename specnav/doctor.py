@@ -178,7 +178,6 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
         optional=True,
     ),
     check_torchvision,
-    lambda: _module("matplotlib", "matplotlib", "reports", "make setup"),
     lambda: _module("rosbags", "rosbags", "bags", "pip install rosbags", optional=True),
 )
 
