@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from specnav.cli_train import train_app
+from specnav.cli_train import Seed, train_app
 from specnav.errors import user_errors
 
 app = typer.Typer(
@@ -45,7 +45,6 @@ Temperature = Annotated[
     float,
     typer.Option(min=0, max=10, help="0 is greedy; above, the target's exact distribution by shared noise."),
 ]
-Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of everything random.")]
 
 
 @app.command(
