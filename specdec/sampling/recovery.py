@@ -13,24 +13,32 @@ from torch import Tensor
 
 from specdec.errors import ProtocolError
 from specdec.sampling.rejection import (
+    Listing,
     draw,
+    draw_many,
+    make_listing,
     recover_from_rest,
     recover_from_samples,
-    recover_from_sparse,
     recovery_distribution,
 )
 from specdec.sampling.uniform import Purpose, uniforms
 
-MAX_BATCHES = 4
-"""Thinned downlink: after so many batches of samples that all failed, the whole row travels."""
+SPARSE_SAMPLES = 8
+"""Sparse rows: so many samples of what is not listed travel with the list."""
+MAX_BATCHES = 5
+"""After so many batches of samples that all failed, the whole row travels."""
+BATCH_GROWTH = 4
+MAX_BATCH = 4096
+"""Each batch of samples is so many times the one before, up to a limit: what is needed decides what travels."""
 
 
 class Recovery(IntEnum):
     """What happens after a rejection.
 
     NOISE: nothing is rejected by chance, both sides use shared noise and ids suffice. CLOUD: the cloud has
-    the draft's rows and draws. ROW, SAMPLES, SPARSE: the edge draws, from the target's row, from samples of
-    it, or from its largest entries (and the rest on demand).
+    the draft's rows and draws. ROW, SAMPLES, SPARSE, TRUNCATED: the edge draws, from the target's row, from
+    samples of it, from its largest entries and samples of all others, or, LOSSY, from its largest entries as
+    if there were no others.
     """
 
     NOISE = 0
@@ -38,35 +46,55 @@ class Recovery(IntEnum):
     ROW = 2
     SAMPLES = 3
     SPARSE = 4
+    TRUNCATED = 5
 
 
 @dataclass(frozen=True)
 class TargetRow:
     """What the cloud tells of the target's row p. tokens None: p is the whole row; else p of those tokens.
 
-    samples: they are i.i.d. samples of p. tail: the probability of what is not listed (0 with samples).
+    samples: so many of the tokens, the last ones, are i.i.d. samples of p outside the entries listed before
+    them or in an earlier reply. tail: the probability of all that is not listed; 0: nothing else is possible.
     """
 
     p: Tensor
     tokens: list[int] | None = None
-    samples: bool = False
+    samples: int = 0
     tail: float = 0.0
 
 
 def describe_row(p: Tensor, recovery: Recovery, size: int, seed: int, position: int, batch: int) -> TargetRow:
-    """What to send of the row p [vocab] at an answer position; batch counts how often the edge asked before."""
-    if recovery is Recovery.SAMPLES and batch < MAX_BATCHES:
-        numbers = uniforms(seed, Purpose.THIN, position, size, batch * size).tolist()
-        tokens = [draw(p, number) for number in numbers]
-        return TargetRow(p[tokens], tokens, samples=True)
+    """What to send of the row p [vocab] at an answer position; batch counts how often the edge asked before.
+
+    size: how many samples (SAMPLES) or entries (SPARSE, TRUNCATED) travel first.
+    """
     support = torch.nonzero(p > 0)[:, 0]
-    if recovery is Recovery.SPARSE and batch == 0 and size < support.shape[0]:
+    if recovery is Recovery.TRUNCATED and size < support.shape[0]:
         best, indices = torch.topk(p, size)
-        tail = float(p.double().sum() - best.double().sum())
-        return TargetRow(best, indices.tolist(), tail=max(0.0, min(1.0, tail)))
+        return TargetRow(best, indices.tolist())
+    if recovery is Recovery.SAMPLES and batch < MAX_BATCHES:
+        return _with_samples(p, [], _sample_numbers(size, seed, position, batch), batch)
+    if recovery is Recovery.SPARSE and batch < MAX_BATCHES and size < support.shape[0]:
+        listed = torch.topk(p, size).indices.tolist()
+        return _with_samples(p, listed, _sample_numbers(SPARSE_SAMPLES, seed, position, batch), batch)
     if 2 * support.shape[0] < p.shape[0]:  # an id and a probability take twice the bytes of a probability
         return TargetRow(p[support], support.tolist())
     return TargetRow(p)
+
+
+def _sample_numbers(first: int, seed: int, position: int, batch: int) -> list[float]:
+    """The numbers behind the samples of a batch; no number is ever used twice at a position."""
+    sizes = [max(first, min(first * BATCH_GROWTH**n, MAX_BATCH)) for n in range(batch + 1)]
+    return uniforms(seed, Purpose.THIN, position, sizes[-1], sum(sizes[:-1])).tolist()
+
+
+def _with_samples(p: Tensor, listed: list[int], numbers: list[float], batch: int) -> TargetRow:
+    """The listed entries (known already after the first batch), and a sample of the others for each number."""
+    others = p.double().clone()
+    others[listed] = 0.0
+    samples = draw_many(others, numbers) if bool((others > 0).any()) else []
+    tokens = [*([] if batch else listed), *samples]
+    return TargetRow(p[tokens], tokens, len(samples), max(0.0, min(1.0, float(others.sum()))))
 
 
 class EdgeRecovery:
@@ -77,30 +105,44 @@ class EdgeRecovery:
         self._seed = seed
         self._position = position
         self._used = 0
-        self._listed: list[int] | None = None
+        self._listing: Listing | None = None
 
     def token(self, row: TargetRow) -> int | None:
         """The recovered token, or None where more of the row is needed. Raises ProtocolError for a bad row."""
-        vocab = self._q.shape[0]
-        if row.tokens is not None and any(not 0 <= token < vocab for token in row.tokens):
-            raise ProtocolError(f"a row names tokens outside the vocabulary of {vocab}")
-        if (row.tokens is None and row.p.shape[0] != vocab) or not bool((row.p >= 0).all()):
-            raise ProtocolError("a row is not a distribution over the vocabulary")
-        if row.tokens is not None and row.samples:
-            numbers = self._numbers(len(row.tokens))
-            return recover_from_samples(row.tokens, row.p.tolist(), self._q, numbers)
+        self._check(row)
         if row.tokens is not None and row.tail > 0.0:
-            self._listed = row.tokens
-            return recover_from_sparse(row.tokens, row.p.tolist(), row.tail, self._q, self._numbers(1)[0])
+            return self._walk(row.tokens, row.p.tolist(), row.samples, row.tail)
         p = row.p
         if row.tokens is not None:
-            p = torch.zeros(vocab, dtype=row.p.dtype)
+            p = torch.zeros(self._q.shape[0], dtype=row.p.dtype)
             p[row.tokens] = row.p
         if not bool((p > 0).any()):
             raise ProtocolError("a row is not a distribution over the vocabulary")
-        if self._listed is not None:
-            return recover_from_rest(p, self._listed, self._q, self._numbers(3))
+        if self._listing is not None:
+            return recover_from_rest(p, self._listing.tokens, self._q, self._numbers(3))
         return draw(recovery_distribution(p, self._q), self._numbers(1)[0])
+
+    def _walk(self, tokens: list[int], p: list[float], samples: int, tail: float) -> int | None:
+        """Go on with the walk of proposals; the first row of this rejection also makes the listing."""
+        listed = len(tokens) - samples
+        if self._listing is None:
+            self._listing = make_listing(tokens[:listed], p[:listed], tail, self._q)
+            found = self._listing.step(self._numbers(1)[0])
+            if found is not None:
+                return found
+        elif listed:
+            raise ProtocolError("a row lists entries once, in its first part")
+        numbers = self._numbers(2 * samples)
+        return recover_from_samples(self._listing, tokens[listed:], p[listed:], self._q, numbers)
+
+    def _check(self, row: TargetRow) -> None:
+        vocab = self._q.shape[0]
+        if row.tokens is not None and any(not 0 <= token < vocab for token in row.tokens):
+            raise ProtocolError(f"a row names tokens outside the vocabulary of {vocab}")
+        if row.tokens is not None and row.samples > len(row.tokens):
+            raise ProtocolError(f"a row of {len(row.tokens)} entries has no {row.samples} samples")
+        if (row.tokens is None and row.p.shape[0] != vocab) or not bool((row.p >= 0).all()):
+            raise ProtocolError("a row is not a distribution over the vocabulary")
 
     def _numbers(self, count: int) -> Sequence[float]:
         numbers = uniforms(self._seed, Purpose.RECOVER, self._position, count, self._used).tolist()

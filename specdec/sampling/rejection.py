@@ -47,11 +47,19 @@ def draw(distribution: Tensor, uniform: float) -> int:
     """The token where the cumulative distribution [vocab] passes `uniform` in [0, 1); never one of
     probability 0.
     """
+    return draw_many(distribution, [uniform])[0]
+
+
+def draw_many(distribution: Tensor, uniforms: Sequence[float]) -> list[int]:
+    """The same for many numbers: that many i.i.d. samples of the distribution [vocab]."""
     cumulative = distribution.double().cumsum(dim=-1)
-    index = int(torch.searchsorted(cumulative, uniform * float(cumulative[-1]), right=True))
-    if index >= distribution.shape[-1] or float(distribution[index]) <= 0.0:
-        return int(torch.nonzero(distribution > 0)[-1])
-    return index
+    marks = torch.tensor(uniforms, dtype=torch.float64, device=cumulative.device) * cumulative[-1]
+    places = torch.searchsorted(cumulative, marks, right=True).tolist()
+    if max(places, default=0) < distribution.shape[-1]:
+        return places
+    # Rounding put a mark past the end: the last token that can be drawn takes it.
+    last = int(torch.nonzero(distribution > 0)[-1])
+    return [min(place, last) for place in places]
 
 
 def count_accepted(p: Sequence[float], q: Sequence[float], uniforms: Sequence[float]) -> int:
@@ -62,39 +70,59 @@ def count_accepted(p: Sequence[float], q: Sequence[float], uniforms: Sequence[fl
     return len(p)
 
 
-def recover_from_samples(
-    tokens: Sequence[int], p: Sequence[float], q: Tensor, uniforms: Sequence[float]
-) -> int | None:
-    """The recovered token from i.i.d. samples of p (thinned downlink), or None if all of them fail.
+@dataclass(frozen=True)
+class Listing:
+    """What the edge knows of the target's row after a rejection: some entries, and how much is left outside.
 
-    tokens, p: samples of the target's distribution and their probabilities. q: the draft's row [vocab]. A
-    sample s stays with probability max(0, 1 - q(s)/p(s)), so what stays is distributed as
-    norm(max(0, p - q)). After None, more samples or the whole residual go on exactly.
+    tokens: the listed ids. residual: running sums of max(0, p - q) over them, as long as tokens. tail: the
+    probability under p of everything that is not listed (1 where nothing is).
+
+    Recovery is a walk of proposals from p, each kept with probability max(0, 1 - q/p), until one is kept: what
+    comes out is distributed as norm(max(0, p - q)). The walk inside the list can be foreseen: it ends at a
+    listed token in proportion to its residual, or comes to propose an unlisted one in proportion to the tail.
     """
-    for token, p_s, uniform in zip(tokens, p, uniforms, strict=True):
-        if uniform < 1.0 - float(q[token]) / p_s:
+
+    tokens: Sequence[int]
+    residual: Sequence[float]
+    tail: float
+
+    def step(self, uniform: float) -> int | None:
+        """Walk until a listed token is kept, or None where an unlisted one is proposed: ask
+        `recover_from_samples` for it."""
+        kept = self.residual[-1] if self.residual else 0.0
+        place = bisect_right(self.residual, uniform * (kept + self.tail))
+        return self.tokens[place] if place < len(self.tokens) else None
+
+
+def make_listing(tokens: Sequence[int], p: Sequence[float], tail: float, q: Tensor) -> Listing:
+    """A Listing of entries of p; q: the draft's row [vocab]."""
+    listed_q = q[list(tokens)].tolist()
+    residual = accumulate(max(0.0, p_s - q_s) for p_s, q_s in zip(p, listed_q, strict=True))
+    return Listing(tokens, tuple(residual), tail)
+
+
+def recover_from_samples(
+    listing: Listing, samples: Sequence[int], p: Sequence[float], q: Tensor, uniforms: Sequence[float]
+) -> int | None:
+    """Goes on where the walk proposes an unlisted token; the recovered token, or None if all samples are used up.
+
+    samples, p: i.i.d. samples of the target's distribution outside the listing and their probabilities. q: the
+    draft's row [vocab]. uniforms: two a sample. After None the walk stands again where an unlisted token is
+    proposed: more samples, or `recover_from_rest`, go on exactly. Nothing is truncated (TRAPS 17).
+    """
+    for place, (token, p_s) in enumerate(zip(samples, p, strict=True)):
+        if uniforms[2 * place] * p_s < p_s - float(q[token]):
             return token
+        found = listing.step(uniforms[2 * place + 1])
+        if found is not None:
+            return found
     return None
 
 
-def recover_from_sparse(
-    tokens: Sequence[int], p: Sequence[float], tail: float, q: Tensor, uniform: float
-) -> int | None:
-    """The recovered token from the largest entries of p, or None when the rest of the row is needed.
-
-    tokens, p: listed entries; tail: the mass of all others. This is where a walk of proposals from p ends: at
-    a listed token with probability in proportion to max(0, p - q), or outside the list in proportion to the
-    tail (then go on with `recover_from_rest`). Nothing is truncated (TRAPS 17).
-    """
-    cumulative = list(accumulate(max(0.0, p_s - float(q[s])) for s, p_s in zip(tokens, p, strict=True)))
-    place = bisect_right(cumulative, uniform * (cumulative[-1] + tail))
-    return tokens[place] if place < len(tokens) else None
-
-
 def recover_from_rest(p: Tensor, listed: Sequence[int], q: Tensor, uniforms: Sequence[float]) -> int:
-    """Goes on after `recover_from_sparse` gave None, with the whole row p [vocab] and three uniform numbers.
+    """Goes on where the walk proposes an unlisted token, with the whole row p [vocab] and three uniform numbers.
 
-    That proposal fell outside `listed`: it is drawn there and kept or not; if not, everything starts afresh.
+    The token is drawn outside `listed` and kept or not; if not, everything starts afresh.
     """
     outside = p.double().clone()
     outside[list(listed)] = 0.0

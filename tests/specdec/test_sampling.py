@@ -254,30 +254,37 @@ class TestRecoveryOnTheEdge:
 
         return rejection_pvalue(verify)
 
-    def thinned(self, p: Tensor, q: Tensor, numbers: list[float], samples: int = 4) -> int:
-        while True:
-            tokens = [draw(p, numbers.pop()) for _ in range(samples)]
-            uniforms = [numbers.pop() for _ in range(samples)]
-            found = rejection.recover_from_samples(tokens, [float(p[s]) for s in tokens], q, uniforms)
-            if found is not None:
-                return found
-            if len(numbers) < 2 * samples + 1:
-                return draw(recovery_distribution(p, q), numbers.pop())
+    def walk(
+        self, p: Tensor, q: Tensor, numbers: list[float], k: int, samples: int, again: bool = False
+    ) -> int:
+        """Recovery from the k largest entries and batches of samples of the others, in the end from the whole row.
 
-    def sparse(self, p: Tensor, q: Tensor, numbers: list[float], k: int = 3) -> int:
-        best, tokens = torch.topk(p, k)
-        tail = float(p.sum() - best.sum())
-        found = rejection.recover_from_sparse(tokens.tolist(), best.tolist(), tail, q, numbers[0])
+        again: plants the fault that the walk starts afresh with every batch.
+        """
+        best, listed = torch.topk(p, k)
+        others = p.clone()
+        others[listed] = 0.0
+        listing = rejection.make_listing(listed.tolist(), best.tolist(), float(others.sum()), q)
+        found = listing.step(numbers.pop())
+        while found is None and len(numbers) > 3 * samples + 4:
+            tokens = rejection.draw_many(others, [numbers.pop() for _ in range(samples)])
+            uniforms = [numbers.pop() for _ in range(2 * samples)]
+            found = rejection.recover_from_samples(
+                listing, tokens, [float(p[s]) for s in tokens], q, uniforms
+            )
+            if found is None and again:
+                found = listing.step(numbers.pop())
         if found is None:
-            return rejection.recover_from_rest(p, tokens.tolist(), q, numbers[1:4])
+            return rejection.recover_from_rest(p, listing.tokens, q, [numbers.pop() for _ in range(3)])
         return found
 
     def test_thinned_downlink_is_exact(self) -> None:
-        assert self.emitted(self.thinned) > FALSE_ALARM
+        assert self.emitted(lambda p, q, numbers: self.walk(p, q, numbers, 0, 4)) > FALSE_ALARM
 
-    def test_sparse_row_with_the_rest_on_demand_is_exact(self) -> None:
-        assert self.emitted(self.sparse) > FALSE_ALARM
-        assert self.emitted(lambda p, q, numbers: self.sparse(p, q, numbers, k=8)) > FALSE_ALARM
+    @pytest.mark.parametrize(("listed", "samples"), [(1, 1), (3, 2), (3, 100), (VOCABULARY, 1)])
+    def test_a_sparse_row_with_samples_of_the_rest_is_exact(self, listed: int, samples: int) -> None:
+        """100 samples are more than the numbers suffice for: the whole row decides at once."""
+        assert self.emitted(lambda p, q, numbers: self.walk(p, q, numbers, listed, samples)) > FALSE_ALARM
 
     def test_a_truncated_row_is_caught(self) -> None:
         """TRAPS 17: what the paper does."""
@@ -288,12 +295,26 @@ class TestRecoveryOnTheEdge:
 
         assert self.emitted(truncated) < FALSE_ALARM
 
+    @pytest.mark.parametrize("again", [False, True])
+    def test_a_walk_that_starts_afresh_with_every_batch_is_caught(self, again: bool) -> None:
+        """One row whose tail mostly fails, so that a walk takes many samples."""
+        p = torch.tensor([0.3, 0.1, 0.3, 0.1, 0.1, 0.1], dtype=torch.float64)
+        q = torch.tensor([0.25, 0.2, 0.22, 0.08, 0.16, 0.09], dtype=torch.float64)
+        numbers = torch.rand(
+            2000, 60, dtype=torch.float64, generator=torch.Generator().manual_seed(4)
+        ).tolist()
+        found = [self.walk(p, q, row, 1, 1, again) for row in numbers]
+        residual = np.clip(p.numpy() - q.numpy(), 0, None)
+        counts = np.bincount(found, minlength=6)
+        assert counts[residual == 0].sum() == 0
+        exact = p_value(counts[residual > 0], residual[residual > 0] / residual.sum())
+        assert (exact < FALSE_ALARM) if again else (exact > FALSE_ALARM)
+
     def test_a_whole_new_start_where_the_rest_was_needed_is_caught(self) -> None:
         def fresh(p: Tensor, q: Tensor, numbers: list[float]) -> int:
             best, tokens = torch.topk(p, 3)
-            found = rejection.recover_from_sparse(
-                tokens.tolist(), best.tolist(), float(p.sum() - best.sum()), q, numbers[0]
-            )
+            listing = rejection.make_listing(tokens.tolist(), best.tolist(), float(p.sum() - best.sum()), q)
+            found = listing.step(numbers[0])
             return draw(recovery_distribution(p, q), numbers[1]) if found is None else found
 
         assert self.emitted(fresh) < FALSE_ALARM
