@@ -1,7 +1,8 @@
 """A Follower keeps one model session in step with an answer that grows and is sometimes taken back.
 
 It compares what the session has been fed with what the answer is now, rolls back to where they part, and
-feeds the rest, so that nothing is ever fed twice or left out (TRAPS 8, 9). Edge and cloud use the same one.
+feeds the rest, so that nothing is ever fed twice or left out (TRAPS 8, 9). Edge and cloud use the same one, and
+its logits are adjusted by what was said before (specdec.sampling.adjust), so that they are on both sides.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from torch import Tensor
 
 from specdec.models import EncodedPrompt, ModelSession
 from specdec.models.runner import LayerObserver
+from specdec.options import GenerationOptions
+from specdec.sampling.adjust import Adjuster
 
 
 class Follower:
@@ -20,8 +23,11 @@ class Follower:
     prompt.
     """
 
-    def __init__(self, session: ModelSession) -> None:
+    def __init__(self, session: ModelSession, options: GenerationOptions | None = None) -> None:
+        """options: what the logits are adjusted by; without them they are the model's own."""
         self._session = session
+        self._options = options or GenerationOptions()
+        self._adjuster: Adjuster | None = None
         self._prompt_length = 0
         self._prompt_row: Tensor | None = None
         self._fed: list[int] = []
@@ -40,12 +46,19 @@ class Follower:
         return self._prompt_length
 
     def prefill(self, encoded: EncodedPrompt, observer: LayerObserver | None = None) -> Tensor:
-        """Feed the prompt; returns logits [vocab] of answer position 0."""
+        """Feed the prompt; returns logits [vocab] of answer position 0.
+
+        Raises ModelError for a prompt or a logit bias that the model cannot take.
+        """
+        model = self._session.model
+        self._adjuster = Adjuster(
+            self._options, encoded.ids.tolist(), model.eos_token_ids, model.vocab_size, model.device
+        )
         self._prompt_row = self._session.prefill(encoded, observer)
         self._prompt_length = self._session.length
         self._fed = []
         self._forget_tree()
-        return self._prompt_row
+        return self.rows(())[0]
 
     def rows(
         self, answer: Sequence[int], draft: Sequence[int] = (), observer: LayerObserver | None = None
@@ -55,7 +68,13 @@ class Follower:
         Feeds in one pass what the cache lacks of answer + draft. Row i is what the model says after
         answer + draft[:i].
         """
-        assert self._prompt_row is not None, "prefill first"
+        assert self._adjuster is not None, "prefill first"
+        return self._adjuster.chain(self._rows_of_model(answer, draft, observer), answer, draft)
+
+    def _rows_of_model(
+        self, answer: Sequence[int], draft: Sequence[int], observer: LayerObserver | None
+    ) -> Tensor:
+        assert self._prompt_row is not None
         sequence = [*answer, *draft]
         start = self._sync(sequence, len(answer))
         wanted = len(draft) + 1
@@ -83,28 +102,28 @@ class Follower:
         parents: node indices, -1 for children of the answer's end. One pass. The tree stays in the cache:
         where a later answer goes along one of its paths, that path is not fed again.
         """
-        assert self._prompt_row is not None, "prefill first"
+        assert self._prompt_row is not None and self._adjuster is not None, "prefill first"
         pending = list(answer[self._sync(list(answer), len(answer)) :])
         offset = len(pending)
         all_ids = [*pending, *ids]
         all_parents = [*range(-1, offset - 1), *(parent + offset for parent in parents)]
         if not all_ids:
-            return self._prompt_row[None]
+            return self._adjuster.chain(self._prompt_row[None], answer)
         logits = self._session.extend_tree(all_ids, all_parents, observer)
         self._tree_ids, self._tree_parents, self._tree_offset = all_ids, all_parents, offset
-        if not pending:
-            return torch.cat([self._prompt_row[None], logits])
-        return logits[offset - 1 :]
+        after_answer = logits[offset - 1 :] if pending else torch.cat([self._prompt_row[None], logits])
+        return self._adjuster.nodes(after_answer, answer, ids, parents)
 
     def grow_tree(self, ids: Sequence[int], parents: Sequence[int]) -> Tensor:
         """Logits [len(ids), vocab] after more nodes of the tree of the last tree_rows call, numbered on from
         it.
         """
+        assert self._adjuster is not None, "prefill first"
         shifted = [parent + self._tree_offset for parent in parents]
         logits = self._session.extend_tree(ids, shifted)
         self._tree_ids.extend(ids)
         self._tree_parents.extend(shifted)
-        return logits
+        return self._adjuster.nodes(logits, self._fed, self._tree_ids, self._tree_parents)
 
     def _settle_tree(self, sequence: Sequence[int]) -> None:
         """Keep the path of the tree that the sequence goes along, forget the rest."""

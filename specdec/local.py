@@ -8,13 +8,14 @@ from specdec.follower import Follower
 from specdec.models import LoadedModel, Prompt
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser
+from specdec.stop import StopText
 
 
 def generate_local(model: LoadedModel, prompt: Prompt, options: GenerationOptions | None = None) -> list[int]:
     """The answer's ids, end-of-sequence token not included.
 
-    Stops at any of the model's EOS ids, after options.max_new_tokens tokens (the EOS token counts), or at the
-    end of the context. Raises ModelError for an unusable prompt.
+    Stops at any of the model's EOS ids, with the token that completes a stop string, after options.max_new_tokens
+    tokens (the EOS token counts), or at the end of the context. Raises ModelError for an unusable prompt.
     """
     return list(stream_local(model, prompt, options or GenerationOptions()))
 
@@ -22,8 +23,9 @@ def generate_local(model: LoadedModel, prompt: Prompt, options: GenerationOption
 def stream_local(model: LoadedModel, prompt: Prompt, options: GenerationOptions) -> Iterator[int]:
     """The same, token by token as they are made."""
     encoded = model.encode(prompt)
-    follower = Follower(model.new_session())
+    follower = Follower(model.new_session(), options)
     chooser = Chooser(options)
+    stop = StopText(model.tokenizer, options.stop)
     limit = answer_limit(options, model.context_limit, encoded.ids.shape[0])
     row = follower.prefill(encoded)[None]
     answer: list[int] = []
@@ -33,7 +35,7 @@ def stream_local(model: LoadedModel, prompt: Prompt, options: GenerationOptions)
             return
         answer.append(token)
         yield token
-        if len(answer) >= limit:
+        if stop.push(token) or len(answer) >= limit:
             return
         row = follower.rows(answer)
 

@@ -8,6 +8,11 @@ from specdec.errors import OptionsError
 
 MAX_NEW_TOKENS = 1 << 20
 MAX_SEED = (1 << 63) - 1
+MAX_TOKEN_ID = (1 << 31) - 1
+MAX_LOGIT_BIAS = 1e4
+MAX_BIASED_TOKENS = 1024
+MAX_STOPS = 64
+MAX_STOP_BYTES = 1024
 
 
 @dataclass(frozen=True)
@@ -17,6 +22,10 @@ class GenerationOptions:
     max_new_tokens counts the end-of-sequence token like Hugging Face `generate` does.
     temperature 0 is greedy decoding; above 0 the shared-noise sampler picks, seeded by `seed`
     (TRAPS 17a), after top_k (0 = off), top_p (1 = off) and min_p (0 = off).
+    repetition_penalty (1 = off) makes tokens of the prompt and of the answer so far less likely, as Hugging Face
+    does. logit_bias: (token id, what to add to its logit) pairs, each id once; kept in the order of the ids.
+    min_new_tokens: the answer does not end at an EOS before it has so many tokens. stop: the answer ends with the
+    token that completes one of these strings (see specdec.stop).
     """
 
     max_new_tokens: int = 64
@@ -25,6 +34,10 @@ class GenerationOptions:
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    min_new_tokens: int = 0
+    stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check("max_new_tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS)
@@ -33,6 +46,10 @@ class GenerationOptions:
         _check("top_k", self.top_k, 0, 1 << 30)
         _check("top_p", self.top_p, 1e-9, 1.0)
         _check("min_p", self.min_p, 0.0, 1.0)
+        _check("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
+        _check("min_new_tokens", self.min_new_tokens, 0, self.max_new_tokens)
+        object.__setattr__(self, "logit_bias", _checked_biases(self.logit_bias))
+        object.__setattr__(self, "stop", _checked_stops(self.stop))
 
 
 def _check(name: str, value: float, low: float, high: float) -> None:
@@ -40,3 +57,32 @@ def _check(name: str, value: float, low: float, high: float) -> None:
         raise OptionsError(f"{name} = {value!r} is out of range: choose a number from {low} to {high}")
     if isinstance(low, int) and not isinstance(value, int):
         raise OptionsError(f"{name} = {value!r} must be a whole number from {low} to {high}")
+
+
+def _checked_biases(pairs: object) -> tuple[tuple[int, float], ...]:
+    if not isinstance(pairs, (tuple, list)) or len(pairs) > MAX_BIASED_TOKENS:
+        raise OptionsError(
+            f"logit_bias must be a tuple of at most {MAX_BIASED_TOKENS} (token id, bias) pairs"
+        )
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise OptionsError(f"logit_bias holds {pair!r}: give (token id, bias) pairs")
+        _check("a token id of logit_bias", pair[0], 0, MAX_TOKEN_ID)
+        _check("a bias of logit_bias", pair[1], -MAX_LOGIT_BIAS, MAX_LOGIT_BIAS)
+    if len({token for token, _ in pairs}) < len(pairs):
+        raise OptionsError("logit_bias names a token id twice: give each once")
+    return tuple(sorted((token, float(bias)) for token, bias in pairs))
+
+
+def _checked_stops(stops: object) -> tuple[str, ...]:
+    if not isinstance(stops, (tuple, list)) or len(stops) > MAX_STOPS:
+        raise OptionsError(f"stop must be a tuple of at most {MAX_STOPS} strings")
+    for stop in stops:
+        if not isinstance(stop, str) or not _is_text(stop) or not 1 <= len(stop.encode()) <= MAX_STOP_BYTES:
+            raise OptionsError(f"stop holds {stop!r:.80}: give whole text of 1 to {MAX_STOP_BYTES} bytes")
+    return tuple(stops)
+
+
+def _is_text(words: str) -> bool:
+    """Whether a tokenizer may spell this: halves of characters decode to replacement characters."""
+    return not any("\ud800" <= character <= "\udfff" or character == "\ufffd" for character in words)

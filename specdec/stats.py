@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Lane = Literal["edge", "uplink", "cloud", "downlink"]
-Finish = Literal["running", "eos", "length", "cancelled", "failed"]
+Finish = Literal["running", "eos", "length", "stop", "cancelled", "failed"]
 
 
 @dataclass(frozen=True)

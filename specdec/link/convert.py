@@ -13,9 +13,17 @@ from specdec.sampling.recovery import TargetRow
 
 
 def sampling_to_wire(options: GenerationOptions) -> Sampling:
-    """GenerationOptions as they travel."""
+    """GenerationOptions as they travel. Stop strings stay: who gives the answer out ends it, and says so."""
     return Sampling(
-        options.max_new_tokens, options.temperature, options.seed, options.top_k, options.top_p, options.min_p
+        options.max_new_tokens,
+        options.temperature,
+        options.seed,
+        options.top_k,
+        options.top_p,
+        options.min_p,
+        options.repetition_penalty,
+        list(options.logit_bias),
+        options.min_new_tokens,
     )
 
 
@@ -29,6 +37,9 @@ def sampling_from_wire(sampling: Sampling) -> GenerationOptions:
             top_k=sampling.top_k,
             top_p=sampling.top_p,
             min_p=sampling.min_p,
+            repetition_penalty=sampling.repetition_penalty,
+            logit_bias=tuple(sampling.logit_bias),
+            min_new_tokens=sampling.min_new_tokens,
         )
     except OptionsError as error:
         raise ProtocolError(str(error)) from error

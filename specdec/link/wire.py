@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from specdec.errors import ProtocolError
+from specdec.options import MAX_BIASED_TOKENS
 
 PROTOCOL_VERSION = 1
 
@@ -33,7 +34,7 @@ class Hello(Struct, frozen=True, array_like=True, tag=1):
 
 
 class Sampling(Struct, frozen=True, array_like=True):
-    """GenerationOptions as they travel."""
+    """GenerationOptions as they travel. Ranges are checked where they become options again."""
 
     max_new_tokens: Count
     temperature: float
@@ -41,6 +42,9 @@ class Sampling(Struct, frozen=True, array_like=True):
     top_k: Count
     top_p: float
     min_p: float
+    repetition_penalty: float = 1.0
+    logit_bias: Annotated[list[tuple[TokenId, float]], Meta(max_length=MAX_BIASED_TOKENS)] = []
+    min_new_tokens: Count = 0
 
 
 class Open(Struct, frozen=True, array_like=True, tag=2):

@@ -28,7 +28,7 @@ class ModelSession:
     """One sequence on a loaded model. Not thread-safe; made by `LoadedModel.new_session()`."""
 
     def __init__(self, model: LoadedModel) -> None:
-        self._model = model
+        self.model = model
         self._runner: DecoderRunner = model.runner
         self._cache: Tensor | None = None
         self._length = 0
@@ -53,7 +53,7 @@ class ModelSession:
         self._delta = encoded.delta
         self._reserve(rows)
         assert self._cache is not None
-        hidden = self._model.embed_prompt(encoded)
+        hidden = self.model.embed_prompt(encoded)
         if encoded.positions is None:
             rotary = self._runner.rotary_range(0, rows)
         else:

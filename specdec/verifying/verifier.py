@@ -29,7 +29,7 @@ class Verifier:
     def __init__(self, model: LoadedModel, options: GenerationOptions) -> None:
         self._model = model
         self._options = options
-        self._follower = Follower(model.new_session())
+        self._follower = Follower(model.new_session(), options)
         self._chooser = Chooser(options)
         self.answer: list[int] = []
         self.limit = 0

@@ -1,0 +1,93 @@
+"""Logits processors that depend on what was said before: logit bias, repetition penalty, minimum length.
+
+They come before temperature and the cuts of `processors.py`, in the order of Hugging Face `generate`, and count at
+temperature 0 as well. What becomes of a row is a pure function of the ids before it: there is no state to roll back
+(TRAPS 14), and two sides that agree on the ids agree on the adjustment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+
+import torch
+from torch import Tensor
+
+from specdec.errors import ModelError
+from specdec.options import GenerationOptions
+from specdec.sampling.processors import NEVER
+
+
+class Adjuster:
+    """Adjusts raw logits of one answer. Where nothing is asked for (`active` False) rows come back untouched."""
+
+    def __init__(
+        self,
+        options: GenerationOptions,
+        prompt_ids: Sequence[int],
+        eos_ids: Set[int],
+        vocab_size: int,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        """prompt_ids: at least one; the repetition penalty counts them like the answer's. Only WHICH ids occur
+        matters, so it is the same whether an image's placeholder stands there once or expanded.
+
+        Raises ModelError for a bias on an id outside the vocabulary.
+        """
+        outside = [token for token, _ in options.logit_bias if token >= vocab_size]
+        if outside:
+            raise ModelError(f"logit_bias names id {outside[0]}, but the vocabulary has {vocab_size} ids")
+        self._penalty = options.repetition_penalty
+        self._min_new_tokens = options.min_new_tokens if eos_ids else 0
+        self._prompt = frozenset(prompt_ids)
+        self._eos = torch.tensor(sorted(eos_ids), dtype=torch.long, device=device)
+        self._biased = torch.tensor([token for token, _ in options.logit_bias], device=device)
+        self._bias = torch.tensor([bias for _, bias in options.logit_bias], device=device)
+
+    @property
+    def active(self) -> bool:
+        """False where every row would come back as it is."""
+        return self._penalty != 1.0 or self._min_new_tokens > 0 or self._biased.numel() > 0
+
+    def chain(self, rows: Tensor, answer: Sequence[int], draft: Sequence[int] = ()) -> Tensor:
+        """rows float [len(draft) + 1, vocab], row i of what follows answer + draft[:i] -> float32, adjusted."""
+        if not self.active:
+            return rows
+        return self._adjust(rows, answer, [draft[:length] for length in range(len(draft) + 1)])
+
+    def nodes(
+        self, rows: Tensor, answer: Sequence[int], ids: Sequence[int], parents: Sequence[int]
+    ) -> Tensor:
+        """The same for a tree: rows [n, vocab] of the last n of (the answer alone, node 0, node 1, ...).
+
+        parents: node indices, -1 for children of the answer's end; a parent comes before its child.
+        """
+        if not self.active:
+            return rows
+        paths: list[Sequence[int]] = [()]
+        for token, parent in zip(ids, parents, strict=True):
+            paths.append((*paths[parent + 1], token))
+        return self._adjust(rows, answer, paths[len(paths) - rows.shape[0] :])
+
+    def _adjust(self, rows: Tensor, answer: Sequence[int], tails: Sequence[Sequence[int]]) -> Tensor:
+        """Row i follows answer + tails[i]."""
+        scores = rows.float()
+        if self._biased.numel():
+            scores = scores.index_add(1, self._biased, self._bias.expand(scores.shape[0], -1))
+        if self._penalty != 1.0:
+            scores = self._penalise(scores, self._prompt.union(answer), tails)
+        if len(answer) < self._min_new_tokens:
+            lengths = torch.tensor([len(answer) + len(tail) for tail in tails], device=scores.device)
+            too_short = (lengths < self._min_new_tokens)[:, None]
+            scores = torch.where(too_short, scores.index_fill(1, self._eos, NEVER), scores)
+        return scores
+
+    def _penalise(self, scores: Tensor, seen: Set[int], tails: Sequence[Sequence[int]]) -> Tensor:
+        """Make ids less likely that were seen before a row: positive logits divided, negative ones multiplied."""
+        common = torch.tensor(sorted(seen), device=scores.device).expand(scores.shape[0], -1)
+        width = max(len(tail) for tail in tails)
+        filler = next(iter(seen))  # an id may stand there twice: its score is read and written as one
+        own = [[*tail, *[filler] * (width - len(tail))] for tail in tails]
+        ids = torch.cat([common, torch.tensor(own, dtype=torch.long, device=scores.device)], dim=1)
+        before = scores.gather(1, ids)
+        after = torch.where(before < 0, before * self._penalty, before / self._penalty)
+        return scores.scatter(1, ids, after)
