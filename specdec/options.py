@@ -47,7 +47,7 @@ class GenerationOptions:
         _check("top_p", self.top_p, 1e-9, 1.0)
         _check("min_p", self.min_p, 0.0, 1.0)
         _check("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
-        _check("min_new_tokens", self.min_new_tokens, 0, self.max_new_tokens)
+        _check("min_new_tokens", self.min_new_tokens, 0, MAX_NEW_TOKENS)
         object.__setattr__(self, "logit_bias", _checked_biases(self.logit_bias))
         object.__setattr__(self, "stop", _checked_stops(self.stop))
 

@@ -19,7 +19,10 @@ MAX_IMAGE_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True)
 class GenerateConfig:
-    """What to answer, with which pair, how. `connect` None means: start a verifier here."""
+    """What to answer, with which pair, how. `connect` None means: start a verifier here.
+
+    logit_bias: ID=VALUE each. The other settings of the answer are those of specdec.options.
+    """
 
     text: str
     images: tuple[Path, ...] = ()
@@ -31,8 +34,15 @@ class GenerateConfig:
     device: str = "auto"
     gamma: int = 4
     temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[str, ...] = ()
     seed: int = 0
     max_new_tokens: int = 64
+    min_new_tokens: int = 0
+    stop: tuple[str, ...] = ()
     stats: bool = False
 
 
@@ -55,11 +65,28 @@ def read_images(paths: tuple[Path, ...]) -> tuple[bytes, ...]:
     return tuple(images)
 
 
+def read_biases(pairs: tuple[str, ...]) -> tuple[tuple[int, float], ...]:
+    """(token id, bias) of every ID=VALUE; raises UsageError for anything else."""
+    biases = []
+    for pair in pairs:
+        token, _, value = pair.partition("=")
+        try:
+            biases.append((int(token), float(value)))
+        except ValueError:
+            raise UsageError(f"--logit-bias {pair!r} is not ID=VALUE, like 42=-5.5") from None
+    return tuple(biases)
+
+
 def run_generate(config: GenerateConfig) -> int:
     """Stream the answer; returns the exit code. Raises UsageError or a SpecdecError."""
     if not config.text.strip():
         raise UsageError("the prompt is empty")
+    if config.min_new_tokens > config.max_new_tokens:
+        raise UsageError(
+            f"--min-new-tokens {config.min_new_tokens} is more than --max-new-tokens {config.max_new_tokens}"
+        )
     images = read_images(config.images)
+    biases = read_biases(config.logit_bias)
 
     import torch
 
@@ -71,6 +98,18 @@ def run_generate(config: GenerateConfig) -> int:
     from specnav.verifier_process import verifier_process
 
     method = get_method(config.method)
+    options = GenerationOptions(
+        max_new_tokens=config.max_new_tokens,
+        temperature=config.temperature,
+        seed=config.seed,
+        top_k=config.top_k,
+        top_p=config.top_p,
+        min_p=config.min_p,
+        repetition_penalty=config.repetition_penalty,
+        logit_bias=biases,
+        min_new_tokens=config.min_new_tokens,
+        stop=config.stop,
+    )
     with ExitStack() as stack:
         endpoint = config.connect
         if endpoint is None:
@@ -90,9 +129,6 @@ def run_generate(config: GenerateConfig) -> int:
         )
         link = stack.enter_context(connect(endpoint))
         decoder = EdgeDecoder(link, draft, method=method.name, gamma=config.gamma)
-        options = GenerationOptions(
-            max_new_tokens=config.max_new_tokens, temperature=config.temperature, seed=config.seed
-        )
         text = StreamingText(draft.tokenizer)
         cancel = threading.Event()
         for chunk in decoder.generate(chat_prompt(draft, config.text, images=images), options, cancel=cancel):

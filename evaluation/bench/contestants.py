@@ -287,7 +287,7 @@ class OracleContestant:
         settings: dict[str, Any] = {
             "max_new_tokens": options.max_new_tokens,
             "do_sample": options.temperature > 0,
-            "repetition_penalty": 1.0,
+            "repetition_penalty": options.repetition_penalty,
             "eos_token_id": sorted(target.eos_token_ids) or None,
             "pad_token_id": min(target.eos_token_ids, default=0),
             "temperature": options.temperature or None,

@@ -23,6 +23,8 @@ _LIMITS: dict[str, tuple[float, float]] = {
     "temperature": (0, 10),
     "top_k": (0, 1_000_000),
     "top_p": (1e-9, 1),
+    "min_p": (0, 1),
+    "repetition_penalty": (0.01, 100),
     "seed": (0, 2**63 - 1),
     "rtt_ms": (0, 60_000),
     "jitter_ms": (0, 60_000),
@@ -52,6 +54,8 @@ class BenchConfig:
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
     seed: int = 0
     rtt_ms: float = 0.0
     jitter_ms: float = 0.0

@@ -190,6 +190,8 @@ def _answer_all(run: Run, questions: Sequence[Question], console: Console, stack
         seed=config.seed,
         top_k=config.top_k,
         top_p=config.top_p,
+        min_p=config.min_p,
+        repetition_penalty=config.repetition_penalty,
     )
     earlier = whole_questions(load_answers(run.folder), run.questions, run.methods)
     journal = Journal(run.folder, run.results, earlier)
