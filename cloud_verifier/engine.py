@@ -6,15 +6,25 @@ that session and nothing else. It knows no sockets; time comes from a clock it i
 
 from __future__ import annotations
 
-import queue
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from cloud_verifier.logs import EventLog
-from specdec.drafting import Draft, Drafter
-from specdec.errors import ModelError, ProtocolError
+from cloud_verifier.tasks import (
+    CloseTask,
+    HiddenTask,
+    OpenTask,
+    SessionKey,
+    StepTask,
+    StopTask,
+    Task,
+    TaskQueue,
+    VerifyTask,
+)
+from specdec.drafting import ChainDrafter, Draft
+from specdec.errors import ModelError, OptionsError, ProtocolError
 from specdec.link.convert import q_from_wire, row_to_wire, sampling_from_wire
 from specdec.link.wire import (
     ERROR_INTERNAL,
@@ -22,7 +32,6 @@ from specdec.link.wire import (
     Down,
     DraftUp,
     ErrorDown,
-    More,
     Open,
     Opened,
     RowDown,
@@ -31,58 +40,12 @@ from specdec.link.wire import (
     VerdictDown,
 )
 from specdec.models import LoadedModel, Prompt
+from specdec.models.part import BackSession
 from specdec.sampling.recovery import Recovery
 from specdec.verifying import SampledVerdict, SampledVerifier, Verifier
 
-SessionKey = tuple[bytes, int]
-"""Who asks (the socket's identity of the client) and the client's own number for the session."""
-
 Outbox = Callable[[SessionKey, Down, bool], None]
 """Takes (session, reply, whether the session is over)."""
-
-
-@dataclass(frozen=True)
-class OpenTask:
-    """A prompt to prefill."""
-
-    key: SessionKey
-    message: Open
-    arrived_s: float
-
-
-@dataclass(frozen=True)
-class VerifyTask:
-    """A draft to judge, or a question about the verdict on the last one."""
-
-    key: SessionKey
-    message: DraftUp | SampledUp | More
-    arrived_s: float
-
-
-@dataclass(frozen=True)
-class StepTask:
-    """One more token, or round, for a session that the cloud decodes alone. drafter: its own, if any."""
-
-    key: SessionKey
-    verifier: Verifier
-    arrived_s: float
-    drafter: Drafter | None = None
-    gamma: int = 0
-
-
-@dataclass(frozen=True)
-class CloseTask:
-    """A session to forget."""
-
-    key: SessionKey
-
-
-@dataclass(frozen=True)
-class StopTask:
-    """No more work."""
-
-
-Task = OpenTask | VerifyTask | StepTask | CloseTask | StopTask
 
 
 class Engine:
@@ -101,8 +64,9 @@ class Engine:
         self._outbox = outbox
         self._log = log
         self._clock = clock
-        self._tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        self._tasks = TaskQueue()
         self._verifiers: dict[SessionKey, Verifier] = {}
+        self._fronts: dict[SessionKey, tuple[OpenTask, BackSession]] = {}
         self._stopping = False
 
     def submit(self, task: Task) -> None:
@@ -121,11 +85,11 @@ class Engine:
             if self._stopping or isinstance(task, StopTask):
                 return
             if isinstance(task, CloseTask):
-                self._verifiers.pop(task.key, None)
+                self._forget(task.key)
                 continue
             try:
                 self._work(task)
-            except (ModelError, ProtocolError) as error:
+            except (ModelError, OptionsError, ProtocolError) as error:
                 self._log.warning("refused", session=task.key[1], reason=str(error))
                 self._end(task.key, ERROR_REFUSED, str(error))
             except Exception as error:  # one session's fault must not end the others' (TRAPS 20)
@@ -135,21 +99,33 @@ class Engine:
                 )
 
     def _end(self, key: SessionKey, code: str, reason: str) -> None:
-        self._verifiers.pop(key, None)
+        self._forget(key)
         self._outbox(key, ErrorDown(key[1], code, reason[:1900]), True)
 
-    def _work(self, task: OpenTask | VerifyTask | StepTask) -> None:
+    def _forget(self, key: SessionKey) -> None:
+        self._verifiers.pop(key, None)
+        self._fronts.pop(key, None)
+
+    def _work(self, task: OpenTask | VerifyTask | HiddenTask | StepTask) -> None:
         if isinstance(task, OpenTask):
-            self._open(task)
+            front_layers = task.message.front_layers
+            self._forget(task.key)
+            if front_layers:  # the prompt comes through the edge's layers first
+                self._fronts[task.key] = task, BackSession(self._model, front_layers)
+            else:
+                self._open(task)
+        elif isinstance(task, HiddenTask):
+            self._go_on_with_hidden(task)
         elif isinstance(task, VerifyTask):
             self._verify(task)
         elif self._verifiers.get(task.key) is task.verifier:
             self._step(task)
 
-    def _open(self, task: OpenTask) -> None:
+    def _open(self, task: OpenTask, back: BackSession | None = None) -> None:
+        """back: where the edge runs the first layers, the session of the others."""
         message = task.message
         started = self._clock()
-        verifier = self._new_verifier(message)
+        verifier = self._new_verifier(message, back)
         token = verifier.open(Prompt(tuple(message.ids), tuple(message.images)), message.history)
         verify_us, queue_us = self._times(task.arrived_s, started)
         self._verifiers[task.key] = verifier
@@ -164,9 +140,9 @@ class Engine:
             return  # closed meanwhile
         message = task.message
         started = self._clock()
+        if isinstance(message, (DraftUp, SampledUp)) and message.epoch < verifier.epoch:
+            return  # it assumed what a verdict has broken since: the edge expects no answer
         if isinstance(message, DraftUp):
-            if message.epoch < verifier.epoch:
-                return  # it assumed what a verdict has broken since: the edge expects no answer
             parents = None if message.parents is None else tuple(message.parents)
             judgement = verifier.verify(Draft(message.base, tuple(message.ids), parents))
             verdict = SampledVerdict(judgement.last, judgement.token)
@@ -180,19 +156,40 @@ class Engine:
         times = self._times(task.arrived_s, started)
         self._outbox(task.key, _verdict_message(message.session, message.round, verdict, times), False)
 
-    def _new_verifier(self, message: Open) -> Verifier:
+    def _go_on_with_hidden(self, task: HiddenTask) -> None:
+        """Layer split: the prompt, or the next token, as the edge's layers left it."""
+        if task.key not in self._fronts:
+            raise ProtocolError("a layer split was not agreed on when the session was opened")
+        opening, back = self._fronts[task.key]
+        message = task.message
+        verifier = self._verifiers.get(task.key)
+        if verifier is None:
+            prompt = Prompt(tuple(opening.message.ids), tuple(opening.message.images))
+            rows = self._model.encode(prompt).ids.shape[0] + len(opening.message.history)
+            back.hand_in(message.data, rows)
+            self._open(replace(opening, arrived_s=task.arrived_s), back)
+            return
+        if verifier.finished:
+            raise ProtocolError("a token came after the end of the answer")
+        started = self._clock()
+        back.hand_in(message.data, 1)
+        token = verifier.step()
+        times = self._times(task.arrived_s, started)
+        self._outbox(task.key, VerdictDown(message.session, message.round, 0, token, *times), False)
+
+    def _new_verifier(self, message: Open, back: BackSession | None) -> Verifier:
         options = sampling_from_wire(message.sampling)
         recovery = Recovery(message.recovery)
         if recovery is Recovery.NOISE:
-            return Verifier(self._model, options)
-        if message.stream:
-            raise ProtocolError("a streamed answer has no drafts to reject: open it without recovery")
-        return SampledVerifier(self._model, options, recovery, message.recovery_size)
+            return Verifier(self._model, options, back)
+        if message.stream or back is not None:
+            raise ProtocolError("an answer without drafts has none to reject: open it without recovery")
+        return SampledVerifier(self._model, options, recovery, message.recovery_size, message.ahead)
 
-    def _new_drafter(self, message: Open) -> Drafter:
+    def _new_drafter(self, message: Open) -> ChainDrafter:
         if self._draft_model is None:
             raise ProtocolError("this verifier has no draft model: start it with --draft-model")
-        drafter = Drafter(self._draft_model, sampling_from_wire(message.sampling))
+        drafter = ChainDrafter(self._draft_model, sampling_from_wire(message.sampling))
         drafter.prefill(Prompt(tuple(message.ids), tuple(message.images)))
         return drafter
 
@@ -204,7 +201,7 @@ class Engine:
         if task.drafter is None:
             verifier.step()
         else:
-            draft = task.drafter.chain(verifier.answer, min(task.gamma, verifier.limit - base - 1))
+            draft = task.drafter.chain(verifier.answer, min(task.gamma, verifier.limit - base - 1)).draft
             drafted = len(draft.ids)
             verifier.verify(draft)
         times = self._times(task.arrived_s, started)
@@ -220,7 +217,6 @@ class Engine:
 def _verdict_message(
     session: int, round_: int, verdict: SampledVerdict, times: tuple[int, int]
 ) -> VerdictDown | RowDown:
-    if verdict.token is not None:
-        return VerdictDown(session, round_, verdict.accepted, verdict.token, *times)
-    assert verdict.row is not None
-    return row_to_wire(session, round_, verdict.accepted, verdict.row, *times)
+    if verdict.row is not None:
+        return row_to_wire(session, round_, verdict.accepted, verdict.row, *times)
+    return VerdictDown(session, round_, verdict.accepted, verdict.token, *times)

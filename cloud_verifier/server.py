@@ -19,10 +19,11 @@ import torch
 import zmq
 
 from cloud_verifier.config import ServerConfig
-from cloud_verifier.engine import CloseTask, Engine, OpenTask, SessionKey, VerifyTask
+from cloud_verifier.engine import Engine
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
 from cloud_verifier.sessions import SessionTable
+from cloud_verifier.tasks import CloseTask, HiddenTask, OpenTask, SessionKey, VerifyTask
 from specdec.errors import ProtocolError
 from specdec.link.wire import (
     ERROR_BUSY,
@@ -36,6 +37,7 @@ from specdec.link.wire import (
     DraftUp,
     ErrorDown,
     Hello,
+    HiddenUp,
     More,
     Open,
     Ping,
@@ -221,6 +223,9 @@ class Server:
             if isinstance(message, More):  # the round is open again
                 entry.answered = min(entry.answered, message.round - 1)
             self._engine.submit(VerifyTask(key, message, time.perf_counter()))
+        elif isinstance(message, HiddenUp):
+            entry.received = max(entry.received, message.round)
+            self._engine.submit(HiddenTask(key, message, time.perf_counter()))
         elif isinstance(message, Ping):
             self._send(identity, encode(Pong(message.session, entry.received, entry.answered)))
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cloud_verifier.engine import SessionKey
+from cloud_verifier.tasks import SessionKey
 
 
 @dataclass

@@ -10,15 +10,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from torch import Tensor
-
-from specdec.drafting import Draft, Drafter
+from specdec.drafting import ChainDrafter, Drafter, TreeDrafter
+from specdec.drafting.length import LengthPolicy
+from specdec.edge_rounds import Rounds
 from specdec.edge_session import Cancelled, EdgeSession, SessionForgotten
+from specdec.edge_split import SplitRounds
 from specdec.errors import LinkLost, ModelError, OptionsError
 from specdec.link.channel import Link, connect
 from specdec.link.wire import Welcome
+from specdec.measured import Measured
 from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt
+from specdec.models.part import FrontPart
 from specdec.options import GenerationOptions
 from specdec.sampling.recovery import Recovery
 from specdec.stats import AnswerStats, Finish
@@ -40,12 +43,12 @@ class EdgeDecoder:
         gamma: int = 4,
         resume_timeout_s: float = 0.0,
         clock: Callable[[], float] = time.perf_counter,
+        front_model: LoadedModel | None = None,
     ) -> None:
         """gamma: draft tokens a round. resume_timeout_s: how long to try to go on after a lost link (0: raise
-        at once).
+        at once). front_model: the target, for a method that runs its first layers here.
 
-        Raises OptionsError for an unknown method, a gamma out of range, or a method that lacks its draft
-        model.
+        Raises OptionsError for an unknown method, a gamma out of range, or a method that lacks its model.
         """
         self._method = get_method(method)
         if not 1 <= gamma <= MAX_GAMMA:
@@ -58,8 +61,14 @@ class EdgeDecoder:
             raise OptionsError(
                 f"method {method!r} drafts on the edge: give it a draft model, or use method 'ar'"
             )
+        if self._method.split and front_model is None:
+            raise OptionsError(
+                f"method {method!r} runs layers of the target on the edge: give it the target model"
+            )
         self._link = link
         self._draft_model = draft_model
+        self._front_model = front_model
+        self._measured = Measured()
         self._gamma = gamma
         self._resume_timeout_s = resume_timeout_s
         self._clock = clock
@@ -83,7 +92,9 @@ class EdgeDecoder:
             raise OptionsError(
                 "this decoder is in the middle of an answer: use one decoder an answer at a time"
             )
-        session = EdgeSession(self._link, self._clock, cancel or threading.Event(), list(history))
+        session = EdgeSession(
+            self._link, self._clock, cancel or threading.Event(), list(history), self._measured
+        )
         finish: Finish = "failed"
         try:
             for chunk in self._answer(session, prompt, options or GenerationOptions()):
@@ -103,42 +114,35 @@ class EdgeDecoder:
         self, session: EdgeSession, prompt: Prompt, options: GenerationOptions
     ) -> Iterator[list[int]]:
         """Open and go on; after a lost link open again with what is verified, as long as that may take."""
-        drafter = Drafter(self._draft_model, options) if self._method.drafts and self._draft_model else None
-        sampled = self._method.recovery_at(options.temperature) is not Recovery.NOISE
-
-        def propose(answer: list[int], room: int) -> tuple[Draft, Tensor | None]:
-            assert drafter is not None
-            if sampled:
-                return drafter.sampled_chain(answer, min(self._gamma, room))
-            if self._method.tree is not None:
-                return drafter.tree(answer, self._method.tree, room), None
-            ready = drafter.predicted_after(answer) if self._method.overlap == "continue" else 0
-            return drafter.chain(answer, min(max(self._gamma, ready), room)), None
-
-        def idle() -> bool:
-            """While a verdict is out: draft on, a round and its bonus token at most."""
-            if drafter is None or self._method.overlap == "idle" or not session.waiting:
-                return False
-            if drafter.predicted_after(session.expected) > self._gamma:
-                return False
-            return drafter.ahead()
-
+        drafter = self._new_drafter(options)
+        front = self._new_front()
         lost_at: float | None = None
         prefilled = False
         while True:
             try:
                 welcome = self._link.ensure_connected(session.cancel.is_set)
                 self._check_vocabulary(welcome)
-                session.open(prompt, options, welcome, self._method, self._gamma)
+                session.open(
+                    prompt,
+                    options,
+                    welcome,
+                    self._method,
+                    self._gamma,
+                    front.layers if front is not None else 0,
+                )
                 if drafter is not None and not prefilled:
                     session.measure_prefill(lambda: drafter.prefill(prompt))
                     prefilled = True
+                if drafter is not None:
+                    advance = self._rounds(session, drafter).advance
+                elif front is not None:
+                    advance = SplitRounds(session, front, prompt, self._clock).advance
+                else:
+                    advance = session.receive
                 while not session.finished:
-                    if drafter is not None and session.wants_draft():
-                        session.send_draft(propose)
-                    chunk = session.receive(idle)
-                    lost_at = None
+                    chunk = advance()
                     if chunk:
+                        lost_at = None
                         yield chunk
                 return
             except LinkLost as error:
@@ -153,9 +157,27 @@ class EdgeDecoder:
                 session.cancel.wait(_RETRY_PAUSE_S)
                 session.check_cancelled()
 
+    def _new_drafter(self, options: GenerationOptions) -> Drafter | None:
+        if not self._method.drafts or self._draft_model is None:
+            return None
+        if self._method.tree is not None:
+            return TreeDrafter(self._draft_model, options, self._method.tree.budget)
+        sampled = self._method.recovery_at(options.temperature) is not Recovery.NOISE
+        return ChainDrafter(self._draft_model, options, sampled)
+
+    def _new_front(self) -> FrontPart | None:
+        if not self._method.split or self._front_model is None:
+            return None
+        return FrontPart(self._front_model, self._method.front_layers)
+
+    def _rounds(self, session: EdgeSession, drafter: Drafter) -> Rounds:
+        gamma = self._gamma if self._method.tree is None else self._method.tree.depth
+        policy = LengthPolicy(self._method.length, gamma)
+        return Rounds(session, drafter, self._method, policy, self._measured, self._clock)
+
     def _check_vocabulary(self, welcome: Welcome) -> None:
-        model = self._draft_model
-        if model is None or not self._method.drafts:
+        model = self._front_model if self._method.split else self._draft_model
+        if model is None or not (self._method.drafts or self._method.split):
             return
         if welcome.vocab_size != model.vocab_size or welcome.vocabulary != model.vocabulary_fingerprint:
             raise ModelError(

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from specdec.drafting import Draft
+from specdec.drafting import Draft, Proposal
 from specdec.errors import LinkLost, ProtocolError, SpecdecError
 from specdec.flight import Flight, Sent
 from specdec.link.channel import Link
@@ -25,6 +25,7 @@ from specdec.link.wire import (
     Down,
     DraftUp,
     ErrorDown,
+    HiddenUp,
     More,
     Open,
     Opened,
@@ -36,6 +37,7 @@ from specdec.link.wire import (
     VerdictDown,
     Welcome,
 )
+from specdec.measured import Measured
 from specdec.methods import Method
 from specdec.models import Prompt
 from specdec.options import GenerationOptions
@@ -47,10 +49,6 @@ from specdec.verifying import path_to
 _CANCEL_CHECK_S = 0.05
 _PINGS_PER_TIMEOUT = 4
 _MAX_FRUITLESS_RESUMES = 3
-
-
-Propose = Callable[[list[int], int], tuple[Draft, Tensor | None]]
-"""(verified answer, room) -> a draft, with q's rows [k, vocab] where rejection sampling needs them."""
 
 
 class Cancelled(SpecdecError):
@@ -65,14 +63,20 @@ class EdgeSession:
     """State of one answer on the edge. `answer` holds the verified ids, without EOS."""
 
     def __init__(
-        self, link: Link, clock: Callable[[], float], cancel: threading.Event, history: list[int]
+        self,
+        link: Link,
+        clock: Callable[[], float],
+        cancel: threading.Event,
+        history: list[int],
+        measured: Measured,
     ) -> None:
         self.answer = history
         self.cancel = cancel
         self.finish: Finish = "running"
+        self.record = Recorder(clock)
         self._link = link
         self._clock = clock
-        self._record = Recorder(clock)
+        self._measured = measured
         self._replayed = len(history)
         self._number = 0
         self._limit = 0
@@ -99,29 +103,44 @@ class EdgeSession:
         return self.finish != "running"
 
     @property
-    def waiting(self) -> bool:
-        """True while a draft is on its way and its verdict has not come."""
-        return len(self._flight) > 0
+    def in_flight(self) -> int:
+        """Drafts on their way whose verdicts have not come."""
+        return len(self._flight)
+
+    @property
+    def quiet(self) -> bool:
+        """True where nothing can come: everything that was sent is answered."""
+        return self._opened and not self._stream and not self._flight
 
     @property
     def expected(self) -> list[int]:
         """The answer if everything on its way is accepted."""
         return self._flight.expected(self.answer)
 
-    def wants_draft(self) -> bool:
-        """True where another draft may leave now: nothing is on its way, or more may be and would be of use."""
-        if not self.waiting:
-            return True
-        if len(self._flight) >= self._in_flight:
+    def room_after(self, expected: list[int]) -> int:
+        """How many tokens a draft behind `expected` may have; the verdict brings one more."""
+        return max(0, self._limit - len(expected) - 1)
+
+    def may_send(self, expected: list[int]) -> bool:
+        """True where a draft behind `expected` may leave now: nothing is on its way, or more may be and is of use."""
+        if not self._flight:
+            # A first token that is sampled, not foreseen, would refute any draft that left before it came.
+            return self._opened or self._recovery is Recovery.NOISE
+        if len(self._flight) >= self._in_flight or self.room_after(expected) == 0:
             return False
-        expected = self.expected
-        return len(expected) < self._limit - 1 and not (expected and expected[-1] in self._eos_ids)
+        return not expected or expected[-1] not in self._eos_ids
 
     def open(
-        self, prompt: Prompt, options: GenerationOptions, welcome: Welcome, method: Method, gamma: int
+        self,
+        prompt: Prompt,
+        options: GenerationOptions,
+        welcome: Welcome,
+        method: Method,
+        gamma: int,
+        front_layers: int = 0,
     ) -> None:
         """Send the prompt, images and what is verified so far; the cloud starts its prefill."""
-        stream = not method.drafts
+        stream = method.cloud == "stream"
         self._recovery = method.recovery_at(options.temperature)
         self._seed = options.seed
         self._fix = None
@@ -144,37 +163,44 @@ class EdgeSession:
             int(self._recovery),
             method.recovery_size,
             gamma if method.cloud_drafts else 0,
+            method.ahead,
+            front_layers,
         )
         self._opened_s = self._last_heard = self._last_message = self._clock()
-        self._record.prompt_sent(self._link.send(message))
+        self.record.prompt_sent(self._link.send(message))
 
     def measure_prefill(self, prefill: Callable[[], None]) -> None:
         """Run the edge's prefill, while the cloud does its own."""
         started = self._clock()
         prefill()
         ended = self._clock()
-        self._record.edge_prefilled(started, ended)
+        self.record.edge_prefilled(started, ended)
         self._last_heard = ended  # nobody could have listened meanwhile
 
-    def send_draft(self, propose: Propose) -> None:
-        """Draft after what is verified or on its way, and send it; the last drafts shrink to what may still
-        come.
-
-        propose(answer, room): a draft not deeper than room, and q's rows where both sides use rejection
-        sampling.
-        """
-        started = self._clock()
-        expected = self.expected
-        draft, q = propose(expected, max(0, self._limit - len(expected) - 1))  # the verdict brings one more
-        drafted = self._clock()
+    def send_draft(self, proposal: Proposal, draft_ms: float) -> None:
+        """Send a draft that goes on behind what is expected; draft_ms: what it took to make."""
+        draft = proposal.draft
         self._round += 1
-        sent = self._link.send(self._draft_message(draft, q))
+        self._send_round(self._draft_message(draft, proposal.q), draft, proposal, draft_ms)
+
+    def send_hidden(self, data: bytes, of_prompt: bool) -> None:
+        """Layer split: send what the edge's layers made of the prompt, or of the answer's last token."""
+        if of_prompt:
+            self.record.prompt_sent(self._link.send(HiddenUp(self._number, 0, data)))
+            return
+        self._round += 1
+        nothing = Draft(len(self.answer), ())
+        self._send_round(HiddenUp(self._number, self._round, data), nothing, Proposal(nothing, ()), 0.0)
+
+    def _send_round(
+        self, message: DraftUp | SampledUp | HiddenUp, draft: Draft, proposal: Proposal, draft_ms: float
+    ) -> None:
+        size = self._link.send(message)
+        now = self._clock()
         self._fix = None
-        self._flight.add(Sent(self._round, draft, drafted, sent, (drafted - started) * 1e3, q))
-        if draft.ids:
-            self._record.drafted(started, drafted)
-        self._last_heard = max(self._last_heard, drafted)
-        self._last_message = drafted
+        self._flight.add(Sent(self._round, draft, proposal.guess, ((now, size),), draft_ms, proposal.q))
+        self._last_heard = max(self._last_heard, now)
+        self._last_message = now
 
     def _draft_message(self, draft: Draft, q: Tensor | None) -> DraftUp | SampledUp:
         ids = list(draft.ids)
@@ -182,33 +208,47 @@ class EdgeSession:
             parents = None if draft.parents is None else list(draft.parents)
             return DraftUp(self._number, self._round, draft.base, ids, parents, self._flight.epoch)
         told = q if self._recovery is Recovery.CLOUD else q[torch.arange(len(ids)), ids]
-        return SampledUp(self._number, self._round, draft.base, ids, floats_to_wire(told), self._fix)
+        q_bytes = floats_to_wire(told)
+        return SampledUp(self._number, self._round, draft.base, ids, q_bytes, self._fix, self._flight.epoch)
 
-    def receive(self, idle: Callable[[], bool] = lambda: False) -> list[int]:
+    def poll(self) -> list[int] | None:
+        """A message that is there already: the ids it verified; None where none is. Raises as `receive`."""
+        self.check_cancelled()
+        while True:
+            received = self._link.receive(0.0)
+            if received is None:
+                self._mind_silence(self._clock(), self._ping_every)
+                return None
+            chunk = self._hear(*received)
+            if chunk is not None:
+                return chunk
+
+    def receive(self) -> list[int]:
         """Wait for the next message of this session; returns the ids it verified that were not known yet.
 
-        idle: called while nothing is there; does a little work of its own and says whether it did any. Where
-        another draft may leave, nothing is waited for: [] then means that nothing was there.
         Raises Cancelled, LinkLost after silence, SessionForgotten, or ProtocolError.
         """
-        ping_every = self._link.reply_timeout_s / _PINGS_PER_TIMEOUT
         while True:
             self.check_cancelled()
-            hurry = self.waiting and self.wants_draft()
-            received = self._link.receive(0.0)
-            if received is None and not hurry and not idle():
-                received = self._link.receive(min(_CANCEL_CHECK_S, ping_every))
-            now = self._clock()
+            received = self._link.receive(min(_CANCEL_CHECK_S, self._ping_every))
             if received is None:
-                self._mind_silence(now, ping_every)
-                if hurry:
-                    return []
+                self._mind_silence(self._clock(), self._ping_every)
                 continue
-            self._last_heard = now
-            chunk = self._take(received[0], received[1], now)
+            chunk = self._hear(*received)
             if chunk is not None:
-                self._last_message = now
                 return chunk
+
+    @property
+    def _ping_every(self) -> float:
+        return self._link.reply_timeout_s / _PINGS_PER_TIMEOUT
+
+    def _hear(self, message: Down, size: int) -> list[int] | None:
+        now = self._clock()
+        self._last_heard = now
+        chunk = self._take(message, size, now)
+        if chunk is not None:
+            self._last_message = now
+        return chunk
 
     def _mind_silence(self, now: float, ping_every: float) -> None:
         """Ask for a sign of life now and then; raise LinkLost when none comes."""
@@ -231,7 +271,7 @@ class EdgeSession:
 
     def prepare_resume(self) -> None:
         """Count a lost link, and whether anything was verified since the one before."""
-        self._record.resumes += 1
+        self.record.resumes += 1
         self._fruitless = 0 if len(self.answer) > self._length_at_open else self._fruitless + 1
         self._length_at_open = len(self.answer)
 
@@ -247,7 +287,7 @@ class EdgeSession:
 
     def stats(self, finish: Finish) -> AnswerStats:
         """What the answer has cost so far."""
-        return self._record.stats(len(self.answer) - self._replayed, finish)
+        return self.record.stats(len(self.answer) - self._replayed, finish)
 
     def _take(self, message: Down, size: int, now: float) -> list[int] | None:
         """One message -> newly verified ids, or None where it is not about this session's present."""
@@ -273,21 +313,22 @@ class EdgeSession:
             return None
         self._opened = True
         self._limit = min(self._limit, message.limit)
-        self._record.opened(message, self._opened_s, now)
+        self.record.opened(message, self._opened_s, now)
         return self._merge(self._length_at_open, [message.token], now)
 
     def _take_verdict(self, message: VerdictDown, size: int, now: float) -> list[int] | None:
-        sent = self._flight.oldest
-        if sent is None or message.round != sent.round:
+        sent = self._flight.judged(message.round)
+        if sent is None:
             return None  # stale: a verdict on a draft that no longer counts
-        if message.last > len(sent.draft.ids):
+        whole = message.last == len(sent.draft.ids)
+        if message.last > len(sent.draft.ids) or (message.token is None and not whole):
             raise ProtocolError(f"a verdict accepts node {message.last} of a draft of {len(sent.draft.ids)}")
         return self._finish_round(sent, message, message.token, size, now)
 
     def _take_row(self, message: RowDown, size: int, now: float) -> list[int] | None:
         """A rejection: recover the token here, or ask for more of the target's row."""
-        sent = self._flight.oldest
-        if sent is None or message.round != sent.round:
+        sent = self._flight.judged(message.round)
+        if sent is None:
             return None
         if sent.q is None or message.last >= len(sent.draft.ids):
             raise ProtocolError(f"a verdict rejects token {message.last} of a draft of {len(sent.draft.ids)}")
@@ -297,24 +338,28 @@ class EdgeSession:
         token = sent.recovery.token(row_from_wire(message))
         if token is None:
             sent.received_bytes += size
-            sent.sent_bytes += self._link.send(More(self._number, sent.round))
+            sent.messages += ((now, self._link.send(More(self._number, sent.round))),)
             self._last_message = now
             return None
         self._fix = token
         return self._finish_round(sent, message, token, size, now)
 
     def _finish_round(
-        self, sent: Sent, message: VerdictDown | RowDown, token: int, size: int, now: float
+        self, sent: Sent, message: VerdictDown | RowDown, token: int | None, size: int, now: float
     ) -> list[int]:
         self._flight.settle(message.last, token)
         path = path_to(sent.draft, message.last)
-        self._record.verdict(message, sent, len(path), size, now)
-        return self._merge(sent.draft.base, [*(sent.draft.ids[node] for node in path), token], now)
+        self.record.verdict(message, sent, len(path), size, now)
+        cloud_s = (message.verify_us + message.queue_us) / 1e6
+        depth = max(sent.draft.depths(), default=-1) + 1
+        self._measured.round(message.verify_us / 1e6, max(0.0, now - sent.sent_s - cloud_s), depth, len(path))
+        ids = [sent.draft.ids[node] for node in path]
+        return self._merge(sent.draft.base, ids if token is None else [*ids, token], now)
 
     def _take_tokens(self, message: Tokens, size: int, now: float) -> list[int]:
         if message.base > len(self.answer):
             raise SessionForgotten("some tokens of the stream got lost on the way")
-        self._record.streamed(message, size, self._last_message, now)
+        self.record.streamed(message, size, self._last_message, now)
         return self._merge(message.base, list(message.ids), now)
 
     def _take_pong(self, message: Pong) -> None:
@@ -357,5 +402,5 @@ class EdgeSession:
                 break
         self.answer.extend(fresh)
         if fresh or self.finished:
-            self._record.first_token(now)
+            self.record.first_token(now)
         return fresh

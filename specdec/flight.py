@@ -3,7 +3,7 @@
 A draft may leave before the verdict on the one before it is known, assuming that all of that will be
 accepted. The first verdict that says otherwise breaks the flight: everything behind it counts for nothing, on
 both sides, and the next draft carries a new epoch so that the cloud knows (paper 002: interrupt and
-rollback).
+rollback). Drafts that waited in the cloud together are judged together: one verdict may settle several.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from specdec.drafting import Draft
@@ -20,18 +21,42 @@ from specdec.sampling.recovery import EdgeRecovery
 
 @dataclass
 class Sent:
-    """A draft on its way. q: its rows, with rejection sampling. received_bytes: of replies that did not end
-    it.
+    """A draft on its way. guess: the ids it comes to if all goes well. q: its rows, with rejection sampling.
+
+    messages: when each of its messages left (seconds) and its size. received_bytes: of replies that did not
+    end it.
     """
 
     round: int
     draft: Draft
-    sent_s: float
-    sent_bytes: int
+    guess: tuple[int, ...]
+    messages: tuple[tuple[float, int], ...]
     draft_ms: float
     q: Tensor | None = None
     recovery: EdgeRecovery | None = None
     received_bytes: int = 0
+
+    @property
+    def sent_s(self) -> float:
+        """When its first message left."""
+        return self.messages[0][0]
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes of all its messages."""
+        return sum(size for _, size in self.messages)
+
+    def followed_by(self, other: Sent) -> Sent:
+        """Both as one chain, for one verdict."""
+        return Sent(
+            other.round,
+            Draft(self.draft.base, self.draft.ids + other.draft.ids),
+            self.guess + other.guess,
+            self.messages + other.messages,
+            self.draft_ms + other.draft_ms,
+            None if self.q is None or other.q is None else torch.cat([self.q, other.q]),
+            received_bytes=self.received_bytes + other.received_bytes,
+        )
 
 
 class Flight:
@@ -55,26 +80,33 @@ class Flight:
             return list(answer)
         expected = [*answer[: self._sent[0].draft.base]]
         for sent in self._sent:
-            expected = [*expected[: sent.draft.base], *sent.draft.ids]
+            expected = [*expected[: sent.draft.base], *sent.guess]
         return expected
 
     def add(self, sent: Sent) -> None:
         """A draft left."""
         self._sent.append(sent)
 
-    def settle(self, last: int, token: int) -> Sent:
-        """The verdict on the oldest draft: `last` nodes of its chain stay and `token` follows. Returns the
-        draft.
+    def judged(self, round_: int) -> Sent | None:
+        """What a verdict on `round_` is about: all drafts up to that one, from now on as one; None if it is stale."""
+        if not any(sent.round == round_ for sent in self._sent):
+            return None
+        while self._sent[0].round != round_:
+            first, second = self._sent.popleft(), self._sent.popleft()
+            self._sent.appendleft(first.followed_by(second))
+        return self._sent[0]
+
+    def settle(self, last: int, token: int | None) -> None:
+        """The verdict on the oldest draft: its nodes up to `last` stay and `token` follows (None: the next draft).
 
         The flight breaks unless all was accepted and the next draft goes on with that very token.
         """
         sent = self._sent.popleft()
         whole = last == len(sent.draft.ids)
-        follows = not self._sent or self._sent[0].draft.ids[:1] == (token,)
+        follows = token is None or not self._sent or self._sent[0].draft.ids[:1] == (token,)
         if not whole or not follows:
             self._sent.clear()
             self.epoch += 1
-        return sent
 
     def clear(self) -> None:
         """Nothing is on its way any more; a session begins."""

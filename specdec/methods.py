@@ -9,23 +9,30 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from specdec.drafting.length import LENGTHS, LengthName
 from specdec.drafting.tree import TreeSize
 from specdec.errors import OptionsError
 from specdec.sampling.recovery import Recovery
 
-Cloud = Literal["stream", "verify"]
+Cloud = Literal["stream", "verify", "split"]
 Overlap = Literal["idle", "continue", "stream"]
+Leave = Literal["whole", "tokens"]
 
 MAX_BUDGET = 1024
 MAX_DEPTH = 64
+MAX_RECOVERY_SIZE = 65_536
+MAX_FRONT_LAYERS = 1024
 STREAM_IN_FLIGHT = 3
+SAMPLES = 16
+SPARSE_ENTRIES = 64
 
 
 @dataclass(frozen=True)
 class Method:
     """A point in the space of methods.
 
-    cloud: "stream" decodes alone and sends tokens as they come; "verify" waits for drafts of the edge.
+    cloud: "stream" decodes alone and sends tokens as they come; "verify" waits for drafts of the edge; "split"
+    runs the upper layers on what the edge's layers made.
     cloud_drafts: a streaming cloud uses a draft model of its own.
     tree: size of the token tree of a draft; None drafts a chain of gamma.
     recovery: NOISE sends ids only; the others are standard rejection sampling, by who recovers from a
@@ -34,6 +41,9 @@ class Method:
     overlap: what the edge does while a verdict is out: nothing ("idle"), draft on as if everything were
     accepted and send that in the next round ("continue"), or send it at once ("stream", up to in_flight
     drafts).
+    leave: a draft leaves "whole", or its first token leaves at once where the cloud has nothing to do ("tokens").
+    length: what decides how long drafts are (specdec.drafting.length).
+    front_layers: layers of the target on the edge, with "split"; 0: a quarter of them.
     """
 
     name: str
@@ -45,16 +55,46 @@ class Method:
     recovery_size: int = 0
     overlap: Overlap = "idle"
     in_flight: int = 1
+    leave: Leave = "whole"
+    length: LengthName = "fixed"
+    front_layers: int = 0
 
     @property
     def drafts(self) -> bool:
         """True where the edge needs a draft model."""
         return self.cloud == "verify"
 
+    @property
+    def split(self) -> bool:
+        """True where the edge needs the target model, for its first layers."""
+        return self.cloud == "split"
+
+    @property
+    def lossy(self) -> bool:
+        """True where sampled answers do not follow the target's distribution, as published."""
+        return self.recovery is Recovery.TRUNCATED
+
+    @property
+    def ahead(self) -> bool:
+        """True where drafts go on behind one another before their verdicts are known."""
+        return self.tree is None and (self.overlap != "idle" or self.leave == "tokens")
+
     def recovery_at(self, temperature: float) -> Recovery:
         """The recovery at a temperature: greedy decoding rejects nothing by chance."""
         return self.recovery if temperature > 0.0 else Recovery.NOISE
 
+
+_PICOSPEC = Method(
+    "picospec",
+    "drafts in flight, verified as they appear; ids and q(x) up, a part of a row down, exact",
+    "verify",
+    recovery=Recovery.SPARSE,
+    recovery_size=SPARSE_ENTRIES,
+    overlap="stream",
+    in_flight=STREAM_IN_FLIGHT,
+    leave="tokens",
+    length="latency",
+)
 
 METHODS = {
     method.name: method
@@ -66,6 +106,7 @@ METHODS = {
             "stream",
             cloud_drafts=True,
         ),
+        Method("split", "the target's first layers on the edge, the rest in the cloud", "split"),
         Method("sd", "the edge drafts a chain and sends ids only; the cloud verifies", "verify"),
         Method("dsd", "ids and full q rows up; the cloud resamples", "verify", recovery=Recovery.CLOUD),
         Method("dssd", "ids and q(x) up; one row down on a rejection", "verify", recovery=Recovery.ROW),
@@ -74,7 +115,22 @@ METHODS = {
             "ids and q(x) up; samples of the target down on a rejection, exact",
             "verify",
             recovery=Recovery.SAMPLES,
-            recovery_size=16,
+            recovery_size=SAMPLES,
+        ),
+        _PICOSPEC,
+        replace(
+            _PICOSPEC,
+            name="picospec-lossy",
+            summary="picospec as published: the row's tail is cut off, so sampling is NOT exact",
+            recovery=Recovery.TRUNCATED,
+        ),
+        Method(
+            "specedge",
+            "a token tree, grown on below its likeliest leaf while the verdict is out",
+            "verify",
+            tree=TreeSize(32, 6),
+            overlap="continue",
+            length="pipeline",
         ),
     )
 }
@@ -92,16 +148,35 @@ def get_method(name: str) -> Method:
             raise OptionsError(
                 f"axis {axis!r} of method {name!r} is unknown: choose one of {', '.join(AXES)}"
             )
-        if not method.drafts:
-            raise OptionsError(f"method {base!r} drafts nothing: it has no axis {axis!r}")
+        if method.split != (axis == "layers") or not (method.drafts or method.split):
+            raise OptionsError(f"method {base!r} has no axis {axis!r}")
         method = AXES[axis](method, value)
-    if method.overlap != "idle" and (method.tree is not None or method.recovery is not Recovery.NOISE):
-        raise OptionsError(f"method {name!r}: overlap goes with chains and ids only")
+    if method.tree is not None and (method.overlap == "stream" or method.leave == "tokens"):
+        raise OptionsError(
+            f"method {name!r}: a token tree leaves whole, one at a time; overlap:continue grows it on"
+        )
     if method.tree is not None and method.recovery is not Recovery.NOISE:
         raise OptionsError(
             f"method {name!r}: token trees go with shared noise, so with a method that sends ids only"
         )
     return replace(method, name=name) if overrides else method
+
+
+def with_axes(
+    name: str, length: str | None = None, payload: str | None = None, resample: str | None = None
+) -> str:
+    """The name with these axes set, as far as the method drafts on the edge and its name does not set them.
+
+    Raises OptionsError for a method or a value that is not there.
+    """
+    asked = {"resample": resample, "payload": payload, "length": length}
+    if not get_method(name).drafts:
+        return name
+    for axis, value in asked.items():
+        if value is not None and f"+{axis}:" not in name:
+            name += f"+{axis}:{value}"
+    get_method(name)
+    return name
 
 
 def _with_tree(method: Method, value: str) -> Method:
@@ -118,12 +193,78 @@ def _with_tree(method: Method, value: str) -> Method:
 
 def _with_overlap(method: Method, value: str) -> Method:
     if value == "idle":
-        return replace(method, overlap="idle", in_flight=1)
+        return replace(method, overlap="idle", in_flight=2 if method.leave == "tokens" else 1)
     if value == "continue":
-        return replace(method, overlap="continue", in_flight=1)
+        return replace(method, overlap="continue", in_flight=2 if method.leave == "tokens" else 1)
     if value == "stream":
         return replace(method, overlap="stream", in_flight=STREAM_IN_FLIGHT)
     raise OptionsError(f"overlap {value!r} is unknown: choose idle, continue or stream")
 
 
-AXES: dict[str, Callable[[Method, str], Method]] = {"tree": _with_tree, "overlap": _with_overlap}
+def _with_leave(method: Method, value: str) -> Method:
+    if value == "whole":
+        return replace(method, leave="whole", in_flight=method.in_flight if method.overlap == "stream" else 1)
+    if value == "tokens":
+        return replace(method, leave="tokens", in_flight=max(2, method.in_flight))
+    raise OptionsError(f"leave {value!r} is unknown: choose whole or tokens")
+
+
+def _with_length(method: Method, value: str) -> Method:
+    for name in LENGTHS:
+        if value == name:
+            return replace(method, length=name)
+    raise OptionsError(f"length {value!r} is unknown: choose one of {', '.join(LENGTHS)}")
+
+
+_PAYLOADS = {"ids": Recovery.NOISE, "scalars": Recovery.ROW, "rows": Recovery.CLOUD}
+_RESAMPLES = {
+    "noise": (Recovery.NOISE, 0),
+    "cloud": (Recovery.CLOUD, 0),
+    "row": (Recovery.ROW, 0),
+    "samples": (Recovery.SAMPLES, SAMPLES),
+    "sparse": (Recovery.SPARSE, SPARSE_ENTRIES),
+    "truncated": (Recovery.TRUNCATED, SPARSE_ENTRIES),
+}
+
+
+def _payload(recovery: Recovery) -> str:
+    """What goes up with this recovery, as METHODS.md's axis 4 has it."""
+    return {Recovery.NOISE: "ids", Recovery.CLOUD: "rows"}.get(recovery, "scalars")
+
+
+def _with_payload(method: Method, value: str) -> Method:
+    """What goes up and who resamples belong together; the payload alone picks the plainest way of its kind."""
+    if value not in _PAYLOADS:
+        raise OptionsError(f"payload {value!r} is unknown: choose one of {', '.join(_PAYLOADS)}")
+    if _payload(method.recovery) == value:
+        return method
+    return replace(method, recovery=_PAYLOADS[value], recovery_size=0)
+
+
+def _with_resample(method: Method, value: str) -> Method:
+    name, _, size = value.partition(":")
+    if name not in _RESAMPLES:
+        raise OptionsError(f"resample {value!r} is unknown: choose one of {', '.join(_RESAMPLES)}")
+    recovery, default = _RESAMPLES[name]
+    if size and (not default or not size.isdecimal() or not 1 <= int(size) <= MAX_RECOVERY_SIZE):
+        raise OptionsError(
+            f"resample {value!r} is wrong: only samples, sparse and truncated take a size, like sparse:64"
+        )
+    return replace(method, recovery=recovery, recovery_size=int(size) if size else default)
+
+
+def _with_layers(method: Method, value: str) -> Method:
+    if not value.isdecimal() or not 1 <= int(value) <= MAX_FRONT_LAYERS:
+        raise OptionsError(f"layers {value!r} is wrong: give how many layers the edge runs, like layers:2")
+    return replace(method, front_layers=int(value))
+
+
+AXES: dict[str, Callable[[Method, str], Method]] = {
+    "tree": _with_tree,
+    "overlap": _with_overlap,
+    "leave": _with_leave,
+    "length": _with_length,
+    "payload": _with_payload,
+    "resample": _with_resample,
+    "layers": _with_layers,
+}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from specdec.flight import Sent
 from specdec.link.wire import Opened, RowDown, Tokens, VerdictDown
@@ -10,6 +11,8 @@ from specdec.stats import AnswerStats, Finish, Lane, RoundStats, Span
 
 Timed = Opened | VerdictDown | RowDown | Tokens
 """Messages that tell how long the cloud took."""
+
+_ADJACENT_S = 2e-4
 
 
 class Recorder:
@@ -24,31 +27,52 @@ class Recorder:
         self._cloud_prefill_ms = 0.0
         self._rounds: list[RoundStats] = []
         self._spans: list[Span] = []
+        self._last_draft: int | None = None
+        self._draft_forwards = 0
+        self._predrafts = 0
+        self._predraft_hits = 0
         self.resumes = 0
 
     def prompt_sent(self, size: int) -> None:
-        """The opening message went up."""
-        self._prompt_bytes = size
+        """An opening message went up, with the prompt or what the edge's layers made of it."""
+        self._prompt_bytes += size
 
     def edge_prefilled(self, started: float, ended: float) -> None:
         """The edge's own prefill."""
         self._prefill_ms = (ended - started) * 1e3
         self._span("edge", "prefill", started, ended)
 
-    def drafted(self, started: float, ended: float) -> None:
-        """One draft."""
-        self._span("edge", "draft", started, ended)
+    def drafted(self, name: str, started: float, ended: float) -> None:
+        """One forward on the edge; those of one name right after each other are one span."""
+        self._draft_forwards += 1
+        if self._last_draft is not None:
+            last = self._spans[self._last_draft]
+            if last.name == name and started - self._start - last.end_s < _ADJACENT_S:
+                self._spans[self._last_draft] = replace(last, end_s=ended - self._start)
+                return
+        self._last_draft = len(self._spans)
+        self._span("edge", name, started, ended)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds so far."""
+        return len(self._rounds)
+
+    def predrafted(self, hit: bool) -> None:
+        """A verdict came while something was drafted ahead; hit: it still stands."""
+        self._predrafts += 1
+        self._predraft_hits += hit
 
     def opened(self, message: Opened, sent: float, now: float) -> None:
         """The cloud has the prompt."""
         self._cloud_prefill_ms = message.verify_us / 1e3
-        self._exchange("prompt", "prefill", "first token", sent, now, message)
+        self._exchange("prefill", "first token", ((sent, self._prompt_bytes),), 0, now, message)
 
     def verdict(
         self, message: VerdictDown | RowDown, sent: Sent, accepted: int, size: int, now: float
     ) -> None:
         """A round is over; size: of the message that ended it."""
-        self._exchange("draft", "verify", "verdict", sent.sent_s, now, message)
+        self._exchange("verify", "verdict", sent.messages, size, now, message)
         self._rounds.append(
             RoundStats(
                 drafted=len(sent.draft.ids),
@@ -63,7 +87,8 @@ class Recorder:
 
     def streamed(self, message: Tokens, size: int, since: float, now: float) -> None:
         """Tokens of a cloud that decodes alone; since: when the message before them came."""
-        self._exchange("", "decode", "token", max(since, now - _cloud_s(message)), now, message)
+        began = max(since, now - _cloud_s(message))
+        self._exchange("decode", "token", ((began, 0),), size, now, message)
         accepted = max(0, min(len(message.ids) - 1, message.drafted))
         wait_ms = (now - since) * 1e3
         self._rounds.append(
@@ -88,21 +113,37 @@ class Recorder:
             total_ms=(self._clock() - self._start) * 1e3,
             resumes=self.resumes,
             finish=finish,
+            draft_forwards=self._draft_forwards,
+            predrafts=self._predrafts,
+            predraft_hits=self._predraft_hits,
             timeline=tuple(self._spans),
         )
 
-    def _exchange(self, up: str, work: str, down: str, sent: float, now: float, message: Timed) -> None:
-        """Spans of one exchange: the time not spent in the cloud is split between the two directions."""
-        busy = min(_cloud_s(message), now - sent)
-        link = (now - sent - busy) / 2
-        computed = min(message.verify_us / 1e6, busy)
-        if up:
-            self._span("uplink", up, sent, sent + link)
-        self._span("cloud", work, now - link - computed, now - link)
-        self._span("downlink", down, now - link, now)
+    def _exchange(
+        self, work: str, down: str, up: tuple[tuple[float, int], ...], size: int, now: float, message: Timed
+    ) -> None:
+        """Spans of one exchange: the time not spent in the cloud is split between the two directions.
 
-    def _span(self, lane: Lane, name: str, start: float, end: float) -> None:
-        self._spans.append(Span(lane, name, start - self._start, end - self._start))
+        up: when each message left and its bytes, the first one first; a message of 0 bytes never travelled.
+        """
+        first = up[0][0]
+        busy = min(_cloud_s(message), now - first)
+        link = (now - first - busy) / 2
+        computed = min(message.verify_us / 1e6, busy)
+        for left, bytes_up in up:
+            if bytes_up:
+                self._span(
+                    "uplink",
+                    "prompt" if work == "prefill" else "draft",
+                    left,
+                    min(left + link, now),
+                    bytes_up,
+                )
+        self._span("cloud", work, now - link - computed, now - link)
+        self._span("downlink", down, now - link, now, size)
+
+    def _span(self, lane: Lane, name: str, start: float, end: float, size: int = 0) -> None:
+        self._spans.append(Span(lane, name, start - self._start, end - self._start, size))
 
 
 def _cloud_s(message: Timed) -> float:

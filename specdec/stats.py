@@ -16,13 +16,14 @@ class Span:
     """Something that took time. Seconds are relative to the start of generate().
 
     Cloud spans come from the verifier's own measurements; their place between sending and receiving is taken
-    to be the middle, so uplink and downlink show half the link time each.
+    to be the middle, so uplink and downlink show half the link time each. size: bytes of a message.
     """
 
     lane: Lane
     name: str
     start_s: float
     end_s: float
+    size: int = 0
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class AnswerStats:
 
     prompt_bytes: the opening message with its images. prefill_ms: the edge's own prefill (0 without a draft
     model); cloud_prefill_ms: the verifier's. ttft_ms: until the first verified token was there.
+    draft_forwards: of the edge, its prefill not counted. predrafts: verdicts that came while something was
+    drafted ahead of them; predraft_hits: how many of those left it standing.
     """
 
     tokens: int = 0
@@ -58,6 +61,9 @@ class AnswerStats:
     ttft_ms: float = 0.0
     total_ms: float = 0.0
     resumes: int = 0
+    draft_forwards: int = 0
+    predrafts: int = 0
+    predraft_hits: int = 0
     finish: Finish = "running"
     timeline: tuple[Span, ...] = ()
 

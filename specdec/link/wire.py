@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from specdec.errors import ProtocolError
 from specdec.options import MAX_BIASED_TOKENS
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 MAX_IDS = 1 << 20
 MAX_DRAFT = 4096
@@ -52,7 +52,9 @@ class Open(Struct, frozen=True, array_like=True, tag=2):
 
     stream: True lets the cloud decode alone and send tokens as they come; False makes it wait for drafts.
     recovery: what happens after a rejection (a specdec.sampling.recovery.Recovery), and how many samples or
-    entries of a row travel then.
+    entries of a row travel then. speculate: draft tokens a round of a streaming cloud's own draft model.
+    ahead: drafts go on behind one another before their verdicts, so that with rejection sampling one that is
+    accepted whole brings no bonus token. front_layers: how many of the target's layers the edge runs.
     """
 
     session: Count
@@ -61,9 +63,11 @@ class Open(Struct, frozen=True, array_like=True, tag=2):
     ids: Annotated[list[TokenId], Meta(max_length=MAX_IDS)]
     images: Annotated[list[bytes], Meta(max_length=MAX_IMAGES)] = []
     history: Annotated[list[TokenId], Meta(max_length=MAX_IDS)] = []
-    recovery: Annotated[int, Meta(ge=0, le=4)] = 0
+    recovery: Annotated[int, Meta(ge=0, le=5)] = 0
     recovery_size: Annotated[int, Meta(ge=0, le=65_536)] = 0
     speculate: Annotated[int, Meta(ge=0, le=64)] = 0
+    ahead: bool = False
+    front_layers: Annotated[int, Meta(ge=0, le=1024)] = 0
 
 
 class DraftUp(Struct, frozen=True, array_like=True, tag=3):
@@ -98,7 +102,7 @@ class SampledUp(Struct, frozen=True, array_like=True, tag=6):
     """A chain sampled from q, for rejection sampling. q: float32, q(x) of each id, or whole rows one after
     another.
 
-    fix: the token the edge recovered after the rejection before; base counts it.
+    fix: the token the edge recovered after the rejection before; base counts it. epoch: as in DraftUp.
     """
 
     session: Count
@@ -107,6 +111,7 @@ class SampledUp(Struct, frozen=True, array_like=True, tag=6):
     ids: Annotated[list[TokenId], Meta(max_length=MAX_DRAFT)]
     q: bytes
     fix: TokenId | None = None
+    epoch: Count = 0
 
 
 class More(Struct, frozen=True, array_like=True, tag=7):
@@ -114,6 +119,17 @@ class More(Struct, frozen=True, array_like=True, tag=7):
 
     session: Count
     round: Count
+
+
+class HiddenUp(Struct, frozen=True, array_like=True, tag=8):
+    """Layer split: what the edge's layers made of the tokens the cloud has not seen; round 0: of the prompt.
+
+    data: hidden states [tokens, hidden_size], in the target's own number type, rows one after another.
+    """
+
+    session: Count
+    round: Count
+    data: bytes
 
 
 class Welcome(Struct, frozen=True, array_like=True, tag=33):
@@ -139,15 +155,17 @@ class Opened(Struct, frozen=True, array_like=True, tag=34):
 
 
 class VerdictDown(Struct, frozen=True, array_like=True, tag=35):
-    """Verdict on a round's draft. last: one more than the last accepted node's index (a chain: how many).
+    """Verdict on the drafts up to a round's. last: one more than the last accepted node's index (a chain: how many).
 
-    token: the target's own next token. verify_us: the forward; queue_us: the rest of its time in the cloud.
+    Drafts that waited together are judged together, as one chain. token: the target's own next token; None
+    where a draft was accepted whole and another follows (Open.ahead).
+    verify_us: the forward; queue_us: the rest of its time in the cloud.
     """
 
     session: Count
     round: Count
     last: Count
-    token: TokenId
+    token: TokenId | None
     verify_us: Micros
     queue_us: Micros
 
@@ -156,7 +174,8 @@ class RowDown(Struct, frozen=True, array_like=True, tag=39):
     """A rejection that the edge recovers from. last: accepted tokens of the chain.
 
     ids: uint32, p: float32, token ids and their probabilities under the target; no ids: the row in full.
-    samples: True where they are i.i.d. samples of p. tail: probability of everything that is not listed.
+    samples: so many of them, the last ones, are i.i.d. samples of p outside the entries before them.
+    tail: probability of everything that is not listed; 0 where nothing else is possible.
     """
 
     session: Count
@@ -164,7 +183,7 @@ class RowDown(Struct, frozen=True, array_like=True, tag=39):
     last: Count
     ids: bytes
     p: bytes
-    samples: bool
+    samples: Count
     tail: Annotated[float, Meta(ge=0, le=1)]
     verify_us: Micros
     queue_us: Micros
@@ -208,10 +227,10 @@ ERROR_REFUSED = "refused"
 ERROR_INTERNAL = "internal"
 ERROR_SHUTDOWN = "shutdown"
 
-Up = Hello | Open | DraftUp | Close | Ping | SampledUp | More
+Up = Hello | Open | DraftUp | Close | Ping | SampledUp | More | HiddenUp
 Down = Welcome | Opened | VerdictDown | Tokens | Pong | ErrorDown | RowDown
 
-_UP_LIMITS = {1: 1024, 2: 64 << 20, 3: 64 << 10, 4: 64, 5: 64, 6: 64 << 20, 7: 64}
+_UP_LIMITS = {1: 1024, 2: 64 << 20, 3: 64 << 10, 4: 64, 5: 64, 6: 64 << 20, 7: 64, 8: 256 << 20}
 _DOWN_LIMITS = {33: 4096, 34: 128, 35: 128, 36: 64 << 10, 37: 64, 38: 8192, 39: 4 << 20}
 MAX_UP_BYTES = max(_UP_LIMITS.values())
 MAX_DOWN_BYTES = max(_DOWN_LIMITS.values())

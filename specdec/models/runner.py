@@ -76,9 +76,9 @@ class DecoderRunner:
         self.pacer: Pacer | None = None
         self.passes = 0
 
-    def new_cache(self, capacity: int) -> Tensor:
-        """An empty KV cache [layers, 2, kv_heads, capacity, head_dim]."""
-        shape = (self.layer_count, 2, self.kv_heads, capacity, self.head_dim)
+    def new_cache(self, capacity: int, layers: int | None = None) -> Tensor:
+        """An empty KV cache [layers, 2, kv_heads, capacity, head_dim], of all layers or so many."""
+        shape = (self.layer_count if layers is None else layers, 2, self.kv_heads, capacity, self.head_dim)
         return torch.empty(shape, dtype=self.dtype, device=self.device)
 
     def embed(self, ids: Tensor) -> Tensor:
@@ -106,20 +106,23 @@ class DecoderRunner:
         rotary: tuple[Tensor, Tensor],
         segments: Sequence[Segment],
         observer: LayerObserver | None = None,
+        layers: range | None = None,
     ) -> Tensor:
-        """One pass of all layers over hidden [rows, hidden_size]; rows are the segments' rows one after
-        another.
+        """One pass of all layers, or of some, over hidden [rows, hidden_size]; rows are the segments' rows one
+        after another.
 
-        Writes keys and values into the segments' caches and returns the last hidden state, before the final
-        norm.
+        Writes keys and values into the segments' caches (of just these layers) and returns the last hidden state,
+        before the final norm.
         """
         self.passes += 1
         if self.pacer is not None:
             observer = self.pacer.begin(observer)
         segments = [self._fold_mask(segment) for segment in segments]
-        for index, layer in enumerate(self._layers):
+        first = 0 if layers is None else layers.start
+        for index in layers or range(self.layer_count):
+            layer = self._layers[index]
             normed = F.rms_norm(hidden, (self.hidden_size,), layer.norm_1, self._eps)
-            attended = self._attend(index, layer.qkv(normed), rotary, segments)
+            attended = self._attend(index - first, layer.qkv(normed), rotary, segments)
             hidden = hidden + layer.out(attended)
             normed = F.rms_norm(hidden, (self.hidden_size,), layer.norm_2, self._eps)
             gate, up = layer.gate_up(normed).chunk(2, -1)

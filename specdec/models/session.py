@@ -27,9 +27,11 @@ _GROWTH = 128
 class ModelSession:
     """One sequence on a loaded model. Not thread-safe; made by `LoadedModel.new_session()`."""
 
-    def __init__(self, model: LoadedModel) -> None:
+    def __init__(self, model: LoadedModel, layers: range | None = None) -> None:
+        """layers: those whose keys and values the session holds; all of them unless it is a part of a split."""
         self.model = model
         self._runner: DecoderRunner = model.runner
+        self._layers = layers
         self._cache: Tensor | None = None
         self._length = 0
         self._delta = 0
@@ -47,20 +49,33 @@ class ModelSession:
 
         Whatever the session held before is forgotten. Raises ModelError when the prompt exceeds the context.
         """
+        hidden = self._prefill_hidden(encoded, self.model.embed_prompt(encoded), observer)
+        return self._runner.logits(hidden[-1:])[0]
+
+    def _prefill_hidden(
+        self, encoded: EncodedPrompt, hidden: Tensor, observer: LayerObserver | None = None
+    ) -> Tensor:
+        """Start the sequence with what goes into the session's layers for a prompt; returns what comes out of them,
+        [n, hidden_size] both.
+        """
         rows = encoded.ids.shape[0]
         self._length = 0
         self._clear_tree()
         self._delta = encoded.delta
         self._reserve(rows)
         assert self._cache is not None
-        hidden = self.model.embed_prompt(encoded)
         if encoded.positions is None:
             rotary = self._runner.rotary_range(0, rows)
         else:
             rotary = self._runner.rotary_at(encoded.positions.to(self._runner.device))
-        hidden = self._runner.forward(hidden, rotary, [Segment(self._cache, 0, rows)], observer)
+        hidden = self._runner.forward(hidden, rotary, [Segment(self._cache, 0, rows)], observer, self._layers)
         self._length = rows
-        return self._runner.logits(hidden[-1:])[0]
+        return hidden
+
+    def _extend_hidden(self, hidden: Tensor, observer: LayerObserver | None = None) -> Tensor:
+        """Append a chain by what goes into the session's layers for it; returns what comes out of them."""
+        segment, rotary = self._chain_segment(hidden.shape[0])
+        return self._runner.forward(hidden, rotary, [segment], observer, self._layers)
 
     def extend(
         self, ids: Sequence[int], *, last_only: bool = False, observer: LayerObserver | None = None
@@ -118,7 +133,8 @@ class ModelSession:
         capacity = 0 if self._cache is None else self._cache.shape[3]
         if needed <= capacity:
             return
-        grown = self._runner.new_cache(min(limit, max(2 * capacity, needed + _GROWTH)))
+        layers = None if self._layers is None else len(self._layers)
+        grown = self._runner.new_cache(min(limit, max(2 * capacity, needed + _GROWTH)), layers)
         if self._cache is not None and self._length + len(self._tree_parents):
             held = self._length + len(self._tree_parents)
             grown[:, :, :, :held] = self._cache[:, :, :, :held]

@@ -24,7 +24,9 @@ from specdec.verifying.verifier import Verifier
 
 @dataclass(frozen=True)
 class SampledVerdict:
-    """accepted: draft tokens that stay. token: the next one, or None where the edge draws it from `row`."""
+    """accepted: draft tokens that stay. token: the next one; None where the edge draws it from `row`, or where all
+    stay and the next draft goes on.
+    """
 
     accepted: int
     token: int | None
@@ -35,15 +37,22 @@ class SampledVerifier(Verifier):
     """One answer in progress, sampled at temperature > 0."""
 
     def __init__(
-        self, model: LoadedModel, options: GenerationOptions, recovery: Recovery, recovery_size: int
+        self,
+        model: LoadedModel,
+        options: GenerationOptions,
+        recovery: Recovery,
+        recovery_size: int,
+        ahead: bool = False,
     ) -> None:
+        """ahead: a draft that is accepted whole is gone on with by the next one, without a bonus token."""
         super().__init__(model, options)
         if options.temperature <= 0.0 or recovery is Recovery.NOISE:
             raise ProtocolError("rejection sampling needs a temperature above 0 and a way to recover")
-        if recovery in (Recovery.SAMPLES, Recovery.SPARSE) and recovery_size < 1:
+        if recovery in (Recovery.SAMPLES, Recovery.SPARSE, Recovery.TRUNCATED) and recovery_size < 1:
             raise ProtocolError("recovery from a part of a row needs to know how large a part")
         self._recovery = recovery
         self._recovery_size = recovery_size
+        self._ahead = ahead
         self._owed: Tensor | None = None
         self._batches = 0
         self.rejected_at = 0
@@ -80,8 +89,11 @@ class SampledVerifier(Verifier):
         p = self._probabilities(self._follower.rows(prefix, ids, observer))
         for index, token in enumerate(known):  # the edge did not know of them yet: the target's own picks
             if index >= len(ids) or ids[index] != token:
+                self.epoch += index < len(draft.ids)
                 return SampledVerdict(index, token)
-        return self._judge(prefix, ids, p, q, len(known))
+        verdict = self._judge(draft, ids, p, q, len(known))
+        self.epoch += verdict.accepted < len(draft.ids)
+        return verdict
 
     def more(self) -> TargetRow:
         """More of the row of the last rejection. Raises ProtocolError where there was none."""
@@ -90,10 +102,10 @@ class SampledVerifier(Verifier):
         self._batches += 1
         return self._describe(self._owed)
 
-    def _judge(
-        self, prefix: list[int], ids: tuple[int, ...], p: Tensor, q: Tensor, known: int
-    ) -> SampledVerdict:
-        first = len(prefix)
+    def _judge(self, draft: Draft, ids: tuple[int, ...], p: Tensor, q: Tensor, known: int) -> SampledVerdict:
+        """ids: those of the draft that may be used; p: the target's rows before and after them."""
+        first = draft.base
+        prefix = self.answer[:first]
         p_x = [float(p[index, token]) for index, token in enumerate(ids)][known:]
         q_x = [float(q[index, ids[index]] if q.dim() == 2 else q[index]) for index in range(known, len(ids))]
         numbers = [self._number(Purpose.ACCEPT, first + index) for index in range(known, len(ids))]
@@ -101,6 +113,9 @@ class SampledVerifier(Verifier):
         eos = [index for index in range(known, accepted) if ids[index] in self._model.eos_token_ids]
         if eos:
             accepted, token = eos[0], ids[eos[0]]
+        elif self._ahead and ids and accepted == len(draft.ids):
+            self.answer = [*prefix, *ids]
+            return SampledVerdict(accepted, None)
         elif accepted == len(ids):
             token = self._draw(p[accepted], Purpose.BONUS, first + accepted)
         elif self._recovery is Recovery.CLOUD:

@@ -13,7 +13,7 @@ from specdec.drafting import Draft, check_draft, select_nodes, usable_nodes
 from specdec.errors import ProtocolError
 from specdec.follower import Follower
 from specdec.local import answer_limit
-from specdec.models import LoadedModel, Prompt
+from specdec.models import LoadedModel, ModelSession, Prompt
 from specdec.models.runner import LayerObserver
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser
@@ -26,10 +26,13 @@ class Verifier:
     epoch: how many verdicts did not accept a whole draft: drafts that left before that was known are void.
     """
 
-    def __init__(self, model: LoadedModel, options: GenerationOptions) -> None:
+    def __init__(
+        self, model: LoadedModel, options: GenerationOptions, session: ModelSession | None = None
+    ) -> None:
+        """session: the model session to work on, where it is not simply a new one."""
         self._model = model
         self._options = options
-        self._follower = Follower(model.new_session(), options)
+        self._follower = Follower(session or model.new_session(), options)
         self._chooser = Chooser(options)
         self.answer: list[int] = []
         self.limit = 0

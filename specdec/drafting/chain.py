@@ -1,0 +1,79 @@
+"""Drafting a chain, one token a step: greedy, with shared noise, or sampled from q for rejection sampling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specdec.drafting.draft import Draft
+from specdec.drafting.drafter import DraftModel, Proposal
+from specdec.models import LoadedModel, Prompt
+from specdec.options import GenerationOptions
+from specdec.sampling import process_logits
+from specdec.sampling.rejection import draw
+from specdec.sampling.uniform import Purpose, uniforms
+
+
+class ChainDrafter:
+    """Predicts token after token behind an answer; what turns out to be wrong is forgotten, the rest stays."""
+
+    def __init__(self, model: LoadedModel, options: GenerationOptions, sampled: bool = False) -> None:
+        """sampled: draw from q and keep its rows, as rejection sampling needs; takes a temperature above 0."""
+        self._model = DraftModel(model, options)
+        self._sampled = sampled
+        self._predicted: list[int] = []
+        self._rows: dict[int, Tensor] = {}
+
+    def prefill(self, prompt: Prompt) -> None:
+        """Feed the prompt. Raises ModelError where the draft model cannot take it."""
+        self._model.prefill(prompt)
+        self._predicted = []
+        self._rows = {}
+
+    def drafted(self, answer: Sequence[int]) -> int:
+        """How many tokens after `answer` are predicted already."""
+        base = len(answer)
+        return len(self._predicted) - base if self._predicted[:base] == list(answer) else 0
+
+    @torch.inference_mode()
+    def step(self, answer: Sequence[int], size: int) -> bool:
+        """Predict one more token; False where the draft ends: at its size, an EOS, or with the context."""
+        base = len(answer)
+        if self._predicted[:base] != list(answer):
+            self._predicted = list(answer)
+        predicted = self._predicted
+        if len(predicted) >= base + size or self._model.room(len(predicted)) < 1:
+            return False
+        if predicted and predicted[-1] in self._model.eos_ids:
+            return False
+        row = self._model.without_placeholders(self._model.follower.rows(predicted))
+        predicted.append(self._pick(row, len(predicted)))
+        return True
+
+    def take(self, answer: Sequence[int], size: int, room: int) -> Proposal:
+        """The predicted tokens after `answer`, at most min(size, room)."""
+        base = len(answer)
+        count = min(size, room, self.drafted(answer))
+        ids = tuple(self._predicted[base : base + count])
+        if not self._sampled:
+            return Proposal(Draft(base, ids), ids)
+        self._rows = {position: row for position, row in self._rows.items() if position >= base}
+        rows = [self._rows[base + index] for index in range(count)]
+        q = torch.stack(rows) if rows else torch.empty(0, self._model.vocab_size)
+        return Proposal(Draft(base, ids), ids, q)
+
+    def chain(self, answer: Sequence[int], size: int) -> Proposal:
+        """Draft up to `size` tokens after `answer` at once; the chain ends early at an EOS token."""
+        while self.step(answer, size):
+            pass
+        return self.take(answer, size, size)
+
+    def _pick(self, row: Tensor, position: int) -> int:
+        if not self._sampled:
+            return self._model.chooser.choose(row, position)[0]
+        # The row is kept as it is drawn from, after every processor (TRAPS 4).
+        q = process_logits(row, self._model.options)[0].exp()
+        self._rows[position] = q
+        return draw(q, float(uniforms(self._model.options.seed, Purpose.DRAFT, position)[0]))

@@ -1,0 +1,71 @@
+"""How long a draft should be: fixed, or from what was measured. An axis of its own (METHODS.md, axis 7).
+
+A policy says how deep a draft is to become, and when a draft that is not as deep yet should leave all the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from specdec.measured import Measured
+
+LengthName = Literal["fixed", "latency", "pipeline", "online"]
+LENGTHS: tuple[LengthName, ...] = ("fixed", "latency", "pipeline", "online")
+MAX_SOLVED = 16
+
+
+@dataclass(frozen=True)
+class LengthPolicy:
+    """gamma: the depth that was asked for; it stays wherever nothing is measured yet."""
+
+    name: LengthName
+    gamma: int
+
+    def size(self, measured: Measured) -> int:
+        """How deep the next draft is to become."""
+        draft_s, verify_s, rtt_s = measured.draft_s, measured.verify_s, measured.rtt_s
+        if draft_s is None or verify_s is None or rtt_s is None:
+            return self.gamma
+        if self.name == "pipeline":
+            return pipeline_depth(draft_s, verify_s, rtt_s, max(MAX_SOLVED, self.gamma))
+        if self.name == "online":
+            acceptance = [measured.acceptance(depth) for depth in range(MAX_SOLVED)]
+            return best_length(acceptance, draft_s, verify_s, rtt_s)
+        return self.gamma
+
+    def cut_s(self, measured: Measured) -> float:
+        """How long drafting may take before the draft leaves as it is; endless but for `latency`.
+
+        A draft on its way while the next one is made costs max(drafting, RTT + verification) (paper 002):
+        drafting longer than the exchange takes only makes the cloud wait.
+        """
+        if self.name != "latency" or measured.verify_s is None or measured.rtt_s is None:
+            return float("inf")
+        return measured.rtt_s + measured.verify_s
+
+
+def pipeline_depth(draft_s: float, verify_s: float, rtt_s: float, limit: int) -> int:
+    """The depth that solves verify = depth * draft + RTT (paper 001), 1 to `limit`.
+
+    94.2 ms a verification and 11 ms a draft forward give 7, 5 and 4 at an RTT of 15, 40 and 50 ms.
+    """
+    if draft_s <= 0.0:
+        return limit
+    return max(1, min(limit, round((verify_s - rtt_s) / draft_s)))
+
+
+def best_length(acceptance: list[float], draft_s: float, verify_s: float, rtt_s: float) -> int:
+    """The chain length with the most expected tokens a second, one draft on its way at a time.
+
+    acceptance[i]: chance that token i stays if all before it did.
+    """
+    best, best_rate = 1, 0.0
+    expected, alive = 1.0, 1.0
+    for index, chance in enumerate(acceptance):
+        alive *= chance
+        expected += alive
+        rate = expected / ((index + 1) * draft_s + verify_s + rtt_s)
+        if rate > best_rate:
+            best, best_rate = index + 1, rate
+    return best

@@ -1,0 +1,88 @@
+"""Drafting a token tree, one level a step, and growing on below its likeliest leaf while the verdict is out.
+
+Proactive drafting as in paper 001: what has grown below the likeliest leaf stays when the verdict is that very leaf
+and the token after it is one that grew there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specdec.drafting.draft import Draft
+from specdec.drafting.drafter import DraftModel, Proposal
+from specdec.drafting.tree import TreeGrowth, TreeSize, prune
+from specdec.models import LoadedModel, Prompt
+from specdec.options import GenerationOptions
+
+
+class TreeDrafter:
+    """Grows one tree at a time, below an answer that is verified or only assumed."""
+
+    def __init__(self, model: LoadedModel, options: GenerationOptions, budget: int) -> None:
+        self._model = DraftModel(model, options)
+        self._budget = budget
+        self._root: list[int] = []
+        self._growth: TreeGrowth | None = None
+        self._nodes = 0
+
+    def prefill(self, prompt: Prompt) -> None:
+        """Feed the prompt. Raises ModelError where the draft model cannot take it."""
+        self._model.prefill(prompt)
+        self._growth = None
+
+    def drafted(self, answer: Sequence[int]) -> int:
+        """How many levels stand below `answer`; the tree is moved there if it grew on the way to it."""
+        if self._growth is None:
+            return 0
+        if self._root == list(answer):
+            return self._growth.levels
+        if self._root == list(answer[:-1]):
+            below = self._growth.descend(answer[-1])
+            if below is not None:
+                self._growth, self._root = below, list(answer)
+                return below.levels
+        return 0
+
+    @torch.inference_mode()
+    def step(self, answer: Sequence[int], size: int) -> bool:
+        """Grow one level of a tree `size` levels deep; False where it is so deep or nothing can grow."""
+        levels = self.drafted(answer)
+        beam = TreeSize(self._budget, size).beam
+        room = self._model.room(len(answer)) - 1
+        if levels >= size or (self._nodes if levels else 0) + beam > room:
+            return False
+        if not levels:
+            return self._plant(list(answer), beam)
+        assert self._growth is not None
+        frontier = self._growth.frontier(beam)
+        if not frontier:
+            return False
+        tokens = [self._growth.candidates[index].token for index in frontier]
+        rows = self._model.follower.grow_tree(tokens, [self._growth.parent_node(index) for index in frontier])
+        depth = self._growth.candidates[frontier[0]].depth
+        self._growth.expand(frontier, self._nodes, self._scores(rows, len(answer) + depth + 1), beam)
+        self._nodes += len(frontier)
+        return True
+
+    def take(self, answer: Sequence[int], size: int, room: int) -> Proposal:
+        """The best nodes below `answer`, however deep they are up to `room`."""
+        if not self.drafted(answer) or self._growth is None:
+            return Proposal(Draft(len(answer), ()), ())
+        draft, guess = prune(len(answer), self._growth.candidates, self._budget, room)
+        return Proposal(draft, guess)
+
+    def _plant(self, answer: list[int], beam: int) -> bool:
+        if answer and answer[-1] in self._model.eos_ids:
+            return False
+        scores = self._scores(self._model.follower.tree_rows(answer, (), ()), len(answer))
+        self._growth = TreeGrowth(self._model.eos_ids)
+        self._growth.plant(scores[-1], beam)
+        self._root, self._nodes = answer, 0
+        return True
+
+    def _scores(self, rows: Tensor, position: int) -> Tensor:
+        positions = torch.full((rows.shape[0],), position, device=rows.device)
+        return self._model.chooser.log_scores(self._model.without_placeholders(rows), positions)

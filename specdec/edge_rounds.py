@@ -1,0 +1,115 @@
+"""What the edge does next: draft, send, draft ahead, or wait. One forward of the draft model at a time, and a look at
+the link before each, so that a verdict never waits for a draft that it has refuted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from specdec.drafting import Drafter
+from specdec.drafting.length import LengthPolicy
+from specdec.edge_session import EdgeSession
+from specdec.measured import Measured
+from specdec.methods import Method
+
+_TREE_AHEAD = 2
+"""A tree that grows on ahead becomes at most so many times as deep as a draft."""
+
+
+class Rounds:
+    """Drives one answer of a method that drafts on the edge."""
+
+    def __init__(
+        self,
+        session: EdgeSession,
+        drafter: Drafter,
+        method: Method,
+        policy: LengthPolicy,
+        measured: Measured,
+        clock: Callable[[], float],
+    ) -> None:
+        self._session = session
+        self._drafter = drafter
+        self._method = method
+        self._policy = policy
+        self._measured = measured
+        self._clock = clock
+        self._spent_s = 0.0
+        self._is_ahead = False
+
+    def advance(self) -> list[int]:
+        """Do one thing; returns the ids it verified, if any. Raises what EdgeSession.receive raises."""
+        session = self._session
+        rounds = session.record.rounds
+        chunk = None if session.quiet else session.poll()
+        if chunk is None:
+            if self._work():
+                return []
+            chunk = session.receive()
+        if session.record.rounds > rounds:
+            self._count_ahead()
+        return chunk
+
+    def _work(self) -> bool:
+        """One step of drafting, or send what is drafted; False where there is nothing to do but wait."""
+        session = self._session
+        expected = session.expected
+        room = session.room_after(expected)
+        if session.may_send(expected):
+            size = self._size(session.in_flight)
+            depth = min(size, room)
+            if not self._enough(expected, depth) and self._step("draft", expected, depth):
+                return True
+            if session.in_flight and not self._drafter.drafted(expected):
+                return False
+            self._send(expected, size, room)
+            return True
+        if not session.in_flight or self._method.overlap == "idle":
+            return False
+        drafted = self._step("draft ahead", expected, min(self._ahead(), room))
+        self._is_ahead = self._is_ahead or drafted
+        return drafted
+
+    def _size(self, in_flight: int) -> int:
+        """How deep the next draft is to become before it leaves."""
+        size = self._policy.size(self._measured)
+        if self._method.leave == "tokens":
+            # The cloud has nothing to do: let it begin with the first token; the rest follows as one message.
+            return 1 if in_flight == 0 else max(1, size - 1) if in_flight == 1 else size
+        return size
+
+    def _ahead(self) -> int:
+        size = self._policy.size(self._measured)
+        return size + 1 if self._method.tree is None else _TREE_AHEAD * size
+
+    def _enough(self, expected: Sequence[int], depth: int) -> bool:
+        drafted = self._drafter.drafted(expected)
+        return drafted >= depth or (drafted > 0 and self._spent_s >= self._policy.cut_s(self._measured))
+
+    def _step(self, name: str, expected: Sequence[int], size: int) -> bool:
+        started = self._clock()
+        if size < 1 or not self._drafter.step(expected, size):
+            return False
+        ended = self._clock()
+        self._spent_s += ended - started
+        self._measured.drafted(ended - started)
+        self._session.record.drafted(name, started, ended)
+        return True
+
+    def _send(self, expected: Sequence[int], size: int, room: int) -> None:
+        session = self._session
+        self._is_ahead = session.in_flight > 0
+        if self._method.overlap == "continue":  # what was drafted ahead leaves with the rest
+            size = max(size, self._drafter.drafted(expected))
+        session.send_draft(self._drafter.take(expected, size, room), self._spent_s * 1e3)
+        self._spent_s = 0.0
+
+    def _count_ahead(self) -> None:
+        """A verdict came: count whether what was drafted ahead of it still stands."""
+        session = self._session
+        stands = session.in_flight > 0 or self._drafter.drafted(session.answer) > 0
+        if self._is_ahead:
+            session.record.predrafted(stands)
+        self._is_ahead = session.in_flight > 1 or (
+            session.in_flight == 1 and self._drafter.drafted(session.expected) > 0
+        )
