@@ -347,14 +347,16 @@ class EdgeSession:
     def _finish_round(
         self, sent: Sent, message: VerdictDown | RowDown, token: int | None, size: int, now: float
     ) -> list[int]:
-        self._flight.settle(message.last, token)
+        refuted = self._flight.settle(message.last, token)
         path = path_to(sent.draft, message.last)
-        self.record.verdict(message, sent, len(path), size, now)
+        ids = [sent.draft.ids[node] for node in path]
+        verified = ids if token is None else [*ids, token]
+        gained = sent.draft.base + len(verified) - len(self.answer)
+        self.record.verdict(message, sent, refuted, len(path), gained, size, now)
         cloud_s = (message.verify_us + message.queue_us) / 1e6
         depth = max(sent.draft.depths(), default=-1) + 1
         self._measured.round(message.verify_us / 1e6, max(0.0, now - sent.sent_s - cloud_s), depth, len(path))
-        ids = [sent.draft.ids[node] for node in path]
-        return self._merge(sent.draft.base, ids if token is None else [*ids, token], now)
+        return self._merge(sent.draft.base, verified, now)
 
     def _take_tokens(self, message: Tokens, size: int, now: float) -> list[int]:
         if message.base > len(self.answer):

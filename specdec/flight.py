@@ -96,17 +96,21 @@ class Flight:
             self._sent.appendleft(first.followed_by(second))
         return self._sent[0]
 
-    def settle(self, last: int, token: int | None) -> None:
+    def settle(self, last: int, token: int | None) -> list[Sent]:
         """The verdict on the oldest draft: its nodes up to `last` stay and `token` follows (None: the next draft).
 
-        The flight breaks unless all was accepted and the next draft goes on with that very token.
+        The flight breaks unless all was accepted and the next draft goes on with that very token. Returns the
+        drafts that were on their way for nothing.
         """
         sent = self._sent.popleft()
         whole = last == len(sent.draft.ids)
         follows = token is None or not self._sent or self._sent[0].draft.ids[:1] == (token,)
-        if not whole or not follows:
-            self._sent.clear()
-            self.epoch += 1
+        if whole and follows:
+            return []
+        refuted = list(self._sent)
+        self._sent.clear()
+        self.epoch += 1
+        return refuted
 
     def clear(self) -> None:
         """Nothing is on its way any more; a session begins."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from specdec.flight import Sent
@@ -69,19 +69,30 @@ class Recorder:
         self._exchange("prefill", "first token", ((sent, self._prompt_bytes),), 0, now, message)
 
     def verdict(
-        self, message: VerdictDown | RowDown, sent: Sent, accepted: int, size: int, now: float
+        self,
+        message: VerdictDown | RowDown,
+        sent: Sent,
+        refuted: Sequence[Sent],
+        accepted: int,
+        gained: int,
+        size: int,
+        now: float,
     ) -> None:
-        """A round is over; size: of the message that ended it."""
+        """A round is over; size: of the message that ended it. refuted: drafts on their way for nothing."""
         self._exchange("verify", "verdict", sent.messages, size, now, message)
+        wasted = [one for draft in refuted for one in draft.messages]
+        for left, bytes_up in wasted:
+            self._span("uplink", "refuted draft", left, now, bytes_up)
         self._rounds.append(
             RoundStats(
                 drafted=len(sent.draft.ids),
                 accepted=accepted,
-                uplink_bytes=sent.sent_bytes,
+                uplink_bytes=sent.sent_bytes + sum(bytes_up for _, bytes_up in wasted),
                 downlink_bytes=sent.received_bytes + size,
                 draft_ms=sent.draft_ms,
                 wait_ms=(now - sent.sent_s) * 1e3,
                 verify_ms=message.verify_us / 1e3,
+                gained=gained,
             )
         )
 
@@ -92,7 +103,9 @@ class Recorder:
         accepted = max(0, min(len(message.ids) - 1, message.drafted))
         wait_ms = (now - since) * 1e3
         self._rounds.append(
-            RoundStats(message.drafted, accepted, 0, size, 0.0, wait_ms, message.verify_us / 1e3)
+            RoundStats(
+                message.drafted, accepted, 0, size, 0.0, wait_ms, message.verify_us / 1e3, len(message.ids)
+            )
         )
 
     def first_token(self, now: float) -> None:

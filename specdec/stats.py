@@ -30,6 +30,9 @@ class Span:
 class RoundStats:
     """One message of verified tokens. Bytes are everything ZeroMQ was handed; times in milliseconds.
 
+    gained: verified tokens that were not known before, an EOS among them: accepted + 1, but where the next draft
+    is on its way already, the token after this one may be its first. uplink_bytes: also of drafts on their way
+    that this verdict made worthless; they are not among `drafted`.
     wait_ms: from handing over the draft to having the verdict; verify_ms: the forward in the cloud, inside
     it.
     """
@@ -41,6 +44,7 @@ class RoundStats:
     draft_ms: float
     wait_ms: float
     verify_ms: float
+    gained: int
 
 
 @dataclass(frozen=True)
@@ -69,10 +73,10 @@ class AnswerStats:
 
     @property
     def tau(self) -> float:
-        """Tokens gained a round: accepted + 1, averaged over the rounds; 0 without rounds."""
+        """Tokens gained a round, averaged over the rounds; 0 without rounds."""
         if not self.rounds:
             return 0.0
-        return sum(r.accepted + 1 for r in self.rounds) / len(self.rounds)
+        return sum(r.gained for r in self.rounds) / len(self.rounds)
 
     @property
     def acceptance(self) -> float:
