@@ -93,8 +93,10 @@ class TreeGrowth:
                 numbers[index] = len(kept)
                 score = one.score - self.candidates[top].score
                 kept.append(replace(one, parent=numbers[one.parent], depth=one.depth - 1, score=score))
-        newest = [numbers[index] for index in self.newest if index in numbers]
-        return TreeGrowth(self.stop_ids, node, kept, newest, self.levels - 1)
+        # Below this child the tree may be less deep than elsewhere: it goes on growing where it is deepest.
+        levels = max((one.depth for one in kept), default=-1) + 1
+        newest = [index for index, one in enumerate(kept) if one.depth == levels - 1]
+        return TreeGrowth(self.stop_ids, node, kept, newest, levels)
 
     def _add(self, scores: Tensor, parents: Sequence[int], width: int) -> None:
         first = len(self.candidates)

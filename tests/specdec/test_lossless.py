@@ -9,12 +9,15 @@ import pytest
 import torch
 from conftest_servers import Pair
 
-from specdec.drafting import Draft, Drafter
+from specdec.drafting import ChainDrafter, Draft, Proposal
 from specdec.edge import EdgeDecoder, connect
 from specdec.link import Link
 from specdec.local import generate_local
+from specdec.methods import METHODS as ALL_METHODS
+from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.options import GenerationOptions
+from specdec.sampling.recovery import Recovery
 
 TEXTS = ["find the silver bottle", "hello", "the quick brown fox jumps over the lazy dog", "1 + 1 ="]
 
@@ -53,13 +56,14 @@ def answer(decoder: EdgeDecoder, prompt: Prompt, options: GenerationOptions) -> 
     return [token for chunk in decoder.generate(prompt, options) for token in chunk]
 
 
-METHODS = ["ar", "sd", "cloud-sd"]
+METHODS = [*ALL_METHODS, "sd+leave:tokens", "sd+overlap:stream", "sd+length:online", "split+layers:2"]
+NOISE_METHODS = [name for name in METHODS if get_method(name).recovery is Recovery.NOISE]
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_greedy_equals_the_librarys_generate(pair: Pair, link: Link, method: str) -> None:
     options = GenerationOptions(max_new_tokens=40)
-    decoder = EdgeDecoder(link, pair.draft, method=method)
+    decoder = EdgeDecoder(link, pair.draft, method=method, front_model=pair.target)
     for prompt in prompts(pair.target):
         expected = library_answer(pair.target, prompt, 40)
         assert generate_local(pair.target, prompt, options) == expected
@@ -81,8 +85,9 @@ def test_shared_noise_gives_one_answer_for_a_seed_with_any_method(
 ) -> None:
     for prompt in prompts(pair.target):
         expected = generate_local(pair.target, prompt, options)
-        for method in METHODS:
-            assert answer(EdgeDecoder(link, pair.draft, method=method), prompt, options) == expected
+        for method in NOISE_METHODS:
+            decoder = EdgeDecoder(link, pair.draft, method=method, front_model=pair.target)
+            assert answer(decoder, prompt, options) == expected, method
 
 
 def test_cloud_sd_sends_what_a_round_verified_in_one_message(pair: Pair, link: Link) -> None:
@@ -173,8 +178,15 @@ class _ScriptedDrafter:
     def prefill(self, prompt: Prompt) -> None:
         """Nothing to prepare."""
 
-    def chain(self, answer: list[int], gamma: int) -> Draft:
-        return Draft(len(answer), tuple(self._script(answer, gamma)))  # type: ignore[operator]
+    def drafted(self, answer: list[int]) -> int:
+        return 1 << 20
+
+    def step(self, answer: list[int], size: int) -> bool:
+        return False
+
+    def take(self, answer: list[int], size: int, room: int) -> Proposal:
+        ids = tuple(self._script(answer, size))  # type: ignore[operator]
+        return Proposal(Draft(len(answer), ids), ids)
 
 
 class TestAdversarialDrafts:
@@ -185,7 +197,7 @@ class TestAdversarialDrafts:
     ) -> tuple[list[int], EdgeDecoder]:
         import specdec.edge
 
-        monkeypatch.setattr(specdec.edge, "Drafter", lambda *_: _ScriptedDrafter(script))
+        monkeypatch.setattr(specdec.edge, "ChainDrafter", lambda *_: _ScriptedDrafter(script))
         decoder = EdgeDecoder(link, pair.draft)
         return answer(decoder, prompts(pair.target)[-1], GenerationOptions(limit)), decoder
 
@@ -250,17 +262,17 @@ def test_drafter_never_proposes_an_image_placeholder(vision_pair: Pair) -> None:
     """Even a model that wants nothing else (TRAPS 26)."""
     model = vision_pair.draft
     prompt = chat_prompt(model, "x", images=[tiny.picture(1)])
-    drafter = Drafter(model, GenerationOptions())
+    drafter = ChainDrafter(model, GenerationOptions())
     drafter.prefill(prompt)
-    original = drafter._follower.rows
+    original = drafter._model.follower.rows
 
     def eager_for_pictures(*arguments: object) -> torch.Tensor:
         rows = original(*arguments).clone()  # type: ignore[arg-type]
         rows[:, sorted(model.never_drafted)] = 1e9
         return rows
 
-    drafter._follower.rows = eager_for_pictures  # type: ignore[method-assign]
-    assert not set(drafter.chain([], 8).ids) & model.never_drafted
+    drafter._model.follower.rows = eager_for_pictures  # type: ignore[method-assign]
+    assert not set(drafter.chain([], 8).draft.ids) & model.never_drafted
 
 
 def test_target_that_ends_with_any_of_its_eos_ids_ends_the_answer(

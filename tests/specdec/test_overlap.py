@@ -6,7 +6,7 @@ import conftest_models as tiny
 import pytest
 from conftest_servers import Pair
 
-from specdec.drafting import Draft, Drafter
+from specdec.drafting import ChainDrafter, Draft
 from specdec.edge import EdgeDecoder, connect
 from specdec.errors import OptionsError
 from specdec.flight import Flight, Sent
@@ -16,7 +16,8 @@ from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.options import GenerationOptions
 from specdec.verifying import Judgement, Verifier
 
-OVERLAPS = ["sd+overlap:continue", "sd+overlap:stream"]
+OVERLAPS = ["sd+overlap:continue", "sd+overlap:stream", "sd+leave:tokens", "picospec", "specedge"]
+SHARED_NOISE = [name if name != "picospec" else "picospec+payload:ids" for name in OVERLAPS]
 
 
 def prompts(model: LoadedModel) -> list[Prompt]:
@@ -25,7 +26,7 @@ def prompts(model: LoadedModel) -> list[Prompt]:
 
 
 def sent(round_: int, base: int, *ids: int) -> Sent:
-    return Sent(round_, Draft(base, ids), 0.0, 0, 0.0)
+    return Sent(round_, Draft(base, ids), ids, ((float(round_), 10),), 0.0)
 
 
 class TestFlight:
@@ -42,8 +43,20 @@ class TestFlight:
         flight = Flight()
         for one in (sent(1, 0, 3, 4), sent(2, 2, 5, 6), sent(3, 4, 7, 8)):
             flight.add(one)
-        assert flight.settle(2, 5).round == 1
+        flight.settle(2, 5)
         assert (len(flight), flight.epoch) == (2, 0)
+
+    def test_drafts_that_are_judged_together_become_one(self) -> None:
+        flight = Flight()
+        for one in (sent(1, 0, 3, 4), sent(2, 2, 5, 6), sent(3, 4, 7, 8)):
+            flight.add(one)
+        assert flight.judged(7) is None
+        both = flight.judged(2)
+        assert both is not None and both.draft == Draft(0, (3, 4, 5, 6)) and both.round == 2
+        assert both.sent_s == 1.0 and both.sent_bytes == 20
+        assert flight.expected([]) == [3, 4, 5, 6, 7, 8]
+        flight.settle(4, None)
+        assert (len(flight), flight.epoch) == (1, 0)
 
     @pytest.mark.parametrize(
         ("last", "token"), [(1, 9), (0, 9), (2, 9)], ids=["partly", "none", "other-bonus"]
@@ -59,26 +72,26 @@ class TestFlight:
 class TestPredicting:
     def test_what_was_predicted_while_waiting_costs_no_forward_later(self, text_pair: Pair) -> None:
         model = text_pair.draft
-        drafter = Drafter(model, GenerationOptions())
+        drafter = ChainDrafter(model, GenerationOptions())
         drafter.prefill(prompts(model)[0])
-        first = drafter.chain([], 3)
-        assert all(drafter.ahead() for _ in range(4))
+        first = drafter.chain([], 3).draft
+        assert all(drafter.step(first.ids, 4) for _ in range(4))
         passes = model.runner.passes
-        assert drafter.predicted_after(first.ids) == 4
+        assert drafter.drafted(first.ids) == 4
         again = drafter.chain(first.ids, 4)
         assert model.runner.passes == passes
-        fresh = Drafter(model, GenerationOptions())
+        fresh = ChainDrafter(model, GenerationOptions())
         fresh.prefill(prompts(model)[0])
         assert fresh.chain(first.ids, 4) == again
 
     def test_predictions_of_another_answer_are_not_used(self, text_pair: Pair) -> None:
         model = text_pair.draft
-        drafter = Drafter(model, GenerationOptions())
+        drafter = ChainDrafter(model, GenerationOptions())
         drafter.prefill(prompts(model)[0])
         drafter.chain([], 6)
         other = [5, 6, 7]
-        assert drafter.predicted_after(other) == 0
-        fresh = Drafter(model, GenerationOptions())
+        assert drafter.drafted(other) == 0
+        fresh = ChainDrafter(model, GenerationOptions())
         fresh.prefill(prompts(model)[0])
         assert drafter.chain(other, 4) == fresh.chain(other, 4)
 
@@ -92,12 +105,12 @@ class TestEpochs:
         flight = Flight()
         wrong = (right[4] + 1) % 250
         for round_, draft in enumerate((Draft(0, tuple(right[:2])), Draft(2, (right[2], right[3])))):
-            flight.add(Sent(round_, draft, 0.0, 0, 0.0))
+            flight.add(sent(round_, draft.base, *draft.ids))
             judgement = verifier.verify(draft)
             flight.settle(judgement.last, judgement.token)
             assert (flight.epoch, verifier.epoch) == (0, 0)
         for draft in (Draft(4, (wrong, 1)), Draft(6, (2, 3))):
-            flight.add(Sent(9, draft, 0.0, 0, 0.0))
+            flight.add(sent(9, draft.base, *draft.ids))
         judgement = verifier.verify(Draft(4, (wrong, 1)))
         flight.settle(judgement.last, judgement.token)
         assert (flight.epoch, verifier.epoch) == (1, 1)
@@ -114,7 +127,7 @@ class TestEpochs:
         assert verifier.epoch == 1
 
 
-@pytest.mark.parametrize("method", OVERLAPS)
+@pytest.mark.parametrize("method", SHARED_NOISE)
 @pytest.mark.parametrize(
     "options",
     [
@@ -147,7 +160,7 @@ def test_stream_has_several_drafts_in_flight_over_a_slow_link(
     expected = generate_local(text_pair.target, prompt, options)
     took: dict[str, float] = {}
     with emulated(servers[text_pair.target.path], "--rtt", "60") as address, connect(address) as link:
-        for method in ("sd", *OVERLAPS):
+        for method in ("sd", "sd+overlap:stream"):
             decoder = EdgeDecoder(link, text_pair.target, method, gamma=3)
             assert [t for chunk in decoder.generate(prompt, options) for t in chunk] == expected
             took[method] = decoder.stats.total_ms
@@ -159,7 +172,7 @@ def test_stream_has_several_drafts_in_flight_over_a_slow_link(
     [("--rtt", "30", "--jitter", "20"), ("--rtt", "10", "--outage", "0.2:0.8")],
     ids=["jitter", "outage"],
 )
-@pytest.mark.parametrize("method", OVERLAPS)
+@pytest.mark.parametrize("method", SHARED_NOISE)
 def test_answers_over_a_bad_link_are_the_targets(
     text_pair: Pair, servers: dict[str, str], method: str, settings: tuple[str, ...]
 ) -> None:
@@ -177,7 +190,8 @@ def test_answers_over_a_bad_link_are_the_targets(
 
 
 @pytest.mark.parametrize(
-    "name", ["sd+overlap", "sd+overlap:fast", "dssd+overlap:stream", "sd+tree:8x2+overlap:stream"]
+    "name",
+    ["sd+overlap", "sd+overlap:fast", "sd+leave:x", "sd+tree:8x2+overlap:stream", "specedge+leave:tokens"],
 )
 def test_combinations_that_do_not_exist_are_refused(name: str) -> None:
     with pytest.raises(OptionsError):

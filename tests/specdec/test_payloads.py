@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from specdec.drafting import Draft, Drafter
+from specdec.drafting import ChainDrafter, Draft
 from specdec.edge import EdgeDecoder, connect
 from specdec.errors import OptionsError, ProtocolError
 from specdec.link import wire
@@ -219,12 +219,14 @@ class TestDistribution:
             verifier = SampledVerifier(pair.target, options, recovery, size)
             verifier.open(prompt)
             verifier.answer = []  # judge the first token by a draft, too
-            drafter = Drafter(pair.draft, options)
+            drafter = ChainDrafter(pair.draft, options, sampled=True)
             drafter.prefill(prompt)
             answer: list[int] = []
             fix: int | None = None
             while len(answer) < 2:
-                draft, q = drafter.sampled_chain(answer, 2 - len(answer))
+                proposal = drafter.chain(answer, 2 - len(answer))
+                draft, q = proposal.draft, proposal.q
+                assert q is not None
                 told = q if recovery is Recovery.CLOUD else q[torch.arange(len(draft.ids)), list(draft.ids)]
                 verdict = verifier.verify_sampled(draft, told, fix)
                 fix = None

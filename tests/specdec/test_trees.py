@@ -8,8 +8,8 @@ import torch
 from conftest_servers import Pair
 from test_sessions import assert_close, library_logits
 
-from specdec.drafting import ROOT, Draft, Drafter, check_draft
-from specdec.drafting.tree import Candidate, TreeSize, grow, prune
+from specdec.drafting import ROOT, Draft, TreeDrafter, check_draft
+from specdec.drafting.tree import Candidate, TreeGrowth, TreeSize, prune
 from specdec.edge import EdgeDecoder, connect
 from specdec.errors import OptionsError
 from specdec.follower import Follower
@@ -27,7 +27,7 @@ def prompt_for(model: LoadedModel) -> Prompt:
 class TestGrowing:
     """The pure part."""
 
-    def toy(self, size: TreeSize, stop: frozenset[int] = frozenset()) -> tuple[list[Candidate], int]:
+    def toy(self, size: TreeSize, stop: frozenset[int] = frozenset()) -> tuple[TreeGrowth, int]:
         """A language in which token t is followed by t+1 with 0.6, t+2 with 0.3, t+3 with 0.1 (mod 10)."""
         calls = 0
 
@@ -37,40 +37,62 @@ class TestGrowing:
                 row[(token + step) % 10] = torch.log(torch.tensor(chance))
             return row
 
-        candidates: list[Candidate] = []
-
-        def expand(frontier: list[int]) -> torch.Tensor:
-            nonlocal calls
+        growth = TreeGrowth(stop)
+        growth.plant(after(0), size.beam)
+        while growth.levels < size.depth:
+            frontier = growth.frontier(size.beam)
+            if not frontier:
+                break
+            rows = torch.stack([after(growth.candidates[index].token) for index in frontier])
+            growth.expand(frontier, 10 * calls, rows, size.beam)
             calls += 1
-            return torch.stack([after(candidates[index].token) for index in frontier])
-
-        grow(candidates, after(0), size, stop, expand)  # type: ignore[arg-type]
-        return candidates, calls
+        return growth, calls
 
     def test_costs_one_forward_a_level_and_keeps_the_best(self) -> None:
         size = TreeSize(budget=12, depth=4)
-        candidates, calls = self.toy(size)
+        growth, calls = self.toy(size)
+        candidates = growth.candidates
         assert calls == size.depth - 1
-        draft = prune(5, candidates, size.budget)
+        draft, guess = prune(5, candidates, size.budget, 99)
+        assert guess in path_ids(draft)
         check_draft(draft, 10)
         assert len(draft.ids) == 12 and max(draft.depths()) == 3
         kept = sorted((candidate.score for candidate in candidates), reverse=True)[:12]
         assert sum(kept) == pytest.approx(sum(score_of(draft)), abs=1e-4)
 
     def test_likeliest_chain_is_always_in_it(self) -> None:
-        candidates, _ = self.toy(TreeSize(6, 6))
-        draft = prune(0, candidates, 6)
+        growth, _ = self.toy(TreeSize(6, 6))
+        draft, _ = prune(0, growth.candidates, 6, 99)
         assert path_ids(draft)[-1:] == [(1, 2, 3, 4, 5, 6)] or (1, 2, 3) in path_ids(draft)
 
     def test_nothing_grows_behind_the_end_of_an_answer(self) -> None:
-        candidates, _ = self.toy(TreeSize(12, 4), stop=frozenset({1, 2, 3}))
-        assert {candidate.depth for candidate in candidates} == {0}
+        growth, _ = self.toy(TreeSize(12, 4), stop=frozenset({1, 2, 3}))
+        assert {candidate.depth for candidate in growth.candidates} == {0}
+
+    def test_what_grew_below_a_child_is_the_tree_of_that_child(self) -> None:
+        growth, _ = self.toy(TreeSize(12, 4))
+        below = growth.descend(1)
+        assert below is not None and below.levels == 3 and below.root_node == 0
+        check_draft(prune(6, below.candidates, 99, 99)[0], 10)
+        assert {one.token for one in below.candidates if one.parent == ROOT} == {2, 3, 4}
+        child = next(one for one in below.candidates if one.token == 2 and one.parent == ROOT)
+        assert child.depth == 0 and child.score == pytest.approx(float(torch.log(torch.tensor(0.6))))
+        assert growth.descend(9) is None and growth.descend(3) is not None
+        deepest = below.descend(2)
+        assert deepest is not None and (after := deepest.descend(3)) is not None
+        assert after.levels == 1 and after.descend(4) is None  # never went through the model
+
+    def test_no_path_is_longer_than_the_room(self) -> None:
+        growth, _ = self.toy(TreeSize(12, 4))
+        draft, guess = prune(0, growth.candidates, 12, 2)
+        assert max(draft.depths()) == 1 and len(guess) <= 2
+        assert prune(0, growth.candidates, 12, 0) == (Draft(0, (), ()), ())
 
     def test_parents_come_first_even_where_scores_tie(self) -> None:
         """TRAPS 7: as after an unsorted top-k."""
         candidates = [Candidate(1, ROOT, 0, -1.0), Candidate(2, 0, 1, -1.0), Candidate(3, 1, 2, -1.0)]
-        check_draft(prune(0, candidates, 3), 10)
-        check_draft(prune(0, candidates, 2), 10)
+        check_draft(prune(0, candidates, 3, 9)[0], 10)
+        check_draft(prune(0, candidates, 2, 9)[0], 10)
 
 
 def score_of(draft: Draft) -> list[float]:
@@ -181,14 +203,47 @@ class TestAnswers:
 
     def test_drafter_makes_trees_that_fit(self, pair: Pair) -> None:
         model = pair.draft
-        drafter = Drafter(model, GenerationOptions())
+        drafter = TreeDrafter(model, GenerationOptions(), 16)
         drafter.prefill(prompt_for(model))
         for room in (0, 1, 3, 10):
-            draft = drafter.tree([5, 6], TreeSize(16, 4), room)
+            while drafter.step([5, 6], min(4, room) or 1):
+                pass
+            draft = drafter.take([5, 6], 4, room).draft
             check_draft(draft, model.vocab_size)
             assert len(draft.ids) <= 16
             assert not draft.ids or max(draft.depths()) < room
             assert not set(draft.ids) & model.never_drafted
+
+
+class TestGrowingOn:
+    """Proactive drafting: what the tree became while the verdict was out."""
+
+    def test_what_grew_on_the_verified_path_is_kept_and_the_rest_forgotten(self, text_pair: Pair) -> None:
+        model = text_pair.draft
+        drafter = TreeDrafter(model, GenerationOptions(), 12)
+        drafter.prefill(prompt_for(model))
+        answer = [4]
+        for size in (3, 3):
+            while drafter.step(answer, size):
+                pass
+            guess = [*answer, *drafter.take(answer, size, 99).guess]
+            while drafter.step(guess, 4):  # the verdict is out
+                pass
+            grown = drafter._growth
+            assert grown is not None
+            first = [one.token for one in grown.candidates if one.parent == ROOT]
+            answer = [*guess, next(token for token in first if grown.descend(token) is not None)]
+            passes = model.runner.passes
+            assert drafter.drafted(answer) > 0 and model.runner.passes == passes
+            kept = drafter.take(answer, 3, 99).draft
+            fresh = TreeDrafter(model, GenerationOptions(), 12)
+            fresh.prefill(prompt_for(model))
+            while fresh.step(answer, 3):
+                pass
+            likeliest = fresh.take(answer, 3, 99).draft.ids[0]
+            assert kept.base == len(answer) and kept.ids[0] == likeliest
+            assert drafter.drafted([*answer[:-1], 255]) == 0
+            check_draft(kept, model.vocab_size)
 
 
 @pytest.mark.parametrize(
