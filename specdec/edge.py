@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from specdec.drafting import ChainDrafter, Drafter, TreeDrafter
 from specdec.drafting.length import LengthPolicy
@@ -25,6 +26,7 @@ from specdec.models.part import FrontPart
 from specdec.options import GenerationOptions
 from specdec.sampling.recovery import Recovery
 from specdec.stats import AnswerStats, Finish
+from specdec.stop import StopText
 
 __all__ = ["EdgeDecoder", "GenerationOptions", "Prompt", "connect"]
 
@@ -44,9 +46,11 @@ class EdgeDecoder:
         resume_timeout_s: float = 0.0,
         clock: Callable[[], float] = time.perf_counter,
         front_model: LoadedModel | None = None,
+        tokenizer: Any = None,
     ) -> None:
         """gamma: draft tokens a round. resume_timeout_s: how long to try to go on after a lost link (0: raise
-        at once). front_model: the target, for a method that runs its first layers here.
+        at once). front_model: the target, for a method that runs its first layers here. tokenizer: what
+        answers with stop strings are spelled with; default: that of a model given here.
 
         Raises OptionsError for an unknown method, a gamma out of range, or a method that lacks its model.
         """
@@ -68,6 +72,8 @@ class EdgeDecoder:
         self._link = link
         self._draft_model = draft_model
         self._front_model = front_model
+        model = draft_model or front_model
+        self._tokenizer = tokenizer if tokenizer is not None or model is None else model.tokenizer
         self._measured = Measured()
         self._gamma = gamma
         self._resume_timeout_s = resume_timeout_s
@@ -86,24 +92,27 @@ class EdgeDecoder:
 
         cancel: when set, the answer ends early. history: ids of the same answer that were verified before;
         they are replayed, not yielded, and the answer goes on as if nothing had happened. Raises LinkLost
-        (after trying to resume, if asked to), ProtocolError, VersionMismatch, ModelError.
+        (after trying to resume, if asked to), ProtocolError, VersionMismatch, ModelError, and OptionsError for
+        stop strings without a tokenizer.
         """
+        options = options or GenerationOptions()
+        stop = StopText(self._tokenizer, options.stop, history)
         if not self._busy.acquire(blocking=False):
             raise OptionsError(
                 "this decoder is in the middle of an answer: use one decoder an answer at a time"
             )
         session = EdgeSession(
-            self._link, self._clock, cancel or threading.Event(), list(history), self._measured
+            self._link, self._clock, cancel or threading.Event(), list(history), self._measured, stop
         )
         finish: Finish = "failed"
         try:
-            for chunk in self._answer(session, prompt, options or GenerationOptions()):
+            for chunk in self._answer(session, prompt, options):
                 self.stats = session.stats("running")
                 yield chunk
             finish = session.finish
-        except (Cancelled, GeneratorExit) as stop:
+        except (Cancelled, GeneratorExit) as end:
             finish = "cancelled"
-            if isinstance(stop, GeneratorExit):
+            if isinstance(end, GeneratorExit):
                 raise
         finally:
             session.close()
@@ -114,6 +123,8 @@ class EdgeDecoder:
         self, session: EdgeSession, prompt: Prompt, options: GenerationOptions
     ) -> Iterator[list[int]]:
         """Open and go on; after a lost link open again with what is verified, as long as that may take."""
+        if session.finished:  # the history holds a stop string
+            return
         drafter = self._new_drafter(options)
         front = self._new_front()
         lost_at: float | None = None

@@ -44,6 +44,7 @@ from specdec.options import GenerationOptions
 from specdec.recorder import Recorder
 from specdec.sampling.recovery import EdgeRecovery, Recovery
 from specdec.stats import AnswerStats, Finish
+from specdec.stop import StopText
 from specdec.verifying import path_to
 
 _CANCEL_CHECK_S = 0.05
@@ -69,14 +70,17 @@ class EdgeSession:
         cancel: threading.Event,
         history: list[int],
         measured: Measured,
+        stop: StopText,
     ) -> None:
+        """stop: has seen the history."""
         self.answer = history
         self.cancel = cancel
-        self.finish: Finish = "running"
+        self.finish: Finish = "stop" if stop.found else "running"
         self.record = Recorder(clock)
         self._link = link
         self._clock = clock
         self._measured = measured
+        self._stop = stop
         self._replayed = len(history)
         self._number = 0
         self._limit = 0
@@ -99,7 +103,7 @@ class EdgeSession:
 
     @property
     def finished(self) -> bool:
-        """True once an EOS came or the answer is as long as it may be."""
+        """True once an EOS or a stop string came or the answer is as long as it may be."""
         return self.finish != "running"
 
     @property
@@ -388,7 +392,7 @@ class EdgeSession:
         return ProtocolError(f"the verifier refused: {message.message}")
 
     def _merge(self, base: int, ids: list[int], now: float) -> list[int]:
-        """Join verified ids at `base` to the answer; returns the new ones. Notices EOS and the limit."""
+        """Join verified ids at `base` to the answer; returns the new ones. Notices EOS, stop strings, the limit."""
         known = self.answer[base:]
         overlap = min(len(known), len(ids))
         if known[:overlap] != ids[:overlap]:
@@ -399,6 +403,9 @@ class EdgeSession:
                 self.finish = "eos"
                 break
             fresh.append(token)
+            if self._stop.push(token):
+                self.finish = "stop"
+                break
             if len(self.answer) + len(fresh) >= self._limit:
                 self.finish = "length"
                 break

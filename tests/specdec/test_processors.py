@@ -1,0 +1,377 @@
+"""Adjusted logits: equal to the library's processors, whatever the shape of the draft, on both sides of a real link."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from conftest_models import picture
+from conftest_servers import Pair
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from specdec.edge import EdgeDecoder, connect
+from specdec.errors import ModelError, OptionsError, ProtocolError
+from specdec.follower import Follower
+from specdec.link import Link, wire
+from specdec.link.convert import sampling_from_wire, sampling_to_wire
+from specdec.local import generate_local, stream_local
+from specdec.methods import METHODS, get_method
+from specdec.models import LoadedModel, Prompt, chat_prompt
+from specdec.options import GenerationOptions
+from specdec.sampling.adjust import Adjuster
+
+VOCABULARY = 40
+PROMPT = (3, 7, 7, 11)
+EOS = frozenset({0, 39})
+ALL = GenerationOptions(60, repetition_penalty=1.3, logit_bias=((5, 2.5), (7, -3.0)), min_new_tokens=4)
+SINGLE = [
+    GenerationOptions(60, repetition_penalty=1.3),
+    GenerationOptions(60, repetition_penalty=0.7),
+    GenerationOptions(60, logit_bias=((5, 2.5), (7, -3.0))),
+    GenerationOptions(60, min_new_tokens=4),
+]
+
+
+def adjuster(options: GenerationOptions) -> Adjuster:
+    return Adjuster(options, PROMPT, EOS, VOCABULARY)
+
+
+def random_rows(count: int, seed: int = 0) -> Tensor:
+    return 4 * torch.randn(count, VOCABULARY, generator=torch.Generator().manual_seed(seed))
+
+
+def library_row(options: GenerationOptions, row: Tensor, before: list[int]) -> Tensor:
+    """One row after the library's processors, in the order of its `generate`; before: the answer so far."""
+    from transformers.generation import logits_process as library
+
+    ids = torch.tensor([[*PROMPT, *before]])
+    scores = row[None].clone()
+    if options.logit_bias:
+        bias = {(token,): value for token, value in options.logit_bias}
+        scores = library.SequenceBiasLogitsProcessor(sequence_bias=bias)(ids, scores)
+    scores = library.RepetitionPenaltyLogitsProcessor(options.repetition_penalty)(ids, scores)
+    if options.min_new_tokens:
+        shortest = library.MinNewTokensLengthLogitsProcessor(len(PROMPT), options.min_new_tokens, sorted(EOS))
+        scores = shortest(ids, scores)
+    return scores[0]
+
+
+class TestRows:
+    @pytest.mark.parametrize(
+        "options", [*SINGLE, ALL], ids=lambda o: f"{o.repetition_penalty}-{o.logit_bias}"
+    )
+    def test_a_chains_rows_equal_the_librarys(self, options: GenerationOptions) -> None:
+        answer, draft = [7, 0, 20], [20, 5, 39, 1, 20]
+        rows = random_rows(len(draft) + 1)
+        expected = [library_row(options, row, answer + draft[:place]) for place, row in enumerate(rows)]
+        assert torch.equal(adjuster(options).chain(rows, answer, draft), torch.stack(expected))
+
+    @pytest.mark.parametrize(
+        "options", [*SINGLE, ALL], ids=lambda o: f"{o.repetition_penalty}-{o.logit_bias}"
+    )
+    def test_a_trees_rows_equal_the_librarys(self, options: GenerationOptions) -> None:
+        ids, parents = [9, 5, 9, 30, 2, 2], [-1, -1, 1, 0, 2, 3]
+        paths = [[], [9], [5], [5, 9], [9, 30], [5, 9, 2], [9, 30, 2]]
+        rows = random_rows(len(ids) + 1)
+        expected = torch.stack(
+            [library_row(options, row, [1, *path]) for row, path in zip(rows, paths, strict=True)]
+        )
+        one = adjuster(options)
+        assert torch.equal(one.nodes(rows, [1], ids, parents), expected)
+        assert torch.equal(
+            one.nodes(rows[-2:], [1], ids, parents), expected[-2:]
+        )  # only what is new of a tree
+
+    def test_at_the_very_start_only_the_prompt_counts(self) -> None:
+        row = random_rows(1)
+        assert torch.equal(adjuster(ALL).chain(row, []), library_row(ALL, row[0], [])[None])
+
+    def test_rows_that_came_in_are_left_as_they_were(self) -> None:
+        rows = random_rows(3)
+        before = rows.clone()
+        adjuster(ALL).chain(rows, [1], [2, 3])
+        assert torch.equal(rows, before)
+
+    def test_without_settings_the_very_same_rows_come_back(self) -> None:
+        rows = random_rows(3)
+        one = adjuster(GenerationOptions(temperature=0.8, top_k=5))
+        assert not one.active
+        assert one.chain(rows, [1], [2, 3]) is rows
+        assert one.nodes(rows, [1], [2, 3], [-1, -1]) is rows
+
+    def test_what_can_never_be_said_stays_impossible(self) -> None:
+        rows = random_rows(2)
+        rows[:, [3, 5]] = float("-inf")
+        assert torch.isinf(adjuster(ALL).chain(rows, [5], [3])[:, [3, 5]]).all()
+
+    @settings(max_examples=60, deadline=None)
+    @given(
+        ids=st.lists(st.integers(0, VOCABULARY - 1), max_size=12),
+        cuts=st.tuples(st.integers(0, 12), st.integers(0, 12)),
+        options=st.sampled_from([*SINGLE, ALL]),
+    )
+    def test_it_does_not_matter_what_of_an_answer_was_a_draft(
+        self, ids: list[int], cuts: tuple[int, int], options: GenerationOptions
+    ) -> None:
+        """The row after the last id, from any split of the ids into verified answer and draft, as chain or tree."""
+        rows = random_rows(len(ids) + 1)
+        expected = adjuster(options).chain(rows[-1:], ids)
+        for cut in cuts:
+            answer, draft = ids[:cut], ids[cut:]
+            one = adjuster(options)
+            mine = rows[-len(draft) - 1 :]
+            assert torch.equal(one.chain(mine, answer, draft)[-1:], expected)
+            parents = list(range(-1, len(draft) - 1))
+            assert torch.equal(one.nodes(mine, answer, draft, parents)[-1:], expected)
+
+
+class TestSettings:
+    def test_biases_are_kept_in_the_order_of_the_ids(self) -> None:
+        given = GenerationOptions(logit_bias=((9, 1), (2, -0.5)))
+        assert given == GenerationOptions(logit_bias=((2, -0.5), (9, 1.0)))
+        assert hash(given) == hash(GenerationOptions(logit_bias=((2, -0.5), (9, 1.0))))
+
+    @pytest.mark.parametrize(
+        ("fields", "said"),
+        [
+            ({"repetition_penalty": 0.0}, "repetition_penalty"),
+            ({"repetition_penalty": float("nan")}, "repetition_penalty"),
+            ({"min_new_tokens": -1}, "min_new_tokens"),
+            ({"min_new_tokens": 2.5}, "whole number"),
+            ({"logit_bias": ((1, float("inf")),)}, "a bias of logit_bias"),
+            ({"logit_bias": ((-1, 1.0),)}, "a token id of logit_bias"),
+            ({"logit_bias": ((1, 1.0), (1, 2.0))}, "twice"),
+            ({"logit_bias": ((1,),)}, "pairs"),
+            ({"logit_bias": {1: 2.0}}, "pairs"),
+            ({"logit_bias": tuple((token, 1.0) for token in range(2000))}, "at most"),
+            ({"stop": "end"}, "tuple"),
+            ({"stop": ("",)}, "whole text"),
+            ({"stop": ("x" * 5000,)}, "whole text"),
+            ({"stop": ("\ud800",)}, "whole text"),
+            ({"stop": ("\ufffd",)}, "whole text"),
+        ],
+        ids=str,
+    )
+    def test_bad_values_are_refused_in_one_line(self, fields: dict[str, object], said: str) -> None:
+        with pytest.raises(OptionsError, match=said) as refusal:
+            GenerationOptions(**fields)  # type: ignore[arg-type]
+        assert "\n" not in str(refusal.value)
+
+    def test_a_bias_outside_the_vocabulary_is_refused(self, text_pair: Pair) -> None:
+        options = GenerationOptions(5, logit_bias=((100_000, 1.0),))
+        with pytest.raises(ModelError, match="id 100000"):
+            generate_local(text_pair.target, Prompt((1, 2)), options)
+
+    def test_they_survive_the_way(self) -> None:
+        message = wire.Open(1, False, sampling_to_wire(ALL), [1])
+        arrived = wire.decode_up(wire.encode(message))
+        assert isinstance(arrived, wire.Open)
+        assert sampling_from_wire(arrived.sampling) == ALL
+
+    def test_stop_strings_do_not_travel(self) -> None:
+        """Who gives the answer out decides by its text, and closes the session."""
+        assert sampling_to_wire(replace(ALL, stop=("end",))) == sampling_to_wire(ALL)
+
+    @pytest.mark.parametrize(
+        "fields",
+        [{"repetition_penalty": -1.0}, {"logit_bias": [(1, float("nan"))]}, {"logit_bias": [(1, 1.0)] * 2}],
+        ids=str,
+    )
+    def test_bad_values_on_the_wire_are_a_protocol_error(self, fields: dict[str, object]) -> None:
+        with pytest.raises(ProtocolError):
+            sampling_from_wire(wire.Sampling(9, 0.0, 0, 0, 1.0, 0.0, **fields))  # type: ignore[arg-type]
+
+    def test_too_many_biases_on_the_wire_are_a_protocol_error(self) -> None:
+        sampling = wire.Sampling(9, 0.0, 0, 0, 1.0, 0.0, logit_bias=[(token, 1.0) for token in range(2000)])
+        with pytest.raises(ProtocolError):
+            wire.decode_up(wire.encode(wire.Open(1, False, sampling, [1])))
+
+
+def prompts(model: LoadedModel) -> list[Prompt]:
+    found = [chat_prompt(model, text) for text in ("find the silver bottle", "hello hello hello")]
+    if model.is_multimodal:
+        found.append(chat_prompt(model, "what?", images=[picture(4, 224, 140)]))
+    return found
+
+
+def library_answer(model: LoadedModel, prompt: Prompt, options: GenerationOptions) -> list[int]:
+    """Greedy `generate` of the library with its own settings of the same names, without its final EOS."""
+    encoded = model.encode(prompt)
+    inputs: dict[str, Tensor] = {"input_ids": encoded.ids[None]}
+    if encoded.pixel_values is not None:
+        assert encoded.grids is not None
+        inputs["pixel_values"] = encoded.pixel_values
+        inputs["image_grid_thw"] = encoded.grids
+        inputs["mm_token_type_ids"] = (encoded.ids == model.image_pad_id).int()[None]
+    ids = model.hf_model.generate(
+        **inputs,
+        do_sample=False,
+        max_new_tokens=options.max_new_tokens,
+        repetition_penalty=options.repetition_penalty,
+        sequence_bias={(token,): bias for token, bias in options.logit_bias} or None,
+        min_new_tokens=options.min_new_tokens or None,
+        stop_strings=list(options.stop) or None,
+        tokenizer=model.tokenizer,
+    )
+    answer = ids[0, encoded.ids.shape[0] :].tolist()
+    return answer[:-1] if answer[-1] in model.eos_token_ids else answer
+
+
+def a_stop(model: LoadedModel, prompt: Prompt, options: GenerationOptions) -> str:
+    """Text that the answer has in its middle, of two tokens where two neighbours are whole characters."""
+    text = model.tokenizer.decode(generate_local(model, prompt, options), clean_up_tokenization_spaces=False)
+    middle = text[len(text) // 3 :]
+    pieces = [middle[at : at + size] for size in (2, 1) for at in range(len(middle) - size + 1)]
+    return next(piece for piece in pieces if piece.isascii() and piece.isprintable())
+
+
+def eager_to_end(model: LoadedModel, bias: float = 6.0) -> tuple[tuple[int, float], ...]:
+    """A bias that makes random models want to end their answers."""
+    return tuple((token, bias) for token in sorted(model.eos_token_ids))
+
+
+def cases(model: LoadedModel) -> dict[str, GenerationOptions]:
+    """Every processor alone, and together."""
+    ends = eager_to_end(model)
+    return {
+        "penalty": GenerationOptions(40, repetition_penalty=1.4),
+        "bias": GenerationOptions(40, logit_bias=((40, 6.0), (60, 5.0), (200, -9.0))),
+        "ends": GenerationOptions(40, logit_bias=ends),
+        "minimum": GenerationOptions(40, logit_bias=ends, min_new_tokens=7),
+        "together": GenerationOptions(
+            40, repetition_penalty=1.2, logit_bias=((40, 6.0), *ends), min_new_tokens=9
+        ),
+    }
+
+
+CASES = ["penalty", "bias", "ends", "minimum", "together"]
+
+
+class TestAlone:
+    """The target alone in one process, against the library."""
+
+    @pytest.mark.parametrize("case", CASES)
+    def test_greedy_equals_the_librarys_generate(self, pair: Pair, case: str) -> None:
+        options = cases(pair.target)[case]
+        for prompt in prompts(pair.target):
+            assert generate_local(pair.target, prompt, options) == library_answer(
+                pair.target, prompt, options
+            )
+
+    def test_settings_change_the_answer(self, text_pair: Pair) -> None:
+        """Else the tests here would show little."""
+        prompt = prompts(text_pair.target)[0]
+        plain = generate_local(text_pair.target, prompt, GenerationOptions(40))
+        answers = [generate_local(text_pair.target, prompt, one) for one in cases(text_pair.target).values()]
+        assert all(answer != plain for answer in answers)
+        assert len({tuple(answer) for answer in answers}) == len(answers)
+
+    @pytest.mark.parametrize("case", ["penalty", "together"])
+    def test_stop_strings_equal_the_librarys(self, pair: Pair, case: str) -> None:
+        for prompt in prompts(pair.target):
+            for options in (GenerationOptions(40), cases(pair.target)[case]):
+                whole = generate_local(pair.target, prompt, options)
+                stopping = replace(options, stop=("never said", a_stop(pair.target, prompt, options)))
+                answer = generate_local(pair.target, prompt, stopping)
+                assert answer == library_answer(pair.target, prompt, stopping)
+                assert len(answer) < len(whole) and answer == whole[: len(answer)]
+
+    def test_a_minimum_bans_every_eos_until_then(self, text_pair: Pair) -> None:
+        prompt = prompts(text_pair.target)[0]
+        eager = GenerationOptions(30, logit_bias=eager_to_end(text_pair.target, 1000.0))
+        assert generate_local(text_pair.target, prompt, eager) == []
+        for least in (1, 5):
+            assert (
+                len(generate_local(text_pair.target, prompt, replace(eager, min_new_tokens=least))) == least
+            )
+
+    def test_a_followers_rows_are_adjusted_along_a_growing_tree(self, text_pair: Pair) -> None:
+        model, prompt = text_pair.target, prompts(text_pair.target)[0]
+        options = cases(model)["together"]
+        follower, alone = Follower(model.new_session(), options), Follower(model.new_session(), options)
+        follower.prefill(model.encode(prompt))
+        alone.prefill(model.encode(prompt))
+        follower.rows([5])
+        rows = [*follower.tree_rows([5, 6], [10, 11], [-1, -1]), *follower.grow_tree([12, 13], [0, 1])]
+        for row, path in zip(rows, [[], [10], [11], [10, 12], [11, 13]], strict=True):
+            torch.testing.assert_close(row, alone.rows([5, 6, *path])[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.fixture
+def link(servers: dict[str, str], pair: Pair) -> Iterator[Link]:
+    with connect(servers[pair.target.path]) as opened:
+        yield opened
+
+
+def decoder(method: str, link: Link, pair: Pair) -> EdgeDecoder:
+    """With whatever models the method wants on the edge."""
+    front = pair.target if get_method(method).split else None
+    return EdgeDecoder(link, pair.draft, method=method, front_model=front)
+
+
+def over(method: str, link: Link, pair: Pair, prompt: Prompt, options: GenerationOptions) -> list[int]:
+    return [token for chunk in decoder(method, link, pair).generate(prompt, options) for token in chunk]
+
+
+NAMES = [*METHODS, "sd+tree:12x4", "sd+overlap:continue", "sd+overlap:stream"]
+
+
+@pytest.mark.parametrize("method", NAMES)
+class TestOverALink:
+    """Whatever the method, the answer is the target's own."""
+
+    def test_greedy_answers_are_the_targets(self, pair: Pair, link: Link, method: str) -> None:
+        prompt = prompts(pair.target)[-1]
+        for options in cases(pair.target).values():
+            expected = generate_local(pair.target, prompt, options)
+            assert over(method, link, pair, prompt, options) == expected
+
+    def test_with_shared_noise_they_are_the_targets_at_a_temperature(
+        self, text_pair: Pair, servers: dict[str, str], method: str
+    ) -> None:
+        options = replace(cases(text_pair.target)["together"], temperature=0.9, seed=7, top_p=0.95)
+        if get_method(method).recovery_at(options.temperature) != 0:
+            pytest.skip("draws its own numbers")
+        prompt = prompts(text_pair.target)[0]
+        with connect(servers[text_pair.target.path]) as link:
+            answer = over(method, link, text_pair, prompt, options)
+        assert answer == generate_local(text_pair.target, prompt, options)
+
+    def test_rejection_sampling_keeps_to_the_minimum_and_the_bias(
+        self, text_pair: Pair, servers: dict[str, str], method: str
+    ) -> None:
+        """An EOS that is wanted above all comes right after the minimum; a bias of that size decides everything."""
+        prompt = prompts(text_pair.target)[0]
+        wanted = replace(
+            GenerationOptions(20, temperature=0.9, min_new_tokens=6),
+            logit_bias=((65, 500.0), *eager_to_end(text_pair.target, 1000.0)),
+        )
+        with connect(servers[text_pair.target.path]) as link:
+            assert over(method, link, text_pair, prompt, wanted) == [65] * 6
+
+    def test_an_answer_ends_with_the_token_that_completes_a_stop_string(
+        self, text_pair: Pair, servers: dict[str, str], method: str
+    ) -> None:
+        model, prompt = text_pair.target, prompts(text_pair.target)[0]
+        stop = a_stop(model, prompt, GenerationOptions(40))
+        options = GenerationOptions(40, stop=(stop,))
+        expected = generate_local(model, prompt, options)
+        with connect(servers[model.path]) as link:
+            one = decoder(method, link, text_pair)
+            assert [token for chunk in one.generate(prompt, options) for token in chunk] == expected
+            assert one.stats.finish == "stop"
+            # Going on with an answer that was begun before: the text before counts, and what is complete stays so.
+            for begun in (1, len(expected) - 1, len(expected)):
+                rest = [t for chunk in one.generate(prompt, options, history=expected[:begun]) for t in chunk]
+                assert expected[:begun] + rest == expected
+                assert one.stats.finish == "stop"
+
+
+def test_a_stream_is_the_same_token_by_token(text_pair: Pair) -> None:
+    prompt = prompts(text_pair.target)[0]
+    stream = stream_local(text_pair.target, prompt, ALL)
+    assert [next(stream) for _ in range(5)] == generate_local(text_pair.target, prompt, ALL)[:5]
