@@ -1,0 +1,196 @@
+"""What it means that a method is lossless, as functions: the tests call them, and so do the planted mutants.
+
+All run the real EdgeDecoder against the real engine over the wire's bytes (wired.py), with languages given as tables
+(table_models.py), and compare with a reference written without the package. A check that does not hold raises
+AssertionError; so a mutant is noticed where it raises that, or a SpecdecError.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import numpy as np
+from scipy import stats
+from table_models import PROMPT, Answer, TableModel, TablePair, answer_chances, next_state, table_pair
+from wired import WiredLink
+
+from specdec.edge import EdgeDecoder
+from specdec.methods import METHODS, get_method
+from specdec.models import Prompt
+from specdec.options import GenerationOptions
+from specdec.sampling.recovery import Recovery
+from specdec.stats import AnswerStats
+
+FALSE_ALARM = 1e-9
+SAMPLES = 1000
+TOKENS = 3
+"""The chi-square tests look at the joint distribution of so many first tokens."""
+
+UNLIKE = table_pair(vocab=5, unlikeness=1.5)
+"""Draft and target differ much, so that all rules of rejection sampling are needed often."""
+SAMPLED = GenerationOptions(TOKENS + 1, temperature=1.0)
+
+
+COMBINATIONS = [
+    "sd+tree:12x4",
+    "sd+overlap:continue",
+    "sd+overlap:stream",
+    "dssd+overlap:stream+leave:tokens",
+    "sd+leave:tokens+length:online",
+]
+"""Points between the named methods; every axis that may change what travels or when is in one of them."""
+
+
+def on_tables(names: Sequence[str]) -> list[str]:
+    """Those of the named methods that need no layers of a real model."""
+    return [name for name in names if not get_method(name).split]
+
+
+def drafting(names: Sequence[str]) -> list[str]:
+    """Those that draft on the edge."""
+    return [name for name in names if get_method(name).drafts]
+
+
+LOSSLESS = [name for name, method in METHODS.items() if not method.lossy]
+NOISE = [
+    name
+    for name in on_tables([*METHODS, *COMBINATIONS])
+    if get_method(name).recovery_at(1.0) is Recovery.NOISE
+]
+"""Those whose sampled answers are decided by the seed alone."""
+REJECTION = [
+    name
+    for name in drafting([*LOSSLESS, *COMBINATIONS])
+    if get_method(name).recovery_at(1.0) is not Recovery.NOISE
+]
+"""Those that sample by rejection."""
+PARTS_OF_ROWS = [
+    "dssd-thin+resample:samples:1",
+    "picospec+resample:sparse:1",
+    "picospec+resample:sparse:2",
+    "dssd+resample:sparse:2",
+    "dsd+overlap:continue",
+]
+"""The same on vocabularies so small that the usual sizes would send the whole row."""
+
+
+class Unhurried(threading.Event):
+    """A cancel event that is never set, and on which nobody pauses: a resumed answer goes on at once."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return False
+
+
+def answer(
+    method: str,
+    options: GenerationOptions,
+    pair: TablePair = UNLIKE,
+    prompt: Prompt = PROMPT,
+    gamma: int = 3,
+    link: WiredLink | None = None,
+) -> tuple[list[int], AnswerStats]:
+    """One answer's ids, an EOS included where it ended with one, and what it cost."""
+    link = link or WiredLink(pair.target, pair.draft)
+    decoder = EdgeDecoder(link, pair.draft, method, gamma=gamma, resume_timeout_s=60.0)
+    ids = [token for chunk in decoder.generate(prompt, options, Unhurried()) for token in chunk]
+    if decoder.stats.finish == "eos":
+        ids.append(min(pair.target.eos_token_ids))
+    return ids, decoder.stats
+
+
+def sampled_pvalue(
+    method: str,
+    options: GenerationOptions = SAMPLED,
+    pair: TablePair = UNLIKE,
+    samples: int = SAMPLES,
+    slowness: float = 0.3,
+    cuts: Collection[int] = (),
+) -> float:
+    """p-value of the answers of `samples` seeds as draws from the target's own distribution (chi-square, float64).
+
+    cuts: as in WiredLink, for each answer alone.
+    """
+    counts: Counter[Answer] = Counter()
+    for seed in range(samples):
+        link = WiredLink(pair.target, pair.draft, slowness, cuts, seed)
+        ids, _ = answer(method, replace(options, seed=seed), pair, link=link)
+        counts[tuple(ids[:TOKENS])] += 1
+    return chi_square(counts, answer_chances(pair.target, PROMPT, options, TOKENS))
+
+
+def chi_square(counts: Counter[Answer], chances: dict[Answer, float]) -> float:
+    """p-value; cells of fewer than 5 expected counts are taken together, an impossible answer makes it 0."""
+    if set(counts) - set(chances):
+        return 0.0
+    total = sum(counts.values())
+    cells = [(counts[key], chance * total) for key, chance in chances.items() if chance * total >= 5]
+    observed, expected = (np.array(column, dtype=np.float64) for column in zip(*cells, strict=True))
+    rest = total - expected.sum()
+    if rest >= 5:
+        observed, expected = np.append(observed, total - observed.sum()), np.append(expected, rest)
+    else:  # too little for a cell of its own
+        observed[0] += total - observed.sum()
+        expected[0] += rest
+    return float(stats.chisquare(observed, expected).pvalue)
+
+
+def check_distribution(
+    method: str,
+    options: GenerationOptions = SAMPLED,
+    pair: TablePair = UNLIKE,
+    samples: int = SAMPLES,
+    cuts: Collection[int] = (),
+) -> None:
+    """What a method samples is distributed as the target alone would sample it."""
+    p_value = sampled_pvalue(method, options, pair, samples, cuts=cuts)
+    assert p_value > FALSE_ALARM, f"{method}: p-value {p_value:.1e}"
+
+
+def greedy_reference(model: TableModel, prompt: Prompt, limit: int) -> list[int]:
+    """The likeliest token after each other, read from the table; with the EOS."""
+    state = 0
+    for token in prompt.ids:
+        state = next_state(state, token)
+    ids: list[int] = []
+    while len(ids) < limit and not set(ids[-1:]) & model.eos_token_ids:
+        ids.append(int(model.logits[state].argmax()))
+        state = next_state(state, ids[-1])
+    return ids
+
+
+PROMPTS = [Prompt((first, second)) for first in range(1, 5) for second in range(5)]
+
+
+def check_greedy(
+    method: str, pair: TablePair = UNLIKE, limits: Sequence[int] = (1, 2, 3, 5, 24), gamma: int = 3
+) -> list[AnswerStats]:
+    """At temperature 0 the answer is the target's likeliest, of exactly the length it may have, on any link."""
+    costs = []
+    for index, prompt in enumerate(PROMPTS):
+        limit = limits[index % len(limits)]
+        for slowness in (0.0, 0.4):
+            link = WiredLink(pair.target, pair.draft, slowness, seed=index)
+            ids, cost = answer(method, GenerationOptions(limit), pair, prompt, gamma, link)
+            assert ids == greedy_reference(pair.target, prompt, limit), (
+                f"{method}: prompt {prompt.ids}, limit {limit}"
+            )
+            costs.append(cost)
+    return costs
+
+
+def check_seed_decides(
+    method: str, options: GenerationOptions = SAMPLED, cuts: Collection[int] = (), seeds: int = 60
+) -> int:
+    """With shared noise the ids are those of the cloud alone with the same seed. Returns how often it resumed."""
+    resumes = 0
+    for seed in range(seeds):
+        options = replace(options, seed=seed, max_new_tokens=12)
+        alone, _ = answer("ar", options)
+        link = WiredLink(UNLIKE.target, UNLIKE.draft, slowness=0.4, cuts=cuts, seed=seed)
+        ids, cost = answer(method, options, link=link)
+        assert ids == alone, f"{method}: seed {seed}"
+        resumes += cost.resumes
+    return resumes

@@ -1,0 +1,157 @@
+"""Every method on every kind of link answers real questions as the library's own `generate` of the target does.
+
+Verifier and link emulator are processes of their own, the edge is this one. Any pair will do: the default text pair
+where the project has it, else a tiny random one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from checks import COMBINATIONS
+from test_emulator import emulated
+
+from cloud_verifier.config import ServerConfig
+from evaluation.questions import Question, load_questions
+from specdec.edge import EdgeDecoder, connect
+from specdec.methods import METHODS
+from specdec.models import LoadedModel, Prompt, chat_prompt, load_model
+from specdec.options import GenerationOptions
+from specdec.stats import AnswerStats
+from specnav.demo.children import endpoint_of, verifier_spec
+from specnav.demo.processes import Supervisor
+from specnav.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET, ROOT
+
+BENCHMARKS = ROOT.parent / "shared" / "data" / "benchmarks"
+OWN_QUESTIONS = CONFIG / "questions" / "short.jsonl"
+QUESTIONS = 24
+TOKENS = 16
+LONGEST_PROMPT = 400
+AT_ONCE = 24
+"""Edges that wait for the link at the same time."""
+
+CONDITIONS = {
+    "no link": (),
+    "40 ms RTT and jitter": ("--rtt", "40", "--jitter", "20"),
+    "loss": ("--rtt", "4", "--loss", "0.02"),
+    "outage": ("--rtt", "20", "--outage", "0.3:0.9"),
+}
+REPLY_TIMEOUT_S = {"outage": 0.5}
+"""Shorter than the outage, so that the link counts as lost; elsewhere long enough for any retransmission."""
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """The pair, the questions with the library's answers, and where the verifier process listens."""
+
+    target: LoadedModel
+    draft: LoadedModel
+    expected: Mapping[Question, tuple[int, ...]]
+    address: str
+
+
+@pytest.fixture(scope="module")
+def cloud(model_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    target_folder, draft_folder = str(DEFAULT_TEXT_TARGET), str(DEFAULT_TEXT_DRAFT)
+    if not (DEFAULT_TEXT_TARGET / "config.json").is_file():
+        target_folder, draft_folder = str(model_root / "text-target"), str(model_root / "text-draft")
+    target, draft = (load_model(folder, dtype="float32") for folder in (target_folder, draft_folder))
+    expected = {question: oracle(target, prompt_of(target, question)) for question in real_questions(target)}
+    config = ServerConfig(
+        target_folder,
+        "tcp://127.0.0.1:0",
+        dtype="float32",
+        draft_model=draft_folder,
+        threads=1,
+        max_sessions=1000,
+    )
+    with Supervisor(tmp_path_factory.mktemp("matrix")) as supervisor:
+        verifier = supervisor.start(verifier_spec(config, {}))
+        yield Cloud(target, draft, expected, endpoint_of(supervisor.wait_ready(verifier, 120.0)))
+        supervisor.check()  # it must have lived through all of this
+
+
+def real_questions(model: LoadedModel) -> list[Question]:
+    """From every benchmark in turn, those that fit; the project's own where the benchmarks are not there."""
+    files = sorted(BENCHMARKS.glob("*.jsonl")) or [OWN_QUESTIONS]
+    fit = [one for one in load_questions(files) if len(prompt_of(model, one).ids) <= LONGEST_PROMPT]
+    return fit[:QUESTIONS]
+
+
+def prompt_of(model: LoadedModel, question: Question) -> Prompt:
+    return chat_prompt(model, question.turns[0])
+
+
+def oracle(model: LoadedModel, prompt: Prompt) -> tuple[int, ...]:
+    """Greedy ids of the library, a final EOS not included."""
+    assert model.dtype == torch.float32
+    ids = torch.tensor([prompt.ids])
+    found = model.hf_model.generate(input_ids=ids, do_sample=False, max_new_tokens=TOKENS)
+    answer = found[0, ids.shape[1] :].tolist()
+    return tuple(answer[:-1] if answer[-1] in model.eos_token_ids else answer)
+
+
+def answer_all(
+    cloud: Cloud, address: str, method: str, reply_timeout_s: float
+) -> list[tuple[str, AnswerStats]]:
+    """Ask all questions, several at once; what is wrong with each answer ("" = nothing) and what it cost."""
+
+    def ask(question: Question) -> tuple[str, AnswerStats]:
+        with connect(address, reply_timeout_s=reply_timeout_s) as link:
+            decoder = EdgeDecoder(
+                link, cloud.draft, method, gamma=3, resume_timeout_s=30.0, front_model=cloud.target
+            )
+            prompt = prompt_of(cloud.target, question)
+            got = [token for chunk in decoder.generate(prompt, GenerationOptions(TOKENS)) for token in chunk]
+        return difference(question, got, cloud.expected[question]), decoder.stats
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(ask, cloud.expected))
+
+
+def difference(question: Question, got: Sequence[int], expected: Sequence[int]) -> str:
+    """ "" where both are equal, else which question and where."""
+    if list(got) == list(expected):
+        return ""
+    place = next(
+        (i for i, (a, b) in enumerate(zip(got, expected, strict=False)) if a != b),
+        min(len(got), len(expected)),
+    )
+    here = f"{question.source} {question.question_id}, token {place}"
+    return f"{here}: {list(got[place : place + 4])} instead of {list(expected[place : place + 4])}"
+
+
+@pytest.mark.graph
+@pytest.mark.parametrize("method", [*METHODS, *COMBINATIONS])
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_greedy_ids_equal_the_librarys(cloud: Cloud, method: str, condition: str) -> None:
+    settings = CONDITIONS[condition]
+    reply_timeout_s = REPLY_TIMEOUT_S.get(condition, 5.0)
+    if settings:
+        with emulated(cloud.address, *settings, "--seed", "3") as address:
+            answers = answer_all(cloud, address, method, reply_timeout_s)
+    else:
+        answers = answer_all(cloud, cloud.address, method, reply_timeout_s)
+    wrong = [said for said, _ in answers if said]
+    assert not wrong, f"{method}, {condition}: {len(wrong)} of {len(answers)} answers differ:\n" + "\n".join(
+        wrong
+    )
+    if condition == "outage":
+        assert any(cost.resumes for _, cost in answers), "no answer went through the outage"
+
+
+@pytest.mark.graph
+def test_the_questions_are_many_and_the_answers_say_something(cloud: Cloud) -> None:
+    """Else the matrix would show little."""
+    assert len(cloud.expected) >= (20 if BENCHMARKS.is_dir() else 10)
+    assert len(set(cloud.expected.values())) > len(cloud.expected) / 2
+    assert sum(len(ids) for ids in cloud.expected.values()) > TOKENS * len(cloud.expected) / 2
+    _, costs = zip(*answer_all(cloud, cloud.address, "sd", 5.0), strict=True)
+    drafted = sum(one.drafted for cost in costs for one in cost.rounds)
+    accepted = sum(one.accepted for cost in costs for one in cost.rounds)
+    assert 0.02 < accepted / drafted < 0.98

@@ -1,0 +1,173 @@
+"""Edge and cloud in one thread: the real EdgeDecoder and the real engine, joined by the wire's bytes and no socket.
+
+Every message is encoded, size-checked and decoded as on the wire. A seeded coin decides how long each message takes
+in polls, so that drafts overlap and verdicts come late without any waiting; chosen messages are lost with the link.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Collection
+from io import StringIO
+
+import msgspec
+
+from cloud_verifier.engine import Engine
+from cloud_verifier.logs import EventLog
+from cloud_verifier.tasks import CloseTask, OpenTask, StopTask, VerifyTask
+from specdec.errors import LinkLost
+from specdec.link.wire import (
+    PROTOCOL_VERSION,
+    Close,
+    Down,
+    DraftUp,
+    Hello,
+    Open,
+    SampledUp,
+    Tokens,
+    Up,
+    VerdictDown,
+    Welcome,
+    decode_down,
+    decode_up,
+    encode,
+)
+from specdec.models import LoadedModel
+
+_PATIENCE = 1000
+
+
+class WiredLink:
+    """Stands in for a Link whose other end is an engine of this process.
+
+    slowness: the chance that a message has not moved when the edge looks; 0: everything arrives at once.
+    cuts: at which drafts of the edge, or messages of tokens where the cloud streams (counted from 1), the link breaks:
+    that message and all that is on its way is gone. What is lost must not depend on what it says, or the answers that
+    are left would be a biased choice; so requests for more of a row are never lost alone.
+    stale: every verdict comes again later, and once more in the name of another session.
+    """
+
+    address = "wired"
+    connect_timeout_s = reply_timeout_s = round_timeout_s = 3600.0
+
+    def __init__(
+        self,
+        target: LoadedModel,
+        cloud_draft: LoadedModel | None = None,
+        slowness: float = 0.0,
+        cuts: Collection[int] = (),
+        seed: int = 0,
+        stale: bool = False,
+    ) -> None:
+        self.target = target
+        self._log = StringIO()
+        self._engine = Engine(target, self._reply, EventLog(self._log), cloud_draft)
+        self._slowness = slowness
+        self._cuts = frozenset(cuts)
+        self._random = random.Random(seed)
+        self._up: deque[bytes] = deque()
+        self._down: deque[bytes] = deque()
+        self._connected = False
+        self._sessions = 0
+        self._counted = 0
+        self._empty = 0
+        self._stale = stale
+        self._old_verdicts: list[VerdictDown] = []
+
+    def ensure_connected(self, give_up: Callable[[], bool] = lambda: False) -> Welcome:
+        """Connected at once."""
+        self._connected = True
+        target = self.target
+        eos = sorted(target.eos_token_ids)
+        return Welcome(
+            PROTOCOL_VERSION,
+            target.path,
+            target.vocab_size,
+            target.vocabulary_fingerprint,
+            eos,
+            target.context_limit,
+        )
+
+    def next_session(self) -> int:
+        """A session number that was not used yet."""
+        self._sessions += 1
+        return self._sessions
+
+    def send(self, message: Up) -> int:
+        """Put a message on its way; returns its size in bytes."""
+        if isinstance(message, (DraftUp, SampledUp)):
+            self._count()
+        self._check()
+        data = encode(message)
+        self._up.append(data)
+        return len(data)
+
+    def receive(self, timeout_s: float) -> tuple[Down, int] | None:
+        """The next message, or None where it is still on its way and the edge has better to do than to wait."""
+        self._check()
+        hurry = timeout_s <= 0.0 and self._slowness > 0.0
+        while self._up and not (hurry and self._random.random() < self._slowness):
+            self._deliver(self._up.popleft())
+        self._run_engine()
+        if not self._down:
+            self._empty += 1
+            assert self._empty < _PATIENCE, (
+                f"the edge waits for what never comes; the cloud said: {self._log.getvalue()}"
+            )
+            return None
+        if hurry and self._random.random() < self._slowness:
+            return None
+        self._empty = 0
+        data = self._down.popleft()
+        message = decode_down(data)
+        if isinstance(message, Tokens):
+            self._count()
+            self._check()
+        return message, len(data)
+
+    def reset(self) -> None:
+        """The connection is gone with everything on its way."""
+        self._connected = False
+        self._up.clear()
+        self._down.clear()
+
+    def silent(self, seconds: float) -> LinkLost:
+        """Drop the connection because nothing was heard."""
+        self.reset()
+        return LinkLost("nothing was heard")
+
+    def _count(self) -> None:
+        self._counted += 1
+        if self._counted in self._cuts:
+            self.reset()
+
+    def _check(self) -> None:
+        if not self._connected:
+            raise LinkLost("the link is lost: this is what the test wants")
+
+    def _deliver(self, data: bytes) -> None:
+        message = decode_up(data)
+        key = (b"edge", getattr(message, "session", 0))
+        if isinstance(message, Hello):
+            return
+        if isinstance(message, Open):
+            self._engine.submit(OpenTask(key, message, 0.0))
+        elif isinstance(message, Close):
+            self._engine.submit(CloseTask(key))
+        else:
+            self._engine.submit(VerifyTask(key, message, 0.0))
+
+    def _run_engine(self) -> None:
+        """Let the engine do what it has; a cloud that decodes alone does one step."""
+        self._engine.submit(StopTask())
+        self._engine.run()
+
+    def _reply(self, key: object, message: Down, over: bool) -> None:
+        if self._stale and isinstance(message, VerdictDown):
+            for old in self._old_verdicts:
+                self._down.append(encode(old))
+            stranger = msgspec.structs.replace(message, session=message.session + 1, last=0)
+            self._down.append(encode(stranger))
+            self._old_verdicts = [*self._old_verdicts[-1:], message]
+        self._down.append(encode(message))

@@ -1,0 +1,177 @@
+"""Languages given as tables: their distributions are known exactly, and an answer costs next to nothing.
+
+A TableModel stands in for a LoadedModel. What it says next depends on EVERY token it was fed, in order, so a token
+that is missing, fed twice or taken from another branch shows in all that follows, as it does in a real KV cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specdec.models import EncodedPrompt, Prompt
+from specdec.options import GenerationOptions
+
+STATES = 4099
+PROMPT = Prompt((1, 2))
+Answer = tuple[int, ...]
+
+
+def next_state(state: int, token: int) -> int:
+    """The row of the table after one more token."""
+    return (state * 31 + token + 1) % STATES
+
+
+class TableSession:
+    """The cache of one sequence: the states after each committed token, and a tree of speculative ones."""
+
+    def __init__(self, model: TableModel) -> None:
+        self.model = model
+        self._table = model.table
+        self._states = [0]
+        self._tree: list[tuple[int, int]] = []  # (parent, state)
+
+    @property
+    def length(self) -> int:
+        """How many tokens are committed."""
+        return len(self._states) - 1
+
+    def prefill(self, encoded: EncodedPrompt, observer: object = None) -> Tensor:
+        """Feed the prompt afresh; returns logits [vocab]."""
+        self._states, self._tree = [0], []
+        return self.extend(encoded.ids.tolist(), last_only=True)[0]
+
+    def extend(self, ids: Sequence[int], *, last_only: bool = False, observer: object = None) -> Tensor:
+        """Append a chain; returns logits [len(ids), vocab], or the last row only."""
+        assert ids and not self._tree, "nothing to extend by, or a tree is still open"
+        for token in ids:
+            self._states.append(next_state(self._states[-1], token))
+        return self._table[self._states[-1:] if last_only else self._states[-len(ids) :]]
+
+    def extend_tree(self, ids: Sequence[int], parents: Sequence[int], observer: object = None) -> Tensor:
+        """Append nodes of the tree; returns logits [len(ids), vocab]."""
+        first = len(self._tree)
+        for token, parent in zip(ids, parents, strict=True):
+            assert -1 <= parent < len(self._tree), "a parent must come first"
+            before = self._states[-1] if parent < 0 else self._tree[parent][1]
+            self._tree.append((parent, next_state(before, token)))
+        return self._table[[state for _, state in self._tree[first:]]]
+
+    def keep_path(self, nodes: Sequence[int]) -> None:
+        """Commit a path of the tree, forget the rest."""
+        parent = -1
+        for node in nodes:
+            assert self._tree[node][0] == parent, "not a path from the root"
+            parent = node
+        self._states += [self._tree[node][1] for node in nodes]
+        self._tree = []
+
+    def rollback(self, n_tokens_kept: int) -> None:
+        """Forget everything after the first tokens."""
+        assert 0 <= n_tokens_kept <= self.length
+        del self._states[n_tokens_kept + 1 :]
+        self._tree = []
+
+
+class TableModel:
+    """logits: float [STATES, vocab]. eos: the ids that end an answer."""
+
+    def __init__(self, logits: np.ndarray, eos: frozenset[int] = frozenset({0})) -> None:
+        self.logits = logits.astype(np.float32)
+        self.table = torch.from_numpy(self.logits)
+        self.vocab_size = logits.shape[1]
+        self.eos_token_ids = eos
+        self.path = "a table"
+        self.vocabulary_fingerprint = b"tables"
+        self.never_drafted: frozenset[int] = frozenset()
+        self.context_limit = 10_000
+        self.device = torch.device("cpu")
+        self.dtype = torch.float32
+        self.is_multimodal = False
+        self.image_pad_id = None
+        self.parameter_count = self.logits.size
+        self.tokenizer = None
+
+    def new_session(self) -> TableSession:
+        """An empty session."""
+        return TableSession(self)
+
+    def encode(self, prompt: Prompt) -> EncodedPrompt:
+        """The prompt as it is."""
+        return EncodedPrompt(torch.tensor(prompt.ids))
+
+
+@dataclass(frozen=True)
+class TablePair:
+    """A target and a draft that says something similar."""
+
+    target: TableModel
+    draft: TableModel
+
+
+def table_pair(vocab: int, unlikeness: float, seed: int = 0, sharpness: float = 1.3) -> TablePair:
+    """Random languages. unlikeness: standard deviation of the draft's logits around the target's; 0 = the same."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(STATES, vocab)) * sharpness
+    logits[:, 0] -= 1.0  # an end now and then
+    return TablePair(TableModel(logits), TableModel(logits + unlikeness * rng.normal(size=logits.shape)))
+
+
+def next_chances(logits: np.ndarray, options: GenerationOptions) -> np.ndarray:
+    """The distribution float64 [vocab] that one row of logits stands for; written without torch or specdec."""
+    scaled = logits.astype(np.float64) / options.temperature
+    if 0 < options.top_k < scaled.size:
+        scaled[scaled < np.sort(scaled)[-options.top_k]] = -np.inf
+    chances = np.exp(scaled - scaled.max())
+    chances /= chances.sum()
+    if options.top_p < 1.0:
+        order = np.argsort(-chances, kind="stable")
+        before = np.concatenate([[0.0], np.cumsum(chances[order])[:-1]])
+        chances[order[before >= options.top_p]] = 0.0
+        chances /= chances.sum()
+    if options.min_p > 0.0:
+        chances[chances < options.min_p * chances.max()] = 0.0
+        chances /= chances.sum()
+    return chances
+
+
+def adjusted(
+    model: TableModel, state: int, options: GenerationOptions, prompt: Prompt, answer: Answer
+) -> np.ndarray:
+    """A row of logits after bias, repetition penalty and minimum length; written without torch or specdec."""
+    logits = model.logits[state].astype(np.float64)
+    for token, bias in options.logit_bias:
+        logits[token] += bias
+    for token in {*prompt.ids, *answer}:
+        factor = options.repetition_penalty
+        logits[token] = logits[token] * factor if logits[token] < 0 else logits[token] / factor
+    if len(answer) < options.min_new_tokens:
+        logits[sorted(model.eos_token_ids)] = -np.inf
+    return logits
+
+
+def answer_chances(
+    model: TableModel, prompt: Prompt, options: GenerationOptions, length: int
+) -> dict[Answer, float]:
+    """The chance of every possible beginning of an answer, float64: `length` tokens, or fewer and then an end."""
+    state = 0
+    for token in prompt.ids:
+        state = next_state(state, token)
+    found: dict[Answer, float] = {}
+    open_ends: list[tuple[Answer, int, float]] = [((), state, 1.0)]
+    while open_ends:
+        answer, state, chance = open_ends.pop()
+        logits = adjusted(model, state, options, prompt, answer)
+        for token, after in enumerate(next_chances(logits, options)):
+            if after == 0.0:
+                continue
+            longer = (*answer, token)
+            if token in model.eos_token_ids or len(longer) == length:
+                found[longer] = chance * float(after)
+            else:
+                open_ends.append((longer, next_state(state, token), chance * float(after)))
+    return found
