@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from checks import FALSE_ALARM, SAMPLED, check_distribution, sampled_pvalue
 from conftest_models import picture
 from conftest_servers import Pair
 from hypothesis import given, settings
@@ -369,6 +370,27 @@ class TestOverALink:
                 rest = [t for chunk in one.generate(prompt, options, history=expected[:begun]) for t in chunk]
                 assert expected[:begun] + rest == expected
                 assert one.stats.finish == "stop"
+
+
+ADJUSTED = replace(SAMPLED, repetition_penalty=3.0, logit_bias=((0, 1.5), (3, -1.0)), min_new_tokens=2)
+
+
+class TestDistribution:
+    """Sampled answers follow the target's distribution after adjusting, against a reference of its own."""
+
+    @pytest.mark.parametrize("method", ["sd", "dssd", "specedge"])
+    def test_a_method_samples_as_the_adjusted_target_alone(self, method: str) -> None:
+        check_distribution(method, ADJUSTED)
+
+    def test_a_penalty_that_forgets_the_draft_would_be_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The negative control: rows in the middle of a draft, adjusted as if they followed the answer alone."""
+        right = Adjuster._penalise
+
+        def forgetful(self: Adjuster, scores: Tensor, seen: frozenset[int], tails: list[object]) -> Tensor:
+            return right(self, scores, seen, [()] * len(tails))
+
+        monkeypatch.setattr(Adjuster, "_penalise", forgetful)
+        assert sampled_pvalue("dssd", ADJUSTED) < FALSE_ALARM
 
 
 def test_a_stream_is_the_same_token_by_token(text_pair: Pair) -> None:
