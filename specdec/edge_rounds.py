@@ -73,10 +73,16 @@ class Rounds:
     def _size(self, in_flight: int) -> int:
         """How deep the next draft is to become before it leaves."""
         size = self._policy.size(self._measured)
-        if self._method.leave == "tokens":
-            # The cloud has nothing to do: let it begin with the first token; the rest follows as one message.
-            return 1 if in_flight == 0 else max(1, size - 1) if in_flight == 1 else size
+        if self._method.leave == "tokens" and in_flight == 0 and self._cloud_is_done_first(size):
+            return 1  # the rest follows as one message
         return size
+
+    def _cloud_is_done_first(self, size: int) -> bool:
+        """Whether the cloud can judge a first token before the others are drafted: if not, it would only be late
+        for those.
+        """
+        draft_s, verify_s = self._measured.draft_s, self._measured.verify_s
+        return draft_s is None or verify_s is None or verify_s <= (size - 1) * draft_s
 
     def _ahead(self) -> int:
         size = self._policy.size(self._measured)

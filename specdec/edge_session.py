@@ -16,6 +16,7 @@ from torch import Tensor
 from specdec.drafting import Draft, Proposal
 from specdec.errors import LinkLost, ProtocolError, SpecdecError
 from specdec.flight import Flight, Sent
+from specdec.heartbeat import Heartbeat
 from specdec.link.channel import Link
 from specdec.link.convert import floats_to_wire, row_from_wire, sampling_to_wire
 from specdec.link.wire import (
@@ -29,7 +30,6 @@ from specdec.link.wire import (
     More,
     Open,
     Opened,
-    Ping,
     Pong,
     RowDown,
     SampledUp,
@@ -48,7 +48,6 @@ from specdec.stop import StopText
 from specdec.verifying import path_to
 
 _CANCEL_CHECK_S = 0.05
-_PINGS_PER_TIMEOUT = 4
 _MAX_FRUITLESS_RESUMES = 3
 
 
@@ -94,10 +93,7 @@ class EdgeSession:
         self._opened_s = 0.0
         self._round = 0
         self._flight = Flight()
-        self._last_heard = 0.0
-        self._last_message = 0.0
-        self._ping_sent: float | None = None
-        self._ping_round = 0
+        self._heartbeat = Heartbeat(link)
         self._fruitless = 0
         self._length_at_open = 0
 
@@ -155,7 +151,6 @@ class EdgeSession:
         self._opened = False
         self._in_flight = method.in_flight
         self._flight.clear()
-        self._ping_sent = None
         self._length_at_open = len(self.answer)
         message = Open(
             self._number,
@@ -170,7 +165,8 @@ class EdgeSession:
             method.ahead,
             front_layers,
         )
-        self._opened_s = self._last_heard = self._last_message = self._clock()
+        self._opened_s = self._clock()
+        self._heartbeat.restart(self._opened_s)
         self.record.prompt_sent(self._link.send(message))
 
     def measure_prefill(self, prefill: Callable[[], None]) -> None:
@@ -179,7 +175,7 @@ class EdgeSession:
         prefill()
         ended = self._clock()
         self.record.edge_prefilled(started, ended)
-        self._last_heard = ended  # nobody could have listened meanwhile
+        self._heartbeat.heard(ended)  # nobody could have listened meanwhile
 
     def send_draft(self, proposal: Proposal, draft_ms: float) -> None:
         """Send a draft that goes on behind what is expected; draft_ms: what it took to make."""
@@ -199,12 +195,13 @@ class EdgeSession:
     def _send_round(
         self, message: DraftUp | SampledUp | HiddenUp, draft: Draft, proposal: Proposal, draft_ms: float
     ) -> None:
-        size = self._link.send(message)
         now = self._clock()
+        size = self._link.send(message)
+        if not self._flight:  # nothing could have come: nobody listened
+            self._heartbeat.heard(now)
         self._fix = None
         self._flight.add(Sent(self._round, draft, proposal.guess, ((now, size),), draft_ms, proposal.q))
-        self._last_heard = max(self._last_heard, now)
-        self._last_message = now
+        self._heartbeat.progressed(now)
 
     def _draft_message(self, draft: Draft, q: Tensor | None) -> DraftUp | SampledUp:
         ids = list(draft.ids)
@@ -221,7 +218,7 @@ class EdgeSession:
         while True:
             received = self._link.receive(0.0)
             if received is None:
-                self._mind_silence(self._clock(), self._ping_every)
+                self._mind_silence()
                 return None
             chunk = self._hear(*received)
             if chunk is not None:
@@ -234,39 +231,25 @@ class EdgeSession:
         """
         while True:
             self.check_cancelled()
-            received = self._link.receive(min(_CANCEL_CHECK_S, self._ping_every))
+            received = self._link.receive(min(_CANCEL_CHECK_S, self._heartbeat.interval_s))
             if received is None:
-                self._mind_silence(self._clock(), self._ping_every)
+                self._mind_silence()
                 continue
             chunk = self._hear(*received)
             if chunk is not None:
                 return chunk
 
-    @property
-    def _ping_every(self) -> float:
-        return self._link.reply_timeout_s / _PINGS_PER_TIMEOUT
-
     def _hear(self, message: Down, size: int) -> list[int] | None:
         now = self._clock()
-        self._last_heard = now
+        self._heartbeat.heard(now)
         chunk = self._take(message, size, now)
         if chunk is not None:
-            self._last_message = now
+            self._heartbeat.progressed(now)
         return chunk
 
-    def _mind_silence(self, now: float, ping_every: float) -> None:
-        """Ask for a sign of life now and then; raise LinkLost when none comes."""
-        if now - self._last_heard > self._link.reply_timeout_s:
-            raise self._link.silent(now - self._last_heard)
-        if now - self._last_message > self._link.round_timeout_s:
-            raise self._link.silent(now - self._last_message)
-        if now - self._last_heard >= ping_every and self._ping_sent is None:
-            self._link.send(Ping(self._number))
-            self._ping_sent = now
-            oldest = self._flight.oldest
-            self._ping_round = oldest.round if oldest else 0
-        elif self._ping_sent is not None and now - self._ping_sent >= ping_every:
-            self._ping_sent = None
+    def _mind_silence(self) -> None:
+        oldest = self._flight.oldest
+        self._heartbeat.mind(self._clock(), self._number, oldest.round if oldest else 0)
 
     def check_cancelled(self) -> None:
         """Raise Cancelled if the caller wants no more."""
@@ -343,7 +326,7 @@ class EdgeSession:
         if token is None:
             sent.received_bytes += size
             sent.messages += ((now, self._link.send(More(self._number, sent.round))),)
-            self._last_message = now
+            self._heartbeat.progressed(now)
             return None
         self._fix = token
         return self._finish_round(sent, message, token, size, now)
@@ -365,19 +348,18 @@ class EdgeSession:
     def _take_tokens(self, message: Tokens, size: int, now: float) -> list[int]:
         if message.base > len(self.answer):
             raise SessionForgotten("some tokens of the stream got lost on the way")
-        self.record.streamed(message, size, self._last_message, now)
+        self.record.streamed(message, size, self._heartbeat.last_progress_s, now)
         return self._merge(message.base, list(message.ids), now)
 
     def _take_pong(self, message: Pong) -> None:
         """A heartbeat also tells whether a message got lost: the link keeps the order of messages."""
-        if self._ping_sent is None:
+        asked = self._heartbeat.answered()
+        if asked is None:
             return
-        self._ping_sent = None
         if self._stream:
             if message.answered > len(self.answer) + 1:
                 raise SessionForgotten("some tokens of the stream got lost on the way")
             return
-        asked = self._ping_round
         oldest = self._flight.oldest
         current = oldest is not None and oldest.round == asked
         if current and (message.received < asked or message.answered >= asked):

@@ -41,7 +41,8 @@ class Method:
     overlap: what the edge does while a verdict is out: nothing ("idle"), draft on as if everything were
     accepted and send that in the next round ("continue"), or send it at once ("stream", up to in_flight
     drafts).
-    leave: a draft leaves "whole", or its first token leaves at once where the cloud has nothing to do ("tokens").
+    leave: a draft leaves "whole", or its first token leaves at once where the cloud has nothing to do and will be
+    done with it before the others are drafted ("tokens").
     length: what decides how long drafts are (specdec.drafting.length).
     front_layers: layers of the target on the edge, with "split"; 0: a quarter of them.
     """

@@ -1,0 +1,81 @@
+"""Draft lengths: what each policy makes of what was measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from specdec.drafting.length import LENGTHS, LengthPolicy, best_length, pipeline_depth
+from specdec.measured import Measured
+
+
+def measured(
+    draft_s: float, verify_s: float, rtt_s: float, accepted: int = 3, depth: int = 8, rounds: int = 40
+) -> Measured:
+    figures = Measured()
+    for _ in range(rounds):
+        figures.drafted(draft_s)
+        figures.round(verify_s, rtt_s, depth, accepted)
+    return figures
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_every_policy_keeps_what_was_asked_for_until_something_is_measured(name: str) -> None:
+    policy = LengthPolicy(name, 5)  # type: ignore[arg-type]
+    assert policy.size(Measured()) == 5
+    assert policy.cut_s(Measured()) == float("inf")
+
+
+@pytest.mark.parametrize(("rtt_ms", "depth"), [(15, 7), (40, 5), (50, 4)])
+def test_pipeline_solves_the_depths_that_specedge_prints(rtt_ms: float, depth: int) -> None:
+    figures = measured(0.011, 0.0942, rtt_ms / 1e3)
+    assert LengthPolicy("pipeline", 6).size(figures) == depth
+
+
+def test_pipeline_stays_in_its_range() -> None:
+    assert pipeline_depth(0.01, 0.02, 5.0, 16) == 1
+    assert pipeline_depth(0.001, 5.0, 0.0, 16) == 16
+    assert pipeline_depth(0.0, 1.0, 0.0, 16) == 16
+
+
+def test_latency_cuts_a_draft_that_takes_longer_than_the_exchange() -> None:
+    policy = LengthPolicy("latency", 4)
+    figures = measured(0.02, 0.1, 0.05)
+    assert policy.size(figures) == 4 and policy.cut_s(figures) == pytest.approx(0.15)
+    assert LengthPolicy("fixed", 4).cut_s(figures) == float("inf")
+
+
+def test_online_drafts_longer_where_rounds_are_dear_and_much_is_accepted() -> None:
+    policy = LengthPolicy("online", 4)
+    near = policy.size(measured(0.01, 0.02, 0.0, accepted=2))
+    far = policy.size(measured(0.01, 0.02, 0.3, accepted=2))
+    sure = policy.size(measured(0.01, 0.02, 0.3, accepted=8))
+    assert near <= far < sure
+    assert policy.size(measured(0.01, 0.02, 0.0, accepted=0)) == 1
+
+
+def test_best_length_is_the_best_of_all_by_the_formula() -> None:
+    chances = [0.8, 0.7, 0.65, 0.9, 0.3, 0.5]
+
+    def rate(length: int) -> float:
+        expected, alive = 1.0, 1.0
+        for chance in chances[:length]:
+            alive *= chance
+            expected += alive
+        return expected / (length * 0.03 + 0.2 + 0.1)
+
+    assert best_length(chances, 0.03, 0.2, 0.1) == max(range(1, 7), key=rate)
+
+
+def test_acceptance_is_counted_by_depth_and_only_where_it_was_tried() -> None:
+    figures = measured(1, 1, 1, accepted=2, depth=4, rounds=400)
+    assert figures.acceptance(0) > 0.95 and figures.acceptance(1) > 0.95
+    assert figures.acceptance(2) < 0.05
+    assert figures.acceptance(3) == figures.acceptance(60) == figures.acceptance(2)
+    assert Measured().acceptance(0) == pytest.approx(0.7)
+
+
+def test_one_hiccup_changes_no_median() -> None:
+    figures = measured(0.01, 0.1, 0.05)
+    figures.round(9.0, 9.0, 4, 4)
+    figures.drafted(9.0)
+    assert (figures.draft_s, figures.verify_s, figures.rtt_s) == (0.01, 0.1, 0.05)
