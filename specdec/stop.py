@@ -1,7 +1,8 @@
 """Stop strings: an answer ends with the token that completes one of them in its text.
 
-Decided token by token by whoever gives out verified tokens, so that it does not depend on how they came. The text is
-that of the answer alone, special tokens spelled out, as Hugging Face's `stop_strings` see it.
+Decided token by token by whoever gives out verified tokens, so that it does not depend on how they came. Special tokens
+count as they are spelled, like with Hugging Face's `stop_strings`; other than there, the text is that of the answer
+alone: a stop string cannot begin in the prompt.
 """
 
 from __future__ import annotations
