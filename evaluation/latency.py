@@ -55,6 +55,18 @@ def expected_tokens(alpha: float, gamma: int) -> float:
     return float(gamma + 1) if alpha == 1 else (1 - alpha ** (gamma + 1)) / (1 - alpha)
 
 
+def acceptance_for(tokens: float, gamma: int) -> float:
+    """The alpha for which `expected_tokens` gives so many tokens a round; 0 below 1 token, 1 above gamma + 1."""
+    low, high = 0.0, 1.0
+    for _ in range(60):  # halving: to the last bit of a float
+        middle = (low + high) / 2
+        if expected_tokens(middle, gamma) < tokens:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
 def picospec_round(alpha: float, gamma: int, t_draft_batch: float, t_verify: float, rtt: float) -> float:
     """Mean round time of the asynchronous pipeline (PicoSpec, section 3).
 

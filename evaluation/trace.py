@@ -51,12 +51,13 @@ class PathPoint(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True):
-    """One bar of a decision's timeline, milliseconds since the decision began."""
+    """One bar of a decision's timeline, milliseconds since the decision began. size: bytes of a message."""
 
     lane: str
     name: str
     start_ms: float
     end_ms: float
+    size: int = 0
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):

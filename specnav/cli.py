@@ -12,7 +12,25 @@ from typing import Annotated
 
 import typer
 
-from specnav.cli_train import Seed, train_app
+from specnav.cli_bench import add_bench_commands
+from specnav.cli_options import (
+    Bandwidth,
+    Device,
+    Draft,
+    Gamma,
+    Jitter,
+    Loss,
+    MinP,
+    Quantize,
+    RepetitionPenalty,
+    Rtt,
+    Seed,
+    Target,
+    Temperature,
+    TopK,
+    TopP,
+)
+from specnav.cli_train import train_app
 from specnav.errors import user_errors
 
 app = typer.Typer(
@@ -23,28 +41,6 @@ app = typer.Typer(
     epilog="Start with [bold]specnav doctor[/], then [bold]specnav demo[/].",
 )
 app.add_typer(train_app, name="train")
-
-Target = Annotated[
-    str | None,
-    typer.Option("--target-model", help="Target: a Hugging Face folder or hub id. Default: the shipped one."),
-]
-Draft = Annotated[
-    str | None,
-    typer.Option("--draft-model", help="Draft: a Hugging Face folder or hub id. Default: the shipped one."),
-]
-Quantize = Annotated[str, typer.Option(help="none, 8bit or 4bit (bitsandbytes).")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:0 …")]
-Rtt = Annotated[
-    float, typer.Option("--rtt", min=0, max=60_000, help="Emulated round-trip time of the link, ms.")
-]
-Jitter = Annotated[float, typer.Option(min=0, max=60_000, help="Emulated jitter, ms.")]
-Bandwidth = Annotated[float, typer.Option(min=0, help="Emulated bandwidth each way, Mb/s (0: no limit).")]
-Loss = Annotated[float, typer.Option(min=0, max=0.9, help="Emulated share of messages that TCP must resend.")]
-Gamma = Annotated[int, typer.Option(min=1, max=32, help="Draft tokens a round.")]
-Temperature = Annotated[
-    float,
-    typer.Option(min=0, max=10, help="0 is greedy; above, the target's exact distribution by shared noise."),
-]
 
 
 @app.command(
@@ -104,96 +100,7 @@ def demo(
     raise typer.Exit(run_demo(config))
 
 
-@app.command(
-    epilog="Examples:  specnav bench   |   specnav bench --questions mt_bench.jsonl --methods ar,sd --rtt 40   |   "
-    "specnav bench --point go2-wifi6"
-)
-def bench(
-    more_questions: Annotated[
-        list[str] | None, typer.Argument(metavar="FILE", help="Question files, as with --questions.")
-    ] = None,
-    questions: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A .jsonl file (question_id, category, turns), a text file (a question a line) or hf:ORG/NAME; "
-            "may be given several times. Default: a few questions of our own."
-        ),
-    ] = None,
-    methods: Annotated[
-        str | None,
-        typer.Option(
-            help="Comma-separated; axes may be overridden, like sd+tree:32x6. Oracles: hf-generate, hf-assisted. "
-            "Default: every method."
-        ),
-    ] = None,
-    point: Annotated[
-        str | None,
-        typer.Option(help="Operating point of a paper, see config/points. Other flags win over it."),
-    ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many questions.")] = None,
-    max_new_tokens: Annotated[int | None, typer.Option(min=1, max=1_000_000, help="Default 64.")] = None,
-    gamma: Annotated[int | None, typer.Option(min=1, max=32, help="Draft tokens a round (4).")] = None,
-    temperature: Annotated[float | None, typer.Option(min=0, max=10, help="0 is greedy.")] = None,
-    top_k: Annotated[int | None, typer.Option(min=0, help="0: off.")] = None,
-    top_p: Annotated[float | None, typer.Option(min=0, max=1, help="1: off.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Seed of everything random.")] = None,
-    rtt: Annotated[float | None, typer.Option(min=0, max=60_000, help="Emulated round trip, ms.")] = None,
-    jitter: Annotated[float | None, typer.Option(min=0, max=60_000, help="Emulated jitter, ms.")] = None,
-    bandwidth: Annotated[
-        float | None, typer.Option(min=0, help="Emulated bandwidth each way, Mb/s (0: no limit).")
-    ] = None,
-    loss: Annotated[float | None, typer.Option(min=0, max=0.9, help="Share of messages sent again.")] = None,
-    draft_ms: Annotated[
-        float | None,
-        typer.Option(min=0, max=60_000, help="Pacing: minimum time of a draft forward, ms (0: off)."),
-    ] = None,
-    verify_ms: Annotated[
-        float | None,
-        typer.Option(min=0, max=60_000, help="Pacing: minimum time of a target forward, ms (0: off)."),
-    ] = None,
-    cloud_draft_ms: Annotated[
-        float | None,
-        typer.Option(
-            min=0, max=60_000, help="Pacing of a draft model in the cloud, ms (default: as --draft-ms)."
-        ),
-    ] = None,
-    target_model: Target = None,
-    draft_model: Draft = None,
-    quantize: Quantize = "none",
-    device: Device = "auto",
-    out: Annotated[Path | None, typer.Option(help="Folder of the run (default: runs/bench-<time>).")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
-) -> None:
-    """Methods side by side on text questions: edge and cloud as two processes over an emulated link."""
-    from specnav.bench.config import make_config
-    from specnav.bench.run import run_bench
-
-    flags = {
-        "questions": (*(questions or ()), *(more_questions or ())) or None,
-        "methods": None if methods is None else tuple(name.strip() for name in methods.split(",")),
-        "point": point,
-        "limit": limit,
-        "max_new_tokens": max_new_tokens,
-        "gamma": gamma,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "seed": seed,
-        "rtt_ms": rtt,
-        "jitter_ms": jitter,
-        "bandwidth_mbps": bandwidth,
-        "loss": loss,
-        "draft_ms": draft_ms,
-        "verify_ms": verify_ms,
-        "cloud_draft_ms": cloud_draft_ms,
-        "target_model": target_model,
-        "draft_model": draft_model,
-        "quantize": quantize,
-        "device": device,
-        "out": out,
-        "resume": resume,
-    }
-    raise typer.Exit(run_bench(make_config(flags)))
+add_bench_commands(app)
 
 
 @app.command(
@@ -235,8 +142,25 @@ def generate(
     device: Device = "auto",
     gamma: Gamma = 4,
     temperature: Temperature = 0.0,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    repetition_penalty: RepetitionPenalty = None,
+    logit_bias: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID=VALUE", help="Add VALUE to the logit of a token id; may be given several times."
+        ),
+    ] = None,
     seed: Seed = 0,
     max_new_tokens: Annotated[int, typer.Option(min=1, max=1_000_000)] = 64,
+    min_new_tokens: Annotated[
+        int, typer.Option(min=0, max=1_000_000, help="No end of the answer before so many tokens.")
+    ] = 0,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="End the answer with this text; may be given several times."),
+    ] = None,
     stats: Annotated[bool, typer.Option("--stats", help="Say on stderr how it was decoded.")] = False,
 ) -> None:
     """One answer, streamed to stdout as it is verified."""
@@ -253,8 +177,15 @@ def generate(
         device=device,
         gamma=gamma,
         temperature=temperature,
+        top_k=top_k or 0,
+        top_p=1.0 if top_p is None else top_p,
+        min_p=min_p or 0.0,
+        repetition_penalty=1.0 if repetition_penalty is None else repetition_penalty,
+        logit_bias=tuple(logit_bias or ()),
         seed=seed,
         max_new_tokens=max_new_tokens,
+        min_new_tokens=min_new_tokens,
+        stop=tuple(stop or ()),
         stats=stats,
     )
     raise typer.Exit(run_generate(config))
@@ -292,7 +223,12 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Machine-readabl
 def main() -> None:
     """Entry point of the console script."""
     with user_errors():
-        app()
+        try:
+            # Not the parser's own way of ending: its complaints are framed and several lines long.
+            code = app(standalone_mode=False)
+        except typer.Abort:
+            raise KeyboardInterrupt from None
+        sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from specnav.cli_options import Seed
+
 train_app = typer.Typer(no_args_is_help=True, help="Train the default models.")
 
-Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of everything random.")]
 Workers = Annotated[int, typer.Option(min=1, max=64, help="Processes, one CPU thread each.")]
 
 

@@ -13,13 +13,21 @@ class UsageError(Exception):
 
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """Print a UsageError or a room's own error as one line and exit with 1; Ctrl-C exits with 130."""
+    """Print a UsageError or a room's own error as one line and exit with 1; Ctrl-C exits with 130.
+
+    What the command line's parser refuses is one line, too, and exits with the parser's 2.
+    """
     try:
         yield
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         sys.exit(130)
     except Exception as error:
+        said = getattr(error, "format_message", None)  # the parser's errors have no common public type
+        if said is not None:
+            if words := " ".join(said().split()):
+                print(f"specnav: error: {words}", file=sys.stderr)
+            sys.exit(getattr(error, "exit_code", 2))
         # The rooms' error types are looked up only now: importing them costs seconds (torch).
         if not isinstance(error, (UsageError, *_room_errors())):
             raise

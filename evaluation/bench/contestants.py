@@ -7,7 +7,7 @@ should be, and how fast the usual way is.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -23,15 +23,10 @@ from evaluation.trace import Span
 from specdec.edge import EdgeDecoder
 from specdec.link.channel import Link
 from specdec.link.shaping import LinkProfile
-from specdec.methods import METHODS, get_method
+from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt
 from specdec.options import GenerationOptions
 from specdec.stats import AnswerStats
-
-ORACLES = {
-    "hf-generate": "transformers' generate: the target alone, one process, no link",
-    "hf-assisted": "transformers' assisted generation: draft and target in one process, no link",
-}
 
 
 @dataclass(frozen=True)
@@ -50,6 +45,8 @@ class Measured:
     has_link: bool = True
     prompt_bytes: int = 0
     resumes: int = 0
+    predrafts: int = 0
+    predraft_hits: int = 0
 
 
 class Contestant(Protocol):
@@ -65,19 +62,6 @@ class Contestant(Protocol):
         ...
 
 
-def check_names(names: Sequence[str]) -> None:
-    """Raise for an unknown contestant, with the list of what there is, or one that is named twice."""
-    if not names:
-        raise EvaluationError(f"no method given; choose from {', '.join([*METHODS, *ORACLES])}")
-    for name in names:
-        if names.count(name) > 1:
-            raise EvaluationError(f"method {name} is given twice; give each once")
-        if name.startswith("hf-") and name not in ORACLES:
-            raise EvaluationError(f"oracle {name} is unknown; there are {', '.join(ORACLES)}")
-        if name not in ORACLES:
-            get_method(name)
-
-
 def rounds_of(stats: AnswerStats) -> list[RoundRecord]:
     """The core's rounds as records."""
     return [
@@ -89,6 +73,7 @@ def rounds_of(stats: AnswerStats) -> list[RoundRecord]:
             one.draft_ms,
             one.wait_ms,
             one.verify_ms,
+            one.gained,
         )
         for one in stats.rounds
     ]
@@ -96,7 +81,7 @@ def rounds_of(stats: AnswerStats) -> list[RoundRecord]:
 
 def timeline_of(stats: AnswerStats) -> list[Span]:
     """The core's timeline in milliseconds."""
-    return [Span(s.lane, s.name, s.start_s * 1e3, s.end_s * 1e3) for s in stats.timeline]
+    return [Span(s.lane, s.name, s.start_s * 1e3, s.end_s * 1e3, s.size) for s in stats.timeline]
 
 
 class EdgeContestant:
@@ -110,27 +95,29 @@ class EdgeContestant:
         gamma: int,
         profile: LinkProfile,
         resume_timeout_s: float,
+        front: LoadedModel | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """profile: what the link is emulated to be, for the floor. Raises OptionsError."""
+        """profile: what the link is emulated to be, for the floor. front: the target, for a split method.
+
+        Raises OptionsError.
+        """
         self.name = name
-        method = get_method(name)
-        self._drafts, self._cloud_drafts = method.drafts, method.cloud_drafts
-        self._draft = draft
+        self._method = get_method(name)
         self._profile = profile
         self._clock = clock
         self._decoder = EdgeDecoder(
             link,
-            draft if self._drafts else None,
+            draft if self._method.drafts else None,
             method=name,
             gamma=gamma,
             resume_timeout_s=resume_timeout_s,
             clock=clock,
+            front_model=front if self._method.split else None,
         )
 
     def answer(self, prompt: Prompt, options: GenerationOptions) -> Measured:
         """One answer over the link. Raises specdec's errors."""
-        passes = self._draft.runner.passes
         started = self._clock()
         ids = [token for chunk in self._decoder.generate(prompt, options) for token in chunk]
         wall_ms = (self._clock() - started) * 1e3
@@ -143,17 +130,19 @@ class EdgeContestant:
             ttft_ms=stats.ttft_ms,
             rounds=rounds,
             timeline=timeline,
-            draft_forwards=self._draft_forwards(passes, rounds),
+            draft_forwards=self._draft_forwards(stats),
             verify_forwards=len(rounds),
-            floor_ms=floor_ms(timeline, rounds, stats.prompt_bytes, self._profile),
+            floor_ms=floor_ms(timeline, self._profile),
             prompt_bytes=stats.prompt_bytes,
             resumes=stats.resumes,
+            predrafts=stats.predrafts,
+            predraft_hits=stats.predraft_hits,
         )
 
-    def _draft_forwards(self, before: int, rounds: Sequence[RoundRecord]) -> int | None:
-        if self._cloud_drafts:  # a chain in the cloud: a forward a token
-            return sum(one.drafted for one in rounds)
-        return max(0, self._draft.runner.passes - before - 1) if self._drafts else None
+    def _draft_forwards(self, stats: AnswerStats) -> int | None:
+        if self._method.cloud_drafts:  # a chain in the cloud: a forward a token
+            return sum(one.drafted for one in stats.rounds)
+        return stats.draft_forwards if self._method.drafts else None
 
 
 class _Arrivals(BaseStreamer):
@@ -273,7 +262,7 @@ class OracleContestant:
             wall_ms=(ended - started) * 1e3,
             ttft_ms=((arrivals.first_s or ended) - started) * 1e3,
             rounds=[
-                RoundRecord(tried, max(0, got - 1) if drafted else 0, 0, 0, 0.0, 0.0, 0.0)
+                RoundRecord(tried, max(0, got - 1) if drafted else 0, 0, 0, 0.0, 0.0, 0.0, got)
                 for got, tried in chunks
             ],
             draft_forwards=max(0, self._drafting.count - 1) if drafted else None,

@@ -84,6 +84,8 @@ def ask(
                 has_link=measured.has_link,
                 prompt_bytes=measured.prompt_bytes,
                 resumes=measured.resumes,
+                predrafts=measured.predrafts,
+                predraft_hits=measured.predraft_hits,
             )
         )
     return records

@@ -26,6 +26,7 @@ class RoundRecord(msgspec.Struct, frozen=True):
     draft_ms: float
     wait_ms: float
     verify_ms: float
+    gained: int
 
 
 class RoundLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +44,7 @@ class RoundLine(msgspec.Struct, frozen=True, kw_only=True):
     draft_ms: float
     wait_ms: float
     verify_ms: float
+    gained: int
 
 
 class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +52,7 @@ class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     ids: the answer without its end-of-sequence token. wall_ms: as the caller saw it, prefill included.
     draft_forwards: passes of the draft model after its prompt; null for a contestant that has none.
+    predrafts: verdicts that came while something was drafted ahead; predraft_hits: how many left it standing.
     floor_ms: see evaluation.bench.floor.
     has_link: false for a contestant in one process, whose bytes are no measurement.
     """
@@ -71,6 +74,8 @@ class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):
     has_link: bool = True
     prompt_bytes: int = 0
     resumes: int = 0
+    predrafts: int = 0
+    predraft_hits: int = 0
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -93,6 +98,7 @@ class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):
                 draft_ms=one.draft_ms,
                 wait_ms=one.wait_ms,
                 verify_ms=one.verify_ms,
+                gained=one.gained,
             )
             for number, one in enumerate(self.rounds)
         ]
@@ -108,14 +114,14 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
     speedup_vs_ar: float | None  # of tokens_per_s; null without `ar` in the run
     ttft_ms: float | None  # median over answers
     tpot_ms: float | None  # median over answers: time after the first token over the tokens after it
-    tau: float | None  # tokens gained a round: accepted + 1
+    tau: float | None  # tokens gained a round
     acceptance: float | None  # share of draft tokens accepted; null where nothing is drafted
     rounds: int
     uplink_bytes_per_round: float | None
     downlink_bytes_per_round: float | None
     draft_forwards: int | None
     verify_forwards: int
-    predraft_hit_rate: float | None
+    predraft_hit_rate: float | None  # null where nothing was drafted ahead
     identical_to_ar: bool | None  # null: `ar` is not in the run, or sampling that cannot be compared
     overhead_over_floor: float | None  # see evaluation.bench.floor; null without a link
     # -- additions to the contract
@@ -126,6 +132,7 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
     edge_busy: float | None = None  # share of the wall time, from the timelines
     cloud_busy: float | None = None
     resumes: int = 0
+    lossy: bool = False  # as published: sampled answers do not follow the target's distribution
 
 
 class PaperFigure(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +153,7 @@ class PointRecord(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     models: str
     assumed: list[str] = msgspec.field(default_factory=list)
+    explained: str = ""  # which effect explains the difference between the paper's figures and ours
     figures: list[PaperFigure] = msgspec.field(default_factory=list)
 
 
@@ -170,6 +178,7 @@ class BenchResults(msgspec.Struct, frozen=True, kw_only=True):
     asked: int = 0  # questions the run was to put to every contestant
     interrupted: bool = False
     error: str = ""  # one line; empty when the run ended well
+    notes: list[str] = msgspec.field(default_factory=list)  # what else the reader must know
     started_at: str = ""
     wall_s: float = 0.0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from evaluation.bench.floor import busy_ms
+from evaluation.bench.names import is_lossy
 from evaluation.bench.records import AnswerRecord, BenchRow, PaperFigure
 from evaluation.results import mean, percentile
 
@@ -55,6 +56,7 @@ def make_row(
     ids = {answer.key: answer.ids for answer in reference}
     different = sum(answer.ids != ids[answer.key] for answer in answers if answer.key in ids)
     timed = [answer for answer in answers if answer.timeline]
+    predrafts = sum(answer.predrafts for answer in answers)
     return BenchRow(
         method=method,
         questions=len({answer.key[:2] for answer in answers}),
@@ -70,14 +72,14 @@ def make_row(
             ],
             50,
         ),
-        tau=(accepted + len(rounds)) / len(rounds) if rounds else None,
+        tau=sum(one.gained for one in rounds) / len(rounds) if rounds else None,
         acceptance=accepted / drafted if drafted else None,
         rounds=len(rounds),
         uplink_bytes_per_round=_bytes_a_round(linked, "uplink_bytes"),
         downlink_bytes_per_round=_bytes_a_round(linked, "downlink_bytes"),
         draft_forwards=sum(drafts) if drafts else None,
         verify_forwards=sum(answer.verify_forwards for answer in answers),
-        predraft_hit_rate=None,
+        predraft_hit_rate=sum(answer.predraft_hits for answer in answers) / predrafts if predrafts else None,
         identical_to_ar=different == 0 if ids and answers else None,
         overhead_over_floor=wall / floor if floor else None,
         answers=len(answers),
@@ -87,6 +89,7 @@ def make_row(
         edge_busy=_busy(timed, "edge"),
         cloud_busy=_busy(timed, "cloud"),
         resumes=sum(answer.resumes for answer in answers),
+        lossy=is_lossy(method),
     )
 
 

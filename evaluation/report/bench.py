@@ -12,6 +12,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from evaluation.bench.journal import load_answers
+from evaluation.bench.predicted import in_words, predictions_of
 from evaluation.bench.records import AnswerRecord, BenchResults, BenchRow, load_bench
 from evaluation.bench.summary import common_answers, ours_for
 from evaluation.files import write_bytes_atomic
@@ -158,7 +159,7 @@ def arrivals(record: AnswerRecord) -> list[float]:
 
 def tokens_until(record: AnswerRecord, until_ms: float) -> int:
     """Tokens that were verified and at the edge by then: one with the prompt's reply, then those of each round."""
-    gained = [1, *(one.accepted + 1 for one in record.rounds)]
+    gained = [1, *(one.gained for one in record.rounds)]
     return min(
         sum(g for at, g in zip(arrivals(record), gained, strict=False) if at <= until_ms), len(record.ids)
     )
@@ -205,6 +206,7 @@ def build_bench_page(results: BenchResults, answers: Sequence[AnswerRecord]) -> 
     """The whole report as HTML text."""
     methods = methods_of(results)
     common = common_answers(answers, methods)
+    predicted = predictions_of(results, common)
     machine = [(name, word(value)) for name, value in results.machine.items()]
     machine += [("wall time", f"{results.wall_s:.0f} s")] if results.wall_s else []
     return (
@@ -220,6 +222,8 @@ def build_bench_page(results: BenchResults, answers: Sequence[AnswerRecord]) -> 
             speedups=Markup(bench_charts.speedup_bars(results.rows, paper_speedups(results))),
             has_papers=bool(paper_speedups(results)),
             beside=beside_the_paper(results),
+            predicted=predicted,
+            effects=[words for one in predicted if (words := in_words(one))],
             timelines=timelines(results, common),
             bytes=Markup(bench_charts.bytes_bars(results.rows)),
             is_greedy=not results.config.get("temperature"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from evaluation.bench.records import AnswerRecord, BenchRow
 from evaluation.report.drawing import Scale, axis_left, line, outline, rect, svg, text, ticks
@@ -14,13 +15,39 @@ from evaluation.report.drawing import Scale, axis_left, line, outline, rect, svg
 WIDTH, RIGHT = 520.0, 64.0
 LABEL_CHAR_PX, VALUE_WIDTH = 7.4, 40.0
 HALO = "paint-order:stroke;stroke:var(--panel);stroke-width:4px;stroke-linejoin:round"
-BAR, STEP = 18.0, 30.0
-CELL_WIDTH, CELL_HEIGHT, CELLS_A_ROW = 256.0, 150.0, 4
+BAR, STEP, NAME_STEP = 18.0, 30.0, 14.0
+NAME_CHARS, MOST_LABELS = 22, 12
+CELL_WIDTH, CELL_HEIGHT, CELLS_A_ROW, CELL_INDENT = 256.0, 150.0, 4, 40.0
+
+
+def name_lines(name: str) -> list[str]:
+    """A method's name in lines that fit beside a bar; it breaks before an axis."""
+    first, *axes = name.split("+")
+    lines = [first]
+    for axis in axes:
+        if len(lines[-1]) + 1 + len(axis) <= NAME_CHARS:
+            lines[-1] += f"+{axis}"
+        else:
+            lines.append(f"+{axis}")
+    return lines
 
 
 def label_width(rows: Sequence[BenchRow]) -> float:
-    """Room for the longest method name."""
-    return 22 + LABEL_CHAR_PX * max((len(row.method) for row in rows), default=0)
+    """Room for the longest line of a method's name."""
+    return 22 + LABEL_CHAR_PX * max((len(part) for row in rows for part in name_lines(row.method)), default=0)
+
+
+def row_tops(rows: Sequence[BenchRow], top: float) -> list[float]:
+    """Where each row's bar begins, and where the last row ends."""
+    heights = [STEP + NAME_STEP * (len(name_lines(row.method)) - 1) for row in rows]
+    return [top, *(top + reached for reached in accumulate(heights))]
+
+
+def name_text(x: float, y: float, name: str, anchor: str) -> str:
+    """A method's name, its first line at y."""
+    return "".join(
+        text(x, y + NAME_STEP * place, part, anchor, "strong") for place, part in enumerate(name_lines(name))
+    )
 
 
 def speedup_bars(rows: Sequence[BenchRow], papers: Mapping[str, float]) -> str:
@@ -29,7 +56,7 @@ def speedup_bars(rows: Sequence[BenchRow], papers: Mapping[str, float]) -> str:
     if not shown:
         return ""
     top, left = 14.0, label_width(shown)
-    bottom = top + STEP * len(shown)
+    *tops, bottom = row_tops(shown, top)
     most = max([row.speedup_vs_ar or 0.0 for row in shown] + list(papers.values()) + [1.0])
     across = Scale(0, most * 1.02, left, WIDTH - RIGHT)
     body = []
@@ -37,11 +64,10 @@ def speedup_bars(rows: Sequence[BenchRow], papers: Mapping[str, float]) -> str:
         body.append(line(across(value), top - 6, across(value), bottom, "grid"))
         body.append(text(across(value), bottom + 16, f"{value:g}", "middle"))
     body.append(line(across(1), top - 8, across(1), bottom, "axis", "stroke:var(--ink);stroke-dasharray:4 3"))
-    for place, row in enumerate(shown):
-        y = top + STEP * place
+    for y, row in zip(tops, shown, strict=True):
         value = row.speedup_vs_ar or 0.0
         colour = "var(--faint)" if row.uplink_bytes_per_round is None else "var(--edge)"
-        body.append(text(left - 8, y + BAR - 4, row.method, "end", "strong"))
+        body.append(name_text(left - 8, y + BAR - 4, row.method, "end"))
         body.append(rect(left, y, across(value) - left, BAR, colour, f"{row.method}: {value:.2f} times ar"))
         start = across(value) + 6
         if row.method in papers:
@@ -60,7 +86,7 @@ def bytes_bars(rows: Sequence[BenchRow]) -> str:
     if not shown:
         return ""
     top, left = 14.0, label_width(shown)
-    bottom = top + STEP * len(shown)
+    *tops, bottom = row_tops(shown, top)
     pairs = [(row.uplink_bytes_per_round or 0.0, row.downlink_bytes_per_round or 0.0) for row in shown]
     decades = max(2, math.ceil(math.log10(max(max(pair) for pair in pairs) + 1)))
     across = Scale(0, decades, left, WIDTH - RIGHT)
@@ -68,9 +94,8 @@ def bytes_bars(rows: Sequence[BenchRow]) -> str:
     for power in range(decades + 1):
         body.append(line(across(power), top - 6, across(power), bottom, "grid"))
         body.append(text(across(power), bottom + 16, f"{10**power:,}".replace(",", " "), "middle"))
-    for place, (row, pair) in enumerate(zip(shown, pairs, strict=True)):
-        y = top + STEP * place
-        body.append(text(left - 8, y + BAR - 4, row.method, "end", "strong"))
+    for y, row, pair in zip(tops, shown, pairs, strict=True):
+        body.append(name_text(left - 8, y + BAR - 4, row.method, "end"))
         for value, name, offset in ((pair[0], "uplink", 0.0), (pair[1], "downlink", BAR / 2 + 1)):
             if value >= 1:
                 end = across(math.log10(value))
@@ -92,26 +117,29 @@ def accepted_lengths(answers: Mapping[str, Sequence[AnswerRecord]]) -> str:
     if not counted:
         return ""
     columns = min(CELLS_A_ROW, len(counted))
+    under = NAME_STEP * (max(len(name_lines(method)) for method in counted) - 1)
     body = []
     for place, (method, shares) in enumerate(counted.items()):
         x = CELL_WIDTH * (place % columns)
-        y = CELL_HEIGHT * (place // columns)
-        body.append(_accepted_cell(x, y, method, shares))
-    height = CELL_HEIGHT * math.ceil(len(counted) / columns)
+        y = (CELL_HEIGHT + under) * (place // columns)
+        body.append(name_text(x + CELL_INDENT, y + 14, method, "start"))
+        body.append(_accepted_cell(x, y + under, method, shares))
+    height = (CELL_HEIGHT + under) * math.ceil(len(counted) / columns)
     return svg(CELL_WIDTH * CELLS_A_ROW, height, "".join(body), "Accepted draft tokens a round")
 
 
 def _accepted_cell(x: float, y: float, method: str, shares: Sequence[float]) -> str:
-    left, right, top, bottom = x + 40, x + CELL_WIDTH - 16, y + 26, y + CELL_HEIGHT - 34
+    left, right, top, bottom = x + CELL_INDENT, x + CELL_WIDTH - 16, y + 26, y + CELL_HEIGHT - 34
     up = Scale(0, max([*shares, 0.2]), bottom, top)
-    body = [text(left, y + 14, method, "start", "strong")]
-    body.append(axis_left(up, left, right, ticks(0, max([*shares, 0.2]), 3)))
+    body = [axis_left(up, left, right, ticks(0, max([*shares, 0.2]), 3))]
     slot = (right - left) / len(shares)
+    every = math.ceil(len(shares) / MOST_LABELS)
     for count, share in enumerate(shares):
         place = left + slot * count
         tip = f"{method}: {count} accepted in {100 * share:.1f} % of rounds"
-        body.append(rect(place + 2, up(share), slot - 4, bottom - up(share), "var(--edge)", tip))
-        body.append(text(place + slot / 2, bottom + 15, str(count), "middle"))
+        body.append(rect(place + 2, up(share), max(slot - 4, 1), bottom - up(share), "var(--edge)", tip))
+        if count % every == 0:
+            body.append(text(place + slot / 2, bottom + 15, str(count), "middle"))
     body.append(line(left, bottom, right, bottom))
     return "".join(body)
 

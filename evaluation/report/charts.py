@@ -25,6 +25,8 @@ from evaluation.trace import Decision, EpisodeTrace, Span
 LANES = ("edge", "uplink", "cloud", "downlink")
 NARROW_LANES_PX, WIDE_LANE_PX = 22, 34
 LABEL_CHAR_PX = 6.9
+AHEAD = "ahead"
+"""Spans whose name ends so are work that nobody waited for yet; they are drawn pale."""
 
 
 def histogram(values: Sequence[float], label: str, colour: str) -> str:
@@ -155,10 +157,12 @@ def timeline(
         x, wide = across(span.start_ms), max(across(span.end_ms) - across(span.start_ms) - 0.8, 2.0)
         took = f"{span.start_ms:.1f}–{span.end_ms:.1f} ms ({span.end_ms - span.start_ms:.2f} ms)"
         tip = f"{span.lane}: {span.name}, {took}"
-        body.append(rect(x, tops[span.lane] + 2, wide, tall - 4, f"var(--{span.lane})", tip, 3))
+        ahead = span.name.endswith(AHEAD)
+        colour = "var(--drafted)" if ahead else f"var(--{span.lane})"
+        body.append(rect(x, tops[span.lane] + 2, wide, tall - 4, colour, tip, 3))
         if wide > len(span.name) * LABEL_CHAR_PX + 8:
             middle = tops[span.lane] + tall / 2 + 4
-            style = "fill:#fff;font-size:11.5px;pointer-events:none"
+            style = f"fill:{'var(--ink)' if ahead else '#fff'};font-size:11.5px;pointer-events:none"
             body.append(text(x + wide / 2, middle, span.name, "middle", style=style))
     body.append(axis_bottom(across, now - 4, ticks(0, end, 10), label, height - 4))
     return svg(width, height, "".join(body), title)

@@ -106,6 +106,8 @@ def what_is_real(config: Mapping[str, Setting]) -> list[tuple[str, str]]:
     ):
         if value := positive(config, name):
             link.append(words.format(value))
+    if outages := config.get("outages"):
+        link.append(f"outages {outages} s (start:duration)")
     paced = [
         f"{side} forwards at least {value:g} ms"
         for side in ("draft", "verify")

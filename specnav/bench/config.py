@@ -10,6 +10,7 @@ from typing import Any
 from evaluation.bench.records import PaperFigure, PointRecord
 from evaluation.bench.summary import QUANTITIES
 from evaluation.papers import figure
+from specdec.link.shaping import LinkProfile, parse_outages
 from specnav.errors import UsageError
 from specnav.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
 from specnav.settings import make_settings, read_yaml
@@ -42,8 +43,9 @@ class BenchConfig:
 
     questions: files or datasets (see evaluation.questions). methods: empty = all of the core's. limit: at most so many
     questions, taken from the files in turn. draft_ms, verify_ms: pacing, 0 = off;
-    cloud_draft_ms: of a draft model beside the target, None = as on the edge. point: the operating point that
-    the settings were taken from.
+    cloud_draft_ms: of a draft model beside the target, None = as on the edge. outages: START:DURATION in seconds since
+    the link came up. length, payload, resample: axes for every method that drafts on the edge (specdec.methods).
+    point: the operating point that the settings were taken from.
     """
 
     questions: tuple[str, ...] = (str(QUESTIONS),)
@@ -61,9 +63,13 @@ class BenchConfig:
     jitter_ms: float = 0.0
     bandwidth_mbps: float = 0.0
     loss: float = 0.0
+    outages: tuple[str, ...] = ()
     draft_ms: float = 0.0
     verify_ms: float = 0.0
     cloud_draft_ms: float | None = None
+    length: str | None = None
+    payload: str | None = None
+    resample: str | None = None
     target_model: str = str(DEFAULT_TEXT_TARGET)
     draft_model: str = str(DEFAULT_TEXT_DRAFT)
     quantize: str = "none"
@@ -81,6 +87,7 @@ class BenchConfig:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
                 raise UsageError(f"{name} is {value!r}; give a number from {low:g} to {high:g}")
+        self.profile()  # outages are checked where they are read
         if self.resume and self.out is None:
             raise UsageError("--resume goes on with an earlier run; name its folder with --out")
         for role, model in (("target", self.target_model), ("draft", self.draft_model)):
@@ -96,10 +103,16 @@ class BenchConfig:
         """Pacing of a draft forward in the cloud."""
         return self.draft_ms if self.cloud_draft_ms is None else self.cloud_draft_ms
 
+    def profile(self) -> LinkProfile:
+        """The emulated link. Raises OptionsError for an outage that is none."""
+        return LinkProfile(
+            self.rtt_ms, self.jitter_ms, self.bandwidth_mbps, self.loss, parse_outages(self.outages)
+        )
+
     @property
     def link_is_emulated(self) -> bool:
         """Whether the link emulator stands between edge and cloud."""
-        return any((self.rtt_ms, self.jitter_ms, self.bandwidth_mbps, self.loss))
+        return self.profile() != LinkProfile()
 
 
 @dataclass(frozen=True)
@@ -119,7 +132,9 @@ class OperatingPoint:
     gamma: int = 4
     temperature: float = 0.0
     top_k: int = 0
+    top_p: float = 1.0
     assumed: Sequence[str] = ()
+    explained: str = ""
     figures: Sequence[Mapping[str, Any]] = ()
 
     def settings(self) -> dict[str, Any]:
@@ -145,6 +160,7 @@ def load_point(name: str) -> tuple[OperatingPoint, PointRecord]:
         source=point.source,
         models=point.models,
         assumed=[str(words) for words in point.assumed],
+        explained=" ".join(str(point.explained).split()),
         figures=[_paper_figure(entry, str(path)) for entry in point.figures],
     )
     return point, record

@@ -41,6 +41,7 @@ def surroundings(config: BenchConfig, logs: Path, drafts_in_cloud: bool) -> Iter
         verifier = supervisor.start(verifier_spec(server, {}))
         endpoint = endpoint_of(supervisor.wait_ready(verifier, config.start_timeout_s))
         if config.link_is_emulated:
-            link = supervisor.start(emulator_spec(config, "link", config.rtt_ms, endpoint, {}))
+            spec = emulator_spec(config, "link", config.rtt_ms, endpoint, {}, config.outages)
+            link = supervisor.start(spec)
             endpoint = endpoint_of(supervisor.wait_ready(link, config.start_timeout_s))
         yield Surroundings(supervisor, endpoint)

@@ -32,8 +32,7 @@ from specnav.run_folder import new_run_folder
 from specnav.settings import shown_settings
 from specnav.signals import ends_on_signals
 
-RESUME_TIMEOUT_S = 5.0
-"""How long an answer tries to go on after a lost link."""
+LOGS = "logs"
 MAY_DIFFER = frozenset({"methods", "limit", "questions"})
 """Settings that a resumed run may change: they only say what more is asked."""
 
@@ -50,6 +49,7 @@ class Run:
     began: float
     earlier_s: float = 0.0
     skipped: list[Skipped] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
     comparable: frozenset[str] = frozenset()
     interrupted: bool = False
@@ -69,6 +69,7 @@ class Run:
             asked=len(self.questions),
             interrupted=self.interrupted,
             error=self.error,
+            notes=self.notes,
             started_at=self.started_at,
             wall_s=self.earlier_s + self.clock() - self.began,
         )
@@ -87,31 +88,65 @@ def open_folder(config: BenchConfig, methods: Sequence[str]) -> tuple[Path, Benc
         return new_run_folder(config.out, "bench", datetime.now()), None
     folder = config.out.resolve()
     if not (folder / RESULTS_FILE).is_file():
+        if folder.is_dir() and all(path.name.startswith(LOGS) for path in folder.iterdir()):
+            return folder, None  # it ended before the first question
         raise UsageError(f"{folder} holds no bench run to resume; leave --resume out to start one")
     before = load_bench(folder)
+    differing = unlike_before(config, methods, before)
+    if differing:
+        raise UsageError(f"cannot resume {folder}: {differing}; use the same settings or a new folder")
+    return folder, before
+
+
+def unlike_before(config: BenchConfig, methods: Sequence[str], before: BenchResults) -> str:
+    """Which settings differ from those of an earlier run, in words; "" where it can go on."""
     now = settings_of(config, methods)
     differing = [
         name for name in now if name not in MAY_DIFFER and now[name] != before.config.get(name, now[name])
     ]
-    if differing:
-        words = ", ".join(f"{name} was {before.config[name]!r} and is {now[name]!r}" for name in differing)
-        raise UsageError(f"cannot resume {folder}: {words}; use the same settings or a new folder")
-    return folder, before
+    return ", ".join(f"{name} was {before.config[name]!r} and is {now[name]!r}" for name in differing)
+
+
+def methods_of(config: BenchConfig) -> tuple[tuple[str, ...], str]:
+    """The contestants with the axes that were asked for, and what is to be said about those left out ("": nothing).
+
+    Methods that were named must go with the axes; of all methods those that do. Raises OptionsError, EvaluationError.
+    """
+    from evaluation.bench.names import ORACLES, check_names
+    from specdec.errors import OptionsError
+    from specdec.methods import METHODS, with_axes
+
+    check_names(config.methods or tuple(METHODS))
+    names, left_out = [], []
+    for name in config.methods or METHODS:
+        try:
+            names.append(
+                name if name in ORACLES else with_axes(name, config.length, config.payload, config.resample)
+            )
+        except OptionsError:
+            with_axes("sd", config.length, config.payload, config.resample)  # a value that nobody has
+            if config.methods:
+                raise
+            left_out.append(name)
+    check_names(names)
+    return tuple(names), f"left out, for these axes do not go with them: {', '.join(left_out)}" * bool(
+        left_out
+    )
 
 
 def run_bench(config: BenchConfig) -> int:
     """Run the benchmark; returns the exit code (130 when interrupted). Raises UsageError and the rooms' errors."""
-    from evaluation.bench.contestants import check_names
     from specdec.errors import SpecdecError
-    from specdec.methods import METHODS
 
-    methods = config.methods or tuple(METHODS)
-    check_names(methods)
+    methods, left_out = methods_of(config)
     questions = load_questions(config.questions, config.limit)
     point = load_point(config.point)[1] if config.point else None
     folder, before = open_folder(config, methods)
     console = Console(stderr=True)
     run = Run(folder, config, methods, point, describe_machine(), time.monotonic())
+    if left_out:
+        run.notes.append(left_out)
+        console.print(left_out)
     if before is not None:
         run.started_at, run.earlier_s = before.started_at, before.wall_s
     try:
@@ -135,55 +170,29 @@ def run_bench(config: BenchConfig) -> int:
 
 def _answer_all(run: Run, questions: Sequence[Question], console: Console, stack: ExitStack) -> None:
     """Start the processes, load what the edge needs, and put the questions to every contestant."""
-    from cloud_verifier.server import set_threads
-    from evaluation.bench.contestants import ORACLES, Contestant, EdgeContestant, OracleContestant
     from evaluation.bench.loop import run_questions, split_by_length
-    from specdec.edge import connect
+    from evaluation.bench.names import comparable_with_ar
     from specdec.errors import LinkLost
-    from specdec.link.shaping import LinkProfile
-    from specdec.methods import get_method
-    from specdec.models import load_model
     from specdec.options import GenerationOptions
-    from specdec.pacing import pace
+    from specnav.bench.edge import Edge, load_edge
 
     config = run.config
-    profile = LinkProfile(config.rtt_ms, config.jitter_ms, config.bandwidth_mbps, config.loss)
-    edge_methods = [name for name in run.methods if name not in ORACLES]
-    drafts_in_cloud = any(get_method(name).cloud_drafts for name in edge_methods)
-    console.print("starting the verifier, loading the pair")
-    place = stack.enter_context(surroundings(config, logs_folder(run.folder), drafts_in_cloud))
-    how = {"device": config.device, "dtype": config.dtype, "quantize": config.quantize}
-    draft = load_model(config.draft_model, **how)
-    target = load_model(config.target_model, **how) if set(run.methods) & set(ORACLES) else None
-    set_threads(0, target or draft)
-    pace(draft, config.draft_ms)
+    console.print("loading the pair, starting the verifier")
+    edge: Edge = load_edge(config, run.methods)
     run.machine["threads"] = torch_threads()
+    run.notes += edge.notes
     run.comparable = comparable_with_ar(run.methods, config.temperature)
     run.questions, run.skipped = split_by_length(
         questions,
-        draft.tokenizer,
-        min(draft.context_limit, context_of(config.target_model)),
+        edge.draft.tokenizer,
+        min(edge.draft.context_limit, context_of(config.target_model)),
         config.max_new_tokens,
     )
     if not run.questions:
         raise EvaluationError(f"no question fits: {run.skipped[0].reason}; ask shorter ones")
-    link = stack.enter_context(
-        connect(
-            place.endpoint,
-            connect_timeout_s=10.0,
-            reply_timeout_s=2.0 + 4 * config.rtt_ms / 1e3 + (30.0 if config.loss else 0.0),
-            round_timeout_s=60.0 + config.rtt_ms / 1e3 + 64 * config.verify_ms / 1e3,
-        )
-    )
-    contestants: list[Contestant] = []
-    for name in run.methods:
-        if name in ORACLES:
-            assert target is not None
-            assistant = draft if name == "hf-assisted" else None
-            pacing = (config.verify_ms, config.draft_ms_in_cloud)
-            contestants.append(OracleContestant(name, target, assistant, config.gamma, *pacing))
-        else:
-            contestants.append(EdgeContestant(name, link, draft, config.gamma, profile, RESUME_TIMEOUT_S))
+    # The link comes up last, so that outages are counted from the first question on.
+    place = stack.enter_context(surroundings(config, logs_folder(run.folder), edge.drafts_in_cloud))
+    contestants = edge.contestants(stack, place.endpoint)
     options = GenerationOptions(
         max_new_tokens=config.max_new_tokens,
         temperature=config.temperature,
@@ -198,7 +207,7 @@ def _answer_all(run: Run, questions: Sequence[Question], console: Console, stack
     missing = sum(not journal.has(q, name) for q in run.questions for name in run.methods)
     with progress(console, missing, len(run.questions)) as advance:
         try:
-            run_questions(run.questions, contestants, draft.tokenizer, options, journal, advance)
+            run_questions(run.questions, contestants, edge.draft.tokenizer, options, journal, advance)
         except LinkLost:
             place.supervisor.check()  # the process that ended says more than the silence after it
             raise
@@ -206,23 +215,8 @@ def _answer_all(run: Run, questions: Sequence[Question], console: Console, stack
 
 def logs_folder(run: Path) -> Path:
     """Where the processes' logs go: a new folder each time, for a ready line of an earlier run must not be read."""
-    names = itertools.chain(["logs"], (f"logs-{number}" for number in itertools.count(2)))
+    names = itertools.chain([LOGS], (f"{LOGS}-{number}" for number in itertools.count(2)))
     return next(run / name for name in names if not (run / name).exists())
-
-
-def comparable_with_ar(methods: Sequence[str], temperature: float) -> frozenset[str]:
-    """Whose ids must equal those of `ar`: greedy, everybody's; sampling, only those that share its noise."""
-    from evaluation.bench.contestants import ORACLES
-    from specdec.methods import get_method
-    from specdec.sampling.recovery import Recovery
-
-    if temperature == 0:
-        return frozenset(methods)
-    return frozenset(
-        name
-        for name in methods
-        if name not in ORACLES and get_method(name).recovery_at(temperature) is Recovery.NOISE
-    )
 
 
 def context_of(model: str) -> int:

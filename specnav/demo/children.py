@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -69,9 +69,14 @@ def verifier_spec(server: ServerConfig, environment: Mapping[str, str]) -> Child
 
 
 def emulator_spec(
-    config: LinkSettings, name: str, rtt_ms: float, verifier: str, environment: Mapping[str, str]
+    config: LinkSettings,
+    name: str,
+    rtt_ms: float,
+    verifier: str,
+    environment: Mapping[str, str],
+    outages: Sequence[str] = (),
 ) -> ChildSpec:
-    """The link emulator between edge and cloud, on a free loopback port."""
+    """The link emulator between edge and cloud, on a free loopback port. outages: START:DURATION, seconds."""
     argv = [
         sys.executable,
         "-m",
@@ -90,6 +95,7 @@ def emulator_spec(
         f"{config.bandwidth_mbps:g}",
     ]
     argv += ["--loss", f"{config.loss:g}", "--seed", str(config.seed)]
+    argv += [word for outage in outages for word in ("--outage", outage)]
     return ChildSpec(name, argv, environment, READY, ROOT)
 
 

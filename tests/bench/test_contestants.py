@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.bench.contestants import EdgeContestant, OracleContestant, check_names
+from evaluation.bench.contestants import EdgeContestant, OracleContestant
 from evaluation.bench.loop import prompt_of, run_questions, split_by_length
+from evaluation.bench.names import check_names, comparable_with_ar, is_lossy
 from evaluation.errors import EvaluationError
 from evaluation.questions import Question
 from specdec.edge import connect
 from specdec.errors import OptionsError
 from specdec.link.shaping import LinkProfile
 from specdec.local import generate_local
+from specdec.methods import METHODS
 from specdec.options import GenerationOptions
-from specnav.bench.run import comparable_with_ar
 
 QUESTIONS = [
     Question("made_up", "1", ("def main():",)),
     Question("made_up", "2", ("How far?", "And back?")),
 ]
-NAMES = ("ar", "sd", "dsd", "dssd", "dssd-thin", "sd+tree:8x3")
+NAMES = (*(name for name in METHODS if name != "cloud-sd"), "sd+tree:8x3", "sd+overlap:stream+leave:tokens")
 OPTIONS = GenerationOptions(max_new_tokens=12)
 
 
@@ -40,7 +41,10 @@ class MemoryJournal:
 @pytest.fixture
 def contestants(text_pair, start_server):
     with connect(start_server(text_pair.target).address) as link:
-        made = [EdgeContestant(name, link, text_pair.draft, 3, LinkProfile(), 0.0) for name in NAMES]
+        made = [
+            EdgeContestant(name, link, text_pair.draft, 3, LinkProfile(), 0.0, text_pair.target)
+            for name in NAMES
+        ]
         made.append(OracleContestant("hf-generate", text_pair.target, None, 3))
         made.append(OracleContestant("hf-assisted", text_pair.target, text_pair.draft, 3))
         yield made
@@ -92,9 +96,29 @@ def test_sampling_with_one_seed_gives_one_answer_over_the_link(contestants, text
 
 
 def test_only_methods_that_share_noise_are_compared_when_sampling():
-    methods = ["ar", "sd", "sd+tree:8x3", "dssd", "hf-generate"]
+    methods = [
+        "ar",
+        "sd",
+        "split",
+        "sd+tree:8x3",
+        "dssd",
+        "sd+resample:samples:8",
+        "picospec-lossy",
+        "hf-generate",
+    ]
     assert comparable_with_ar(methods, 0.0) == set(methods)
-    assert comparable_with_ar(methods, 0.7) == {"ar", "sd", "sd+tree:8x3"}
+    assert comparable_with_ar(methods, 0.7) == {"ar", "sd", "split", "sd+tree:8x3"}
+
+
+def test_only_the_truncated_row_is_lossy():
+    assert [
+        n
+        for n in ("ar", "picospec", "picospec-lossy", "sd+resample:truncated:8", "hf-generate")
+        if is_lossy(n)
+    ] == [
+        "picospec-lossy",
+        "sd+resample:truncated:8",
+    ]
 
 
 def test_oracles_forwards_can_be_paced(text_pair):

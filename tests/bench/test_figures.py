@@ -15,7 +15,7 @@ from made_up import (
 )
 
 from evaluation.bench.floor import floor_ms, one_way_ms, union_length
-from evaluation.bench.records import PaperFigure, RoundRecord
+from evaluation.bench.records import PaperFigure
 from evaluation.bench.summary import make_rows, ours_for
 from evaluation.trace import Span
 from specdec.link.shaping import LinkProfile
@@ -37,26 +37,68 @@ def test_floor_of_a_synchronous_answer_is_its_parts_one_after_the_other():
 
 def test_without_an_emulated_link_only_forwards_count():
     answer = sd_answer("1", accepted=(4,))
-    free = floor_ms(answer.timeline, answer.rounds, 80, LinkProfile())
+    free = floor_ms(answer.timeline, LinkProfile())
     assert free == pytest.approx(2 * VERIFY_MS + DRAFT_MS)
 
 
-def test_work_that_overlaps_a_verification_is_counted_once():
-    spans = [Span("cloud", "verify", 0, 30), Span("edge", "draft", 0, 12), Span("edge", "draft", 25, 37)]
-    assert floor_ms(spans, [], 0, LinkProfile()) == 37
+def exchange(left, arrives, verified, back, sizes=(20, 20), more=()):
+    """Spans of one exchange as the recorder writes them; more: when further messages of the draft left."""
+    ups = [Span("uplink", "draft", at, at + arrives - left, sizes[0]) for at in (left, *more)]
+    cloud = Span("cloud", "verify", verified[0], verified[1])
+    return [*ups, cloud, Span("downlink", "verdict", verified[1], back, sizes[1])]
+
+
+LINK = LinkProfile(rtt_ms=40)
+FIRST = exchange(0, 20, (20, 50), 70)
+
+
+def test_drafting_ahead_while_a_verdict_is_out_fills_no_gap():
+    """The verification began 10 ms late: that is overhead, whatever the edge did meanwhile."""
+    ahead = [Span("edge", "draft ahead", 82, 150)]
+    late = [*FIRST, Span("edge", "draft", 70, 82), *ahead, *exchange(82, 102, (112, 142), 162)]
+    assert floor_ms(late, LINK) == 70 + 12 + 20 + 30 + 20
+
+
+def test_drafting_that_the_next_message_waited_for_counts_even_with_another_one_in_flight():
+    """The edge is the bottleneck: 100 ms a draft; each leaves while the one before is out."""
+    spans = [*FIRST, Span("edge", "draft", 70, 170), *exchange(170, 190, (190, 220), 240)]
+    spans[-3:-3] = [Span("edge", "draft", 170, 270)]
+    spans += exchange(270, 290, (290, 320), 340)
+    assert floor_ms(spans, LINK) == 70 + (100 + 70) + (30 + 70)
+
+
+def test_what_a_pipeline_hides_behind_the_verdict_before_counts_nothing():
+    """Drafts leave 15 ms apart and are verified one after the other: each later verdict costs one forward."""
+    spans = [*FIRST, Span("edge", "draft", 70, 80), *exchange(80, 100, (100, 130), 150)]
+    spans += exchange(95, 115, (130, 160), 180)
+    assert floor_ms(spans, LINK) == 70 + (10 + 70) + 30
+
+
+def test_a_draft_that_leaves_token_by_token_and_is_judged_as_one_counts_until_its_last_message():
+    """Its first message left at 75, the rest at 90; the forward waited for the rest."""
+    drafting = [Span("edge", "draft", 70, 75), Span("edge", "draft", 75, 90)]
+    spans = [*FIRST, *drafting, *exchange(75, 95, (110, 140), 160, more=[90])]
+    assert floor_ms(spans, LINK) == 70 + 20 + 20 + 30 + 20
+
+
+def test_a_refuted_draft_is_no_part_of_the_exchange_that_refuted_it():
+    wasted = Span("uplink", "refuted draft", 60, 90, 20)
+    spans = [
+        *FIRST[:-2],
+        *FIRST[-2:],
+        wasted,
+        Span("edge", "draft", 70, 80),
+        *exchange(80, 100, (100, 130), 150),
+    ]
+    assert floor_ms(spans, LINK) == 70 + 80
 
 
 def test_a_large_message_takes_its_time_on_a_narrow_link():
-    narrow = LinkProfile(rtt_ms=10, bandwidth_mbps=8, jitter_ms=50, loss=0.5)
+    narrow = LinkProfile(rtt_ms=10, bandwidth_mbps=8, jitter_ms=50, loss=0.5, outages=((0.0, 1.0),))
     assert one_way_ms(1000, narrow) == pytest.approx(5 + (1000 + 66) / 1000)
-    spans = [
-        Span("uplink", "prompt", 0, 5),
-        Span("uplink", "draft", 10, 40),
-        Span("downlink", "verdict", 40, 60),
-    ]
-    rounds = [RoundRecord(4, 0, 10_000, 100, 0, 0, 0)]
-    up, down = one_way_ms(10_000, narrow), one_way_ms(0, narrow)
-    assert floor_ms(spans, rounds, 0, narrow) == pytest.approx(min(5, one_way_ms(0, narrow)) + up + down)
+    spans = exchange(10, 40, (40, 50), 90, sizes=(10_000, 100))
+    up, down = one_way_ms(10_000, narrow), one_way_ms(100, narrow)
+    assert floor_ms(spans, narrow) == pytest.approx(up + 10 + down)
 
 
 def test_rows_hold_the_contracts_figures():

@@ -1,0 +1,117 @@
+"""Several operating points side by side: what a folder of bench runs says, one run a point. Data only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from evaluation.bench.journal import load_answers
+from evaluation.bench.predicted import Prediction, predictions_of
+from evaluation.bench.records import BenchResults, load_bench
+from evaluation.bench.summary import common_answers, ours_for
+from evaluation.errors import EvaluationError
+from evaluation.results import RESULTS_FILE
+
+TABLES = {
+    "speedup": "Tokens a second over cloud AR",
+    "tau": "τ, tokens gained a round",
+    "tpot_ms": "Milliseconds a token",
+    "tokens_per_s": "Tokens a second",
+}
+DIGITS = {"speedup": 2, "tau": 2, "tpot_ms": 1, "tokens_per_s": 1}
+
+
+@dataclass(frozen=True)
+class PointRun:
+    """One point's run. folder: relative to the folder of all."""
+
+    folder: str
+    results: BenchResults
+    predicted: list[Prediction]
+
+    @property
+    def title(self) -> str:
+        """The point in a few words."""
+        return self.results.point.title if self.results.point else self.folder
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A figure of ours and the paper's; "" where there is none."""
+
+    ours: str
+    paper: str
+
+    def __str__(self) -> str:
+        return (
+            " / ".join(text for text in (self.ours or "–", self.paper) if text) if self.paper else self.ours
+        )
+
+
+@dataclass(frozen=True)
+class PointsTable:
+    """Rows are methods, columns points."""
+
+    quantity: str
+    title: str
+    methods: list[str]
+    cells: list[list[Cell]]
+
+
+def load_points(folder: Path) -> list[PointRun]:
+    """The runs in the folders below `folder`, by name. Raises EvaluationError."""
+    found = []
+    for place in sorted(path.parent for path in folder.glob(f"*/{RESULTS_FILE}")):
+        results = load_bench(place)
+        methods = [row.method for row in results.rows]
+        answers = common_answers(load_answers(place), methods)
+        found.append(PointRun(place.name, results, predictions_of(results, answers)))
+    if not found:
+        raise EvaluationError(f"{folder} holds no run of an operating point")
+    return found
+
+
+def points_tables(runs: Sequence[PointRun]) -> list[PointsTable]:
+    """A table for every quantity: always speed-ups and τ, the others where a paper prints one."""
+    printed = {f.quantity for run in runs if run.results.point for f in run.results.point.figures}
+    return [
+        _table(quantity, title, runs)
+        for quantity, title in TABLES.items()
+        if quantity in ("speedup", "tau") or quantity in printed
+    ]
+
+
+def _table(quantity: str, title: str, runs: Sequence[PointRun]) -> PointsTable:
+    measured = [row.method for run in runs for row in run.results.rows]
+    printed = [
+        f.method
+        for run in runs
+        if run.results.point
+        for f in run.results.point.figures
+        if f.quantity == quantity and f.over == "ar"
+    ]
+    methods = list(dict.fromkeys([*measured, *printed]))
+    cells = [[_cell(quantity, method, run) for run in runs] for method in methods]
+    return PointsTable(quantity, title, methods, cells)
+
+
+def _cell(quantity: str, method: str, run: PointRun) -> Cell:
+    digits = DIGITS[quantity]
+    row = next((row for row in run.results.rows if row.method == method), None)
+    ours = None if row is None else row.speedup_vs_ar if quantity == "speedup" else getattr(row, quantity)
+    figures = run.results.point.figures if run.results.point else []
+    paper = next(
+        (f.value for f in figures if (f.method, f.quantity, f.over) == (method, quantity, "ar")), None
+    )
+    return Cell("" if ours is None else f"{ours:.{digits}f}", "" if paper is None else f"{paper:.{digits}f}")
+
+
+def other_figures(run: PointRun) -> list[str]:
+    """What a paper prints over another method than `ar`, in words."""
+    return [
+        f"{f.method} over {f.over}: paper {f.value:.2f}×, ours "
+        + ("not in this run" if (ours := ours_for(f, run.results.rows)) is None else f"{ours:.2f}×")
+        for f in (run.results.point.figures if run.results.point else [])
+        if f.quantity == "speedup" and f.over != "ar"
+    ]

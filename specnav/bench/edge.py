@@ -1,0 +1,92 @@
+"""What the bench's own process holds: the models of the edge, the link, and every contestant over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from cloud_verifier.server import set_threads
+from evaluation.bench.contestants import Contestant, EdgeContestant, OracleContestant
+from evaluation.bench.names import ORACLES
+from specdec.edge import connect
+from specdec.methods import get_method
+from specdec.models import LoadedModel, load_model
+from specdec.models.part import FrontPart
+from specdec.pacing import pace
+from specnav.bench.config import BenchConfig
+
+RESUME_TIMEOUT_S = 5.0
+"""How long an answer tries to go on after a lost link, beyond the longest outage."""
+
+
+@dataclass(frozen=True)
+class Edge:
+    """The loaded edge. front: the target for methods that run its first layers here; oracle: for the oracles, which
+    pace it themselves. notes: what the report must say about it.
+    """
+
+    config: BenchConfig
+    methods: tuple[str, ...]
+    draft: LoadedModel
+    front: LoadedModel | None
+    oracle: LoadedModel | None
+    notes: tuple[str, ...]
+
+    @property
+    def drafts_in_cloud(self) -> bool:
+        """Whether a method needs the draft model beside the target."""
+        return any(get_method(name).cloud_drafts for name in _over_a_link(self.methods))
+
+    def contestants(self, stack: ExitStack, endpoint: str) -> list[Contestant]:
+        """Connect, and make every contestant. Raises LinkLost, OptionsError."""
+        config = self.config
+        profile = config.profile()
+        outage_s = max((duration for _, duration in profile.outages), default=0.0)
+        link = stack.enter_context(
+            connect(
+                endpoint,
+                connect_timeout_s=10.0,
+                reply_timeout_s=2.0 + 4 * config.rtt_ms / 1e3 + (30.0 if config.loss else 0.0),
+                round_timeout_s=60.0 + outage_s + config.rtt_ms / 1e3 + 64 * config.verify_ms / 1e3,
+            )
+        )
+        found: list[Contestant] = []
+        for name in self.methods:
+            if name in ORACLES:
+                assert self.oracle is not None
+                assistant = self.draft if name == "hf-assisted" else None
+                pacing = (config.verify_ms, config.draft_ms_in_cloud)
+                found.append(OracleContestant(name, self.oracle, assistant, config.gamma, *pacing))
+            else:
+                patience = RESUME_TIMEOUT_S + outage_s
+                found.append(
+                    EdgeContestant(name, link, self.draft, config.gamma, profile, patience, self.front)
+                )
+        return found
+
+
+def load_edge(config: BenchConfig, methods: Sequence[str]) -> Edge:
+    """Load what the methods need here, paced. Raises ModelError, OptionsError."""
+    how = {"device": config.device, "dtype": config.dtype, "quantize": config.quantize}
+    draft = load_model(config.draft_model, **how)
+    oracle = load_model(config.target_model, **how) if set(methods) & set(ORACLES) else None
+    splits = [name for name in _over_a_link(methods) if get_method(name).split]
+    front = load_model(config.target_model, **how) if splits else None
+    set_threads(0, oracle or front or draft)
+    pace(draft, config.draft_ms)
+    notes = []
+    if front is not None:
+        pace(front, config.verify_ms)
+        layers = front.runner.layer_count
+        for name in splits:
+            held = FrontPart(front, get_method(name).front_layers).layers
+            notes.append(
+                f"{name}: the edge holds {held} of the target's {layers} layers"
+                + (" and takes as long for a layer as the cloud" if config.verify_ms else "")
+            )
+    return Edge(config, tuple(methods), draft, front, oracle, tuple(notes))
+
+
+def _over_a_link(methods: Sequence[str]) -> list[str]:
+    return [name for name in methods if name not in ORACLES]

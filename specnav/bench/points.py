@@ -1,0 +1,85 @@
+"""`specnav bench --point A,B` or `all`: every operating point a run of its own below one folder, and an index page.
+
+A point that is finished is not run again with `--resume`; whatever ends the whole, the page shows what there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from evaluation.bench.records import load_bench
+from evaluation.questions import load_questions
+from evaluation.report.points import write_points
+from evaluation.results import RESULTS_FILE
+from specnav.bench.config import POINTS, BenchConfig, make_config
+from specnav.bench.run import methods_of, run_bench, unlike_before
+from specnav.errors import UsageError
+from specnav.run_folder import new_run_folder
+
+ALL = "all"
+
+
+def run_points(flags: Mapping[str, Any]) -> int:
+    """One run, or one for each of several points; returns the exit code. Raises UsageError and the rooms' errors."""
+    names = point_names(flags.get("point"))
+    if len(names) < 2:
+        return run_bench(make_config(flags))
+    out = flags.get("out")
+    if flags.get("resume"):
+        if out is None:
+            raise UsageError("--resume goes on with an earlier run; name its folder with --out")
+        folder = Path(out).resolve()
+        if not folder.is_dir():
+            raise UsageError(f"{folder} holds no runs to resume; leave --resume out to start them")
+    else:
+        for name in names:  # a wrong flag ends the command before a folder is made
+            methods_of(make_config({**flags, "point": name, "out": None, "resume": None}))
+        folder = new_run_folder(out, "points", datetime.now())
+    try:
+        return _run_each(names, folder, flags)
+    finally:
+        if any(folder.glob(f"*/{RESULTS_FILE}")):
+            Console(stderr=True).print(f"all points: {write_points(folder)}", soft_wrap=True)
+
+
+def _run_each(names: list[str], folder: Path, flags: Mapping[str, Any]) -> int:
+    console = Console(stderr=True)
+    for number, name in enumerate(names, start=1):
+        place = folder / Path(name).stem
+        config = make_config({**flags, "point": name, "out": place, "resume": place.is_dir()})
+        if (place / RESULTS_FILE).is_file() and is_finished(config, place):
+            console.print(f"point {number} of {len(names)}: {name} is done")
+            continue
+        console.print(f"point {number} of {len(names)}: {name}")
+        code = run_bench(config)
+        if code:
+            return code
+    return 0
+
+
+def point_names(given: str | None) -> list[str]:
+    """The points that a `--point` names; every file of config/points for "all". Raises UsageError."""
+    if given == ALL:
+        return sorted(path.stem for path in POINTS.glob("*.yaml"))
+    names = [name.strip() for name in (given or "").split(",") if name.strip()]
+    if len({Path(name).stem for name in names}) < len(names):
+        raise UsageError(f"--point {given} names a point twice; give each once")
+    return names
+
+
+def is_finished(config: BenchConfig, folder: Path) -> bool:
+    """Whether the run in `folder` has answered all that the config asks, with the same settings."""
+    methods, _ = methods_of(config)
+    before = load_bench(folder)
+    if before.error or before.interrupted or unlike_before(config, methods, before):
+        return False
+    asked = len(load_questions(config.questions, config.limit))
+    rows = {row.method: row.questions for row in before.rows}
+    return len(before.skipped) + before.asked == asked and all(
+        rows.get(name) == before.asked for name in methods
+    )
