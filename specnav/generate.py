@@ -110,16 +110,21 @@ def run_generate(config: GenerateConfig) -> int:
         min_new_tokens=config.min_new_tokens,
         stop=config.stop,
     )
+    target = config.target_model or str(DEFAULT_TARGET)
     with ExitStack() as stack:
         endpoint = config.connect
         if endpoint is None:
             # Two processes share this machine's cores; with all threads each they would only wait for one another.
             torch.set_num_threads(max(1, (torch.get_num_threads() + 1) // 2))
-            target = config.target_model or str(DEFAULT_TARGET)
             endpoint = stack.enter_context(
-                verifier_process(target, quantize=config.quantize, device=config.device)
+                verifier_process(
+                    target,
+                    draft=config.draft_model or str(DEFAULT_DRAFT) if method.cloud_drafts else "",
+                    quantize=config.quantize,
+                    device=config.device,
+                )
             )
-        elif config.target_model is not None:
+        elif config.target_model is not None and not method.split:
             raise UsageError(
                 "--target-model is the server's choice when --connect is given; leave one of them out"
             )
@@ -128,7 +133,8 @@ def run_generate(config: GenerateConfig) -> int:
             config.draft_model or str(DEFAULT_DRAFT), device=config.device, quantize=config.quantize
         )
         link = stack.enter_context(connect(endpoint))
-        decoder = EdgeDecoder(link, draft, method=method.name, gamma=config.gamma)
+        front = load_model(target, device=config.device, quantize=config.quantize) if method.split else None
+        decoder = EdgeDecoder(link, draft, method=method.name, gamma=config.gamma, front_model=front)
         text = StreamingText(draft.tokenizer)
         cancel = threading.Event()
         for chunk in decoder.generate(chat_prompt(draft, config.text, images=images), options, cancel=cancel):

@@ -17,13 +17,17 @@ STOP_TIMEOUT_S = 10.0
 
 
 @contextmanager
-def verifier_process(model: str, *, quantize: str = "none", device: str = "auto") -> Iterator[str]:
+def verifier_process(
+    model: str, *, draft: str = "", quantize: str = "none", device: str = "auto"
+) -> Iterator[str]:
     """Start `python -m cloud_verifier` on a free port, yield its endpoint once it serves, stop it at the end.
 
-    Raises UsageError with the child's own last message when it ends before it is ready.
+    draft: a draft model for methods that draft in the cloud. Raises UsageError with the child's own last message when it ends before it is ready.
     """
     command = [sys.executable, "-m", "cloud_verifier", "--bind", "tcp://127.0.0.1:0", "--model", model]
     command += ["--quantize", quantize, "--device", device]
+    if draft:
+        command += ["--draft-model", draft]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     lines: deque[str] = deque(maxlen=50)
     endpoint: list[str] = []
