@@ -78,7 +78,8 @@ class Adjuster:
         if len(answer) < self._min_new_tokens:
             lengths = torch.tensor([len(answer) + len(tail) for tail in tails], device=scores.device)
             too_short = (lengths < self._min_new_tokens)[:, None]
-            scores = torch.where(too_short, scores.index_fill(1, self._eos, NEVER), scores)
+            ends = scores.index_select(1, self._eos).masked_fill(too_short, NEVER)
+            scores = scores.index_copy(1, self._eos, ends)
         return scores
 
     def _penalise(self, scores: Tensor, seen: Set[int], tails: Sequence[Sequence[int]]) -> Tensor:
