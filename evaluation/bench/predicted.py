@@ -44,19 +44,19 @@ class Parts:
 class Prediction:
     """One method. *_token: milliseconds a token after the first; speed-ups are over `ar`, null without it.
 
-    with_paper_tau: the formula with the tokens a round that the paper prints in place of ours.
+    acceptance: what the paper prints of it, in words; with_paper_acceptance: the formula with that in place of ours.
     """
 
     method: str
-    formula: str
+    formula: Formula
     parts: Parts
     predicted_token: float
     measured_token: float
     predicted_speedup: float | None = None
     measured_speedup: float | None = None
     paper_speedup: float | None = None
-    paper_tau: float | None = None
-    with_paper_tau: float | None = None
+    acceptance: str = ""
+    with_paper_acceptance: float | None = None
 
 
 def predictions(
@@ -64,9 +64,13 @@ def predictions(
     answers: Mapping[str, Sequence[AnswerRecord]],
     rtt_ms: float,
     bandwidth_mbps: float,
+    gamma: int = 4,
     figures: Sequence[PaperFigure] = (),
 ) -> list[Prediction]:
-    """Every method that one of the papers' formulas is about and that made rounds over the link."""
+    """Every method that one of the papers' formulas is about and that made rounds over the link.
+
+    rtt_ms, bandwidth_mbps: of the emulated link. gamma: the draft length of the operating point.
+    """
     paper = {
         (f.method, f.quantity): f.value for f in figures if f.quantity != "speedup" or f.over == REFERENCE
     }
@@ -78,21 +82,21 @@ def predictions(
         formula, one, of = formula_of(row.method), timed[row.method], parts.get(row.method)
         if formula is None or of is None:
             continue
-        tau = paper.get((row.method, "tau"))
+        words, instead = _with_acceptance(formula, of, gamma, paper, row.method)
         speed = one.tokens_per_ms(formula.a_token(of))
-        other = None if tau is None else one.tokens_per_ms(formula.a_token(_with_tau(of, tau)))
+        other = None if instead is None else one.tokens_per_ms(formula.a_token(instead))
         found.append(
             Prediction(
                 method=row.method,
-                formula=formula.text,
+                formula=formula,
                 parts=of,
                 predicted_token=formula.a_token(of),
                 measured_token=one.after_first_ms / one.rest,
                 predicted_speedup=speed / reference if reference else None,
                 measured_speedup=row.speedup_vs_ar,
                 paper_speedup=paper.get((row.method, "speedup")),
-                paper_tau=tau,
-                with_paper_tau=other / reference if reference and other is not None else None,
+                acceptance=words,
+                with_paper_acceptance=other / reference if reference and other is not None else None,
             )
         )
     return found
@@ -102,7 +106,8 @@ def predictions_of(results: BenchResults, answers: Mapping[str, Sequence[AnswerR
     """The predictions of a run, from its own settings and its point's figures."""
     rtt_ms, bandwidth_mbps = (float(results.config.get(name) or 0.0) for name in ("rtt_ms", "bandwidth_mbps"))
     figures = results.point.figures if results.point else []
-    return predictions(results.rows, answers, rtt_ms, bandwidth_mbps, figures)
+    gamma = int(results.config.get("gamma") or 4)
+    return predictions(results.rows, answers, rtt_ms, bandwidth_mbps, gamma, figures)
 
 
 @dataclass(frozen=True)
@@ -164,10 +169,10 @@ def in_words(one: Prediction) -> str:
         f"{one.method}: measured {one.measured_speedup:.2f}×, the formula gives {one.predicted_speedup:.2f}× "
         f"for our τ of {one.parts.tau:.2f}, the paper prints {one.paper_speedup:.2f}×"
     )
-    if one.paper_tau is not None and one.with_paper_tau is not None:
-        close = _close(one.with_paper_tau, one.paper_speedup)
+    if one.with_paper_acceptance is not None:
+        close = _close(one.with_paper_acceptance, one.paper_speedup)
         words += (
-            f"; with the paper's τ of {one.paper_tau:.2f} it gives {one.with_paper_tau:.2f}×: "
+            f"; with the paper's {one.acceptance} it gives {one.with_paper_acceptance:.2f}×: "
             f"{'acceptance explains the difference' if close else 'acceptance alone does not explain the difference'}"
         )
     if not _close(one.measured_speedup, one.predicted_speedup):
@@ -184,6 +189,7 @@ def in_words(one: Prediction) -> str:
 class Formula:
     """text: a token's time as the reader sees it. a_token: the same in milliseconds, from the parts of a round."""
 
+    name: str
     text: str
     a_token: Callable[[Parts], float]
 
@@ -209,24 +215,41 @@ def _predrafted(parts: Parts) -> float:
     return latency.fsd(1, parts.tau, 1, parts.draft, parts.verify, parts.link / 2, parts.miss, t_sync=0.0)
 
 
-AR = Formula("Tq", lambda parts: parts.verify)
+AR = Formula("cloud AR", "Tq", lambda parts: parts.verify)
 # The cloud times a round's drafting and verification as one.
-CLOUD_SD = Formula("(γ·Tp + Tq) / τ", lambda parts: parts.verify / parts.tau)
+CLOUD_SD = Formula("cloud SD", "(γ·Tp + Tq) / τ", lambda parts: parts.verify / parts.tau)
 SPLIT = Formula(
-    "2·Tc + Tedge + Tcloud", lambda parts: latency.split(1, parts.draft, parts.verify, parts.link / 2)
+    "layer split",
+    "2·Tc + Tedge + Tcloud",
+    lambda parts: latency.split(1, parts.draft, parts.verify, parts.link / 2),
 )
 SYNCHRONOUS = Formula(
+    "synchronous",
     "(2·Tc + γ·Tp + Tq) / τ",
     lambda parts: latency.edge_sd(1, parts.tau, 1, parts.draft, parts.verify, parts.link / 2),
 )
-PREDRAFTED = Formula("(2·Tc + r·γ·Tp + Tq) / τ", _predrafted)
-PIPELINED = Formula("(α^γ·max(γ·Tp, 2·Tc + Tq) + (1 − α^γ)·(γ·Tp + 2·Tc + Tq)) / τ", _pipelined)
+PREDRAFTED = Formula("pre-drafted", "(2·Tc + r·γ·Tp + Tq) / τ", _predrafted)
+PIPELINED = Formula("pipelined", "(α^γ·max(γ·Tp, 2·Tc + Tq) + (1 − α^γ)·(γ·Tp + 2·Tc + Tq)) / τ", _pipelined)
 
 
-def _with_tau(parts: Parts, tau: float) -> Parts:
-    """The same run with another acceptance."""
-    alpha = latency.acceptance_for(tau, max(1, round(parts.drafted)))
-    return replace(parts, tau=tau, alpha=alpha)
+def _with_acceptance(
+    formula: Formula, parts: Parts, gamma: int, paper: Mapping[tuple[str, str], float], method: str
+) -> tuple[str, Parts | None]:
+    """(what the paper prints of a method's acceptance, the same run with it); ("", None) where it prints nothing.
+
+    A pipeline gains no token of its own after a draft that was accepted whole: the next draft brings it.
+    """
+    tau, accepted = paper.get((method, "tau")), paper.get((method, "accepted"))
+    if tau is not None:
+        words, alpha = f"τ of {tau:.2f}", latency.acceptance_for(tau, gamma)
+    elif accepted is not None:
+        words = f"{accepted:.2f} accepted tokens a round"
+        alpha = latency.acceptance_for(accepted + 1, gamma)
+        tau = accepted + (1 - alpha**gamma if formula is PIPELINED else 1)
+    else:
+        return "", None
+    draft = parts.draft / parts.drafted * gamma if formula is PIPELINED and parts.drafted else parts.draft
+    return words, replace(parts, tau=tau, alpha=alpha, draft=draft, drafted=float(gamma))
 
 
 def _close(one: float, other: float) -> bool:

@@ -132,6 +132,7 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
     edge_busy: float | None = None  # share of the wall time, from the timelines
     cloud_busy: float | None = None
     resumes: int = 0
+    accepted: float | None = None  # draft tokens accepted a round
     lossy: bool = False  # as published: sampled answers do not follow the target's distribution
 
 

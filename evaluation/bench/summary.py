@@ -10,7 +10,7 @@ from evaluation.bench.records import AnswerRecord, BenchRow, PaperFigure
 from evaluation.results import mean, percentile
 
 REFERENCE = "ar"
-QUANTITIES = ("speedup", "tau", "tpot_ms", "tokens_per_s", "predraft_hit_rate")
+QUANTITIES = ("speedup", "tau", "accepted", "tpot_ms", "tokens_per_s", "predraft_hit_rate")
 
 
 def common_answers(answers: Sequence[AnswerRecord], methods: Sequence[str]) -> dict[str, list[AnswerRecord]]:
@@ -89,6 +89,7 @@ def make_row(
         edge_busy=_busy(timed, "edge"),
         cloud_busy=_busy(timed, "cloud"),
         resumes=sum(answer.resumes for answer in answers),
+        accepted=accepted / len(rounds) if drafted else None,
         lossy=is_lossy(method),
     )
 

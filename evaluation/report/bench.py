@@ -34,6 +34,7 @@ TIMELINE_TOKENS = 8  # an answer with so many tokens by everybody is long enough
 QUANTITY_WORDS = {
     "speedup": "speed-up over {}",
     "tau": "τ, tokens a round",
+    "accepted": "draft tokens accepted a round",
     "tpot_ms": "ms a token",
     "tokens_per_s": "tokens a second",
     "predraft_hit_rate": "pre-draft hit rate",
@@ -223,6 +224,7 @@ def build_bench_page(results: BenchResults, answers: Sequence[AnswerRecord]) -> 
             has_papers=bool(paper_speedups(results)),
             beside=beside_the_paper(results),
             predicted=predicted,
+            formulas=list(dict.fromkeys(one.formula for one in predicted)),
             effects=[words for one in predicted if (words := in_words(one))],
             timelines=timelines(results, common),
             bytes=Markup(bench_charts.bytes_bars(results.rows)),

@@ -28,6 +28,7 @@ from specnav.bench.processes import surroundings
 from specnav.bench.view import progress, table
 from specnav.demo.errors import DemoError
 from specnav.errors import UsageError
+from specnav.paths import ROOT
 from specnav.run_folder import new_run_folder
 from specnav.settings import shown_settings
 from specnav.signals import ends_on_signals
@@ -79,7 +80,8 @@ def settings_of(config: BenchConfig, methods: Sequence[str]) -> dict[str, Settin
     """The settings as results.json keeps them."""
     hidden = ("out", "resume", "start_timeout_s")
     shown = shown_settings(config, leave_out=hidden, paths=("target_model", "draft_model"))
-    return {**shown, "methods": ", ".join(methods)}
+    questions = ", ".join(name.removeprefix(f"{ROOT}/") for name in config.questions)
+    return {**shown, "methods": ", ".join(methods), "questions": questions}
 
 
 def open_folder(config: BenchConfig, methods: Sequence[str]) -> tuple[Path, BenchResults | None]:

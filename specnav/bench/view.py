@@ -68,10 +68,13 @@ def table(rows: Sequence[BenchRow]) -> Table:
         "× floor",
         "as ar",
     ):
-        found.add_column(title, justify="left" if title == "method" else "right")
+        is_name = title == "method"
+        found.add_column(
+            title, justify="left" if is_name else "right", overflow="fold" if is_name else "ellipsis"
+        )
     for row in rows:
         found.add_row(
-            row.method,
+            f"{row.method} (lossy)" if row.lossy else row.method,
             shown(row.tokens_per_s, 1),
             shown(row.speedup_vs_ar, 2),
             shown(row.tau, 2),
