@@ -169,6 +169,8 @@ def in_words(one: Prediction) -> str:
         f"{one.method}: measured {one.measured_speedup:.2f}×, the formula gives {one.predicted_speedup:.2f}× "
         f"for our τ of {one.parts.tau:.2f}, the paper prints {one.paper_speedup:.2f}×"
     )
+    if _close(one.measured_speedup, one.paper_speedup):
+        return f"{words}: they agree."
     if one.with_paper_acceptance is not None:
         close = _close(one.with_paper_acceptance, one.paper_speedup)
         words += (

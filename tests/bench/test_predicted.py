@@ -1,0 +1,94 @@
+"""What the papers' formulas make of a run: the made-up answers' own parts give back their own times."""
+
+from __future__ import annotations
+
+import pytest
+from made_up import DRAFT_MS, TRIP_MS, VERIFY_MS, ar_answer, oracle_answer, sd_answer
+
+from evaluation import latency
+from evaluation.bench.predicted import (
+    CLOUD_SD,
+    PIPELINED,
+    PREDRAFTED,
+    SPLIT,
+    SYNCHRONOUS,
+    Parts,
+    formula_of,
+    in_words,
+    parts_of,
+    predictions,
+)
+from evaluation.bench.records import PaperFigure
+from evaluation.bench.summary import make_rows
+
+METHODS = ["sd", "ar", "hf-generate"]
+
+
+def predicted(figures=(), accepted=(4, 2, 0, 1)):
+    answers = {"sd": [sd_answer("1", accepted)], "ar": [ar_answer("1")], "hf-generate": [oracle_answer("1")]}
+    rows = make_rows([one for found in answers.values() for one in found], METHODS, frozenset(METHODS))
+    return {one.method: one for one in predictions(rows, answers, 2 * TRIP_MS, 0.0, 4, figures)}
+
+
+def test_a_synchronous_run_takes_what_its_formula_says_plus_its_overhead():
+    found = predicted()
+    assert set(found) == {"sd", "ar"}  # an oracle is in no paper
+    sd = found["sd"]
+    assert sd.parts.tau == 11 / 4 and sd.parts.alpha == pytest.approx(7 / 10) and sd.parts.miss == 1
+    assert sd.predicted_token == pytest.approx((2 * TRIP_MS + DRAFT_MS + VERIFY_MS) / (11 / 4))
+    assert sd.predicted_token < sd.measured_token < 1.03 * sd.predicted_token
+    assert sd.predicted_speedup == pytest.approx(sd.measured_speedup, rel=0.06)
+    assert in_words(sd) == ""  # no paper prints this
+
+
+def test_the_papers_acceptance_is_put_in_place_of_ours():
+    worse = (0, 0, 1, 0)
+    at_2_75 = predicted(accepted=(4, 2, 0, 1))["sd"].predicted_speedup
+    figures = [
+        PaperFigure(method="sd", quantity="speedup", value=at_2_75),
+        PaperFigure(method="sd", quantity="tau", value=2.75),
+    ]
+    sd = predicted(figures, worse)["sd"]
+    assert sd.measured_speedup < 0.7 * at_2_75
+    assert sd.with_paper_acceptance == pytest.approx(at_2_75, rel=0.1)
+    words = in_words(sd)
+    assert "our τ of 1.25" in words and "τ of 2.75" in words and "acceptance explains the difference" in words
+
+
+def test_figures_that_agree_need_no_explanation():
+    same = predicted([PaperFigure(method="sd", quantity="speedup", value=predicted()["sd"].measured_speedup)])
+    assert in_words(same["sd"]).endswith("they agree.")
+
+
+def test_every_kind_of_method_has_its_formula():
+    kinds = {
+        "cloud-sd": CLOUD_SD,
+        "split": SPLIT,
+        "dssd-thin": SYNCHRONOUS,
+        "sd+tree:8x3": SYNCHRONOUS,
+        "specedge": PREDRAFTED,
+        "picospec": PIPELINED,
+        "sd+overlap:stream": PIPELINED,
+    }
+    assert {name: formula_of(name) for name in kinds} == kinds
+    assert formula_of("hf-assisted") is None
+
+
+def test_formulas_add_up_as_the_papers_do():
+    parts = Parts(tau=3.0, alpha=0.8, drafted=4.0, draft=100.0, verify=70.0, link=50.0, miss=0.25)
+    assert SYNCHRONOUS.a_token(parts) == pytest.approx(220 / 3)
+    assert PREDRAFTED.a_token(parts) == pytest.approx((50 + 25 + 70) / 3)
+    assert PIPELINED.a_token(parts) == pytest.approx((0.8**4 * 120 + (1 - 0.8**4) * 220) / 3)
+    assert SPLIT.a_token(parts) == 220 and CLOUD_SD.a_token(parts) == pytest.approx(70 / 3)
+
+
+def test_the_printed_accepted_length_of_picospec_gives_its_printed_tokens_a_round():
+    """20.19 tokens/s at 148.84 ms a round are 3.0 tokens: 2.5 accepted, and one more only after a rejection."""
+    alpha = latency.acceptance_for(2.5 + 1, 4)
+    assert latency.expected_tokens(alpha, 4) == pytest.approx(3.5)
+    assert 2.5 + 1 - alpha**4 == pytest.approx(20.19 * 0.14884, rel=0.02)
+
+
+def test_bytes_take_their_time_on_a_narrow_link():
+    parts = parts_of([sd_answer("1")], rtt_ms=40.0, bandwidth_mbps=0.1)
+    assert parts.link == pytest.approx(40.0 + (13 + 11) * 8 / 100)
