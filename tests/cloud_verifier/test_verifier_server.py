@@ -191,7 +191,8 @@ class TestBadRequests:
             (wire.Open(1, False, wire.Sampling(5, -3.0, 0, 0, 1.0, 0.0), [1]), "temperature"),
             (wire.Open(1, False, wire.Sampling(5, 0.0, 2**63, 0, 1.0, 0.0), [1]), "seed"),
             (wire.Open(1, False, sampling_to_wire(OPTIONS), [1], [], [2] * 99), "no room"),
-            (wire.Open(1, True, sampling_to_wire(OPTIONS), [1], recovery=2), "streamed"),
+            (wire.Open(1, True, sampling_to_wire(OPTIONS), [1], recovery=2), "without drafts"),
+            (wire.Open(1, False, sampling_to_wire(OPTIONS), [1], front_layers=99), "cannot be split off"),
             (
                 wire.Open(1, False, sampling_to_wire(GenerationOptions(9, 1.0)), [1], recovery=3),
                 "part of a row",
