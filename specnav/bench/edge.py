@@ -33,11 +33,6 @@ class Edge:
     oracle: LoadedModel | None
     notes: tuple[str, ...]
 
-    @property
-    def drafts_in_cloud(self) -> bool:
-        """Whether a method needs the draft model beside the target."""
-        return any(get_method(name).cloud_drafts for name in _over_a_link(self.methods))
-
     def contestants(self, stack: ExitStack, endpoint: str) -> list[Contestant]:
         """Connect, and make every contestant. Raises LinkLost, OptionsError."""
         config = self.config
@@ -71,7 +66,7 @@ def load_edge(config: BenchConfig, methods: Sequence[str]) -> Edge:
     how = {"device": config.device, "dtype": config.dtype, "quantize": config.quantize}
     draft = load_model(config.draft_model, **how)
     oracle = load_model(config.target_model, **how) if set(methods) & set(ORACLES) else None
-    splits = [name for name in _over_a_link(methods) if get_method(name).split]
+    splits = [name for name in methods if name not in ORACLES and get_method(name).split]
     front = load_model(config.target_model, **how) if splits else None
     set_threads(0, oracle or front or draft)
     pace(draft, config.draft_ms)
@@ -86,7 +81,3 @@ def load_edge(config: BenchConfig, methods: Sequence[str]) -> Edge:
                 + (" and takes as long for a layer as the cloud" if config.verify_ms else "")
             )
     return Edge(config, tuple(methods), draft, front, oracle, tuple(notes))
-
-
-def _over_a_link(methods: Sequence[str]) -> list[str]:
-    return [name for name in methods if name not in ORACLES]

@@ -10,20 +10,36 @@ from pathlib import Path
 from cloud_verifier.config import ServerConfig
 from specnav.bench.config import BenchConfig
 from specnav.demo.children import LOOPBACK, emulator_spec, endpoint_of, verifier_spec
-from specnav.demo.processes import Supervisor
+from specnav.demo.processes import Child, Supervisor
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The running processes and where the edge connects."""
+    """The processes of a run. The verifier loads its model while the caller loads the edge's."""
 
+    config: BenchConfig
     supervisor: Supervisor
-    endpoint: str
+    verifier: Child
+
+    def open_link(self) -> str:
+        """Wait until the verifier serves, let the link come up, and return where the edge connects.
+
+        Called last, so that outages are counted from the first question on. Raises ChildFailed.
+        """
+        config = self.config
+        endpoint = self._ready(self.verifier)
+        if config.link_is_emulated:
+            spec = emulator_spec(config, "link", config.rtt_ms, endpoint, {}, config.outages)
+            endpoint = self._ready(self.supervisor.start(spec))
+        return endpoint
+
+    def _ready(self, child: Child) -> str:
+        return endpoint_of(self.supervisor.wait_ready(child, self.config.start_timeout_s))
 
 
 @contextmanager
 def surroundings(config: BenchConfig, logs: Path, drafts_in_cloud: bool) -> Iterator[Surroundings]:
-    """Start them and wait until they serve; stopped in any case. Raises ChildFailed.
+    """Start the verifier; everything is stopped in any case. Raises ChildFailed.
 
     drafts_in_cloud: give the verifier the draft model, too.
     """
@@ -38,10 +54,4 @@ def surroundings(config: BenchConfig, logs: Path, drafts_in_cloud: bool) -> Iter
         draft_ms=config.draft_ms_in_cloud,
     )
     with Supervisor(logs) as supervisor:
-        verifier = supervisor.start(verifier_spec(server, {}))
-        endpoint = endpoint_of(supervisor.wait_ready(verifier, config.start_timeout_s))
-        if config.link_is_emulated:
-            spec = emulator_spec(config, "link", config.rtt_ms, endpoint, {}, config.outages)
-            link = supervisor.start(spec)
-            endpoint = endpoint_of(supervisor.wait_ready(link, config.start_timeout_s))
-        yield Surroundings(supervisor, endpoint)
+        yield Surroundings(config, supervisor, supervisor.start(verifier_spec(server, {})))

@@ -173,14 +173,17 @@ def run_bench(config: BenchConfig) -> int:
 def _answer_all(run: Run, questions: Sequence[Question], console: Console, stack: ExitStack) -> None:
     """Start the processes, load what the edge needs, and put the questions to every contestant."""
     from evaluation.bench.loop import run_questions, split_by_length
-    from evaluation.bench.names import comparable_with_ar
+    from evaluation.bench.names import ORACLES, comparable_with_ar
     from specdec.errors import LinkLost
+    from specdec.methods import get_method
     from specdec.options import GenerationOptions
-    from specnav.bench.edge import Edge, load_edge
+    from specnav.bench.edge import load_edge
 
     config = run.config
     console.print("loading the pair, starting the verifier")
-    edge: Edge = load_edge(config, run.methods)
+    drafts_in_cloud = any(name not in ORACLES and get_method(name).cloud_drafts for name in run.methods)
+    place = stack.enter_context(surroundings(config, logs_folder(run.folder), drafts_in_cloud))
+    edge = load_edge(config, run.methods)
     run.machine["threads"] = torch_threads()
     run.notes += edge.notes
     run.comparable = comparable_with_ar(run.methods, config.temperature)
@@ -192,9 +195,7 @@ def _answer_all(run: Run, questions: Sequence[Question], console: Console, stack
     )
     if not run.questions:
         raise EvaluationError(f"no question fits: {run.skipped[0].reason}; ask shorter ones")
-    # The link comes up last, so that outages are counted from the first question on.
-    place = stack.enter_context(surroundings(config, logs_folder(run.folder), edge.drafts_in_cloud))
-    contestants = edge.contestants(stack, place.endpoint)
+    contestants = edge.contestants(stack, place.open_link())
     options = GenerationOptions(
         max_new_tokens=config.max_new_tokens,
         temperature=config.temperature,
