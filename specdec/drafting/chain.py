@@ -34,14 +34,13 @@ class ChainDrafter:
 
     def drafted(self, answer: Sequence[int]) -> int:
         """How many tokens after `answer` are predicted already."""
-        base = len(answer)
-        return len(self._predicted) - base if self._predicted[:base] == list(answer) else 0
+        return len(self._predicted) - len(answer) if self._goes_on(answer) else 0
 
     @torch.inference_mode()
     def step(self, answer: Sequence[int], size: int) -> bool:
         """Predict one more token; False where the draft ends: at its size, an EOS, or with the context."""
         base = len(answer)
-        if self._predicted[:base] != list(answer):
+        if not self._goes_on(answer):
             self._predicted = list(answer)
         predicted = self._predicted
         if len(predicted) >= base + size or self._model.room(len(predicted)) < 1:
@@ -69,6 +68,16 @@ class ChainDrafter:
         while self.step(answer, size):
             pass
         return self.take(answer, size, size)
+
+    def _goes_on(self, answer: Sequence[int]) -> bool:
+        """Whether what is predicted goes on behind `answer`, and its rows are still there.
+
+        The rows of drafts on their way are forgotten; a link lost then takes the answer back to before them.
+        """
+        base = len(answer)
+        if self._predicted[:base] != list(answer):
+            return False
+        return not self._sampled or base == len(self._predicted) or base in self._rows
 
     def _pick(self, row: Tensor, position: int) -> int:
         if not self._sampled:
