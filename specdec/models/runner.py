@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from specdec.errors import ModelError
+
 if TYPE_CHECKING:
     from specdec.pacing import Pacer
 
@@ -69,6 +71,7 @@ class DecoderRunner:
         self._final_norm: Tensor = text_model.norm.weight
         self._rotary = text_model.rotary_emb
         self._layers = [_read_layer(layer) for layer in text_model.layers[: self.layer_count]]
+        self._head = lm_head
         self._lm_head = _vocabulary_head(lm_head, vocab_size)
         self.device = self._embedding.device
         self.dtype = self._embedding.dtype
@@ -137,6 +140,18 @@ class DecoderRunner:
         """
         normed = F.rms_norm(hidden, (self.hidden_size,), self._final_norm, self._eps)
         return self._lm_head(normed)[:, : self.vocab_size].float()
+
+    def head_rows(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The LM head's rows of some ids, the final norm's weight in them: weight [n, hidden_size], bias [n] or None.
+
+        Of a row with a root mean square of 1 they give what `logits` gives. Raises ModelError for a quantised head.
+        """
+        if type(self._head) is not nn.Linear:
+            raise ModelError(
+                "rows of a quantised LM head cannot be picked: load the model with its head whole"
+            )
+        weight = self._head.weight.index_select(0, ids) * self._final_norm
+        return weight, None if self._head.bias is None else self._head.bias.index_select(0, ids)
 
     def _attend(
         self, index: int, qkv: Tensor, rotary: tuple[Tensor, Tensor], segments: Sequence[Segment]

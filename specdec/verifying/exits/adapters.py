@@ -1,0 +1,52 @@
+"""The adapters: two small matrices for each exit, hidden + up(silu(down(norm(hidden)))).
+
+The norm has no weight of its own, because `down` would absorb it. All exits' matrices lie in two tensors, so
+that the rows of several layers can go through in one product.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class ExitAdapters(nn.Module):
+    """down: float [exits, width, hidden_size]; up: float [exits, hidden_size, width].
+
+    Starts as the identity: an untrained exit is the model's own head on an early hidden state.
+    """
+
+    def __init__(
+        self, exits: int, hidden_size: int, width: int, device: torch.device | str | None = None
+    ) -> None:
+        super().__init__()
+        self.down = nn.Parameter(torch.empty(exits, width, hidden_size, device=device))
+        self.up = nn.Parameter(torch.zeros(exits, hidden_size, width, device=device))
+        nn.init.normal_(self.down, std=1 / math.sqrt(hidden_size))
+
+    @property
+    def width(self) -> int:
+        """Numbers between the two matrices."""
+        return self.down.shape[1]
+
+    def one(self, slot: int, hidden: Tensor) -> Tensor:
+        """hidden [rows, hidden_size] of the slot's layer -> what the final norm takes, of the same shape."""
+        inner = F.silu(F.linear(hidden, self.down[slot]) * unit_scale(hidden))
+        return hidden + F.linear(inner, self.up[slot])
+
+    def together(self, hidden: Tensor) -> Tensor:
+        """hidden [exits, rows, hidden_size], one layer's after the other's, all of them in one product each way."""
+        inner = F.silu(torch.bmm(hidden, self.down.transpose(1, 2)) * unit_scale(hidden))
+        return torch.baddbmm(hidden, inner, self.up.transpose(1, 2))
+
+
+def unit_scale(hidden: Tensor) -> Tensor:
+    """What a row must be multiplied by to have a root mean square of 1: [..., 1], in the type of `hidden`.
+
+    One operation instead of the six of an RMS norm: an exit is mostly the overhead of its operations.
+    """
+    length = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True, dtype=torch.float32)
+    return (math.sqrt(hidden.shape[-1]) / length).to(hidden.dtype)

@@ -1,0 +1,122 @@
+"""Early exits on a loaded model: hidden states after some layers -> logits over the vocabulary or over a shortlist.
+
+*Shortlist*: some token ids with their rows of the LM head, indexed once; it makes an exit cost a fraction of a
+full head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specdec.errors import ModelError
+from specdec.models.loaded import LoadedModel
+from specdec.verifying.exits.adapters import ExitAdapters, unit_scale
+from specdec.verifying.exits.layers import check_layers
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """Part of an LM head, the final norm's weight in it.
+
+    ids: int64 [n]. weight: [n, hidden_size]. bias: [n] or None.
+    """
+
+    ids: Tensor
+    weight: Tensor
+    bias: Tensor | None
+
+
+class Exits:
+    """The exits of one model. Read-only once made, so any number of sessions may share it.
+
+    layers: the layers with an exit, rising. adapters: one slot for each. agreement: for each, the share of tokens
+    that it said as the final exit does, as measured after training (empty if unknown).
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        adapters: ExitAdapters,
+        layers: Sequence[int],
+        agreement: Mapping[int, float] | None = None,
+    ) -> None:
+        """Takes the adapters over, into the model's device and number type. Raises ModelError where they do not fit."""
+        runner = model.runner
+        self.model = model
+        self.layers = check_layers(layers, runner.layer_count)
+        exits, _, hidden_size = adapters.down.shape
+        if (exits, hidden_size) != (len(self.layers), runner.hidden_size):
+            raise ModelError(
+                f"{exits} adapters of hidden size {hidden_size} do not fit {len(self.layers)} layers of "
+                f"{runner.hidden_size}: train them for {model.path}"
+            )
+        self.agreement = dict(agreement or {})
+        self.adapters = adapters.to(model.device, model.dtype).eval().requires_grad_(False)
+        self._slots = {layer: slot for slot, layer in enumerate(self.layers)}
+
+    @property
+    def parameter_count(self) -> int:
+        """Numbers the adapters are made of."""
+        return sum(parameter.numel() for parameter in self.adapters.parameters())
+
+    def pick(self, layers: Sequence[int]) -> Exits:
+        """Only some of the exits, with tensors of their own. Raises ModelError for a layer without an exit."""
+        slots = [self._slot(layer) for layer in layers]
+        picked = ExitAdapters(len(slots), self.model.runner.hidden_size, self.adapters.width, device="meta")
+        weights = {name: value[slots] for name, value in self.adapters.state_dict().items()}
+        picked.load_state_dict(weights, assign=True)
+        return Exits(self.model, picked, layers, {i: v for i, v in self.agreement.items() if i in layers})
+
+    @torch.inference_mode()
+    def shortlist(self, ids: Sequence[int]) -> Shortlist:
+        """The LM head's rows of these ids. Raises ModelError for none, and for ids outside the real vocabulary."""
+        runner = self.model.runner
+        if not ids or min(ids) < 0 or max(ids) >= runner.vocab_size:
+            raise ModelError(f"a shortlist takes ids from 0 to {runner.vocab_size - 1}, at least one")
+        index = torch.tensor(list(ids), device=runner.device)
+        weight, bias = runner.head_rows(index)
+        return Shortlist(index, weight, bias)
+
+    @torch.inference_mode()
+    def logits(self, layer: int, hidden: Tensor, shortlist: Shortlist | None = None) -> Tensor:
+        """hidden [rows, hidden_size] after `layer` -> float32 [rows, vocab_size], or [rows, n] of the shortlist's ids.
+
+        Raises ModelError for a layer without an exit.
+        """
+        return self._head(self.adapters.one(self._slot(layer), hidden), shortlist)
+
+    @torch.inference_mode()
+    def logits_together(self, hidden: Tensor, shortlist: Shortlist | None = None) -> Tensor:
+        """hidden [exits, rows, hidden_size], in the order of `layers` -> float32 [exits, rows, vocab_size or n].
+
+        One product for all exits: for those that may wait for the last of them.
+        """
+        exits, rows, _ = hidden.shape
+        return self._head(self.adapters.together(hidden).flatten(0, 1), shortlist).view(exits, rows, -1)
+
+    def _head(self, adapted: Tensor, shortlist: Shortlist | None) -> Tensor:
+        if shortlist is None:
+            return self.model.runner.logits(adapted)
+        logits = torch.nn.functional.linear(adapted, shortlist.weight) * unit_scale(adapted)
+        return (logits if shortlist.bias is None else logits + shortlist.bias).float()
+
+    def _slot(self, layer: int) -> int:
+        if layer not in self._slots:
+            raise ModelError(
+                f"layer {layer} has no exit: there is one after {', '.join(map(str, self.layers))}"
+            )
+        return self._slots[layer]
+
+
+def best(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """(place of the largest logit, confidence) of float32 [..., n], each [...].
+
+    confidence is the largest probability. Of a shortlist it is too high, by what the tokens left out would have
+    had; the place is an index into its ids.
+    """
+    largest, place = logits.max(-1)
+    return place, torch.exp(largest - logits.logsumexp(-1))

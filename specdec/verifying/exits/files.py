@@ -1,0 +1,99 @@
+"""Adapters on disk, apart from their backbone: a folder with exits.safetensors and exits.json."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import torch
+
+from specdec.errors import ModelError
+from specdec.models.loaded import LoadedModel
+from specdec.verifying.exits.adapters import ExitAdapters
+from specdec.verifying.exits.exits import Exits
+from specdec.verifying.exits.fingerprint import Fingerprint, fingerprint
+
+SCHEMA = 1
+WEIGHTS, ABOUT = "exits.safetensors", "exits.json"
+NUMBERS = torch.float16
+
+
+class About(msgspec.Struct, frozen=True):
+    """exits.json. agreement: with the final exit, top-1, in the order of `layers`; empty if it was not measured."""
+
+    schema: int
+    layers: list[int]
+    width: int
+    hidden_size: int
+    backbone: Fingerprint
+    backbone_name: str
+    agreement: list[float] = []
+
+
+def save_exits(folder: Path, exits: Exits) -> None:
+    """Write both files in float16 into an existing folder, exits.json last.
+
+    Raises ModelError when they cannot be written; what was there before then stays.
+    """
+    from safetensors.torch import save
+
+    weights = {name: value.to("cpu", NUMBERS) for name, value in exits.adapters.state_dict().items()}
+    about = About(
+        SCHEMA,
+        list(exits.layers),
+        exits.adapters.width,
+        exits.model.runner.hidden_size,
+        fingerprint(exits.model),
+        Path(exits.model.path).name,
+        [round(exits.agreement[layer], 4) for layer in exits.layers if layer in exits.agreement],
+    )
+    for name, data in (
+        (WEIGHTS, save(weights)),
+        (ABOUT, msgspec.json.format(msgspec.json.encode(about)) + b"\n"),
+    ):
+        partial = folder / f"{name}.tmp"
+        try:
+            partial.write_bytes(data)
+            os.replace(partial, folder / name)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            raise ModelError(
+                f"{folder / name} cannot be written ({error.strerror or error}): make room or choose another folder"
+            ) from error
+
+
+def load_exits(folder: str | Path, model: LoadedModel) -> Exits:
+    """The exits of a folder, on the model they were trained for.
+
+    Raises ModelError for a folder that holds none, for another backbone, and for layers that this one has not.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    place = Path(folder)
+    try:
+        about = msgspec.json.decode((place / ABOUT).read_bytes(), type=About)
+        weights = load_file(place / WEIGHTS)
+    except OSError as error:
+        raise ModelError(f"{place} holds no early exits ({error.strerror or error}): train some") from error
+    except (msgspec.MsgspecError, ValueError, SafetensorError) as error:
+        raise ModelError(f"{place} holds no usable early exits ({error}): train them again") from error
+    if about.schema != SCHEMA:
+        raise ModelError(
+            f"{place} has early exits of schema {about.schema}, this is {SCHEMA}: train them again"
+        )
+    if difference := about.backbone.difference(fingerprint(model)):
+        raise ModelError(
+            f"the early exits in {place} belong to {about.backbone_name}, and {model.path} has {difference}: "
+            "train exits for it"
+        )
+    adapters = ExitAdapters(len(about.layers), about.hidden_size, about.width, device="meta")
+    try:
+        adapters.load_state_dict(weights, assign=True)
+    except RuntimeError as error:
+        raise ModelError(
+            f"{place} has weights that its {ABOUT} does not describe: train them again"
+        ) from error
+    known = about.agreement if len(about.agreement) == len(about.layers) else []
+    return Exits(model, adapters, about.layers, dict(zip(about.layers, known, strict=False)))

@@ -1,0 +1,81 @@
+"""Which model adapters belong to: hashes of its shape and of a few of its weights.
+
+Equal for one checkpoint whatever number type it is loaded in (values are compared as bfloat16), and for
+quantised copies of it, whose matrices are left out of the comparison.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import msgspec
+import torch
+from torch import Tensor, nn
+
+from specdec.models.loaded import LoadedModel
+
+_SAMPLED_ROWS = 64
+_HEX = 16
+_SHAPE_FIELDS = (
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "rms_norm_eps",
+    "vocab_size",
+)
+
+
+class Fingerprint(msgspec.Struct, frozen=True):
+    """shape: of the architecture. kept: of norms and embeddings. matrices: of the layers', None where quantised."""
+
+    shape: str
+    kept: str
+    matrices: str | None = None
+
+    def difference(self, other: Fingerprint) -> str:
+        """What tells two models apart, in words; "" for one and the same."""
+        if self.shape != other.shape:
+            return "another architecture"
+        if self.kept != other.kept:
+            return "other weights"
+        if None not in (self.matrices, other.matrices) and self.matrices != other.matrices:
+            return "other weights"
+        return ""
+
+
+def fingerprint(model: LoadedModel) -> Fingerprint:
+    """Of a loaded model."""
+    core = model.hf_model.model
+    text = core.language_model if model.is_multimodal else core
+    shape = [model.hf_model.config.model_type, *(getattr(text.config, name, None) for name in _SHAPE_FIELDS)]
+    layers = list(text.layers)
+    norms = [
+        weight
+        for layer in layers
+        for weight in (layer.input_layernorm.weight, layer.post_attention_layernorm.weight)
+    ]
+    kept = [
+        text.norm.weight,
+        *norms,
+        _some_rows(text.embed_tokens.weight),
+        _some_rows(model.hf_model.lm_head.weight),
+    ]
+    linear = [module for layer in layers for module in (layer.self_attn.o_proj, layer.mlp.down_proj)]
+    whole = all(type(module) is nn.Linear for module in linear)
+    matrices = _hash(_some_rows(module.weight, 4) for module in linear) if whole else None
+    return Fingerprint(hashlib.sha256(repr(shape).encode()).hexdigest()[:_HEX], _hash(kept), matrices)
+
+
+def _some_rows(weight: Tensor, count: int = _SAMPLED_ROWS) -> Tensor:
+    return weight[:: max(weight.shape[0] // count, 1)]
+
+
+@torch.inference_mode()
+def _hash(tensors: Iterable[Tensor]) -> str:
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(tensor.to(torch.bfloat16).contiguous().cpu().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:_HEX]
