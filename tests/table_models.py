@@ -154,6 +154,17 @@ def adjusted(
     return logits
 
 
+def states_of(prompt: Prompt, answer: Sequence[int]) -> list[int]:
+    """The row of the table that each token of an answer was chosen from."""
+    state = 0
+    for token in prompt.ids:
+        state = next_state(state, token)
+    states = [state]
+    for token in answer[:-1]:
+        states.append(next_state(states[-1], token))
+    return states
+
+
 def answer_chances(
     model: TableModel, prompt: Prompt, options: GenerationOptions, length: int
 ) -> dict[Answer, float]:

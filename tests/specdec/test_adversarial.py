@@ -104,6 +104,22 @@ def test_sampled_answers_have_the_length_they_may_have(method: str) -> None:
                 assert cost.finish == ("eos" if ids[-1] == EOS else "length")
 
 
+@pytest.mark.parametrize("method", DRAFTING)
+def test_verdicts_that_come_again_or_belong_to_another_session_count_for_nothing(method: str) -> None:
+    check_greedy(method, stale=True)
+
+
+@pytest.mark.parametrize("method", REJECTION)
+def test_sampled_answers_go_on_wherever_the_link_breaks(method: str) -> None:
+    """Also where drafts on their way are taken back, of which the edge has already forgotten all but the ids."""
+    for cut in (2, 3, 5):
+        for seed in range(20):
+            link = WiredLink(TARGET, UNLIKE.draft, slowness=0.8, cuts=(cut,), seed=seed)
+            ids, cost = answer(method, replace(SAMPLED, max_new_tokens=14, seed=seed), link=link)
+            assert len(ids) == 14 or ids[-1] == EOS
+            assert cost.resumes <= 1
+
+
 ADVERSARIES = {
     "opposite": drafted_by(-TARGET.logits),
     "sure of itself": drafted_by(4.0 * UNLIKE.draft.logits),

@@ -27,7 +27,7 @@ from specdec.local import generate_local
 from specdec.models import chat_prompt
 from specdec.options import GenerationOptions
 
-CUT_SUPPORT = replace(SAMPLED, temperature=1.4, top_k=4, top_p=0.92)
+CUT_SUPPORT = replace(SAMPLED, temperature=2.0, top_k=3, top_p=0.9)
 
 
 def test_the_reference_is_a_distribution_and_its_answers_are_many() -> None:

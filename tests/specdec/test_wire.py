@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from typing import get_args
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -20,15 +23,26 @@ UP = [
     wire.DraftUp(1, 2, 3, []),
     wire.Close(7),
     wire.Ping(7),
+    wire.SampledUp(1, 2, 3, [4, 5], b"12345678", 9, 2),
+    wire.SampledUp(1, 2, 3, [], b""),
+    wire.More(1, 2),
+    wire.HiddenUp(1, 0, b"\0" * 64),
 ]
 DOWN = [
     wire.Welcome(1, "model", 264, b"12345678", [256, 257], 512, 99),
     wire.Opened(1, 5, 64, 1000, 10),
     wire.VerdictDown(1, 2, 3, 4, 5, 6),
+    wire.VerdictDown(1, 2, 3, None, 5, 6),
+    wire.RowDown(1, 2, 3, b"1234", b"5678", 1, 0.25, 5, 6),
     wire.Tokens(1, 2, [3], 4, 5),
     wire.Pong(1, 2, 3),
     wire.ErrorDown(1, wire.ERROR_BUSY, "full"),
 ]
+
+
+def test_every_kind_of_message_is_tried_here() -> None:
+    assert {type(message) for message in UP} == set(get_args(wire.Up))
+    assert {type(message) for message in DOWN} == set(get_args(wire.Down))
 
 
 @pytest.mark.parametrize("message", UP, ids=lambda m: type(m).__name__)
@@ -101,6 +115,44 @@ def test_later_versions_may_add_fields_at_the_end() -> None:
     assert wire.decode_up(msgspec.msgpack.encode([1, 9, "edge", "new", 5])) == wire.Hello(9, "edge")
 
 
+NUMBERS = sorted(type(message).__struct_config__.tag for message in [*UP, *DOWN])
+
+
+@pytest.mark.parametrize("number", sorted(set(NUMBERS)))
+def test_a_message_that_only_claims_to_be_large_takes_no_memory(number: int) -> None:
+    """Lengths of up to 2**32 - 1 that nothing follows, in every place a length may stand."""
+    heads = [
+        b"\xdd\xff\xff\xff\xff",
+        b"\xc6\xff\xff\xff\xff",
+        b"\xdb\xff\xff\xff\xff",
+        b"\xdf\xff\xff\xff\xff",
+    ]
+    tracemalloc.start()
+    for head in heads:
+        for fields in range(9):
+            data = bytes([0x90 + fields + 2, number]) + b"\x01" * fields + head
+            for decode in (wire.decode_up, wire.decode_down):
+                with pytest.raises(ProtocolError):
+                    decode(data)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+@pytest.mark.parametrize("message", [*UP, *DOWN], ids=lambda m: type(m).__name__)
+def test_every_kind_of_message_has_a_limit_of_its_own(message: wire.Up | wire.Down) -> None:
+    decode, limits = (
+        (wire.decode_up, wire._UP_LIMITS)
+        if type(message) in get_args(wire.Up)
+        else (wire.decode_down, wire._DOWN_LIMITS)
+    )
+    limit = limits[type(message).__struct_config__.tag]
+    assert limit <= 256 << 20
+    if limit <= 4 << 20:
+        with pytest.raises(ProtocolError, match="exceeds"):
+            decode(wire.encode(message) + b"\0" * limit)
+
+
 json_like = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(),
     lambda children: (
@@ -123,7 +175,7 @@ def test_any_bytes_give_a_message_or_a_protocol_error(data: bytes) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.sampled_from([1, 2, 3, 4, 5, 33, 34, 35, 36, 37, 38]), st.lists(json_like, max_size=8))
+@given(st.sampled_from(NUMBERS), st.lists(json_like, max_size=8))
 def test_any_well_formed_array_gives_a_message_or_a_protocol_error(number: int, fields: list[object]) -> None:
     data = msgspec.msgpack.encode([number, *fields])
     for decode in (wire.decode_up, wire.decode_down):
