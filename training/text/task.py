@@ -19,7 +19,7 @@ from training.text.repeats import tokens_to_avoid
 from training.text.rows import OwnTexts, RowSource, draw_positions
 
 AVOIDANCE = 0.5
-HARD_SHARE = 0.3
+HARD_SHARE = 0.5
 """Of a distilled loss: the teacher's likeliest token, which is what greedy acceptance asks for."""
 
 

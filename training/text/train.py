@@ -38,7 +38,8 @@ from training.text.vocabulary import learn_tokenizer
 SETTINGS = "settings.json"
 TARGET_NAME, DRAFT_NAME = "text-target", "text-draft"
 TARGET_RATE, REPAIR_RATE, DRAFT_RATE = 5e-3, 5e-4, 6e-3
-OWN_SHARE, SAMPLED_SHARE = 0.5, 0.25
+REPAIR_SHARE, DRAFT_SHARE, SAMPLED_SHARE = 0.5, 0.7, 0.25
+"""Rows that are the target's own texts, while it is repaired and while the draft learns; how many of them are sampled."""
 LONGEST_PROMPT = 128
 MEASURED_PROMPT = 640
 HELD_BACK = "questions of held-back files"
@@ -60,7 +61,7 @@ class TextSchedule:
     repair_minutes: float = 0.0
     draft_steps: int = 3000
     draft_minutes: float = 0.0
-    own_texts: int = 4096
+    own_texts: int = 6144
     rows: int = 24
     length: int = 256
     validation_rows: int = 256
@@ -69,7 +70,7 @@ class TextSchedule:
     @classmethod
     def within(cls, minutes: float) -> TextSchedule:
         """The usual stages, shortened so that the whole run takes about so long; writing and measuring have a tenth."""
-        return cls(target_minutes=0.62 * minutes, repair_minutes=0.03 * minutes, draft_minutes=0.22 * minutes)
+        return cls(target_minutes=0.52 * minutes, repair_minutes=0.03 * minutes, draft_minutes=0.3 * minutes)
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ class _Run:
         target = as_saved(self._trained(self.config.target, taught))
         own = self._own_texts("own", taught, plan.own_texts, SAMPLED_SHARE)
         lesson = replace(
-            self._spec(self.config.draft), own=own, own_share=OWN_SHARE, teacher=(self.config.target, taught)
+            self._spec(self.config.draft), own=own, own_share=DRAFT_SHARE, teacher=(self.config.target, taught)
         )
         learnt = self._train("draft", DRAFT_RATE, plan.draft_steps, plan.draft_minutes, lesson)
         draft = as_saved(self._trained(self.config.draft, self.run / "draft.ckpt"))
@@ -206,7 +207,7 @@ class _Run:
     def _repair(self, index: int, start_from: Path) -> tuple[Path, tuple[int, float]]:
         name, plan = f"repair-{index}", self.schedule
         own = self._own_texts(f"own-{name}", start_from, plan.repair_texts, 0.0)
-        lesson = replace(self._spec(self.config.target), start_from=start_from, own=own, own_share=OWN_SHARE)
+        lesson = replace(self._spec(self.config.target), start_from=start_from, own=own, own_share=REPAIR_SHARE)
         spent = self._train(name, REPAIR_RATE, plan.repair_steps, plan.repair_minutes, lesson)
         return self.run / f"{name}.ckpt", spent
 
@@ -300,8 +301,8 @@ class _Run:
 
     def _how_draft(self) -> str:
         return (
-            "Distilled from the target: its distributions and likeliest tokens, half on the corpus, half on "
-            f"{self.schedule.own_texts} texts of its own (three quarters greedy, one sampled)."
+            f"Distilled from the target: its distributions and likeliest tokens, {1 - DRAFT_SHARE:.0%} on the corpus, "
+            f"{DRAFT_SHARE:.0%} on {self.schedule.own_texts} texts of its own (three quarters greedy, one sampled)."
         )
 
 
