@@ -30,10 +30,10 @@ from specnav.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET, ROOT
 
 BENCHMARKS = ROOT.parent / "shared" / "data" / "benchmarks"
 OWN_QUESTIONS = CONFIG / "questions" / "short.jsonl"
-QUESTIONS = 24
+QUESTIONS = 20
 TOKENS = 16
-LONGEST_PROMPT = 400
-AT_ONCE = 24
+LONGEST_PROMPT = 250
+AT_ONCE = 12
 """Edges that wait for the link at the same time."""
 
 CONDITIONS = {
@@ -59,9 +59,10 @@ class Cloud:
 
 @pytest.fixture(scope="module")
 def cloud(model_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    target_folder, draft_folder = str(DEFAULT_TEXT_TARGET), str(DEFAULT_TEXT_DRAFT)
-    if not (DEFAULT_TEXT_TARGET / "config.json").is_file():
-        target_folder, draft_folder = str(model_root / "text-target"), str(model_root / "text-draft")
+    folders = (DEFAULT_TEXT_TARGET, DEFAULT_TEXT_DRAFT)
+    if not all((folder / "model.safetensors").is_file() for folder in folders):
+        folders = (model_root / "text-target", model_root / "text-draft")
+    target_folder, draft_folder = (str(folder) for folder in folders)
     target, draft = (load_model(folder, dtype="float32") for folder in (target_folder, draft_folder))
     expected = {question: oracle(target, prompt_of(target, question)) for question in real_questions(target)}
     config = ServerConfig(
