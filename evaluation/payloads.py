@@ -127,7 +127,7 @@ def payloads(
 
 
 def _rounds(shape: RowShape, rounds: int, gamma: int, seed: int) -> Iterator[_Round]:
-    """Rounds of rejection sampling, each up to its first rejection."""
+    """Rounds of rejection sampling. What was drafted after the first rejection only weighs something: any ids do."""
     generator = torch.Generator().manual_seed(seed)
     options = shape.options()
     ranks = torch.arange(1, shape.vocab + 1, dtype=torch.float32).log()
@@ -146,8 +146,12 @@ def _rounds(shape: RowShape, rounds: int, gamma: int, seed: int) -> Iterator[_Ro
             token = draw(q, numbers[0])
             ids.append(token)
             q_x.append(q[token])
-            if rejected is None and not count_accepted([float(p[token])], [float(q[token])], numbers[1:]):
+            if not count_accepted([float(p[token])], [float(q[token])], numbers[1:]):
                 rejected, accepted = (p, q), index
+                break
+        unjudged = gamma - len(ids)
+        ids += torch.randint(shape.vocab, (unjudged,), generator=generator).tolist()
+        q_x += [torch.tensor(0.5)] * unjudged
         p_row, q_row = rejected if rejected is not None else (None, None)
         yield _Round(accepted, tuple(ids), torch.stack(q_x), p_row, q_row)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -22,6 +23,7 @@ def run_payloads(
     seed: int,
 ) -> int:
     """Print a table for each sampling. Raises EvaluationError."""
+    torch.set_num_threads(1)  # the rows are short work: more threads wait for each other
     asked = ((top_k or 0, 1.0 if top_p is None else top_p),) if (top_k, top_p) != (None, None) else SAMPLINGS
     console = Console()
     for k, p in asked:
