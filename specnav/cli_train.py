@@ -93,3 +93,63 @@ def train_text_pair(
     )
     with ends_on_signals():
         train_text(config)
+
+
+@train_app.command(
+    "exits",
+    epilog="Examples:  specnav train exits --target default_models/nav-target --lr 3e-3 --out runs/nav-exits   |   "
+    "specnav train exits --target lmsys/vicuna-7b-v1.5 --data sharegpt.json --out runs/vicuna-exits",
+)
+def train_early_exits(
+    target: Annotated[str, typer.Option(help="Hugging Face folder or hub id; it stays as it is.")],
+    out: Annotated[Path, typer.Option(help="Receives the adapters with their card and curves.")],
+    data: Annotated[
+        str,
+        typer.Option(
+            help="ShareGPT or SpaceLLaVA conversations, or plain texts (JSON, JSONL); default: the target's own."
+        ),
+    ] = "default",
+    layers: Annotated[
+        str, typer.Option(help="Exits after: all, every:K, or layers from 0 like 1,3,5.")
+    ] = "all",
+    width: Annotated[
+        int, typer.Option(min=0, help="Of the bottleneck (0: as published for such a size).")
+    ] = 0,
+    epochs: Annotated[float, typer.Option(help="Times that each sample is read, on average.")] = 10.0,
+    lr: Annotated[float, typer.Option(help="Highest learning rate.")] = 1e-4,
+    batch: Annotated[int, typer.Option(min=1, help="Samples an update and process.")] = 1,
+    samples: Annotated[int, typer.Option(min=2, help="How many the target writes (default data).")] = 2000,
+    length: Annotated[int, typer.Option(min=3, help="Cut samples to so many tokens.")] = 1024,
+    rows: Annotated[int, typer.Option(min=1, help="Tokens learnt from in a sample and update.")] = 128,
+    minutes: Annotated[
+        float, typer.Option(min=0, max=100_000, help="Shorten training to end by then (0: all epochs).")
+    ] = 0.0,
+    run: Annotated[
+        Path | None, typer.Option(help="Samples and checkpoints; the same folder goes on (OUT.run).")
+    ] = None,
+    seed: Seed = 0,
+    workers: Workers = 1,
+) -> None:
+    """Early-exit adapters for a target; goes on where a killed run stopped."""
+    from specnav.signals import ends_on_signals
+    from training.exits.train import TrainExitsConfig, train_exits
+
+    config = TrainExitsConfig(
+        target=target,
+        out=out,
+        run=run or out.with_name(f"{out.name}.run"),
+        data=data,
+        layers=layers,
+        width=width,
+        epochs=epochs,
+        lr=lr,
+        minutes=minutes,
+        samples=samples,
+        length=length,
+        rows=rows,
+        batch=batch,
+        seed=seed,
+        workers=workers,
+    )
+    with ends_on_signals():
+        train_exits(config)

@@ -51,7 +51,7 @@ class LoopSettings:
 
 
 class Task(Protocol):
-    """A stage's model and loss."""
+    """A stage's model and loss. It may have `at_end()`: called after the last update, raises if something is wrong."""
 
     model: nn.Module
 
@@ -172,11 +172,15 @@ def _run(task: Task, settings: LoopSettings, rank: int, world: int, device: str,
             loss, said = loss_of(*batch)
         for weight in weights:
             weight.grad = None
+        if not bool(torch.isfinite(loss.detach())):
+            raise TrainingError(f"the loss of update {step + 1} is no number; {_last_good(settings)}")
         loss.backward()
         _average_gradients(weights, world)
         optimiser.step(settings.lr * schedule(done, step))
         step += 1
         finished = done >= 1.0
+        if finished and (check := getattr(task, "at_end", None)) is not None:
+            check()
         if rank == 0 and (step % 25 == 0 or finished):
             now = time.monotonic()
             rate = settings.batch * world * 25 / (now - tick)
@@ -223,6 +227,21 @@ def _save(model: nn.Module, optimiser: MuonAdamW, settings: LoopSettings, step: 
         "seconds": seconds,
         "finished": finished,
     }
+    if not all(bool(torch.isfinite(weight.detach()).all()) for weight in model.parameters()):
+        raise TrainingError(f"weights are no numbers after update {step}; {_last_good(settings)}")
     partial = settings.checkpoint.with_suffix(".tmp")
-    torch.save(state, partial)
-    os.replace(partial, settings.checkpoint)
+    try:
+        torch.save(state, partial)
+        os.replace(partial, settings.checkpoint)
+    except (OSError, RuntimeError) as error:  # torch tells of a full disk with either
+        partial.unlink(missing_ok=True)
+        raise TrainingError(
+            f"{settings.checkpoint} cannot be written ({error}): make room, then run the same command again to go on"
+        ) from error
+
+
+def _last_good(settings: LoopSettings) -> str:
+    """What a run that went wrong has kept."""
+    exists = settings.checkpoint.exists()
+    kept = f"{settings.checkpoint} is kept as it was" if exists else "no checkpoint was written yet"
+    return f"{kept}: go on from it with a lower learning rate"

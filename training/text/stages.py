@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rich.progress import (
     BarColumn,
@@ -15,8 +16,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from training.loop import LoopSettings, fit, read_checkpoint
-from training.text.task import TextTask, TextTaskSpec
+from training.loop import LoopSettings, Task, fit, read_checkpoint
+from training.text.task import TextTask
 
 
 class Stages:
@@ -26,9 +27,14 @@ class Stages:
         self.bars = bars
 
     def train(
-        self, title: str, spec: TextTaskSpec, settings: LoopSettings, workers: int
+        self,
+        title: str,
+        spec: Any,
+        settings: LoopSettings,
+        workers: int,
+        build: Callable[..., Task] = TextTask,
     ) -> tuple[int, float]:
-        """Run a training stage to its end; returns updates and seconds, earlier sittings included."""
+        """Train `build(spec, device)` to its end; returns updates and seconds, earlier sittings included."""
         spent = (
             float(read_checkpoint(settings.checkpoint)["seconds"]) if settings.checkpoint.exists() else 0.0
         )
@@ -41,7 +47,7 @@ class Stages:
             done = max((time.monotonic() - started) if limit else step, step / steps * (limit or steps))
             self.bars.update(bar, completed=int(done), said=f"step {step}  {figures}")
 
-        steps = fit(TextTask, (spec,), settings, workers, show)
+        steps = fit(build, (spec,), settings, workers, show)
         self.bars.update(bar, completed=limit or settings.steps)
         return steps, float(read_checkpoint(settings.checkpoint)["seconds"])
 

@@ -34,6 +34,7 @@ from training.text.speech import encode_questions, invent_questions, speak
 from training.text.stages import Stages, stages
 from training.text.task import TextTaskSpec
 from training.text.vocabulary import learn_tokenizer
+from training.threads import threads
 
 SETTINGS = "settings.json"
 TARGET_NAME, DRAFT_NAME = "text-target", "text-draft"
@@ -221,7 +222,7 @@ class _Run:
             longest = min(LONGEST_PROMPT, self.schedule.length // 2)
             prompts = encode_questions(self.tokenizer, questions, longest)
             model = self._trained(self.config.target, checkpoint)
-            with self.shown.counted(f"writing: {name}", count) as progress, _threads(self.config.workers):
+            with self.shown.counted(f"writing: {name}", count) as progress, threads(self.config.workers):
                 texts = speak(
                     model, prompts, self.schedule.length - longest, sampled, self.config.seed, progress
                 )
@@ -229,7 +230,7 @@ class _Run:
         return file
 
     def _finish(self, target, draft, made, learnt, asked) -> TextResult:
-        with _threads(self.config.workers):
+        with threads(self.config.workers):
             losses = {role: self._losses(model) for role, model in (("target", target), ("draft", draft))}
             figures = {
                 name: self._figures(name, questions, target, draft) for name, questions in asked.items()
@@ -304,19 +305,6 @@ class _Run:
             f"Distilled from the target: its distributions and likeliest tokens, {1 - DRAFT_SHARE:.0%} on the corpus, "
             f"{DRAFT_SHARE:.0%} on {self.schedule.own_texts} texts of its own (three quarters greedy, one sampled)."
         )
-
-
-class _threads:
-    """All the cores this run may use, for a block of inference."""
-
-    def __init__(self, count: int) -> None:
-        self.count, self.before = count, torch.get_num_threads()
-
-    def __enter__(self) -> None:
-        torch.set_num_threads(self.count)
-
-    def __exit__(self, *_) -> None:
-        torch.set_num_threads(self.before)
 
 
 def _fitted(texts: OwnTexts, length: int, end: int) -> OwnTexts:
