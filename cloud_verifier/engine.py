@@ -1,4 +1,4 @@
-"""The engine: one thread that owns every answer in progress and runs one forward at a time.
+"""The engine: owns every answer in progress and runs one forward at a time, all in one thread.
 
 It takes tasks from a queue, first come first served, and hands replies to an outbox. A session's failure ends
 that session and nothing else. It knows no sockets; time comes from a clock it is given.
@@ -49,7 +49,7 @@ Outbox = Callable[[SessionKey, Down, bool], None]
 
 
 class Engine:
-    """Runs forwards; made to be the target of one thread: `run()` until stop()."""
+    """Runs forwards: `run()` in a thread of its own until stop(), or `work_off()` between other things."""
 
     def __init__(
         self,
@@ -84,19 +84,33 @@ class Engine:
             task = self._tasks.get()
             if self._stopping or isinstance(task, StopTask):
                 return
-            if isinstance(task, CloseTask):
-                self._forget(task.key)
-                continue
-            try:
-                self._work(task)
-            except (ModelError, OptionsError, ProtocolError) as error:
-                self._log.warning("refused", session=task.key[1], reason=str(error))
-                self._end(task.key, ERROR_REFUSED, str(error))
-            except Exception as error:  # one session's fault must not end the others' (TRAPS 20)
-                self._log.error("session_failed", session=task.key[1], traceback=traceback.format_exc())
-                self._end(
-                    task.key, ERROR_INTERNAL, f"the verifier failed on this session ({type(error).__name__})"
-                )
+            self._do(task)
+
+    def work_off(self) -> None:
+        """Do one task, if one is there."""
+        task = self._tasks.poll()
+        if task is not None and not isinstance(task, StopTask):
+            self._do(task)
+
+    @property
+    def idle(self) -> bool:
+        """True where no task is waiting."""
+        return self._tasks.empty
+
+    def _do(self, task: OpenTask | VerifyTask | HiddenTask | StepTask | CloseTask) -> None:
+        if isinstance(task, CloseTask):
+            self._forget(task.key)
+            return
+        try:
+            self._work(task)
+        except (ModelError, OptionsError, ProtocolError) as error:
+            self._log.warning("refused", session=task.key[1], reason=str(error))
+            self._end(task.key, ERROR_REFUSED, str(error))
+        except Exception as error:  # one session's fault must not end the others' (TRAPS 20)
+            self._log.error("session_failed", session=task.key[1], traceback=traceback.format_exc())
+            self._end(
+                task.key, ERROR_INTERNAL, f"the verifier failed on this session ({type(error).__name__})"
+            )
 
     def _end(self, key: SessionKey, code: str, reason: str) -> None:
         self._forget(key)
@@ -126,7 +140,12 @@ class Engine:
         message = task.message
         started = self._clock()
         verifier = self._new_verifier(message, back)
-        token = verifier.open(Prompt(tuple(message.ids), tuple(message.images)), message.history)
+        prompt = Prompt(tuple(message.ids), tuple(message.images))
+        token = None
+        if message.pending:
+            verifier.prefill(prompt, message.history)
+        else:
+            token = verifier.open(prompt, message.history)
         verify_us, queue_us = self._times(task.arrived_s, started)
         self._verifiers[task.key] = verifier
         self._outbox(task.key, Opened(message.session, token, verifier.limit, verify_us, queue_us), False)

@@ -1,7 +1,8 @@
 """The server: one thread for the sockets, one for the model, joined by a queue and an in-process socket.
 
 The socket thread answers heartbeats and refuses bad messages at once, also while a forward is running. It
-never touches the model, and no lock is held over a forward.
+never touches the model, and no lock is held over a forward. Where forwards take no longer than handing them to
+another thread and back (`inline`), the socket thread runs them itself, one between two looks at the sockets.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ from specdec.models import LoadedModel, Prompt, load_model
 from specdec.pacing import pace
 
 _SMALL_MODEL_PARAMETERS = 100_000_000
+_TINY_MODEL_PARAMETERS = 20_000_000
 _HIGH_WATER_MARK = 10_000
 _LINGER_MS = 200
 _STOP = b"stop"
@@ -70,12 +72,16 @@ class Server:
         log: EventLog,
         draft_model: LoadedModel | None = None,
         clock: Callable[[], float] = time.monotonic,
+        inline: bool = False,
     ) -> None:
-        """Bind the socket. Raises VerifierError when the address cannot be used."""
+        """Bind the socket. inline: run forwards in the socket's thread. Raises VerifierError when the address cannot
+        be used.
+        """
         self._config = config
         self._model = model
         self._log = log
         self._clock = clock
+        self._inline = inline
         self._sessions = SessionTable(config.max_sessions, config.session_timeout_s)
         self._context = zmq.Context()
         self._router = self._context.socket(zmq.ROUTER)
@@ -110,7 +116,8 @@ class Server:
     def run(self) -> None:
         """Serve until stop(); then tell every client, end the engine and close the sockets."""
         engine_thread = threading.Thread(target=self._engine.run, name="engine", daemon=True)
-        engine_thread.start()
+        if not self._inline:
+            engine_thread.start()
         poller = zmq.Poller()
         poller.register(self._router, zmq.POLLIN)
         poller.register(self._inbox, zmq.POLLIN)
@@ -130,21 +137,26 @@ class Server:
                     running = self._deliver_replies()
                 if self._router in ready:
                     self._take_messages()
+                if self._inline:
+                    self._engine.work_off()
                 self._expire()
         finally:
             self._shut_down(engine_thread)
 
     def _from_engine(self, key: SessionKey, message: Down, over: bool) -> None:
         """Called in the engine's thread: pass a reply to the socket thread."""
-        if self._engine_socket is None:  # a socket belongs to the thread that uses it
-            self._engine_socket = self._context.socket(zmq.PUSH)
-            self._engine_socket.setsockopt(zmq.SNDHWM, 0)
-            self._engine_socket.connect("inproc://replies")
         answered = 0
         if isinstance(message, (VerdictDown, RowDown)):
             answered = message.round
         elif isinstance(message, Tokens):
             answered = message.base + len(message.ids)
+        if self._inline:
+            self._deliver(key, answered, over, encode(message))
+            return
+        if self._engine_socket is None:  # a socket belongs to the thread that uses it
+            self._engine_socket = self._context.socket(zmq.PUSH)
+            self._engine_socket.setsockopt(zmq.SNDHWM, 0)
+            self._engine_socket.connect("inproc://replies")
         head = b"%d %d %d" % (key[1], answered, over)
         self._engine_socket.send_multipart([key[0], head, encode(message)])
 
@@ -159,15 +171,15 @@ class Server:
                 return False
             identity, head, payload = frames
             number, answered, over = (int(word) for word in head.split())
-            key = (identity, number)
-            entry = self._sessions.get(key)
-            if entry is None:
-                continue  # closed meanwhile
-            entry.answered = max(entry.answered, answered)
-            if not self._send(identity, payload):
-                continue
-            if over:
-                self._sessions.remove(key)
+            self._deliver((identity, number), answered, bool(over), payload)
+
+    def _deliver(self, key: SessionKey, answered: int, over: bool, payload: bytes) -> None:
+        entry = self._sessions.get(key)
+        if entry is None:
+            return  # closed meanwhile
+        entry.answered = max(entry.answered, answered)
+        if self._send(key[0], payload) and over:
+            self._sessions.remove(key)
 
     def _take_messages(self) -> None:
         """Read what clients sent, a bounded number at a time so that replies never wait for a flood."""
@@ -277,6 +289,8 @@ class Server:
             self._forget(key, "timeout")
 
     def _poll_timeout_ms(self) -> int | None:
+        if self._inline and not self._engine.idle:
+            return 0
         expiry = self._sessions.next_expiry()
         if expiry is None:
             return None
@@ -291,7 +305,8 @@ class Server:
                 self._router.send_multipart(frames, flags=zmq.DONTWAIT)
             except zmq.ZMQError:
                 continue
-        engine_thread.join(timeout=10.0)
+        if not self._inline:
+            engine_thread.join(timeout=10.0)
         if engine_thread.is_alive():  # a forward that does not end must not keep the process from ending
             self._log.error("engine_stuck")
         elif self._engine_socket is not None:
@@ -318,7 +333,7 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
         draft_model = load_model(config.draft_model, config.device, config.dtype, config.quantize)
         check_pair(draft_model, model)
     set_threads(config.threads, model)
-    server = Server(config, model, log, draft_model)
+    server = Server(config, model, log, draft_model, inline=forwards_are_quick(config, model))
     for loaded in (model, draft_model):
         if loaded is not None:
             warm_up(loaded)
@@ -355,6 +370,12 @@ def set_threads(threads: int, model: LoadedModel) -> None:
         torch.set_num_threads(threads)
     elif model.device.type == "cpu" and model.parameter_count < _SMALL_MODEL_PARAMETERS:
         torch.set_num_threads(1)
+
+
+def forwards_are_quick(config: ServerConfig, model: LoadedModel) -> bool:
+    """Whether a forward takes about as long as waking a thread: a tiny model, not paced."""
+    paced = config.verify_ms or config.draft_ms
+    return model.device.type == "cpu" and model.parameter_count < _TINY_MODEL_PARAMETERS and not paced
 
 
 def warm_up(model: LoadedModel) -> None:

@@ -73,7 +73,7 @@ Task = OpenTask | VerifyTask | HiddenTask | StepTask | CloseTask | StopTask
 
 
 class TaskQueue:
-    """First come, first served; `put` from any thread, `get` from one."""
+    """First come, first served; `put` from any thread, `get` and `poll` from one."""
 
     def __init__(self) -> None:
         self._arriving: queue.SimpleQueue[Task] = queue.SimpleQueue()
@@ -87,6 +87,19 @@ class TaskQueue:
         """The next task; waits for one. A draft brings along those that go on right behind it."""
         if not self._waiting:
             self._waiting.append(self._arriving.get())
+        return self._next()
+
+    def poll(self) -> Task | None:
+        """The same without waiting; None where nothing is there."""
+        self._take_arrivals()
+        return self._next() if self._waiting else None
+
+    @property
+    def empty(self) -> bool:
+        """True where `poll` would give None."""
+        return not self._waiting and self._arriving.empty()
+
+    def _next(self) -> Task:
         task = self._waiting.popleft()
         if isinstance(task, VerifyTask):
             self._take_arrivals()

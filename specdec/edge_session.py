@@ -89,6 +89,7 @@ class EdgeSession:
         self._recovery = Recovery.NOISE
         self._seed = 0
         self._fix: int | None = None
+        self._recovering: Sent | None = None
         self._opened = False
         self._opened_s = 0.0
         self._round = 0
@@ -164,6 +165,7 @@ class EdgeSession:
             gamma if method.cloud_drafts else 0,
             method.ahead,
             front_layers,
+            self._recovering is not None,
         )
         self._opened_s = self._clock()
         self._heartbeat.restart(self._opened_s)
@@ -301,7 +303,15 @@ class EdgeSession:
         self._opened = True
         self._limit = min(self._limit, message.limit)
         self.record.opened(message, self._opened_s, now)
-        return self._merge(self._length_at_open, [message.token], now)
+        if message.token is not None:
+            return self._merge(self._length_at_open, [message.token], now)
+        if self._recovering is None:
+            raise ProtocolError("the verifier opened the session without a token: report this as a bug")
+        # The rejection was seen in part: drawing afresh would favour what needs no more of the row. All random
+        # numbers are functions of the position, so the same draft brings the same rejection again.
+        again = self._recovering
+        self.send_draft(Proposal(again.draft, again.guess, again.q), 0.0)
+        return []
 
     def _take_verdict(self, message: VerdictDown, size: int, now: float) -> list[int] | None:
         sent = self._flight.judged(message.round)
@@ -324,6 +334,7 @@ class EdgeSession:
             sent.recovery = EdgeRecovery(sent.q[message.last].cpu(), self._seed, position)
         token = sent.recovery.token(row_from_wire(message))
         if token is None:
+            self._recovering = sent
             sent.received_bytes += size
             sent.messages += ((now, self._link.send(More(self._number, sent.round))),)
             self._heartbeat.progressed(now)
@@ -334,6 +345,7 @@ class EdgeSession:
     def _finish_round(
         self, sent: Sent, message: VerdictDown | RowDown, token: int | None, size: int, now: float
     ) -> list[int]:
+        self._recovering = None
         refuted = self._flight.settle(message.last, token)
         path = path_to(sent.draft, message.last)
         ids = [sent.draft.ids[node] for node in path]

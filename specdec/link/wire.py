@@ -55,6 +55,7 @@ class Open(Struct, frozen=True, array_like=True, tag=2):
     entries of a row travel then. speculate: draft tokens a round of a streaming cloud's own draft model.
     ahead: drafts go on behind one another before their verdicts, so that with rejection sampling one that is
     accepted whole brings no bonus token. front_layers: how many of the target's layers the edge runs.
+    pending: a draft whose rejection was under way comes again, so that no token is to be picked before it.
     """
 
     session: Count
@@ -68,6 +69,7 @@ class Open(Struct, frozen=True, array_like=True, tag=2):
     speculate: Annotated[int, Meta(ge=0, le=64)] = 0
     ahead: bool = False
     front_layers: Annotated[int, Meta(ge=0, le=1024)] = 0
+    pending: bool = False
 
 
 class DraftUp(Struct, frozen=True, array_like=True, tag=3):
@@ -145,10 +147,12 @@ class Welcome(Struct, frozen=True, array_like=True, tag=33):
 
 
 class Opened(Struct, frozen=True, array_like=True, tag=34):
-    """The prompt is in. token: the answer's next token. limit: how many tokens the answer may have."""
+    """The prompt is in. token: the answer's next token, None where a draft is pending. limit: how many tokens the
+    answer may have.
+    """
 
     session: Count
-    token: TokenId
+    token: TokenId | None
     limit: Count
     verify_us: Micros
     queue_us: Micros

@@ -47,7 +47,15 @@ class Verifier:
 
     @torch.inference_mode()
     def open(self, prompt: Prompt, history: Sequence[int] = (), observer: LayerObserver | None = None) -> int:
-        """Prefill, replay what was verified before (resume), and pick the next token; returns that token.
+        """`prefill`, and pick the next token; returns that token."""
+        self.prefill(prompt, history, observer)
+        return self.step(observer)
+
+    @torch.inference_mode()
+    def prefill(
+        self, prompt: Prompt, history: Sequence[int] = (), observer: LayerObserver | None = None
+    ) -> None:
+        """Feed the prompt and take over what was verified before (resume).
 
         Raises ModelError for an unusable prompt and ProtocolError for an impossible history.
         """
@@ -62,7 +70,6 @@ class Verifier:
         check_draft(Draft(0, tuple(history)), self._model.vocab_size)
         self._follower.prefill(encoded, observer)
         self.answer = list(history)
-        return self.step(observer)
 
     @torch.inference_mode()
     def step(self, observer: LayerObserver | None = None) -> int:

@@ -21,6 +21,7 @@ from checks import (
 )
 from conftest_servers import Pair
 from table_models import PROMPT, answer_chances
+from wired import WiredLink
 
 from specdec.edge import EdgeDecoder, connect
 from specdec.local import generate_local
@@ -50,6 +51,22 @@ def test_it_does_where_the_support_is_cut(method: str) -> None:
 @pytest.mark.parametrize("method", ["dssd", "picospec+resample:sparse:1"])
 def test_it_does_after_an_outage(method: str) -> None:
     check_distribution(method, cuts=(2, 4))
+
+
+@pytest.mark.parametrize("method", ["dssd-thin+resample:samples:1", "picospec+resample:sparse:1"])
+def test_a_rejection_seen_in_part_is_the_same_after_an_outage(method: str) -> None:
+    """A draw afresh would favour what needs no more of the row."""
+    lost = 0
+    for seed in range(60):
+        options = replace(SAMPLED, seed=seed, max_new_tokens=6)
+        answers = []
+        for lose_more in (False, True):
+            link = WiredLink(UNLIKE.target, seed=seed, lose_more=lose_more)
+            decoder = EdgeDecoder(link, UNLIKE.draft, method, gamma=3, resume_timeout_s=9)  # type: ignore[arg-type]
+            answers.append([token for chunk in decoder.generate(PROMPT, options) for token in chunk])
+            lost += decoder.stats.resumes
+        assert answers[0] == answers[1], seed
+    assert lost > 0
 
 
 @pytest.mark.parametrize("cuts", [(), (1, 3)], ids=["no outage", "two outages"])

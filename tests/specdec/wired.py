@@ -23,6 +23,7 @@ from specdec.link.wire import (
     Down,
     DraftUp,
     Hello,
+    More,
     Open,
     SampledUp,
     Tokens,
@@ -43,8 +44,8 @@ class WiredLink:
 
     slowness: the chance that a message has not moved when the edge looks; 0: everything arrives at once.
     cuts: at which drafts of the edge, or messages of tokens where the cloud streams (counted from 1), the link breaks:
-    that message and all that is on its way is gone. What is lost must not depend on what it says, or the answers that
-    are left would be a biased choice; so requests for more of a row are never lost alone.
+    that message and all that is on its way is gone. lose_more: the link also breaks at the first request for more of a
+    row, which comes only where something rare was drawn.
     stale: every verdict comes again later, and once more in the name of another session.
     """
 
@@ -59,6 +60,7 @@ class WiredLink:
         cuts: Collection[int] = (),
         seed: int = 0,
         stale: bool = False,
+        lose_more: bool = False,
     ) -> None:
         self.target = target
         self._log = StringIO()
@@ -73,6 +75,8 @@ class WiredLink:
         self._counted = 0
         self._empty = 0
         self._stale = stale
+        self._lose_more = lose_more
+        self.mores = 0
         self._old_verdicts: list[VerdictDown] = []
 
     def ensure_connected(self, give_up: Callable[[], bool] = lambda: False) -> Welcome:
@@ -98,6 +102,10 @@ class WiredLink:
         """Put a message on its way; returns its size in bytes."""
         if isinstance(message, (DraftUp, SampledUp)):
             self._count()
+        if isinstance(message, More):
+            self.mores += 1
+            if self._lose_more and self.mores == 1:
+                self.reset()
         self._check()
         data = encode(message)
         self._up.append(data)

@@ -118,5 +118,5 @@ def best(logits: Tensor) -> tuple[Tensor, Tensor]:
     confidence is the largest probability. Of a shortlist it is too high, by what the tokens left out would have
     had; the place is an index into its ids.
     """
-    largest, place = logits.max(-1)
-    return place, torch.exp(largest - logits.logsumexp(-1))
+    confidence, place = logits.softmax(-1).max(-1)
+    return place, confidence
