@@ -7,6 +7,7 @@ another thread and back (`inline`), the socket thread runs them itself, one betw
 
 from __future__ import annotations
 
+import gc
 import secrets
 import signal
 import sys
@@ -337,6 +338,7 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
     for loaded in (model, draft_model):
         if loaded is not None:
             warm_up(loaded)
+    settle_memory()
     pace(model, config.verify_ms)
     if draft_model is not None:
         pace(draft_model, config.draft_ms)
@@ -376,6 +378,12 @@ def forwards_are_quick(config: ServerConfig, model: LoadedModel) -> bool:
     """Whether a forward takes about as long as waking a thread: a tiny model, not paced."""
     paced = config.verify_ms or config.draft_ms
     return model.device.type == "cpu" and model.parameter_count < _TINY_MODEL_PARAMETERS and not paced
+
+
+def settle_memory() -> None:
+    """What is loaded stays: the collector need not look through it in the middle of an answer."""
+    gc.collect()
+    gc.freeze()
 
 
 def warm_up(model: LoadedModel) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from cloud_verifier.server import set_threads
+from cloud_verifier.server import set_threads, settle_memory
 from evaluation.bench.contestants import Contestant, EdgeContestant, OracleContestant
 from evaluation.bench.names import ORACLES
 from specdec.edge import connect
@@ -69,6 +69,7 @@ def load_edge(config: BenchConfig, methods: Sequence[str]) -> Edge:
     splits = [name for name in methods if name not in ORACLES and get_method(name).split]
     front = load_model(config.target_model, **how) if splits else None
     set_threads(0, oracle or front or draft)
+    settle_memory()
     pace(draft, config.draft_ms)
     notes = []
     if front is not None:
