@@ -34,13 +34,17 @@ class ExitAdapters(nn.Module):
 
     def one(self, slot: int, hidden: Tensor) -> Tensor:
         """hidden [rows, hidden_size] of the slot's layer -> what the final norm takes, of the same shape."""
-        inner = F.silu(F.linear(hidden, self.down[slot]) * unit_scale(hidden))
-        return hidden + F.linear(inner, self.up[slot])
+        return bottleneck(hidden, self.down[slot], self.up[slot])
 
     def together(self, hidden: Tensor) -> Tensor:
         """hidden [exits, rows, hidden_size], one layer's after the other's, all of them in one product each way."""
         inner = F.silu(torch.bmm(hidden, self.down.transpose(1, 2)) * unit_scale(hidden))
         return torch.baddbmm(hidden, inner, self.up.transpose(1, 2))
+
+
+def bottleneck(hidden: Tensor, down: Tensor, up: Tensor) -> Tensor:
+    """One adapter: hidden [rows, hidden_size], down [width, hidden_size], up [hidden_size, width] -> like hidden."""
+    return hidden + F.linear(F.silu(F.linear(hidden, down) * unit_scale(hidden)), up)
 
 
 def unit_scale(hidden: Tensor) -> Tensor:

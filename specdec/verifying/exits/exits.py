@@ -14,7 +14,7 @@ from torch import Tensor
 
 from specdec.errors import ModelError
 from specdec.models.loaded import LoadedModel
-from specdec.verifying.exits.adapters import ExitAdapters, unit_scale
+from specdec.verifying.exits.adapters import ExitAdapters, bottleneck, unit_scale
 from specdec.verifying.exits.layers import check_layers
 
 
@@ -57,6 +57,7 @@ class Exits:
         self.agreement = dict(agreement or {})
         self.adapters = adapters.to(model.device, model.dtype).eval().requires_grad_(False)
         self._slots = {layer: slot for slot, layer in enumerate(self.layers)}
+        self._parts = list(zip(self.adapters.down.unbind(), self.adapters.up.unbind(), strict=True))
 
     @property
     def parameter_count(self) -> int:
@@ -87,7 +88,7 @@ class Exits:
 
         Raises ModelError for a layer without an exit.
         """
-        return self._head(self.adapters.one(self._slot(layer), hidden), shortlist)
+        return self._head(bottleneck(hidden, *self._parts[self._slot(layer)]), shortlist)
 
     @torch.inference_mode()
     def logits_together(self, hidden: Tensor, shortlist: Shortlist | None = None) -> Tensor:
