@@ -22,7 +22,8 @@ def verifier_process(
 ) -> Iterator[str]:
     """Start `python -m cloud_verifier` on a free port, yield its endpoint once it serves, stop it at the end.
 
-    draft: a draft model for methods that draft in the cloud. Raises UsageError with the child's own last message when it ends before it is ready.
+    draft: a draft model for methods that draft in the cloud. Raises UsageError with the child's own last message when
+    it ends before it is ready.
     """
     command = [sys.executable, "-m", "cloud_verifier", "--bind", "tcp://127.0.0.1:0", "--model", model]
     command += ["--quantize", quantize, "--device", device]

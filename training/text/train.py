@@ -40,7 +40,7 @@ SETTINGS = "settings.json"
 TARGET_NAME, DRAFT_NAME = "text-target", "text-draft"
 TARGET_RATE, REPAIR_RATE, DRAFT_RATE = 5e-3, 5e-4, 6e-3
 REPAIR_SHARE, DRAFT_SHARE, SAMPLED_SHARE = 0.5, 0.7, 0.25
-"""Rows that are the target's own texts, while it is repaired and while the draft learns; how many of them are sampled."""
+"""Shares: rows of the target's own texts, while it is repaired and while the draft learns; which texts are sampled."""
 LONGEST_PROMPT = 128
 MEASURED_PROMPT = 640
 HELD_BACK = "questions of held-back files"
