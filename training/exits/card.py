@@ -44,13 +44,13 @@ license: apache-2.0
 # {making.name}
 
 Early exits for `{making.target}`: a bottleneck adapter (width {making.width}) after each of {len(making.layers)}
-layers, which feeds the target's own final norm and LM head. {making.parameters / 1e6:.2f}M
-parameters ({share:.1%} of the target's),
-{2 * making.parameters / 1e3:.0f} kB in float16. They guess what the target will say while it still computes; tokens are
-decided by the final exit alone. Made by `specnav train exits`, seed {making.seed}.
+layers, which feeds the target's own final norm and LM head. {making.parameters / 1e6:.2f}M parameters ({share:.1%} of the
+target's), {2 * making.parameters / 1e3:.0f} kB in float16. They guess what the target will say while it still computes;
+tokens are decided by the final exit alone. Made by `specnav train exits`, seed {making.seed}.
 
 ## Training
-Data: {making.data}; {making.samples} samples. The target was frozen, and its weights are bit by bit what they were.
+Data: {making.data};
+{making.samples} samples. The target was frozen, and its weights are bit by bit what they were.
 Loss: {1 - HARD_SHARE:g} of the Kullback-Leibler distance from the final exit's distribution, {HARD_SHARE:g} of the
 cross-entropy of its likeliest token, the same weight for every exit. {making.steps} updates of {making.batch} samples,
 learning rate {making.lr:g}, {making.minutes:.1f} minutes on {making.machine}. Curves: `curves.svg`.

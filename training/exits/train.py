@@ -236,11 +236,11 @@ class _Run:
         if self.config.data != DEFAULT_DATA:
             return f"`{Path(self.config.data).name}`"
         about = (
-            "instructions beside frames of the simulator's training rooms (held-back ones: other rooms)"
+            "instructions beside\nframes of the simulator's training rooms (held-back ones: other rooms)"
             if self.model.is_multimodal
-            else "questions about Python's standard library (held-back ones: about files held back)"
+            else "questions\nabout Python's standard library (held-back ones: about files held back)"
         )
-        return f"the target's own answers, three quarters greedy and one sampled, to {about}"
+        return f"the target's own answers, three quarters of them greedy and one quarter sampled, to {about}"
 
 
 def _held_back(samples: int) -> int:
