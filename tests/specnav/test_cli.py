@@ -41,6 +41,10 @@ def run(monkeypatch, capsys, *arguments):
         (["cost", "--target-price", "cheap"], "a price is IN,OUT"),
         (["cost", "--target-price", "nan,1"], "must be finite"),
         (["train", "vlm", "--frames", "17"], "use a multiple of 1000"),
+        (
+            ["train", "exits", "--target", "/nowhere/model", "--out", "/nowhere/exits"],
+            "/nowhere/model does not exist",
+        ),
     ],
 )
 def test_wrong_input_is_one_clear_line(monkeypatch, capsys, arguments, said):

@@ -44,9 +44,9 @@ license: apache-2.0
 # {making.name}
 
 Early exits for `{making.target}`: a bottleneck adapter (width {making.width}) after each of {len(making.layers)}
-layers, which feeds the target's own final norm and LM head. {making.parameters / 1e6:.2f}M parameters ({share:.1%} of the
-target's), {2 * making.parameters / 1e3:.0f} kB in float16. They guess what the target will say while it still computes;
-tokens are decided by the final exit alone. Made by `specnav train exits`, seed {making.seed}.
+layers, which feeds the target's own final norm and LM head. {making.parameters / 1e6:.2f}M parameters
+({share:.1%} of the target's), {2 * making.parameters / 1e3:.0f} kB in float16. They guess what the target will say
+while it still computes; tokens are decided by the final exit alone. Made by `specnav train exits`, seed {making.seed}.
 
 ## Training
 Data: {making.data};
