@@ -234,7 +234,7 @@ class Server:
         if isinstance(message, (DraftUp, SampledUp, More)):
             entry.received = max(entry.received, message.round)
             if isinstance(message, More):  # the round is open again
-                entry.answered = min(entry.answered, message.round - 1)
+                entry.answered = max(0, min(entry.answered, message.round - 1))
             self._engine.submit(VerifyTask(key, message, time.perf_counter()))
         elif isinstance(message, HiddenUp):
             entry.received = max(entry.received, message.round)

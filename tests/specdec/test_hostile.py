@@ -126,6 +126,10 @@ def server(text_pair: Pair, start_server: StartServer) -> RunningServer:
     opening=wire.Open(1, False, sampling_to_wire(SAMPLED), [1], recovery=4, recovery_size=2, ahead=True),
     said=[wire.SampledUp(1, 1, 1, [3, 4], b"\0\0\x80\x3e" * 2), wire.More(1, 1), wire.More(1, 1)],
 )
+@example(
+    opening=wire.Open(1, False, sampling_to_wire(SAMPLED), [], recovery=0),
+    said=[wire.More(1, 0), wire.Ping(1)],
+)
 def test_whatever_an_edge_says_the_cloud_lives_and_answers_it_or_refuses(
     server: RunningServer,
     context: zmq.Context[zmq.Socket[bytes]],
