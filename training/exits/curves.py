@@ -10,6 +10,8 @@ from training.errors import TrainingError
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 940.0, 320.0, 52.0, 34.0, 46.0
 PLOT = 360.0
+LABEL = 13.0
+"""Least distance of two labels, pixels."""
 STYLE = (
     "text{font:12px sans-serif;fill:#333}.axis{stroke:#888}.grid{stroke:#e4e4e4}"
     ".strong{font-weight:600}svg{background:#fff}"
@@ -46,6 +48,7 @@ def _plot(title: str, steps: list[float], lines: dict[str, list[float]], offset:
         text(offset + LEFT, 18, title, kind="strong"),
         axis_left(up, across.start, across.end, ticks(0, most, 5)),
     ]
+    labels: list[tuple[float, str, str]] = []
     for place, (name, values) in enumerate(lines.items()):
         colour = f"hsl({round(210 + 250 * place / max(len(lines), 1)) % 360},65%,45%)"
         smooth = _smooth(values)
@@ -53,7 +56,11 @@ def _plot(title: str, steps: list[float], lines: dict[str, list[float]], offset:
             trail([(across(s), up(v)) for s, v in zip(steps, smooth, strict=True)], f"stroke:{colour}")
         )
         if smooth and len(lines) > 1 and (len(lines) <= 8 or place % (len(lines) // 8 + 1) == 0):
-            body.append(text(across.end + 4, up(smooth[-1]) + 4, name, style=f"fill:{colour}"))
+            labels.append((up(smooth[-1]) + 4, name, colour))
+    lowest = TOP - LABEL
+    for y, name, colour in sorted(labels):
+        lowest = max(y, lowest + LABEL)
+        body.append(text(across.end + 4, lowest, name, style=f"fill:{colour}"))
     body.append(axis_bottom(across, HEIGHT - BOTTOM, ticks(0, across.high, 6), "updates", HEIGHT - 8))
     return "".join(body)
 
