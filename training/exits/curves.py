@@ -65,8 +65,9 @@ def _plot(title: str, steps: list[float], lines: dict[str, list[float]], offset:
     return "".join(body)
 
 
-def _smooth(values: list[float], keep: float = 0.8) -> list[float]:
-    """A running mean: single batches jump."""
+def _smooth(values: list[float]) -> list[float]:
+    """A running mean, the longer the more values there are: single batches jump, and a short run must not be hidden."""
+    keep = max(0.0, 0.8 - 8 / max(len(values), 1))
     out: list[float] = []
     for value in values:
         out.append(value if not out else keep * out[-1] + (1 - keep) * value)
