@@ -79,7 +79,13 @@ class EdgeDecoder:
         self._resume_timeout_s = resume_timeout_s
         self._clock = clock
         self._busy = threading.Lock()
-        self.stats = AnswerStats()
+        self._stats = AnswerStats()
+        self._session: EdgeSession | None = None
+
+    @property
+    def stats(self) -> AnswerStats:
+        """What the answer in progress has cost so far, or the last one."""
+        return self._stats if self._session is None else self._session.stats("running")
 
     def generate(
         self,
@@ -104,11 +110,10 @@ class EdgeDecoder:
         session = EdgeSession(
             self._link, self._clock, cancel or threading.Event(), list(history), self._measured, stop
         )
+        self._session = session
         finish: Finish = "failed"
         try:
-            for chunk in self._answer(session, prompt, options):
-                self.stats = session.stats("running")
-                yield chunk
+            yield from self._answer(session, prompt, options)
             finish = session.finish
         except (Cancelled, GeneratorExit) as end:
             finish = "cancelled"
@@ -116,7 +121,8 @@ class EdgeDecoder:
                 raise
         finally:
             session.close()
-            self.stats = session.stats(finish)
+            self._stats = session.stats(finish)
+            self._session = None
             self._busy.release()
 
     def _answer(

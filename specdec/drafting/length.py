@@ -24,15 +24,15 @@ class LengthPolicy:
 
     def size(self, measured: Measured) -> int:
         """How deep the next draft is to become."""
+        if self.name in ("fixed", "latency"):
+            return self.gamma
         draft_s, verify_s, rtt_s = measured.draft_s, measured.verify_s, measured.rtt_s
         if draft_s is None or verify_s is None or rtt_s is None:
             return self.gamma
         if self.name == "pipeline":
             return pipeline_depth(draft_s, verify_s, rtt_s, max(MAX_SOLVED, self.gamma))
-        if self.name == "online":
-            acceptance = [measured.acceptance(depth) for depth in range(MAX_SOLVED)]
-            return best_length(acceptance, draft_s, verify_s, rtt_s)
-        return self.gamma
+        acceptance = [measured.acceptance(depth) for depth in range(MAX_SOLVED)]
+        return best_length(acceptance, draft_s, verify_s, rtt_s)
 
     def cut_s(self, measured: Measured) -> float:
         """How long drafting may take before the draft leaves as it is; endless but for `latency`.
