@@ -66,7 +66,8 @@ def test_all_methods_and_oracles_over_an_emulated_link(config, capsys):
     assert [row.method for row in results.rows] == list(methods)
     assert all(row.identical_to_ar and row.questions == 3 for row in results.rows)
     by_method = {row.method: row for row in results.rows}
-    assert by_method["ar"].ttft_ms >= 20 and by_method["hf-generate"].ttft_ms < 20
+    assert by_method["ar"].ttft_ms >= 20 and by_method["ar"].uplink_bytes_per_round is not None
+    assert by_method["hf-generate"].uplink_bytes_per_round is None  # no link: how fast it is depends on the machine
     assert 1.0 <= by_method["sd"].overhead_over_floor < 3
     assert results.config["rtt_ms"] == 20.0 and results.asked == 3 and not results.error
     lines = [json.loads(line) for line in (config.out / "rounds.jsonl").read_text().splitlines()]
