@@ -21,6 +21,7 @@ from table_models import (
     Answer,
     TableModel,
     TablePair,
+    adjusted,
     answer_chances,
     next_chances,
     next_state,
@@ -150,9 +151,10 @@ def leaning_pvalue(answers: Sequence[Sequence[int]], pair: TablePair, options: G
     excess = np.zeros((3, size))
     covariance = np.zeros((3, size, size))
     for ids in answers:
-        for token, state in zip(ids, states_of(PROMPT, ids), strict=True):
-            p = next_chances(pair.target.logits[state], options)
-            q = next_chances(pair.draft.logits[state], options)
+        for place, (token, state) in enumerate(zip(ids, states_of(PROMPT, ids), strict=True)):
+            before = tuple(ids[:place])
+            p = next_chances(adjusted(pair.target, state, options, PROMPT, before), options)
+            q = next_chances(adjusted(pair.draft, state, options, PROMPT, before), options)
             if p[token] == 0.0:
                 return 0.0
             orders = (np.argsort(p - q, kind="stable"), np.argsort(p, kind="stable"), np.arange(size))

@@ -147,13 +147,17 @@ class TestProxy:
             connect(address) as link,
         ):
             link.ensure_connected()
-            started = time.perf_counter()
-            open_message = wire.Open(1, False, sampling_to_wire(GenerationOptions(1)), [1], [b"x" * size])
-            link.send(open_message)
-            reply = link.receive(5)
-            took = time.perf_counter() - started
-        assert reply is not None and isinstance(reply[0], wire.ErrorDown)  # a text model takes no images
-        assert size * 8 / took / 1e6 == pytest.approx(40 * 1448 / 1514, rel=0.1)
+            trips = []
+            for session in (1, 2, 3):  # the best of them: busy cores only ever add to it
+                started = time.perf_counter()
+                images = [b"x" * size]
+                link.send(wire.Open(session, False, sampling_to_wire(GenerationOptions(1)), [1], images))
+                reply = link.receive(5)
+                trips.append(time.perf_counter() - started)
+                assert reply is not None and isinstance(
+                    reply[0], wire.ErrorDown
+                )  # a text model takes no images
+        assert size * 8 / min(trips) / 1e6 == pytest.approx(40 * 1448 / 1514, rel=0.1)
 
     @pytest.mark.parametrize(
         "settings",
