@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from specdec.drafting.length import LENGTHS, LengthPolicy, best_length, pipeline_depth
+from specdec.edge_rounds import Rounds
 from specdec.measured import Measured
+from specdec.methods import get_method
 
 
 def measured(
@@ -79,3 +81,18 @@ def test_one_hiccup_changes_no_median() -> None:
     figures.round(9.0, 9.0, 4, 4)
     figures.drafted(9.0)
     assert (figures.draft_s, figures.verify_s, figures.rtt_s) == (0.01, 0.1, 0.05)
+
+
+@pytest.mark.parametrize(("verify_s", "alone"), [(0.02, True), (0.03, True), (0.04, False)])
+def test_a_first_token_leaves_alone_only_where_the_cloud_is_done_before_the_rest_is_drafted(
+    verify_s: float, alone: bool
+) -> None:
+    figures = measured(0.01, verify_s, 0.05)
+    policy = LengthPolicy("fixed", 4)
+
+    def size(name: str, in_flight: int) -> int:
+        rounds = Rounds(None, None, get_method(name), policy, figures, float)  # type: ignore[arg-type]
+        return rounds._size(in_flight)
+
+    assert size("picospec", 0) == (1 if alone else 4)
+    assert size("picospec", 1) == size("picospec+leave:whole", 0) == 4
