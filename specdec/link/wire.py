@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from specdec.errors import ProtocolError
 from specdec.options import MAX_BIASED_TOKENS
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 MAX_IDS = 1 << 20
 MAX_DRAFT = 4096
@@ -23,6 +23,7 @@ MAX_IMAGES = 64
 Count = Annotated[int, Meta(ge=0, lt=1 << 31)]
 Micros = Annotated[int, Meta(ge=0, lt=1 << 53)]
 TokenId = Annotated[int, Meta(ge=0, lt=1 << 31)]
+Layer = Annotated[int, Meta(ge=0, lt=1024)]
 Name = Annotated[str, Meta(max_length=256)]
 
 
@@ -56,6 +57,7 @@ class Open(Struct, frozen=True, array_like=True, tag=2):
     ahead: drafts go on behind one another before their verdicts, so that with rejection sampling one that is
     accepted whole brings no bonus token. front_layers: how many of the target's layers the edge runs.
     pending: a draft whose rejection was under way comes again, so that no token is to be picked before it.
+    hints: HintDowns wanted a round, at most; hint_order: 0, the most confident first, or 1, first come, first sent.
     """
 
     session: Count
@@ -70,6 +72,8 @@ class Open(Struct, frozen=True, array_like=True, tag=2):
     ahead: bool = False
     front_layers: Annotated[int, Meta(ge=0, le=1024)] = 0
     pending: bool = False
+    hints: Annotated[int, Meta(ge=0, le=64)] = 0
+    hint_order: Annotated[int, Meta(ge=0, le=1)] = 0
 
 
 class DraftUp(Struct, frozen=True, array_like=True, tag=3):
@@ -134,8 +138,18 @@ class HiddenUp(Struct, frozen=True, array_like=True, tag=8):
     data: bytes
 
 
+class AloneUp(Struct, frozen=True, array_like=True, tag=9):
+    """Go on alone from where the answer is and stream Tokens, until a draft comes. speculate: as in Open."""
+
+    session: Count
+    speculate: Annotated[int, Meta(ge=0, le=64)] = 0
+
+
 class Welcome(Struct, frozen=True, array_like=True, tag=33):
-    """Answer to Hello. server: a number that changes when the server restarts."""
+    """Answer to Hello. server: a number that changes when the server restarts.
+
+    exits: layers with an early exit, which hints come from. drafts: whether the verifier has a draft model of its own.
+    """
 
     version: Count
     model: Name = ""
@@ -144,6 +158,8 @@ class Welcome(Struct, frozen=True, array_like=True, tag=33):
     eos_ids: Annotated[list[TokenId], Meta(max_length=64)] = []
     context_limit: Count = 0
     server: Annotated[int, Meta(ge=0)] = 0
+    exits: Annotated[list[Layer], Meta(max_length=1024)] = []
+    drafts: bool = False
 
 
 class Opened(Struct, frozen=True, array_like=True, tag=34):
@@ -172,6 +188,22 @@ class VerdictDown(Struct, frozen=True, array_like=True, tag=35):
     token: TokenId | None
     verify_us: Micros
     queue_us: Micros
+
+
+class HintDown(Struct, frozen=True, array_like=True, tag=40):
+    """What an early exit expects of the verdict on a round that is being worked on. It decides nothing.
+
+    last: as in VerdictDown. token: the exit's next token. confidence: its probability of both together. layer: the
+    exit's. at_us: when the hint was handed over for sending, counted from the start of the forward.
+    """
+
+    session: Count
+    round: Count
+    last: Count
+    token: TokenId
+    confidence: Annotated[float, Meta(ge=0, le=1)]
+    layer: Layer
+    at_us: Micros
 
 
 class RowDown(Struct, frozen=True, array_like=True, tag=39):
@@ -231,11 +263,11 @@ ERROR_REFUSED = "refused"
 ERROR_INTERNAL = "internal"
 ERROR_SHUTDOWN = "shutdown"
 
-Up = Hello | Open | DraftUp | Close | Ping | SampledUp | More | HiddenUp
-Down = Welcome | Opened | VerdictDown | Tokens | Pong | ErrorDown | RowDown
+Up = Hello | Open | DraftUp | Close | Ping | SampledUp | More | HiddenUp | AloneUp
+Down = Welcome | Opened | VerdictDown | Tokens | Pong | ErrorDown | RowDown | HintDown
 
-_UP_LIMITS = {1: 1024, 2: 64 << 20, 3: 64 << 10, 4: 64, 5: 64, 6: 64 << 20, 7: 64, 8: 256 << 20}
-_DOWN_LIMITS = {33: 4096, 34: 128, 35: 128, 36: 64 << 10, 37: 64, 38: 8192, 39: 4 << 20}
+_UP_LIMITS = {1: 1024, 2: 64 << 20, 3: 64 << 10, 4: 64, 5: 64, 6: 64 << 20, 7: 64, 8: 256 << 20, 9: 64}
+_DOWN_LIMITS = {33: 8192, 34: 128, 35: 128, 36: 64 << 10, 37: 64, 38: 8192, 39: 4 << 20, 40: 64}
 MAX_UP_BYTES = max(_UP_LIMITS.values())
 MAX_DOWN_BYTES = max(_DOWN_LIMITS.values())
 
@@ -268,10 +300,13 @@ def decode_down(data: bytes) -> Down:
 
 
 def _check_size(data: bytes, limits: dict[int, int], max_bytes: int) -> None:
-    """Every message is an array whose second byte is its number; each number has its own size limit."""
+    """A message is an array that begins with its number, right behind the array's head of one byte, or of three where
+    it has more than 15 fields; each number has its own size limit.
+    """
     if len(data) < 2:
         raise ProtocolError(f"a message of {len(data)} bytes is too short")
-    number = data[1] if data[0] & 0xF0 == 0x90 else -1
+    head = 1 if data[0] & 0xF0 == 0x90 else 3 if data[0] == 0xDC else len(data)
+    number = data[head] if head < len(data) else -1
     if number not in limits:
         raise ProtocolError("a message is not of this protocol")
     limit = min(limits[number], max_bytes)

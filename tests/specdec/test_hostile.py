@@ -34,6 +34,7 @@ SAID_DOWN = st.one_of(
     st.builds(wire.Opened, SESSION, SMALL, SMALL, SMALL, SMALL),
     st.builds(wire.VerdictDown, SESSION, SMALL, SMALL, st.none() | SMALL, SMALL, SMALL),
     st.builds(wire.RowDown, SESSION, SMALL, SMALL, BLOB, BLOB, SMALL, st.floats(0, 1), SMALL, SMALL),
+    st.builds(wire.HintDown, SESSION, SMALL, SMALL, SMALL, st.floats(0, 1), SMALL, SMALL),
     st.builds(wire.Tokens, SESSION, SMALL, IDS, SMALL, SMALL, SMALL),
     st.builds(wire.Pong, SESSION, SMALL, SMALL),
     st.builds(wire.ErrorDown, SESSION, WORD | st.sampled_from(["shutdown", "unknown_session"]), WORD),
@@ -105,6 +106,7 @@ SAID_UP = st.one_of(
     st.builds(wire.HiddenUp, SESSION, SMALL, BLOB | st.binary(min_size=256, max_size=256)),
     st.builds(wire.Close, SESSION),
     st.builds(wire.Ping, SESSION),
+    st.builds(wire.AloneUp, SESSION, SMALL),
 )
 
 

@@ -27,6 +27,8 @@ UP = [
     wire.SampledUp(1, 2, 3, [], b""),
     wire.More(1, 2),
     wire.HiddenUp(1, 0, b"\0" * 64),
+    wire.AloneUp(1, 4),
+    wire.Open(1, False, SAMPLING, [1], hints=8, hint_order=1),
 ]
 DOWN = [
     wire.Welcome(1, "model", 264, b"12345678", [256, 257], 512, 99),
@@ -37,6 +39,8 @@ DOWN = [
     wire.Tokens(1, 2, [3], 4, 5),
     wire.Pong(1, 2, 3),
     wire.ErrorDown(1, wire.ERROR_BUSY, "full"),
+    wire.HintDown(1, 2, 3, 4, 0.75, 5, 600),
+    wire.Welcome(3, "model", exits=[0, 3, 1023], drafts=True),
 ]
 
 
@@ -104,6 +108,10 @@ def test_too_large_a_message_is_refused_before_it_is_decoded(monkeypatch: pytest
         [2, 1, False, [64, 0.0, 0, 0, 1.0, 0.0], [1], [b""] * 100],
         [1],
         [77, 1],
+        [9, 1, 65],
+        [9, 1, -1],
+        [2, 1, False, [64, 0.0, 0, 0, 1.0, 0.0], [1], [], [], 0, 0, 0, False, 0, False, 65],
+        [2, 1, False, [64, 0.0, 0, 0, 1.0, 0.0], [1], [], [], 0, 0, 0, False, 0, False, 1, 2],
     ],
 )
 def test_every_field_is_checked(fields: list[object]) -> None:
@@ -113,6 +121,27 @@ def test_every_field_is_checked(fields: list[object]) -> None:
 
 def test_later_versions_may_add_fields_at_the_end() -> None:
     assert wire.decode_up(msgspec.msgpack.encode([1, 9, "edge", "new", 5])) == wire.Hello(9, "edge")
+
+
+def test_more_fields_than_a_short_array_has_are_no_trouble() -> None:
+    message = wire.Open(1, False, SAMPLING, [1, 2], hints=4)
+    fields = msgspec.msgpack.decode(wire.encode(message))
+    assert wire.decode_up(msgspec.msgpack.encode([*fields, "new", 5])) == message
+
+
+@pytest.mark.parametrize("confidence", [-0.1, 1.1, float("nan"), "high"])
+def test_a_hints_confidence_is_a_probability(confidence: object) -> None:
+    with pytest.raises(ProtocolError):
+        wire.decode_down(msgspec.msgpack.encode([40, 1, 2, 3, 4, confidence, 5, 6]))
+
+
+def test_the_largest_hint_and_welcome_stay_below_their_limits() -> None:
+    largest = 2**31 - 1
+    hint = wire.HintDown(largest, largest, largest, largest, 0.3, 1023, 2**53 - 1)
+    layers = list(range(1024))
+    welcome = wire.Welcome(3, "€" * 256, largest, b"x" * 32, [largest] * 64, largest, 2**64 - 1, layers, True)
+    for message in (hint, welcome):
+        assert wire.decode_down(wire.encode(message)) == message
 
 
 NUMBERS = sorted(type(message).__struct_config__.tag for message in [*UP, *DOWN])
