@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from specdec.drafting import ChainDrafter, Drafter, TreeDrafter
+from specdec.drafting import ChainDrafter, Drafter, OutcomeDrafter, TreeDrafter
 from specdec.drafting.length import LengthPolicy
 from specdec.edge_rounds import Rounds
 from specdec.edge_session import Cancelled, EdgeSession, SessionForgotten
@@ -177,6 +177,12 @@ class EdgeDecoder:
     def _new_drafter(self, options: GenerationOptions) -> Drafter | None:
         if not self._method.drafts or self._draft_model is None:
             return None
+        method = self._method
+        if method.predrafts:
+            guesses = method.overlap != "hints"
+            return OutcomeDrafter(
+                self._draft_model, options, method.rows, method.order, guesses, method.tree
+            )
         if self._method.tree is not None:
             return TreeDrafter(self._draft_model, options, self._method.tree.budget)
         sampled = self._method.recovery_at(options.temperature) is not Recovery.NOISE

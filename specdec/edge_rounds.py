@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from specdec.drafting import Drafter
+from specdec.drafting import Drafter, OutcomeDrafter
 from specdec.drafting.length import LengthPolicy
 from specdec.edge_session import EdgeSession
+from specdec.flight import Making
 from specdec.measured import Measured
 from specdec.methods import Method
 
@@ -30,12 +31,15 @@ class Rounds:
     ) -> None:
         self._session = session
         self._drafter = drafter
+        self._predrafter = drafter if isinstance(drafter, OutcomeDrafter) else None
         self._method = method
         self._policy = policy
         self._measured = measured
         self._clock = clock
         self._spent_s = 0.0
         self._is_ahead = False
+        self._ready: int | None = None
+        self._verdict_s = 0.0
 
     def advance(self) -> list[int]:
         """Do one thing; returns the ids it verified, if any. Raises what EdgeSession.receive raises."""
@@ -47,6 +51,7 @@ class Rounds:
                 return []
             chunk = session.receive()
         if session.record.rounds > rounds:
+            self._verdict_s = self._clock()
             self._count_ahead()
         return chunk
 
@@ -66,9 +71,34 @@ class Rounds:
             return True
         if not session.in_flight or self._method.overlap == "idle":
             return False
+        if self._predrafter is not None:
+            return self._prepare(self._predrafter)
         drafted = self._step("draft ahead", expected, min(self._ahead(), room))
         self._is_ahead = self._is_ahead or drafted
         return drafted
+
+    def _prepare(self, drafter: OutcomeDrafter) -> bool:
+        """One forward for what the verdict may say, if it will be over when that comes."""
+        for hint in self._session.hints:
+            drafter.hint(hint.last, hint.token, hint.confidence, hint.layer)
+        self._session.hints.clear()
+        started = self._clock()
+        if self._verdict_comes_before(started):
+            return False
+        if not drafter.step_ahead(self._policy.size(self._measured)):
+            return False
+        ended = self._clock()
+        self._measured.drafted_ahead(ended - started)
+        self._session.record.drafted("draft ahead", started, ended)
+        return True
+
+    def _verdict_comes_before(self, now: float) -> bool:
+        """Whether the verdict is due before a forward that starts now will end: it would have to wait for that."""
+        since, forward_s = self._session.waiting_since, self._measured.ahead_s
+        verify_s, rtt_s = self._measured.verify_s, self._measured.rtt_s
+        if since is None or forward_s is None or verify_s is None or rtt_s is None:
+            return False
+        return now + forward_s > since + verify_s + rtt_s
 
     def _size(self, in_flight: int) -> int:
         """How deep the next draft is to become before it leaves."""
@@ -107,12 +137,24 @@ class Rounds:
         self._is_ahead = session.in_flight > 0
         if self._method.overlap == "continue":  # what was drafted ahead leaves with the rest
             size = max(size, self._drafter.drafted(expected))
-        session.send_draft(self._drafter.take(expected, size, room), self._spent_s * 1e3)
+        proposal = self._drafter.take(expected, size, room)
+        making = Making(self._spent_s * 1e3)
+        if self._ready is not None:
+            sync_ms = (self._clock() - self._verdict_s) * 1e3
+            making = Making(self._spent_s * 1e3, min(self._ready, len(proposal.guess)), sync_ms)
+        session.send_draft(proposal, making)
         self._spent_s = 0.0
 
     def _count_ahead(self) -> None:
         """A verdict came: count whether what was drafted ahead of it still stands."""
         session = self._session
+        if self._predrafter is not None:
+            if not session.finished:
+                room = session.room_after(session.answer)
+                size = min(self._policy.size(self._measured), room)
+                self._ready = self._predrafter.drafted(session.answer)
+                session.record.predrafted(self._predrafter.complete(session.answer, size))
+            return
         stands = session.in_flight > 0 or self._drafter.drafted(session.answer) > 0
         if self._is_ahead:
             session.record.predrafted(stands)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specdec.drafting import Draft, Proposal
 from specdec.errors import LinkLost, ProtocolError, SpecdecError
-from specdec.flight import Flight, Sent
+from specdec.flight import Flight, Making, Sent
 from specdec.heartbeat import Heartbeat
 from specdec.link.channel import Link
 from specdec.link.convert import floats_to_wire, row_from_wire, sampling_to_wire
@@ -27,6 +27,7 @@ from specdec.link.wire import (
     DraftUp,
     ErrorDown,
     HiddenUp,
+    HintDown,
     More,
     Open,
     Opened,
@@ -38,7 +39,7 @@ from specdec.link.wire import (
     Welcome,
 )
 from specdec.measured import Measured
-from specdec.methods import Method
+from specdec.methods import HINT_ORDERS, Method
 from specdec.models import Prompt
 from specdec.options import GenerationOptions
 from specdec.recorder import Recorder
@@ -60,7 +61,7 @@ class SessionForgotten(LinkLost):
 
 
 class EdgeSession:
-    """State of one answer on the edge. `answer` holds the verified ids, without EOS."""
+    """State of one answer on the edge. `answer` holds the verified ids, without EOS; hints: those that nobody took."""
 
     def __init__(
         self,
@@ -97,6 +98,7 @@ class EdgeSession:
         self._heartbeat = Heartbeat(link)
         self._fruitless = 0
         self._length_at_open = 0
+        self.hints: list[HintDown] = []
 
     @property
     def finished(self) -> bool:
@@ -107,6 +109,12 @@ class EdgeSession:
     def in_flight(self) -> int:
         """Drafts on their way whose verdicts have not come."""
         return len(self._flight)
+
+    @property
+    def waiting_since(self) -> float | None:
+        """When the draft left whose verdict comes next; None where none is on its way."""
+        oldest = self._flight.oldest
+        return None if oldest is None else oldest.sent_s
 
     @property
     def quiet(self) -> bool:
@@ -166,7 +174,10 @@ class EdgeSession:
             method.ahead,
             front_layers,
             self._recovering is not None,
+            method.hints if welcome.exits else 0,
+            HINT_ORDERS.index(method.hint_order),
         )
+        self.hints.clear()
         self._opened_s = self._clock()
         self._heartbeat.restart(self._opened_s)
         self.record.prompt_sent(self._link.send(message))
@@ -179,11 +190,11 @@ class EdgeSession:
         self.record.edge_prefilled(started, ended)
         self._heartbeat.heard(ended)  # nobody could have listened meanwhile
 
-    def send_draft(self, proposal: Proposal, draft_ms: float) -> None:
-        """Send a draft that goes on behind what is expected; draft_ms: what it took to make."""
+    def send_draft(self, proposal: Proposal, making: Making) -> None:
+        """Send a draft that goes on behind what is expected."""
         draft = proposal.draft
         self._round += 1
-        self._send_round(self._draft_message(draft, proposal.q), draft, proposal, draft_ms)
+        self._send_round(self._draft_message(draft, proposal.q), draft, proposal, making)
 
     def send_hidden(self, data: bytes, of_prompt: bool) -> None:
         """Layer split: send what the edge's layers made of the prompt, or of the answer's last token."""
@@ -192,17 +203,17 @@ class EdgeSession:
             return
         self._round += 1
         nothing = Draft(len(self.answer), ())
-        self._send_round(HiddenUp(self._number, self._round, data), nothing, Proposal(nothing, ()), 0.0)
+        self._send_round(HiddenUp(self._number, self._round, data), nothing, Proposal(nothing, ()), Making(0.0))
 
     def _send_round(
-        self, message: DraftUp | SampledUp | HiddenUp, draft: Draft, proposal: Proposal, draft_ms: float
+        self, message: DraftUp | SampledUp | HiddenUp, draft: Draft, proposal: Proposal, making: Making
     ) -> None:
         now = self._clock()
         size = self._link.send(message)
         if not self._flight:  # nothing could have come: nobody listened
             self._heartbeat.heard(now)
         self._fix = None
-        self._flight.add(Sent(self._round, draft, proposal.guess, ((now, size),), draft_ms, proposal.q))
+        self._flight.add(Sent(self._round, draft, proposal.guess, ((now, size),), making, proposal.q))
         self._heartbeat.progressed(now)
 
     def _draft_message(self, draft: Draft, q: Tensor | None) -> DraftUp | SampledUp:
@@ -295,6 +306,8 @@ class EdgeSession:
             return self._take_verdict(message, size, now)
         if isinstance(message, RowDown):
             return self._take_row(message, size, now)
+        if isinstance(message, HintDown):
+            return self._take_hint(message, size, now)
         return self._take_tokens(message, size, now)
 
     def _take_opened(self, message: Opened, now: float) -> list[int] | None:
@@ -310,7 +323,7 @@ class EdgeSession:
         # The rejection was seen in part: drawing afresh would favour what needs no more of the row. All random
         # numbers are functions of the position, so the same draft brings the same rejection again.
         again = self._recovering
-        self.send_draft(Proposal(again.draft, again.guess, again.q), 0.0)
+        self.send_draft(Proposal(again.draft, again.guess, again.q), Making(0.0))
         return []
 
     def _take_verdict(self, message: VerdictDown, size: int, now: float) -> list[int] | None:
@@ -342,10 +355,22 @@ class EdgeSession:
         self._fix = token
         return self._finish_round(sent, message, token, size, now)
 
+    def _take_hint(self, message: HintDown, size: int, now: float) -> list[int] | None:
+        """An early exit's word on the oldest draft on its way; on any other it comes too late or too early."""
+        sent = self._flight.oldest
+        if sent is None or message.round != sent.round or message.last > len(sent.draft.ids):
+            return None
+        sent.hints += 1
+        sent.received_bytes += size
+        self.hints.append(message)
+        self.record.hint(message.at_us, size, now)
+        return []
+
     def _finish_round(
         self, sent: Sent, message: VerdictDown | RowDown, token: int | None, size: int, now: float
     ) -> list[int]:
         self._recovering = None
+        self.hints.clear()
         refuted = self._flight.settle(message.last, token)
         path = path_to(sent.draft, message.last)
         ids = [sent.draft.ids[node] for node in path]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -19,22 +19,34 @@ from specdec.drafting import Draft
 from specdec.sampling.recovery import EdgeRecovery
 
 
+@dataclass(frozen=True)
+class Making:
+    """How a draft came about: how long it took, and as in specdec.stats.RoundStats."""
+
+    draft_ms: float
+    ready: int | None = None
+    sync_ms: float | None = None
+    mode: str = ""
+    why: str = ""
+
+
 @dataclass
 class Sent:
     """A draft on its way. guess: the ids it comes to if all goes well. q: its rows, with rejection sampling.
 
     messages: when each of its messages left (seconds) and its size. received_bytes: of replies that did not
-    end it.
+    end it. hints: how many of those came from early exits.
     """
 
     round: int
     draft: Draft
     guess: tuple[int, ...]
     messages: tuple[tuple[float, int], ...]
-    draft_ms: float
+    making: Making
     q: Tensor | None = None
     recovery: EdgeRecovery | None = None
     received_bytes: int = 0
+    hints: int = 0
 
     @property
     def sent_s(self) -> float:
@@ -53,9 +65,10 @@ class Sent:
             Draft(self.draft.base, self.draft.ids + other.draft.ids),
             self.guess + other.guess,
             self.messages + other.messages,
-            self.draft_ms + other.draft_ms,
+            replace(self.making, draft_ms=self.making.draft_ms + other.making.draft_ms),
             None if self.q is None or other.q is None else torch.cat([self.q, other.q]),
             received_bytes=self.received_bytes + other.received_bytes,
+            hints=self.hints + other.hints,
         )
 
 

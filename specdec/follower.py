@@ -125,25 +125,53 @@ class Follower:
         self._tree_parents.extend(shifted)
         return self._adjuster.nodes(logits, self._fed, self._tree_ids, self._tree_parents)
 
+    def reroot(self, answer: Sequence[int]) -> dict[int, int] | None:
+        """Move the root of the tree to the end of `answer`, which goes along one of its paths; what grew behind stays.
+
+        Returns where the nodes that stay are now, by the numbers they had for grow_tree; None, and nothing happens,
+        where the answer leaves the tree.
+        """
+        path = self._path_along(answer)
+        if path is None or len(self._fed) + len(path) != len(answer):
+            return None
+        behind = {path[-1] if path else -1: -1}
+        for node, parent in enumerate(self._tree_parents):
+            if parent in behind and node not in path:
+                behind[node] = len(behind) - 1
+        kept = [node for node in behind if behind[node] >= 0]
+        moved = {node - self._tree_offset: behind[node] for node in kept}
+        ids = [self._tree_ids[node] for node in kept]
+        parents = [behind[self._tree_parents[node]] for node in kept]
+        self._session.keep_path(path, kept)
+        self._fed.extend(self._tree_ids[node] for node in path)
+        self._tree_ids, self._tree_parents, self._tree_offset = ids, parents, 0
+        return moved
+
+    def _path_along(self, sequence: Sequence[int]) -> list[int] | None:
+        """The tree nodes that the sequence goes along, as far as it does; None where it left the cache before them."""
+        fed = len(self._fed)
+        if list(sequence[:fed]) != self._fed:
+            return None
+        children = {
+            (parent, token): node
+            for node, (parent, token) in reversed(
+                list(enumerate(zip(self._tree_parents, self._tree_ids, strict=True)))
+            )
+        }
+        path: list[int] = []
+        node = -1
+        for token in sequence[fed:]:
+            if (node, token) not in children:
+                break
+            node = children[node, token]
+            path.append(node)
+        return path
+
     def _settle_tree(self, sequence: Sequence[int]) -> None:
         """Keep the path of the tree that the sequence goes along, forget the rest."""
         if not self._tree_ids:
             return
-        path: list[int] = []
-        fed = len(self._fed)
-        if list(sequence[:fed]) == self._fed:
-            children = {
-                (parent, token): node
-                for node, (parent, token) in reversed(
-                    list(enumerate(zip(self._tree_parents, self._tree_ids, strict=True)))
-                )
-            }
-            node = -1
-            for token in sequence[fed:]:
-                if (node, token) not in children:
-                    break
-                node = children[node, token]
-                path.append(node)
+        path = self._path_along(sequence) or []
         self._session.keep_path(path)
         self._fed.extend(self._tree_ids[node] for node in path)
         self._forget_tree()

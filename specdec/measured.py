@@ -37,6 +37,7 @@ class Measured:
 
     def __init__(self) -> None:
         self._draft = RunningMedian()
+        self._ahead = RunningMedian()
         self._verify = RunningMedian()
         self._rtt = RunningMedian()
         self._tried = [0.0] * _MAX_DEPTH
@@ -45,6 +46,10 @@ class Measured:
     def drafted(self, forward_s: float) -> None:
         """One forward of the draft model."""
         self._draft.add(forward_s)
+
+    def drafted_ahead(self, forward_s: float) -> None:
+        """One forward of the draft model while a verdict was out, of as many rows as share one."""
+        self._ahead.add(forward_s)
 
     def round(self, verify_s: float, rtt_s: float, depth: int, accepted: int) -> None:
         """One verdict on a draft `depth` deep of which `accepted` tokens stay."""
@@ -58,6 +63,11 @@ class Measured:
     def draft_s(self) -> float | None:
         """One draft forward (Tp)."""
         return self._draft.value
+
+    @property
+    def ahead_s(self) -> float | None:
+        """One draft forward while a verdict is out."""
+        return self._ahead.value
 
     @property
     def verify_s(self) -> float | None:

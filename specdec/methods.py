@@ -10,18 +10,24 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from specdec.drafting.length import LENGTHS, LengthName
+from specdec.drafting.outcomes import ORDERS, Order
 from specdec.drafting.tree import TreeSize
 from specdec.errors import OptionsError
 from specdec.sampling.recovery import Recovery
 
 Cloud = Literal["stream", "verify", "split"]
-Overlap = Literal["idle", "continue", "stream"]
+Overlap = Literal["idle", "continue", "stream", "hints", "guesses", "outcomes"]
 Leave = Literal["whole", "tokens"]
+HintOrder = Literal["priority", "fifo"]
+HINT_ORDERS: tuple[HintOrder, ...] = ("priority", "fifo")
+_PREDRAFTS: tuple[Overlap, ...] = ("hints", "guesses", "outcomes")
 
 MAX_BUDGET = 1024
 MAX_DEPTH = 64
 MAX_RECOVERY_SIZE = 65_536
 MAX_FRONT_LAYERS = 1024
+MAX_ROWS = 64
+ROWS = 6
 STREAM_IN_FLIGHT = 3
 SAMPLES = 16
 SPARSE_ENTRIES = 64
@@ -39,8 +45,11 @@ class Method:
     rejection and from what; recovery_size counts samples or entries. At temperature 0 ids suffice for all of
     them.
     overlap: what the edge does while a verdict is out: nothing ("idle"), draft on as if everything were
-    accepted and send that in the next round ("continue"), or send it at once ("stream", up to in_flight
-    drafts).
+    accepted and send that in the next round ("continue"), send it at once ("stream", up to in_flight drafts), or
+    pre-draft for several verdicts that may come: for those that early exits of the target hint at ("hints"), that
+    the draft model itself holds likely ("guesses"), or both ("outcomes").
+    rows: how many possible verdicts share a forward of pre-drafting (paper 000's hint threads). order, hint_order: what
+    comes first there, and among the hints that the cloud sends.
     leave: a draft leaves "whole", or its first token leaves at once where the cloud has nothing to do and will be
     done with it before the others are drafted ("tokens").
     length: what decides how long drafts are (specdec.drafting.length).
@@ -59,6 +68,9 @@ class Method:
     leave: Leave = "whole"
     length: LengthName = "fixed"
     front_layers: int = 0
+    rows: int = ROWS
+    order: Order = "priority"
+    hint_order: HintOrder = "priority"
 
     @property
     def drafts(self) -> bool:
@@ -76,9 +88,20 @@ class Method:
         return self.recovery is Recovery.TRUNCATED
 
     @property
+    def predrafts(self) -> bool:
+        """True where the edge prepares for several verdicts while one is out."""
+        return self.overlap in ("hints", "guesses", "outcomes")
+
+    @property
+    def hints(self) -> int:
+        """How many hints a round are of use."""
+        return 2 * self.rows if self.overlap in ("hints", "outcomes") else 0
+
+    @property
     def ahead(self) -> bool:
         """True where drafts go on behind one another before their verdicts are known."""
-        return self.tree is None and (self.overlap != "idle" or self.leave == "tokens")
+        goes_on = self.overlap in ("continue", "stream") or self.leave == "tokens"
+        return self.tree is None and goes_on
 
     def recovery_at(self, temperature: float) -> Recovery:
         """The recovery at a temperature: greedy decoding rejects nothing by chance."""
@@ -126,6 +149,12 @@ METHODS = {
             recovery=Recovery.TRUNCATED,
         ),
         Method(
+            "fsd",
+            "while a verdict is out, the likely ones are prepared for, by hints of early exits and own guesses",
+            "verify",
+            overlap="outcomes",
+        ),
+        Method(
             "specedge",
             "a token tree, grown on below its likeliest leaf while the verdict is out",
             "verify",
@@ -155,6 +184,10 @@ def get_method(name: str) -> Method:
     if method.tree is not None and (method.overlap == "stream" or method.leave == "tokens"):
         raise OptionsError(
             f"method {name!r}: a token tree leaves whole, one at a time; overlap:continue grows it on"
+        )
+    if method.predrafts and (method.leave == "tokens" or method.recovery is not Recovery.NOISE):
+        raise OptionsError(
+            f"method {name!r}: overlap:{method.overlap} goes with whole drafts and shared noise (ids only)"
         )
     if method.tree is not None and method.recovery is not Recovery.NOISE:
         raise OptionsError(
@@ -199,7 +232,29 @@ def _with_overlap(method: Method, value: str) -> Method:
         return replace(method, overlap="continue", in_flight=2 if method.leave == "tokens" else 1)
     if value == "stream":
         return replace(method, overlap="stream", in_flight=STREAM_IN_FLIGHT)
-    raise OptionsError(f"overlap {value!r} is unknown: choose idle, continue or stream")
+    for overlap in _PREDRAFTS:
+        if value == overlap:
+            return replace(method, overlap=overlap, in_flight=1)
+    raise OptionsError(
+        f"overlap {value!r} is unknown: choose idle, continue, stream, {', '.join(_PREDRAFTS)}"
+    )
+
+
+def _with_rows(method: Method, value: str) -> Method:
+    if not value.isdecimal() or int(value) > MAX_ROWS:
+        raise OptionsError(f"rows {value!r} is wrong: give how many verdicts to prepare for at once, 0 to {MAX_ROWS}")
+    return replace(method, rows=int(value))
+
+
+def _with_queues(method: Method, value: str) -> Method:
+    edge, _, cloud = value.partition("/")
+    for order in ORDERS:
+        for hint_order in HINT_ORDERS:
+            if (edge, cloud or "priority") == (order, hint_order):
+                return replace(method, order=order, hint_order=hint_order)
+    raise OptionsError(
+        f"queues {value!r} are unknown: choose EDGE/CLOUD of {', '.join(ORDERS)} and {', '.join(HINT_ORDERS)}"
+    )
 
 
 def _with_leave(method: Method, value: str) -> Method:
@@ -268,4 +323,6 @@ AXES: dict[str, Callable[[Method, str], Method]] = {
     "payload": _with_payload,
     "resample": _with_resample,
     "layers": _with_layers,
+    "rows": _with_rows,
+    "queues": _with_queues,
 }

@@ -31,6 +31,7 @@ class Recorder:
         self._draft_forwards = 0
         self._predrafts = 0
         self._predraft_hits = 0
+        self._hints: list[tuple[float, int, float]] = []
         self.resumes = 0
 
     def prompt_sent(self, size: int) -> None:
@@ -80,6 +81,7 @@ class Recorder:
     ) -> None:
         """A round is over; size: of the message that ended it. refuted: drafts on their way for nothing."""
         self._exchange("verify", "verdict", sent.messages, size, now, message)
+        self._place_hints(now, message, sent)
         wasted = [one for draft in refuted for one in draft.messages]
         for left, bytes_up in wasted:
             self._span("uplink", "refuted draft", left, now, bytes_up)
@@ -89,10 +91,15 @@ class Recorder:
                 accepted=accepted,
                 uplink_bytes=sent.sent_bytes + sum(bytes_up for _, bytes_up in wasted),
                 downlink_bytes=sent.received_bytes + size,
-                draft_ms=sent.draft_ms,
+                draft_ms=sent.making.draft_ms,
                 wait_ms=(now - sent.sent_s) * 1e3,
                 verify_ms=message.verify_us / 1e3,
                 gained=gained,
+                ready=sent.making.ready,
+                sync_ms=sent.making.sync_ms,
+                hints=sent.hints,
+                mode=sent.making.mode,
+                why=sent.making.why,
             )
         )
 
@@ -131,6 +138,17 @@ class Recorder:
             predraft_hits=self._predraft_hits,
             timeline=tuple(self._spans),
         )
+
+    def hint(self, at_us: int, size: int, now: float) -> None:
+        """A hint came, that left so long after the forward's start; it is drawn once that start is known."""
+        self._hints.append((at_us / 1e6, size, now))
+
+    def _place_hints(self, now: float, message: Timed, sent: Sent) -> None:
+        exchange = now - sent.messages[0][0]
+        began = now - (exchange - min(_cloud_s(message), exchange)) / 2 - message.verify_us / 1e6
+        for after, size, came in self._hints:
+            self._span("downlink", "hint", min(began + after, came), came, size)
+        self._hints.clear()
 
     def _exchange(
         self, work: str, down: str, up: tuple[tuple[float, int], ...], size: int, now: float, message: Timed

@@ -34,7 +34,10 @@ class RoundStats:
     is on its way already, the token after this one may be its first. uplink_bytes: also of drafts on their way
     that this verdict made worthless; they are not among `drafted`.
     wait_ms: from handing over the draft to having the verdict; verify_ms: the forward in the cloud, inside
-    it.
+    it. draft_ms: what had to be drafted after the verdict before, where drafts are prepared for verdicts.
+    ready: tokens of this draft that stood ready when the verdict before it came, and sync_ms: how long after that it
+    left; None where nothing was prepared. hints: of early exits, while this draft was being judged.
+    mode, why: what a controller chose for this round, and the reason it gave.
     """
 
     drafted: int
@@ -45,6 +48,11 @@ class RoundStats:
     wait_ms: float
     verify_ms: float
     gained: int
+    ready: int | None = None
+    sync_ms: float | None = None
+    hints: int = 0
+    mode: str = ""
+    why: str = ""
 
 
 @dataclass(frozen=True)

@@ -61,14 +61,17 @@ class TableSession:
             self._tree.append((parent, next_state(before, token)))
         return self._table[[state for _, state in self._tree[first:]]]
 
-    def keep_path(self, nodes: Sequence[int]) -> None:
-        """Commit a path of the tree, forget the rest."""
+    def keep_path(self, nodes: Sequence[int], below: Sequence[int] = ()) -> None:
+        """Commit a path of the tree and keep the nodes `below` its end, forget the rest."""
         parent = -1
         for node in nodes:
             assert self._tree[node][0] == parent, "not a path from the root"
             parent = node
+        numbers = {parent: -1, **{node: number for number, node in enumerate(below)}}
+        kept = [(numbers[self._tree[node][0]], self._tree[node][1]) for node in below]
+        assert all(parent < number for number, (parent, _) in enumerate(kept)), "a parent must come first"
         self._states += [self._tree[node][1] for node in nodes]
-        self._tree = []
+        self._tree = kept
 
     def rollback(self, n_tokens_kept: int) -> None:
         """Forget everything after the first tokens."""

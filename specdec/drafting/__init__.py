@@ -3,6 +3,7 @@
 from specdec.drafting.chain import ChainDrafter
 from specdec.drafting.draft import ROOT, Draft, check_draft, select_nodes, usable_nodes
 from specdec.drafting.drafter import Drafter, Proposal
+from specdec.drafting.outcome_drafter import OutcomeDrafter
 from specdec.drafting.tree_drafter import TreeDrafter
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "ChainDrafter",
     "Draft",
     "Drafter",
+    "OutcomeDrafter",
     "Proposal",
     "TreeDrafter",
     "check_draft",

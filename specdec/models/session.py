@@ -37,6 +37,7 @@ class ModelSession:
         self._delta = 0
         self._tree_parents: list[int] = []
         self._tree_depths: list[int] = []
+        self._tree_sight = torch.empty(0, 0, dtype=torch.bool)
 
     @property
     def length(self) -> int:
@@ -95,8 +96,12 @@ class ModelSession:
         return extend_many([Extension(self, tuple(ids), parents=tuple(parents))], observer)[0]
 
     @torch.inference_mode()
-    def keep_path(self, nodes: Sequence[int]) -> None:
-        """Commit the tree nodes `nodes` (a path from the root, in order) and forget the rest of the tree."""
+    def keep_path(self, nodes: Sequence[int], below: Sequence[int] = ()) -> None:
+        """Commit the tree nodes `nodes` (a path from the root, in order) and forget the rest of the tree.
+
+        below: nodes behind the end of that path that stay as the tree, renumbered 0, 1, ... in this order; each one's
+        parent is that end or stands before it. Raises ModelError for nodes that are none of this.
+        """
         parent = -1
         for node in nodes:
             if not 0 <= node < len(self._tree_parents) or self._tree_parents[node] != parent:
@@ -104,13 +109,20 @@ class ModelSession:
                     f"tree nodes {list(nodes)} are not a path from the root: keep a path in order"
                 )
             parent = node
-        if nodes and list(nodes) != list(range(len(nodes))):
+        numbers = {parent: -1}
+        for node in below:
+            if not 0 <= node < len(self._tree_parents) or self._tree_parents[node] not in numbers:
+                raise ModelError(f"tree node {node} does not go on behind the path or its parent comes after it")
+            numbers[node] = len(numbers) - 1
+        kept = [*nodes, *below]
+        if kept != list(range(len(kept))):
             assert self._cache is not None
-            source = torch.tensor([self._length + node for node in nodes], device=self._cache.device)
-            kept = self._cache.index_select(3, source)
-            self._cache[:, :, :, self._length : self._length + len(nodes)] = kept
+            source = torch.tensor([self._length + node for node in kept], device=self._cache.device)
+            self._cache[:, :, :, self._length : self._length + len(kept)] = self._cache.index_select(3, source)
         self._length += len(nodes)
-        self._clear_tree()
+        self._tree_parents = [numbers[self._tree_parents[node]] for node in below]
+        self._tree_depths = [self._tree_depths[node] - len(nodes) for node in below]
+        self._tree_sight = self._tree_sight[list(below)][:, list(below)]
 
     def rollback(self, n_tokens_kept: int) -> None:
         """Forget everything after the first `n_tokens_kept` committed tokens, and any speculative tree."""
@@ -122,6 +134,7 @@ class ModelSession:
     def _clear_tree(self) -> None:
         self._tree_parents.clear()
         self._tree_depths.clear()
+        self._tree_sight = torch.empty(0, 0, dtype=torch.bool)
 
     def _reserve(self, needed: int) -> None:
         """Make room for `needed` tokens; the cache grows by doubling up to the context limit."""
@@ -163,7 +176,9 @@ class ModelSession:
                 raise ModelError(f"tree node {held + offset} has parent {parent}: a parent must come first")
             self._tree_parents.append(parent)
             self._tree_depths.append(0 if parent < 0 else self._tree_depths[parent] + 1)
-        mask = tree_mask(self._tree_parents, held, self._length).to(self._runner.device)
+        self._tree_sight = grow_sight(self._tree_sight, parents)
+        behind = torch.ones(len(parents), self._length, dtype=torch.bool)
+        mask = torch.cat([behind, self._tree_sight[held:]], dim=1).to(self._runner.device)
         positions = (
             torch.tensor(self._tree_depths[held:], device=self._runner.device) + self._length + self._delta
         )
@@ -229,16 +244,16 @@ def extend_many(extensions: Sequence[Extension], observer: LayerObserver | None 
     return results
 
 
-def tree_mask(parents: Sequence[int], first: int, past: int) -> Tensor:
-    """Attention mask bool [len(parents) - first, past + len(parents)] of the tree nodes from `first` on.
+def grow_sight(sight: Tensor, parents: Sequence[int]) -> Tensor:
+    """Which tree nodes see which: bool [n, n], True for a node's ancestors and itself -> the same with more nodes.
 
-    Every node sees the `past` committed tokens, its ancestors and itself.
+    parents: tree indices of the new nodes' parents, -1 for the root; a parent comes before its child.
     """
-    nodes = len(parents)
-    mask = torch.zeros(nodes, past + nodes, dtype=torch.bool)
-    mask[:, :past] = True
-    for node, parent in enumerate(parents):
+    held = sight.shape[0]
+    grown = torch.zeros(held + len(parents), held + len(parents), dtype=torch.bool)
+    grown[:held, :held] = sight
+    for node, parent in enumerate(parents, start=held):
         if parent >= 0:
-            mask[node] |= mask[parent]
-        mask[node, past + node] = True
-    return mask[first:]
+            grown[node] = grown[parent]
+        grown[node, node] = True
+    return grown

@@ -225,7 +225,9 @@ def branch_left_in_the_cache(patch: Patch) -> None:
         patch,
         session.ModelSession,
         "keep_path",
-        lambda original, self, nodes: original(self, nodes) if not nodes else _keep_first(self, len(nodes)),
+        lambda original, self, nodes, below=(): (
+            original(self, nodes, below) if not nodes or below else _keep_first(self, len(nodes))
+        ),
     )
 
 

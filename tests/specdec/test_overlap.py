@@ -9,7 +9,7 @@ from conftest_servers import Pair
 from specdec.drafting import ChainDrafter, Draft
 from specdec.edge import EdgeDecoder, connect
 from specdec.errors import OptionsError
-from specdec.flight import Flight, Sent
+from specdec.flight import Flight, Making, Sent
 from specdec.local import generate_local
 from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt, chat_prompt
@@ -26,7 +26,7 @@ def prompts(model: LoadedModel) -> list[Prompt]:
 
 
 def sent(round_: int, base: int, *ids: int) -> Sent:
-    return Sent(round_, Draft(base, ids), ids, ((float(round_), 10),), 0.0)
+    return Sent(round_, Draft(base, ids), ids, ((float(round_), 10),), Making(0.0))
 
 
 class TestFlight:

@@ -9,7 +9,7 @@ from conftest_servers import Pair
 
 from specdec.follower import Follower
 from specdec.models import Extension, LoadedModel, ModelError, Prompt, chat_prompt, extend_many
-from specdec.models.session import tree_mask
+from specdec.models.session import grow_sight
 
 TOLERANCE = 3e-5
 
@@ -172,14 +172,10 @@ def test_bad_trees_and_paths_are_refused(text_pair: Pair) -> None:
         session.keep_path([1])
 
 
-def test_tree_mask_lets_nodes_see_prompt_ancestors_and_themselves_only() -> None:
-    mask = tree_mask([-1, -1, 0, 2], first=0, past=2).int().tolist()
-    assert mask == [
-        [1, 1, 1, 0, 0, 0],
-        [1, 1, 0, 1, 0, 0],
-        [1, 1, 1, 0, 1, 0],
-        [1, 1, 1, 0, 1, 1],
-    ]
+def test_tree_nodes_see_their_ancestors_and_themselves_only_however_the_tree_grew() -> None:
+    whole = grow_sight(torch.empty(0, 0, dtype=torch.bool), [-1, -1, 0, 2])
+    assert whole.int().tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 1]]
+    assert torch.equal(grow_sight(grow_sight(torch.empty(0, 0, dtype=torch.bool), [-1, -1]), [0, 2]), whole)
 
 
 def test_ids_outside_the_vocabulary_and_beyond_the_context_are_refused(text_pair: Pair) -> None:

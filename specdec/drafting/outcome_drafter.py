@@ -1,0 +1,290 @@
+"""Drafting for the verdict that comes next AND for those that may come after it, several of them in every forward.
+
+One tree holds all of it (specdec.drafting.outcomes): the rows of a forward are the next token of the draft itself and
+of the branches behind the likeliest outcomes, which share the prefix in the KV cache. What the verdict names stays
+where it is, as the beginning of the next draft; nothing is drafted or fed twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specdec.drafting.draft import ROOT, Draft
+from specdec.drafting.drafter import DraftModel, Proposal
+from specdec.drafting.outcomes import Order, Outcome, OutcomeTree
+from specdec.drafting.tree import TreeSize
+from specdec.models import LoadedModel, Prompt
+from specdec.options import GenerationOptions
+
+_CHILDREN = 16
+"""So many possible next tokens are remembered of every row."""
+_LEAST_CHANCE = 1e-4
+"""A branch that is less likely to be of use is not worth a row."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A node that may go through the model next, made or not; value: how likely that is to be of use."""
+
+    value: float
+    parent: int
+    token: int
+    logp: float
+
+
+class OutcomeDrafter:
+    """Grows one tree at a time, below an answer that is verified."""
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        options: GenerationOptions,
+        rows: int,
+        order: Order = "priority",
+        guesses: bool = True,
+        tree: TreeSize | None = None,
+    ) -> None:
+        """rows: how many possible verdicts share a forward; 0: none is prepared for. order: which of them come first.
+        guesses: also prepare for those that no hint names. tree: drafts are trees of this size, not chains.
+        """
+        self._model = DraftModel(model, options)
+        self.rows = rows
+        self.order = order
+        self.guesses = guesses
+        self.shape = tree
+        self._tree = OutcomeTree(self._model.eos_ids)
+        self._root: list[int] | None = None
+        self._fed = 0
+
+    def prefill(self, prompt: Prompt) -> None:
+        """Feed the prompt. Raises ModelError where the draft model cannot take it."""
+        self._model.prefill(prompt)
+        self._root = None
+
+    def drafted(self, answer: Sequence[int]) -> int:
+        """How many tokens after `answer` are known, one behind another; the tree is moved there if it grew on the way.
+
+        Moving gives up what was prepared for other verdicts: `answer` must be verified.
+        """
+        return len(self._tree.line(ROOT, _LONGEST)) if self._reach(answer) else 0
+
+    def complete(self, answer: Sequence[int], size: int) -> bool:
+        """Whether the draft after `answer` needs no further forward to be `size` deep, or as deep as it can get."""
+        return self._reach(answer) and self._tree.tip(ROOT, size) is None
+
+    @torch.inference_mode()
+    def step(self, answer: Sequence[int], size: int) -> bool:
+        """One forward for the draft after `answer`, rows to spare for what may follow it; False where it ends."""
+        if not self._reach(answer):
+            return self._plant(list(answer))
+        tree = self._tree
+        tip = tree.tip(ROOT, size)
+        if tip is None:
+            return False
+        batch = [tip]
+        if self.shape is not None:
+            best = sorted(self._below_in_tree(ROOT, size, 1.0), key=lambda work: -work.value)
+            batch += self._choose(best, self.shape.beam - 1, batch)
+        elif self.guesses and self.rows:
+            tree.sent = self._line_nodes(size)
+            batch += self._choose(self._works(size), self.rows - 1, batch)
+        return self._feed(batch)
+
+    @torch.inference_mode()
+    def step_ahead(self, size: int) -> bool:
+        """One forward for what may follow the draft on its way, each to be `size` deep; False where all is prepared."""
+        return self._root is not None and self._feed(self._choose(self._works(size), self.rows, []))
+
+    def hint(self, last: int, token: int, confidence: float, layer: int) -> None:
+        """An early exit's word on the draft that is on its way."""
+        self._tree.hint(last, token, confidence, layer)
+
+    def take(self, answer: Sequence[int], size: int, room: int) -> Proposal:
+        """What is drafted after `answer`; from now on it counts as on its way."""
+        self._tree.recall()
+        if not self._reach(answer):
+            self._root = None
+            return Proposal(Draft(len(answer), ()), ())
+        tree = self._tree
+        if self.shape is None:
+            tree.sent = nodes = self._line_nodes(min(size, room))
+            ids = tuple(tree.nodes[node].token for node in nodes)
+            return Proposal(Draft(len(answer), ids), ids)
+        tree.sent = self._best_nodes(self.shape.budget, room)
+        numbers = {ROOT: ROOT, **{node: number for number, node in enumerate(tree.sent)}}
+        ids = tuple(tree.nodes[node].token for node in tree.sent)
+        parents = tuple(numbers[tree.nodes[node].parent] for node in tree.sent)
+        return Proposal(Draft(len(answer), ids, parents), tuple(tree.line(ROOT, room)))
+
+    def _reach(self, answer: Sequence[int]) -> bool:
+        """Move the root to the end of `answer` if the tree grew there; whether it stands there now."""
+        root = self._root
+        if root is None or list(answer[: len(root)]) != root:
+            return False
+        if len(root) == len(answer):
+            return True
+        top = self._tree.walk(answer[len(root) :])
+        if top is None or not self._tree.is_fed(top):
+            return False
+        moved = self._model.follower.reroot(answer)
+        if moved is None:
+            return False
+        self._tree.descend(top, moved)
+        self._root, self._fed = list(answer), len(moved)
+        return True
+
+    def _plant(self, answer: list[int]) -> bool:
+        self._root = None
+        if (answer and answer[-1] in self._model.eos_ids) or self._model.room(len(answer)) < 1:
+            return False
+        rows = self._model.follower.tree_rows(answer, (), ())
+        self._tree.plant(self._best(rows[-1:], [len(answer)])[0])
+        self._root, self._fed = answer, 0
+        return True
+
+    def _line_nodes(self, size: int) -> list[int]:
+        """The nodes of the likeliest chain, as far as it is known."""
+        nodes: list[int] = []
+        node = ROOT
+        while len(nodes) < size and self._tree.best(node):
+            token, logp = self._tree.best(node)[0]
+            node = self._tree.grow(node, token, logp)
+            nodes.append(node)
+            if token in self._model.eos_ids:
+                break
+        return nodes
+
+    def _best_nodes(self, budget: int, room: int) -> list[int]:
+        """The likeliest nodes at depths below `room`, parents first; those that are only known of are made."""
+        found: list[tuple[float, int, Work]] = []  # -score, depth, node
+        waiting = [(ROOT, 0.0, 0)]
+        while waiting:
+            node, score, depth = waiting.pop()
+            if depth >= room:
+                continue
+            for token, logp in self._tree.best(node)[:budget]:
+                found.append((-score - logp, depth, Work(0.0, node, token, logp)))
+                child = self._tree.child(node, token)
+                if child is not None and self._tree.is_fed(child):
+                    waiting.append((child, score + logp, depth + 1))
+        # A parent scores at least as well as its child, so it is always among the best; depth decides ties.
+        found.sort(key=lambda one: one[:2])
+        kept = sorted(found[:budget], key=lambda one: one[1])
+        return [self._tree.grow(work.parent, work.token, work.logp) for _, _, work in kept]
+
+    def _choose(self, works: Iterable[Work], rows: int, batch: Sequence[int]) -> list[int]:
+        """The nodes to feed for the first of the works, at most `rows`, parents first; `batch` goes before them."""
+        tree = self._tree
+        chosen: list[int] = []
+        for work in works:
+            if len(chosen) >= rows:
+                break
+            needed = [] if tree.is_fed(work.parent) else [work.parent]
+            needed.append(tree.grow(work.parent, work.token, work.logp))
+            needed = [node for node in needed if node not in chosen and node not in batch]
+            if len(chosen) + len(needed) <= rows:
+                chosen += needed
+        return chosen
+
+    def _works(self, size: int) -> list[Work]:
+        """What may be done for possible verdicts on what is on its way, first things first."""
+        works: list[Work] = []
+        tree = self._tree
+        if self.guesses:
+            for node, reach in tree.reached():
+                if not tree.is_fed(node) and tree.nodes[node].token not in self._model.eos_ids:
+                    one = tree.nodes[node]  # once it is fed it is known what may follow
+                    works.append(Work(reach, one.parent, one.token, one.logp))
+        for outcome in self._ordered([*tree.outcomes(self.guesses)]):
+            if outcome.chance >= _LEAST_CHANCE:
+                works += self._works_for(outcome, size)
+        if self.order == "priority":
+            works.sort(key=lambda work: -work.value)
+        return works
+
+    def _works_for(self, outcome: Outcome, size: int) -> Iterable[Work]:
+        tree = self._tree
+        top = tree.child(outcome.node, outcome.token)
+        if top is None or not tree.is_fed(top):
+            yield Work(outcome.chance, outcome.node, outcome.token, math.log(outcome.chance))
+        elif self.shape is not None:
+            yield from self._below_in_tree(top, min(size, self.shape.depth), outcome.chance)
+        else:
+            tip = tree.tip(top, size)
+            if tip is not None:
+                one = tree.nodes[tip]
+                yield Work(outcome.chance, one.parent, one.token, one.logp)
+
+    def _ordered(self, outcomes: list[Outcome]) -> list[Outcome]:
+        if self.order == "fifo":
+            return sorted(outcomes, key=lambda one: (not one.hinted, one.number, -one.chance))
+        if self.order == "random":
+            place = len(self._root or ())
+            return sorted(outcomes, key=lambda one: (not one.hinted, hash((place, one.node, one.token))))
+        return outcomes
+
+    def _below_in_tree(self, top: int, size: int, chance: float) -> Iterable[Work]:
+        """Nodes behind `top` that may go through the model next, for a tree `size` levels deep."""
+        waiting = [(top, chance, 1)]
+        while waiting:
+            node, value, depth = waiting.pop()
+            if depth >= size:
+                continue
+            for token, logp in self._tree.best(node):
+                below = value * math.exp(logp)
+                if below < _LEAST_CHANCE:
+                    break
+                if token in self._model.eos_ids:
+                    continue
+                child = self._tree.child(node, token)
+                if child is not None and self._tree.is_fed(child):
+                    waiting.append((child, below, depth + 1))
+                else:
+                    yield Work(below, node, token, logp)
+
+    def _feed(self, batch: list[int]) -> bool:
+        assert self._root is not None
+        tree = self._tree
+        if not batch or self._model.room(len(self._root)) <= self._fed + len(batch):
+            return False
+        for offset, node in enumerate(batch):
+            tree.nodes[node].fed = self._fed + offset
+        parents = [self._number(tree.nodes[node].parent) for node in batch]
+        rows = self._model.follower.grow_tree([tree.nodes[node].token for node in batch], parents)
+        places = [len(self._root) + 1 + self._depth(node) for node in batch]
+        for node, best in zip(batch, self._best(rows, places), strict=True):
+            tree.nodes[node].best = best
+        self._fed += len(batch)
+        return True
+
+    def _number(self, node: int) -> int:
+        if node == ROOT:
+            return ROOT
+        number = self._tree.nodes[node].fed
+        assert number is not None, "a parent goes through the model first"
+        return number
+
+    def _depth(self, node: int) -> int:
+        depth = 0
+        while self._tree.nodes[node].parent != ROOT:
+            node = self._tree.nodes[node].parent
+            depth += 1
+        return depth
+
+    def _best(self, rows: Tensor, places: list[int]) -> list[list[tuple[int, float]]]:
+        """What may follow, of rows [n, vocab] at these answer positions: (token, log-probability), likeliest first."""
+        positions = torch.tensor(places, device=rows.device)
+        scores = self._model.chooser.log_scores(self._model.without_placeholders(rows), positions)
+        best, tokens = torch.topk(scores, min(_CHILDREN, scores.shape[-1]), dim=-1)
+        return [
+            [(token, logp) for token, logp in zip(ids, row, strict=True) if logp > float("-inf")]
+            for ids, row in zip(tokens.tolist(), best.tolist(), strict=True)
+        ]
+
+
+_LONGEST = 1 << 20

@@ -1,0 +1,191 @@
+"""Possible verdicts on a draft, how likely each is, and what has been drafted behind each: the pre-draft cache.
+
+An *outcome* is what a verdict may say: the draft is accepted up to some node, then the target says a token. The cache
+is one token tree below the verified answer: the draft that left, a branch for every outcome that was begun, and
+whatever grew there. It is keyed by (node, token), so a hint that names what is there already costs nothing, and a
+verdict that names it finds its next draft (paper 000, pre-draft cache). Knows no model: scores come in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from specdec.drafting.draft import ROOT
+
+Order = Literal["priority", "fifo", "random"]
+ORDERS: tuple[Order, ...] = ("priority", "fifo", "random")
+
+_OLDER_EXIT = 0.5
+"""A hint of an exit counts for so much of its confidence once a deeper exit has spoken."""
+_MOST_HINTED = 0.95
+"""However sure the hints are, so much at most is taken from the draft model's own guesses."""
+
+
+@dataclass
+class Node:
+    """A token of the tree. parent: its number here, or ROOT. logp: the draft model's log-probability of it after its
+    parent. fed: its number in the model's own tree; None before it went through the model. best: what may follow it,
+    (token, log-probability), likeliest first, once it went through.
+    """
+
+    token: int
+    parent: int
+    logp: float
+    fed: int | None = None
+    best: list[tuple[int, float]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Hint:
+    """What an early exit of the target makes of a draft (see the wire's HintDown). node: the last accepted node."""
+
+    node: int
+    token: int
+    confidence: float
+    layer: int
+    number: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A possible verdict. chance: how likely it seems. hinted: an exit has named it; number: of that hint."""
+
+    node: int
+    token: int
+    chance: float
+    hinted: bool = False
+    number: int = 0
+
+
+class OutcomeTree:
+    """The token tree below one verified answer. ROOT stands for the answer's end."""
+
+    def __init__(self, stop_ids: frozenset[int]) -> None:
+        """stop_ids: what ends an answer; nothing is drafted behind it."""
+        self._stop_ids = stop_ids
+        self.nodes: list[Node] = []
+        self._children: dict[tuple[int, int], int] = {}
+        self.root_best: list[tuple[int, float]] = []
+        self.sent: list[int] = []
+        self.hints: dict[tuple[int, int], Hint] = {}
+
+    def plant(self, best: list[tuple[int, float]]) -> None:
+        """Begin anew at an answer's end. best: what may follow it."""
+        self.nodes.clear()
+        self._children.clear()
+        self.root_best = best
+        self.recall()
+
+    def recall(self) -> None:
+        """Nothing is on its way any more."""
+        self.sent = []
+        self.hints.clear()
+
+    def best(self, node: int) -> list[tuple[int, float]]:
+        """What may follow a node, or the answer; empty before it went through the model."""
+        return self.root_best if node == ROOT else self.nodes[node].best
+
+    def is_fed(self, node: int) -> bool:
+        """Whether a node went through the model."""
+        return node == ROOT or self.nodes[node].fed is not None
+
+    def child(self, node: int, token: int) -> int | None:
+        """The node of `token` behind `node`."""
+        return self._children.get((node, token))
+
+    def grow(self, node: int, token: int, logp: float) -> int:
+        """The same; made where it is not there."""
+        found = self._children.get((node, token))
+        if found is None:
+            found = self._children[node, token] = len(self.nodes)
+            self.nodes.append(Node(token, node, logp))
+        return found
+
+    def line(self, node: int, size: int) -> list[int]:
+        """The likeliest tokens behind a node, one after another as far as they are known, at most `size`."""
+        tokens: list[int] = []
+        at: int | None = node
+        while at is not None and len(tokens) < size and self.best(at):
+            tokens.append(self.best(at)[0][0])
+            if tokens[-1] in self._stop_ids:
+                break
+            at = self.child(at, tokens[-1])
+        return tokens
+
+    def tip(self, node: int, size: int) -> int | None:
+        """The node to feed next for `size` tokens behind `node`, made where it is missing; None where they are known
+        already or an end comes first. The node itself must have gone through the model.
+        """
+        for _ in range(size - 1):
+            token, logp = self.best(node)[0]
+            if token in self._stop_ids:
+                return None
+            node = self.grow(node, token, logp)
+            if not self.is_fed(node):
+                return node
+        return None
+
+    def walk(self, tokens: Sequence[int]) -> int | None:
+        """The node that tokens lead to from the root; None where they leave the tree."""
+        node = ROOT
+        for token in tokens:
+            found = self.child(node, token)
+            if found is None:
+                return None
+            node = found
+        return node
+
+    def hint(self, last: int, token: int, confidence: float, layer: int) -> None:
+        """An exit's word on the draft that is on its way: accepted up to node `last - 1` of the draft, then `token`."""
+        if 0 <= last <= len(self.sent) and token not in self._stop_ids:
+            node = self.sent[last - 1] if last else ROOT
+            known = self.hints.get((node, token))
+            if known is None or layer >= known.layer:
+                number = known.number if known else len(self.hints)
+                self.hints[node, token] = Hint(node, token, confidence, layer, number)
+
+    def outcomes(self, guesses: bool) -> Iterator[Outcome]:
+        """Possible verdicts on the draft on its way. guesses: also those that nobody but the draft model thinks of."""
+        deepest = max((hint.layer for hint in self.hints.values()), default=0)
+        hinted = 0.0
+        for hint in self.hints.values():
+            chance = hint.confidence * (1.0 if hint.layer == deepest else _OLDER_EXIT)
+            hinted += chance
+            yield Outcome(hint.node, hint.token, chance, True, hint.number)
+        if not guesses:
+            return
+        rest = 1.0 - min(hinted, _MOST_HINTED)
+        sent = set(self.sent)
+        for node, reach in self.reached():
+            for token, logp in self.best(node):
+                if token in self._stop_ids or (node, token) in self.hints:
+                    continue
+                if self._children.get((node, token)) not in sent:
+                    yield Outcome(node, token, rest * reach * math.exp(logp))
+
+    def reached(self) -> Iterator[tuple[int, float]]:
+        """The answer's end and every node on its way, with the draft model's chance that the verdict gets there."""
+        chances = {ROOT: 1.0}
+        yield ROOT, 1.0
+        for node in self.sent:
+            one = self.nodes[node]
+            chances[node] = chances[one.parent] * math.exp(one.logp)
+            yield node, chances[node]
+
+    def descend(self, top: int, numbers: dict[int, int]) -> None:
+        """Make `top` the root: what grew behind it stays. numbers: where in the model's tree its fed nodes are now."""
+        if top != ROOT:
+            self.root_best = self.nodes[top].best
+        kept: dict[int, int] = {top: ROOT}
+        nodes: list[Node] = []
+        for index, node in enumerate(self.nodes):
+            if node.parent in kept and index != top:
+                kept[index] = len(nodes)
+                fed = None if node.fed is None else numbers[node.fed]
+                nodes.append(Node(node.token, kept[node.parent], node.logp, fed, node.best))
+        self.nodes = nodes
+        self._children = {(node.parent, node.token): index for index, node in enumerate(nodes)}
+        self.recall()
