@@ -18,6 +18,8 @@ class ServerConfig:
     max_message_mb: largest message taken (a prompt with its images).
     verify_ms: let every forward take at least so long, to stand in for a larger model; 0 = as it comes.
     draft_ms: the same for the draft model in the cloud.
+    exits: a folder of early exits, for sessions that want hints; "" = none.
+    exit_layers: which of them: auto (the few that are worth it), all, every:K, or layers like 1,3,5.
     """
 
     model: str
@@ -32,6 +34,8 @@ class ServerConfig:
     max_message_mb: float = 32.0
     verify_ms: float = 0.0
     draft_ms: float = 0.0
+    exits: str = ""
+    exit_layers: str = "auto"
 
     def __post_init__(self) -> None:
         if not self.model:

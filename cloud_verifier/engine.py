@@ -11,8 +11,10 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 
+from cloud_verifier.hints import SessionHinting
 from cloud_verifier.logs import EventLog
 from cloud_verifier.tasks import (
+    AloneTask,
     CloseTask,
     HiddenTask,
     OpenTask,
@@ -32,6 +34,7 @@ from specdec.link.wire import (
     Down,
     DraftUp,
     ErrorDown,
+    HintDown,
     Open,
     Opened,
     RowDown,
@@ -43,6 +46,7 @@ from specdec.models import LoadedModel, Prompt
 from specdec.models.part import BackSession
 from specdec.sampling.recovery import Recovery
 from specdec.verifying import SampledVerdict, SampledVerifier, Verifier
+from specdec.verifying.hints import HintMaker
 
 Outbox = Callable[[SessionKey, Down, bool], None]
 """Takes (session, reply, whether the session is over)."""
@@ -58,7 +62,9 @@ class Engine:
         log: EventLog,
         draft_model: LoadedModel | None = None,
         clock: Callable[[], float] = time.perf_counter,
+        hint_maker: HintMaker | None = None,
     ) -> None:
+        """hint_maker: makes hints for the sessions that want them; None: there are no exits."""
         self._model = model
         self._draft_model = draft_model
         self._outbox = outbox
@@ -67,6 +73,10 @@ class Engine:
         self._tasks = TaskQueue()
         self._verifiers: dict[SessionKey, Verifier] = {}
         self._fronts: dict[SessionKey, tuple[OpenTask, BackSession]] = {}
+        self._hint_maker = hint_maker
+        self._hinting: dict[SessionKey, SessionHinting] = {}
+        self._openings: dict[SessionKey, Open] = {}
+        self._streams: dict[SessionKey, int] = {}
         self._stopping = False
 
     def submit(self, task: Task) -> None:
@@ -97,7 +107,7 @@ class Engine:
         """True where no task is waiting."""
         return self._tasks.empty
 
-    def _do(self, task: OpenTask | VerifyTask | HiddenTask | StepTask | CloseTask) -> None:
+    def _do(self, task: OpenTask | VerifyTask | HiddenTask | AloneTask | StepTask | CloseTask) -> None:
         if isinstance(task, CloseTask):
             self._forget(task.key)
             return
@@ -119,8 +129,11 @@ class Engine:
     def _forget(self, key: SessionKey) -> None:
         self._verifiers.pop(key, None)
         self._fronts.pop(key, None)
+        self._openings.pop(key, None)
+        self._streams.pop(key, None)
+        self._hinting.pop(key, None)
 
-    def _work(self, task: OpenTask | VerifyTask | HiddenTask | StepTask) -> None:
+    def _work(self, task: OpenTask | VerifyTask | HiddenTask | AloneTask | StepTask) -> None:
         if isinstance(task, OpenTask):
             front_layers = task.message.front_layers
             self._forget(task.key)
@@ -132,7 +145,9 @@ class Engine:
             self._go_on_with_hidden(task)
         elif isinstance(task, VerifyTask):
             self._verify(task)
-        elif self._verifiers.get(task.key) is task.verifier:
+        elif isinstance(task, AloneTask):
+            self._go_on_alone(task)
+        elif self._verifiers.get(task.key) is task.verifier and self._streams.get(task.key) == task.stream:
             self._step(task)
 
     def _open(self, task: OpenTask, back: BackSession | None = None) -> None:
@@ -149,21 +164,43 @@ class Engine:
         verify_us, queue_us = self._times(task.arrived_s, started)
         self._verifiers[task.key] = verifier
         self._outbox(task.key, Opened(message.session, token, verifier.limit, verify_us, queue_us), False)
-        if message.stream and not verifier.finished:
-            drafter = self._new_drafter(message) if message.speculate else None
-            self.submit(StepTask(task.key, verifier, self._clock(), drafter, message.speculate))
+        if message.hints and self._hint_maker is not None and type(verifier) is Verifier:
+            self._hinting[task.key] = self._new_hinting(self._hint_maker, task.key, message)
+        if self._draft_model is not None:
+            self._openings[task.key] = message
+        if message.stream:
+            self._stream(task.key, 1, message.speculate)
+
+    def _go_on_alone(self, task: AloneTask) -> None:
+        verifier = self._verifiers.get(task.key)
+        if verifier is None:
+            return  # closed meanwhile
+        if isinstance(verifier, SampledVerifier):
+            raise ProtocolError("with rejection sampling every token needs a draft: none is decoded alone")
+        self._stream(task.key, abs(self._streams.get(task.key, 0)) + 1, task.message.speculate)
+
+    def _stream(self, key: SessionKey, stream: int, speculate: int) -> None:
+        """Begin to decode alone; the number of the stream tells its steps from those of one that a draft ended."""
+        verifier = self._verifiers[key]
+        if not verifier.finished:
+            drafter = self._new_drafter(key) if speculate else None
+            self._streams[key] = stream
+            self.submit(StepTask(key, verifier, self._clock(), stream, drafter, speculate))
 
     def _verify(self, task: VerifyTask) -> None:
         verifier = self._verifiers.get(task.key)
         if verifier is None:
             return  # closed meanwhile
         message = task.message
+        self._streams[task.key] = -abs(self._streams.get(task.key, 0))  # a draft ends the cloud's going on alone
         started = self._clock()
         if isinstance(message, (DraftUp, SampledUp)) and message.epoch < verifier.epoch:
             return  # it assumed what a verdict has broken since: the edge expects no answer
         if isinstance(message, DraftUp):
             parents = None if message.parents is None else tuple(message.parents)
-            judgement = verifier.verify(Draft(message.base, tuple(message.ids), parents))
+            hinting = self._hinting.get(task.key)
+            observer = None if hinting is None else hinting.observer(verifier, message)
+            judgement = verifier.verify(Draft(message.base, tuple(message.ids), parents), observer)
             verdict = SampledVerdict(judgement.last, judgement.token)
         elif not isinstance(verifier, SampledVerifier):
             raise ProtocolError("rejection sampling was not agreed on when the session was opened")
@@ -205,12 +242,20 @@ class Engine:
             raise ProtocolError("an answer without drafts has none to reject: open it without recovery")
         return SampledVerifier(self._model, options, recovery, message.recovery_size, message.ahead)
 
-    def _new_drafter(self, message: Open) -> ChainDrafter:
+    def _new_drafter(self, key: SessionKey) -> ChainDrafter:
         if self._draft_model is None:
             raise ProtocolError("this verifier has no draft model: start it with --draft-model")
+        message = self._openings[key]
         drafter = ChainDrafter(self._draft_model, sampling_from_wire(message.sampling))
         drafter.prefill(Prompt(tuple(message.ids), tuple(message.images)))
         return drafter
+
+    def _new_hinting(self, maker: HintMaker, key: SessionKey, message: Open) -> SessionHinting:
+        def send(hint: HintDown) -> None:
+            self._outbox(key, hint, False)
+
+        options = sampling_from_wire(message.sampling)
+        return SessionHinting(maker, message, options, send, self._log, self._clock)
 
     def _step(self, task: StepTask) -> None:
         started = self._clock()
@@ -222,7 +267,9 @@ class Engine:
         else:
             draft = task.drafter.chain(verifier.answer, min(task.gamma, verifier.limit - base - 1)).draft
             drafted = len(draft.ids)
+            epoch = verifier.epoch
             verifier.verify(draft)
+            verifier.epoch = epoch  # the edge's drafts know nothing of this one
         times = self._times(task.arrived_s, started)
         self._outbox(task.key, Tokens(task.key[1], base, verifier.answer[base:], *times, drafted), False)
         if not verifier.finished:

@@ -25,7 +25,7 @@ from cloud_verifier.engine import Engine
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
 from cloud_verifier.sessions import SessionTable
-from cloud_verifier.tasks import CloseTask, HiddenTask, OpenTask, SessionKey, VerifyTask
+from cloud_verifier.tasks import AloneTask, CloseTask, HiddenTask, OpenTask, SessionKey, VerifyTask
 from specdec.errors import ProtocolError
 from specdec.link.wire import (
     ERROR_BUSY,
@@ -34,6 +34,7 @@ from specdec.link.wire import (
     ERROR_UNKNOWN_SESSION,
     ERROR_VERSION,
     PROTOCOL_VERSION,
+    AloneUp,
     Close,
     Down,
     DraftUp,
@@ -55,6 +56,8 @@ from specdec.link.wire import (
 )
 from specdec.models import LoadedModel, Prompt, load_model
 from specdec.pacing import pace
+from specdec.verifying.exits import in_stages, load_exits, use_exits
+from specdec.verifying.hints import HintMaker
 
 _SMALL_MODEL_PARAMETERS = 100_000_000
 _TINY_MODEL_PARAMETERS = 20_000_000
@@ -74,10 +77,13 @@ class Server:
         draft_model: LoadedModel | None = None,
         clock: Callable[[], float] = time.monotonic,
         inline: bool = False,
+        hint_maker: HintMaker | None = None,
     ) -> None:
         """Bind the socket. inline: run forwards in the socket's thread. Raises VerifierError when the address cannot
         be used.
         """
+        self._hint_maker = hint_maker
+        self._has_draft_model = draft_model is not None
         self._config = config
         self._model = model
         self._log = log
@@ -106,7 +112,7 @@ class Server:
         self._stop_lock = threading.Lock()
         self._stop_socket = self._context.socket(zmq.PUSH)
         self._stop_socket.connect("inproc://replies")
-        self._engine = Engine(model, self._from_engine, log, draft_model)
+        self._engine = Engine(model, self._from_engine, log, draft_model, hint_maker=hint_maker)
         self._server_number = secrets.randbits(32)
 
     def stop(self) -> None:
@@ -146,19 +152,19 @@ class Server:
 
     def _from_engine(self, key: SessionKey, message: Down, over: bool) -> None:
         """Called in the engine's thread: pass a reply to the socket thread."""
-        answered = 0
+        answered = streamed = 0
         if isinstance(message, (VerdictDown, RowDown)):
             answered = message.round
         elif isinstance(message, Tokens):
-            answered = message.base + len(message.ids)
+            streamed = message.base + len(message.ids)
         if self._inline:
-            self._deliver(key, answered, over, encode(message))
+            self._deliver(key, answered, streamed, over, encode(message))
             return
         if self._engine_socket is None:  # a socket belongs to the thread that uses it
             self._engine_socket = self._context.socket(zmq.PUSH)
             self._engine_socket.setsockopt(zmq.SNDHWM, 0)
             self._engine_socket.connect("inproc://replies")
-        head = b"%d %d %d" % (key[1], answered, over)
+        head = b"%d %d %d %d" % (key[1], answered, streamed, over)
         self._engine_socket.send_multipart([key[0], head, encode(message)])
 
     def _deliver_replies(self) -> bool:
@@ -171,14 +177,15 @@ class Server:
             if frames[0] == _STOP:
                 return False
             identity, head, payload = frames
-            number, answered, over = (int(word) for word in head.split())
-            self._deliver((identity, number), answered, bool(over), payload)
+            number, answered, streamed, over = (int(word) for word in head.split())
+            self._deliver((identity, number), answered, streamed, bool(over), payload)
 
-    def _deliver(self, key: SessionKey, answered: int, over: bool, payload: bytes) -> None:
+    def _deliver(self, key: SessionKey, answered: int, streamed: int, over: bool, payload: bytes) -> None:
         entry = self._sessions.get(key)
         if entry is None:
             return  # closed meanwhile
         entry.answered = max(entry.answered, answered)
+        entry.streamed = max(entry.streamed, streamed)
         if self._send(key[0], payload) and over:
             self._sessions.remove(key)
 
@@ -239,8 +246,12 @@ class Server:
         elif isinstance(message, HiddenUp):
             entry.received = max(entry.received, message.round)
             self._engine.submit(HiddenTask(key, message, time.perf_counter()))
+        elif isinstance(message, AloneUp):
+            entry.received = max(entry.received, message.round)
+            self._engine.submit(AloneTask(key, message, time.perf_counter()))
         elif isinstance(message, Ping):
-            self._send(identity, encode(Pong(message.session, entry.received, entry.answered)))
+            pong = Pong(message.session, entry.received, entry.answered, entry.streamed)
+            self._send(identity, encode(pong))
         else:
             self._forget(key, "close")
 
@@ -262,6 +273,8 @@ class Server:
             sorted(model.eos_token_ids),
             model.context_limit,
             self._server_number,
+            [] if self._hint_maker is None else list(self._hint_maker.layers),
+            self._has_draft_model,
         )
         self._send(identity, encode(welcome))
 
@@ -333,8 +346,10 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
     if config.draft_model:
         draft_model = load_model(config.draft_model, config.device, config.dtype, config.quantize)
         check_pair(draft_model, model)
+    hint_maker = load_hint_maker(config, model)
     set_threads(config.threads, model)
-    server = Server(config, model, log, draft_model, inline=forwards_are_quick(config, model))
+    inline = forwards_are_quick(config, model)
+    server = Server(config, model, log, draft_model, inline=inline, hint_maker=hint_maker)
     for loaded in (model, draft_model):
         if loaded is not None:
             warm_up(loaded)
@@ -353,6 +368,19 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
     sys.setswitchinterval(0.0005)
     server.run()
     return 0
+
+
+def load_hint_maker(config: ServerConfig, model: LoadedModel) -> HintMaker | None:
+    """What makes hints, from the folder of exits in the configuration; None where it names none.
+
+    Raises ModelError for a folder without exits of this model, OptionsError for layers without one.
+    """
+    if not config.exits:
+        return None
+    exits = load_exits(config.exits, model)
+    layers = use_exits(exits, config.exit_layers)
+    quick = model.device.type == "cpu" and model.parameter_count < _SMALL_MODEL_PARAMETERS
+    return HintMaker(exits, in_stages(layers, model.runner.layer_count, together=quick))
 
 
 def check_pair(draft_model: LoadedModel, model: LoadedModel) -> None:

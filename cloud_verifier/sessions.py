@@ -13,11 +13,12 @@ from cloud_verifier.tasks import SessionKey
 
 @dataclass
 class SessionEntry:
-    """received, answered: highest round in and out. For a streamed answer `answered` counts its tokens."""
+    """received, answered: highest round in and out. streamed: how long the answer was when tokens last left."""
 
     last_heard: float
     received: int = 0
     answered: int = 0
+    streamed: int = 0
 
 
 class SessionTable:

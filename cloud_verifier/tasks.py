@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from specdec.drafting import ChainDrafter
-from specdec.link.wire import DraftUp, HiddenUp, More, Open, SampledUp
+from specdec.link.wire import AloneUp, DraftUp, HiddenUp, More, Open, SampledUp
 from specdec.verifying import Verifier
 
 SessionKey = tuple[bytes, int]
@@ -47,12 +47,25 @@ class HiddenTask:
 
 
 @dataclass(frozen=True)
+class AloneTask:
+    """The cloud is to go on with a session alone."""
+
+    key: SessionKey
+    message: AloneUp
+    arrived_s: float
+
+
+@dataclass(frozen=True)
 class StepTask:
-    """One more token, or round, for a session that the cloud decodes alone. drafter: its own, if any."""
+    """One more token, or round, for a session that the cloud decodes alone. drafter: its own, if any.
+
+    stream: which of the session's times alone this belongs to; a draft ends one.
+    """
 
     key: SessionKey
     verifier: Verifier
     arrived_s: float
+    stream: int = 0
     drafter: ChainDrafter | None = None
     gamma: int = 0
 
@@ -69,7 +82,7 @@ class StopTask:
     """No more work."""
 
 
-Task = OpenTask | VerifyTask | HiddenTask | StepTask | CloseTask | StopTask
+Task = OpenTask | VerifyTask | HiddenTask | AloneTask | StepTask | CloseTask | StopTask
 
 
 class TaskQueue:

@@ -102,9 +102,7 @@ class Verifier:
         if draft.parents is None and known and draft.ids[:1] != (known[0],):
             self.epoch += bool(draft.ids)
             return Judgement((), known[0])  # no forward is needed to see that
-        nodes = usable_nodes(draft, self.limit - draft.base - 1, self._model.never_drafted)
-        if draft.parents is not None:  # branches take room in the cache that paths alone would not
-            nodes = nodes[: max(0, self._model.context_limit - self._follower.prompt_length - draft.base - 1)]
+        nodes = self.usable(draft)
         usable = select_nodes(draft, nodes)
         prefix = self.answer[: draft.base]
         picks = self._picks(prefix, usable, known, observer)
@@ -116,6 +114,13 @@ class Verifier:
         result = Judgement(path, judgement.token)
         self.epoch += result.last < len(draft.ids)
         return result
+
+    def usable(self, draft: Draft) -> list[int]:
+        """The nodes of a sound draft that are fed to the target: those that could become part of the answer."""
+        nodes = usable_nodes(draft, self.limit - draft.base - 1, self._model.never_drafted)
+        if draft.parents is not None:  # branches take room in the cache that paths alone would not
+            nodes = nodes[: max(0, self._model.context_limit - self._follower.prompt_length - draft.base - 1)]
+        return nodes
 
     def _picks(
         self, prefix: list[int], draft: Draft, known: Sequence[int], observer: LayerObserver | None

@@ -34,7 +34,8 @@ class Exits:
     """The exits of one model. Read-only once made, so any number of sessions may share it.
 
     layers: the layers with an exit, rising. adapters: one slot for each. agreement: for each, the share of tokens
-    that it said as the final exit does, as measured after training (empty if unknown).
+    that it said as the final exit does, as measured after training (empty if unknown). frequent: the ids that the
+    target said most often in training, most frequent first (empty if unknown).
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Exits:
         adapters: ExitAdapters,
         layers: Sequence[int],
         agreement: Mapping[int, float] | None = None,
+        frequent: Sequence[int] = (),
     ) -> None:
         """Takes the adapters over, into the model's device and number type. Raises ModelError where they do not fit."""
         runner = model.runner
@@ -55,6 +57,7 @@ class Exits:
                 f"{runner.hidden_size}: train them for {model.path}"
             )
         self.agreement = dict(agreement or {})
+        self.frequent = tuple(frequent)
         self.adapters = adapters.to(model.device, model.dtype).eval().requires_grad_(False)
         self._slots = {layer: slot for slot, layer in enumerate(self.layers)}
         self._parts = list(zip(self.adapters.down.unbind(), self.adapters.up.unbind(), strict=True))
@@ -70,7 +73,8 @@ class Exits:
         picked = ExitAdapters(len(slots), self.model.runner.hidden_size, self.adapters.width, device="meta")
         weights = {name: value[slots] for name, value in self.adapters.state_dict().items()}
         picked.load_state_dict(weights, assign=True)
-        return Exits(self.model, picked, layers, {i: v for i, v in self.agreement.items() if i in layers})
+        agreement = {layer: share for layer, share in self.agreement.items() if layer in layers}
+        return Exits(self.model, picked, layers, agreement, self.frequent)
 
     @torch.inference_mode()
     def shortlist(self, ids: Sequence[int]) -> Shortlist:

@@ -20,7 +20,10 @@ NUMBERS = torch.float16
 
 
 class About(msgspec.Struct, frozen=True):
-    """exits.json. agreement: with the final exit, top-1, in the order of `layers`; empty if it was not measured."""
+    """exits.json. agreement: with the final exit, top-1, in the order of `layers`; empty if it was not measured.
+
+    frequent: ids that the target says often, most frequent first; empty if they were not counted.
+    """
 
     schema: int
     layers: list[int]
@@ -29,6 +32,7 @@ class About(msgspec.Struct, frozen=True):
     backbone: Fingerprint
     backbone_name: str
     agreement: list[float] = []
+    frequent: list[int] = []
 
 
 def save_exits(folder: Path, exits: Exits) -> None:
@@ -47,6 +51,7 @@ def save_exits(folder: Path, exits: Exits) -> None:
         fingerprint(exits.model),
         Path(exits.model.path).name,
         [round(exits.agreement[layer], 4) for layer in exits.layers if layer in exits.agreement],
+        list(exits.frequent),
     )
     for name, data in (
         (WEIGHTS, save(weights)),
@@ -96,4 +101,4 @@ def load_exits(folder: str | Path, model: LoadedModel) -> Exits:
             f"{place} has weights that its {ABOUT} does not describe: train them again"
         ) from error
     known = about.agreement if len(about.agreement) == len(about.layers) else []
-    return Exits(model, adapters, about.layers, dict(zip(about.layers, known, strict=False)))
+    return Exits(model, adapters, about.layers, dict(zip(about.layers, known, strict=False)), about.frequent)
