@@ -28,7 +28,9 @@ class Parts:
     tau: tokens gained a round. alpha: chance that a draft token is accepted, estimated from accepted tokens and
     rejections. drafted: tokens a round. draft: the edge's time for them (of its layers, where the target is split);
     verify: the cloud's forwards. link: the round trip with the bytes of a round over the bandwidth. miss: share of
-    rounds after which nothing that was drafted ahead still stood.
+    rounds after which nothing that was drafted ahead still stood; where likely verdicts were prepared for, the share
+    of the draft tokens that had to be drafted after the verdict all the same (r), and `draft` is what all of them
+    would have taken. sync: from a verdict to its draft's departure where that stood ready (Tr).
     """
 
     tau: float
@@ -38,6 +40,7 @@ class Parts:
     verify: float
     link: float
     miss: float = 1.0
+    sync: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,11 @@ class Prediction:
     acceptance: str = ""
     with_paper_acceptance: float | None = None
 
+    @property
+    def difference(self) -> float:
+        """Measured over predicted time of a token, less one."""
+        return self.measured_token / self.predicted_token - 1
+
 
 def predictions(
     rows: Sequence[BenchRow],
@@ -76,6 +84,9 @@ def predictions(
     }
     timed = {row.method: _timed(answers.get(row.method, ())) for row in rows}
     parts = {name: parts_of(one.records, rtt_ms, bandwidth_mbps) for name, one in timed.items() if one.rest}
+    for row in rows:
+        if row.method in parts and formula_of(row.method) is HINTED:
+            parts[row.method] = _prepared(parts[row.method], row, timed[row.method].records)
     found: list[Prediction] = []
     reference = _predicted_speed(REFERENCE, timed, parts)
     for row in rows:
@@ -161,6 +172,23 @@ def parts_of(records: Sequence[AnswerRecord], rtt_ms: float, bandwidth_mbps: flo
     )
 
 
+def _prepared(parts: Parts, row: BenchRow, records: Sequence[AnswerRecord]) -> Parts:
+    """The parts of a method that prepares for verdicts: its rounds' drafting times are of what was left to draft."""
+    rounds = [one for answer in records for one in answer.rounds if one.drafted]
+    left = sum(one.drafted - min(getattr(one, "ready", None) or 0, one.drafted) for one in rounds)
+    drafted = sum(one.drafted for one in rounds)
+    if not drafted:
+        return parts
+    a_token = sum(one.draft_ms for one in rounds) / left if left else 0.0
+    redrafted, sync = getattr(row, "redrafted", None), getattr(row, "sync_ms", None)
+    return replace(
+        parts,
+        draft=a_token * parts.drafted,
+        miss=left / drafted if redrafted is None else redrafted,
+        sync=sync or 0.0,
+    )
+
+
 def in_words(one: Prediction) -> str:
     """Which effect explains the difference to the paper's speed-up, as far as the formula can tell; "" without one."""
     if one.paper_speedup is None or one.predicted_speedup is None or one.measured_speedup is None:
@@ -205,6 +233,8 @@ def formula_of(name: str) -> Formula | None:
         return SPLIT
     if not method.drafts:
         return CLOUD_SD if method.cloud_drafts else AR
+    if method.predrafts:
+        return HINTED
     return {"idle": SYNCHRONOUS, "continue": PREDRAFTED, "stream": PIPELINED}[method.overlap]
 
 
@@ -214,7 +244,8 @@ def _pipelined(parts: Parts) -> float:
 
 
 def _predrafted(parts: Parts) -> float:
-    return latency.fsd(1, parts.tau, 1, parts.draft, parts.verify, parts.link / 2, parts.miss, t_sync=0.0)
+    times = (parts.draft, parts.verify, parts.link / 2)
+    return latency.fsd(1, parts.tau, 1, *times, parts.miss, parts.sync)
 
 
 AR = Formula("cloud AR", "Tq", lambda parts: parts.verify)
@@ -231,6 +262,7 @@ SYNCHRONOUS = Formula(
     lambda parts: latency.edge_sd(1, parts.tau, 1, parts.draft, parts.verify, parts.link / 2),
 )
 PREDRAFTED = Formula("pre-drafted", "(2·Tc + r·γ·Tp + Tq) / τ", _predrafted)
+HINTED = Formula("early exits", "(2·Tc + r·γ·Tp + (1 − r)·Tr + Tq) / τ", _predrafted)
 PIPELINED = Formula("pipelined", "(α^γ·max(γ·Tp, 2·Tc + Tq) + (1 − α^γ)·(γ·Tp + 2·Tc + Tq)) / τ", _pipelined)
 
 
