@@ -39,6 +39,15 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="MS",
         help="minimum time of a forward of --draft-model",
     )
+    parser.add_argument(
+        "--exits",
+        default=ServerConfig.exits,
+        metavar="FOLDER",
+        help="early exits for hints (default: NAME-exits beside a model NAME-target; none: no hints)",
+    )
+    parser.add_argument(
+        "--exit-layers", default=ServerConfig.exit_layers, help="auto, all, every:K or layers like 1,3,5"
+    )
     return parser
 
 
@@ -59,6 +68,8 @@ def main(arguments: list[str] | None = None) -> int:
             max_message_mb=given.max_message_mb,
             verify_ms=given.verify_ms,
             draft_ms=given.draft_ms,
+            exits=given.exits,
+            exit_layers=given.exit_layers,
         )
         from cloud_verifier.server import serve
 

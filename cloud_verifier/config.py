@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from cloud_verifier.errors import VerifierError
 
+NO_EXITS = "none"
+
 
 @dataclass(frozen=True)
 class ServerConfig:
@@ -18,7 +20,8 @@ class ServerConfig:
     max_message_mb: largest message taken (a prompt with its images).
     verify_ms: let every forward take at least so long, to stand in for a larger model; 0 = as it comes.
     draft_ms: the same for the draft model in the cloud.
-    exits: a folder of early exits, for sessions that want hints; "" = none.
+    exits: a folder of early exits, for sessions that want hints; "" = NAME-exits beside a model NAME-target, if it
+    is there, "none" = none.
     exit_layers: which of them: auto (the few that are worth it), all, every:K, or layers like 1,3,5.
     """
 
@@ -42,6 +45,9 @@ class ServerConfig:
             raise VerifierError("no model given: name a Hugging Face folder or hub id")
         if not self.bind.startswith("tcp://") or ":" not in self.bind[6:]:
             raise VerifierError(f"bind address {self.bind!r} is not usable: give tcp://HOST:PORT")
+        for name in ("exits", "exit_layers"):
+            if not isinstance(value := getattr(self, name), str):
+                raise VerifierError(f"{name} = {value!r} is no text: put it in quotes")
         _check("threads", self.threads, 0, 1024)
         _check("max_sessions", self.max_sessions, 1, 100_000)
         _check("session_timeout_s", self.session_timeout_s, 0.1, 86_400)

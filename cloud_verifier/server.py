@@ -23,6 +23,7 @@ import zmq
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.engine import Engine
 from cloud_verifier.errors import VerifierError
+from cloud_verifier.loading import check_pair, forwards_are_quick, is_small, load_hint_maker, warm_up
 from cloud_verifier.logs import EventLog
 from cloud_verifier.sessions import SessionTable
 from cloud_verifier.tasks import AloneTask, CloseTask, HiddenTask, OpenTask, SessionKey, VerifyTask
@@ -54,13 +55,10 @@ from specdec.link.wire import (
     decode_up,
     encode,
 )
-from specdec.models import LoadedModel, Prompt, load_model
+from specdec.models import LoadedModel, load_model
 from specdec.pacing import pace
-from specdec.verifying.exits import in_stages, load_exits, use_exits
 from specdec.verifying.hints import HintMaker
 
-_SMALL_MODEL_PARAMETERS = 100_000_000
-_TINY_MODEL_PARAMETERS = 20_000_000
 _HIGH_WATER_MARK = 10_000
 _LINGER_MS = 200
 _STOP = b"stop"
@@ -346,7 +344,7 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
     if config.draft_model:
         draft_model = load_model(config.draft_model, config.device, config.dtype, config.quantize)
         check_pair(draft_model, model)
-    hint_maker = load_hint_maker(config, model)
+    hint_maker = load_hint_maker(config, model, log)
     set_threads(config.threads, model)
     inline = forwards_are_quick(config, model)
     server = Server(config, model, log, draft_model, inline=inline, hint_maker=hint_maker)
@@ -370,54 +368,17 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
     return 0
 
 
-def load_hint_maker(config: ServerConfig, model: LoadedModel) -> HintMaker | None:
-    """What makes hints, from the folder of exits in the configuration; None where it names none.
-
-    Raises ModelError for a folder without exits of this model, OptionsError for layers without one.
-    """
-    if not config.exits:
-        return None
-    exits = load_exits(config.exits, model)
-    layers = use_exits(exits, config.exit_layers)
-    quick = model.device.type == "cpu" and model.parameter_count < _SMALL_MODEL_PARAMETERS
-    return HintMaker(exits, in_stages(layers, model.runner.layer_count, together=quick))
-
-
-def check_pair(draft_model: LoadedModel, model: LoadedModel) -> None:
-    """Raise VerifierError unless both models have one vocabulary."""
-    if draft_model.vocabulary_fingerprint != model.vocabulary_fingerprint:
-        raise VerifierError(
-            f"draft {draft_model.path} and target {model.path} have different vocabularies: "
-            "use two models of one family"
-        )
-
-
 def set_threads(threads: int, model: LoadedModel) -> None:
     """Set torch's CPU threads: as told, or one where the model is so small that more only get in each other's
     way.
     """
     if threads:
         torch.set_num_threads(threads)
-    elif model.device.type == "cpu" and model.parameter_count < _SMALL_MODEL_PARAMETERS:
+    elif is_small(model):
         torch.set_num_threads(1)
-
-
-def forwards_are_quick(config: ServerConfig, model: LoadedModel) -> bool:
-    """Whether a forward takes about as long as waking a thread: a tiny model, not paced."""
-    paced = config.verify_ms or config.draft_ms
-    return model.device.type == "cpu" and model.parameter_count < _TINY_MODEL_PARAMETERS and not paced
 
 
 def settle_memory() -> None:
     """What is loaded stays: the collector need not look through it in the middle of an answer."""
     gc.collect()
     gc.freeze()
-
-
-def warm_up(model: LoadedModel) -> None:
-    """One small answer, so that the first client does not pay for lazy initialisation."""
-    session = model.new_session()
-    session.prefill(model.encode(Prompt((0, 1, 2))))
-    for rows in (1, 5):
-        session.extend(range(rows))
-    _ = model.vocabulary_fingerprint

@@ -17,6 +17,8 @@ from specnav.cli_options import (
     Bandwidth,
     Device,
     Draft,
+    ExitLayers,
+    Exits,
     Gamma,
     Jitter,
     Loss,
@@ -115,11 +117,14 @@ def serve(
     quantize: Annotated[str | None, typer.Option(help="none, 8bit or 4bit (bitsandbytes).")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:0 …")] = None,
     dtype: Annotated[str | None, typer.Option(help="auto, float32, float16 or bfloat16.")] = None,
+    exits: Exits = None,
+    exit_layers: ExitLayers = None,
 ) -> None:
     """The cloud verifier: holds the target model, answers drafts with verdicts until SIGINT or SIGTERM."""
     from specnav.serve import run_serve
 
     flags = {"bind": bind, "model": model, "quantize": quantize, "device": device, "dtype": dtype}
+    flags |= {"exits": exits, "exit_layers": exit_layers}
     raise typer.Exit(run_serve(config, {name: value for name, value in flags.items() if value is not None}))
 
 
@@ -138,6 +143,8 @@ def generate(
     ] = None,
     target_model: Target = None,
     draft_model: Draft = None,
+    exits: Exits = None,
+    exit_layers: ExitLayers = None,
     quantize: Quantize = "none",
     device: Device = "auto",
     gamma: Gamma = 4,
@@ -173,6 +180,8 @@ def generate(
         connect=connect,
         target_model=target_model,
         draft_model=draft_model,
+        exits=exits or "",
+        exit_layers=exit_layers or "auto",
         quantize=quantize,
         device=device,
         gamma=gamma,

@@ -15,6 +15,17 @@ Draft = Annotated[
     str | None,
     typer.Option("--draft-model", help="Draft: a Hugging Face folder or hub id. Default: the shipped one."),
 ]
+Exits = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Early exits of the target, for hints. Default: NAME-exits beside a target NAME-target; none: no hints.",
+    ),
+]
+ExitLayers = Annotated[
+    str | None,
+    typer.Option(help="Exits to use: auto (the few worth it), all, every:K or layers like 1,3,5."),
+]
 Quantize = Annotated[str, typer.Option(help="none, 8bit or 4bit (bitsandbytes).")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:0 …")]
 Rtt = Annotated[

@@ -21,7 +21,8 @@ MAX_IMAGE_BYTES = 32 * 1024 * 1024
 class GenerateConfig:
     """What to answer, with which pair, how. `connect` None means: start a verifier here.
 
-    logit_bias: ID=VALUE each. The other settings of the answer are those of specdec.options.
+    exits, exit_layers: of that verifier. logit_bias: ID=VALUE each. The other settings of the answer are those of
+    specdec.options.
     """
 
     text: str
@@ -30,6 +31,8 @@ class GenerateConfig:
     connect: str | None = None
     target_model: str | None = None
     draft_model: str | None = None
+    exits: str = ""
+    exit_layers: str = "auto"
     quantize: str = "none"
     device: str = "auto"
     gamma: int = 4
@@ -122,6 +125,8 @@ def run_generate(config: GenerateConfig) -> int:
                     draft=config.draft_model or str(DEFAULT_DRAFT) if method.cloud_drafts else "",
                     quantize=config.quantize,
                     device=config.device,
+                    exits=config.exits,
+                    exit_layers=config.exit_layers,
                 )
             )
         elif config.target_model is not None and not method.split:

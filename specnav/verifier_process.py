@@ -18,15 +18,22 @@ STOP_TIMEOUT_S = 10.0
 
 @contextmanager
 def verifier_process(
-    model: str, *, draft: str = "", quantize: str = "none", device: str = "auto"
+    model: str,
+    *,
+    draft: str = "",
+    quantize: str = "none",
+    device: str = "auto",
+    exits: str = "",
+    exit_layers: str = "auto",
 ) -> Iterator[str]:
     """Start `python -m cloud_verifier` on a free port, yield its endpoint once it serves, stop it at the end.
 
-    draft: a draft model for methods that draft in the cloud. Raises UsageError with the child's own last message when
-    it ends before it is ready.
+    draft: a draft model for methods that draft in the cloud. exits, exit_layers: as in ServerConfig. Raises UsageError
+    with the child's own last message when it ends before it is ready.
     """
     command = [sys.executable, "-m", "cloud_verifier", "--bind", "tcp://127.0.0.1:0", "--model", model]
     command += ["--quantize", quantize, "--device", device]
+    command += ["--exit-layers", exit_layers, *(["--exits", exits] if exits else [])]
     if draft:
         command += ["--draft-model", draft]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

@@ -45,6 +45,7 @@ class BenchConfig:
     questions, taken from the files in turn. draft_ms, verify_ms: pacing, 0 = off;
     cloud_draft_ms: of a draft model beside the target, None = as on the edge. outages: START:DURATION in seconds since
     the link came up. length, payload, resample: axes for every method that drafts on the edge (specdec.methods).
+    exits, exit_layers: of the verifier (cloud_verifier.ServerConfig).
     point: the operating point that the settings were taken from.
     """
 
@@ -72,6 +73,8 @@ class BenchConfig:
     resample: str | None = None
     target_model: str = str(DEFAULT_TEXT_TARGET)
     draft_model: str = str(DEFAULT_TEXT_DRAFT)
+    exits: str = ""
+    exit_layers: str = "auto"
     quantize: str = "none"
     device: str = "auto"
     dtype: str = "auto"
@@ -180,7 +183,7 @@ def _paper_figure(entry: Mapping[str, Any], place: str) -> PaperFigure:
 def make_config(flags: Mapping[str, Any]) -> BenchConfig:
     """A config from the flags that were given (others are None) over the operating point, if one is named."""
     given = {name: value for name, value in flags.items() if value is not None}
-    for name in ("target_model", "draft_model"):
+    for name in ("target_model", "draft_model", "exits"):
         # The verifier has another working folder.
         if name in given and Path(given[name]).is_dir():
             given[name] = str(Path(given[name]).resolve())

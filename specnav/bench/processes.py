@@ -52,6 +52,8 @@ def surroundings(config: BenchConfig, logs: Path, drafts_in_cloud: bool) -> Iter
         draft_model=config.draft_model if drafts_in_cloud else "",
         verify_ms=config.verify_ms,
         draft_ms=config.draft_ms_in_cloud,
+        exits=config.exits,
+        exit_layers=config.exit_layers,
     )
     with Supervisor(logs) as supervisor:
         yield Surroundings(config, supervisor, supervisor.start(verifier_spec(server, {})))

@@ -65,6 +65,9 @@ def verifier_spec(server: ServerConfig, environment: Mapping[str, str]) -> Child
     ]
     if server.draft_model:
         argv += ["--draft-model", server.draft_model]
+    if server.exits:
+        argv += ["--exits", server.exits]
+    argv += ["--exit-layers", server.exit_layers]
     return ChildSpec("cloud_verifier", argv, environment, READY, ROOT)
 
 

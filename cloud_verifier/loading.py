@@ -1,0 +1,78 @@
+"""What a verifier loads beside its target, and how it is made ready before the first client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cloud_verifier.config import NO_EXITS, ServerConfig
+from cloud_verifier.errors import VerifierError
+from cloud_verifier.logs import EventLog
+from specdec.errors import ModelError
+from specdec.models import LoadedModel, Prompt
+from specdec.verifying.exits import in_stages, load_exits, use_exits
+from specdec.verifying.hints import HintMaker
+
+_SMALL_MODEL_PARAMETERS = 100_000_000
+_TINY_MODEL_PARAMETERS = 20_000_000
+
+
+def load_hint_maker(config: ServerConfig, model: LoadedModel, log: EventLog) -> HintMaker | None:
+    """What makes hints, of the exits that were named or else of those beside the model; None where there are none.
+
+    Raises ModelError for a named folder without exits of this model, OptionsError for layers without one. Exits
+    beside the model that are not its own are left alone, with a warning.
+    """
+    if config.exits == NO_EXITS:
+        return None
+    folder = Path(config.exits) if config.exits else beside(Path(config.model))
+    if folder is None:
+        return None
+    try:
+        exits = load_exits(folder, model)
+    except ModelError as error:
+        if config.exits:
+            raise
+        log.warning("exits_left_alone", reason=str(error))
+        return None
+    layers = use_exits(exits, config.exit_layers)
+    together = is_small(model) and not config.verify_ms
+    maker = HintMaker(exits, in_stages(layers, model.runner.layer_count, together))
+    log.info("exits", folder=str(folder), layers=list(layers))
+    return maker
+
+
+def beside(model: Path) -> Path | None:
+    """The folder `NAME-exits` next to a model's folder `NAME-target`, if it is there."""
+    if not model.is_dir() or not model.resolve().name.endswith("-target"):
+        return None
+    folder = model.resolve().with_name(model.resolve().name.removesuffix("target") + "exits")
+    return folder if folder.is_dir() else None
+
+
+def check_pair(draft_model: LoadedModel, model: LoadedModel) -> None:
+    """Raise VerifierError unless both models have one vocabulary."""
+    if draft_model.vocabulary_fingerprint != model.vocabulary_fingerprint:
+        raise VerifierError(
+            f"draft {draft_model.path} and target {model.path} have different vocabularies: "
+            "use two models of one family"
+        )
+
+
+def is_small(model: LoadedModel) -> bool:
+    """Whether an operation takes no longer than its overhead: a small model on a CPU."""
+    return model.device.type == "cpu" and model.parameter_count < _SMALL_MODEL_PARAMETERS
+
+
+def forwards_are_quick(config: ServerConfig, model: LoadedModel) -> bool:
+    """Whether a forward takes about as long as waking a thread: a tiny model, not paced."""
+    paced = config.verify_ms or config.draft_ms
+    return model.device.type == "cpu" and model.parameter_count < _TINY_MODEL_PARAMETERS and not paced
+
+
+def warm_up(model: LoadedModel) -> None:
+    """One small answer, so that the first client does not pay for lazy initialisation."""
+    session = model.new_session()
+    session.prefill(model.encode(Prompt((0, 1, 2))))
+    for rows in (1, 5):
+        session.extend(range(rows))
+    _ = model.vocabulary_fingerprint
