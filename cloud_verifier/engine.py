@@ -25,7 +25,7 @@ from cloud_verifier.tasks import (
     TaskQueue,
     VerifyTask,
 )
-from specdec.drafting import ChainDrafter, Draft
+from specdec.drafting import ChainDrafter, Draft, DraftModel
 from specdec.errors import ModelError, OptionsError, ProtocolError
 from specdec.link.convert import q_from_wire, row_to_wire, sampling_from_wire
 from specdec.link.wire import (
@@ -76,6 +76,7 @@ class Engine:
         self._hint_maker = hint_maker
         self._hinting: dict[SessionKey, SessionHinting] = {}
         self._openings: dict[SessionKey, Open] = {}
+        self._drafters: dict[SessionKey, ChainDrafter] = {}
         self._streams: dict[SessionKey, int] = {}
         self._stopping = False
 
@@ -130,6 +131,7 @@ class Engine:
         self._verifiers.pop(key, None)
         self._fronts.pop(key, None)
         self._openings.pop(key, None)
+        self._drafters.pop(key, None)
         self._streams.pop(key, None)
         self._hinting.pop(key, None)
 
@@ -183,7 +185,7 @@ class Engine:
         """Begin to decode alone; the number of the stream tells its steps from those of one that a draft ended."""
         verifier = self._verifiers[key]
         if not verifier.finished:
-            drafter = self._new_drafter(key) if speculate else None
+            drafter = self._drafter(key) if speculate else None
             self._streams[key] = stream
             self.submit(StepTask(key, verifier, self._clock(), stream, drafter, speculate))
 
@@ -242,13 +244,15 @@ class Engine:
             raise ProtocolError("an answer without drafts has none to reject: open it without recovery")
         return SampledVerifier(self._model, options, recovery, message.recovery_size, message.ahead)
 
-    def _new_drafter(self, key: SessionKey) -> ChainDrafter:
+    def _drafter(self, key: SessionKey) -> ChainDrafter:
         if self._draft_model is None:
             raise ProtocolError("this verifier has no draft model: start it with --draft-model")
-        message = self._openings[key]
-        drafter = ChainDrafter(self._draft_model, sampling_from_wire(message.sampling))
-        drafter.prefill(Prompt(tuple(message.ids), tuple(message.images)))
-        return drafter
+        if key not in self._drafters:
+            message = self._openings[key]
+            drafter = ChainDrafter(DraftModel(self._draft_model, sampling_from_wire(message.sampling)))
+            drafter.prefill(Prompt(tuple(message.ids), tuple(message.images)))
+            self._drafters[key] = drafter
+        return self._drafters[key]
 
     def _new_hinting(self, maker: HintMaker, key: SessionKey, message: Open) -> SessionHinting:
         def send(hint: HintDown) -> None:

@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from specdec.drafting import ChainDrafter, Drafter, OutcomeDrafter, TreeDrafter
+from specdec.controller import Controller
+from specdec.drafting import ChainDrafter, Drafter, DraftModel, OutcomeDrafter, TreeDrafter
 from specdec.drafting.length import LengthPolicy
+from specdec.edge_auto import AutoRounds, opening
 from specdec.edge_rounds import Rounds
 from specdec.edge_session import Cancelled, EdgeSession, SessionForgotten
 from specdec.edge_split import SplitRounds
@@ -75,6 +77,7 @@ class EdgeDecoder:
         model = draft_model or front_model
         self._tokenizer = tokenizer if tokenizer is not None or model is None else model.tokenizer
         self._measured = Measured()
+        self._controller = Controller(self._measured, gamma)
         self._gamma = gamma
         self._resume_timeout_s = resume_timeout_s
         self._clock = clock
@@ -131,7 +134,8 @@ class EdgeDecoder:
         """Open and go on; after a lost link open again with what is verified, as long as that may take."""
         if session.finished:  # the history holds a stop string
             return
-        drafter = self._new_drafter(options)
+        draft_model = self._new_draft_model(options)
+        drafter = None if draft_model is None else self._new_drafter(draft_model, options)
         front = self._new_front()
         lost_at: float | None = None
         prefilled = False
@@ -139,18 +143,21 @@ class EdgeDecoder:
             try:
                 welcome = self._link.ensure_connected(session.cancel.is_set)
                 self._check_vocabulary(welcome)
-                session.open(
-                    prompt,
-                    options,
-                    welcome,
-                    self._method,
-                    self._gamma,
-                    front.layers if front is not None else 0,
-                )
+                method, gamma = self._method, self._gamma
+                if method.controlled:
+                    self._controller.drafts_in_cloud = welcome.drafts
+                    choice = self._controller.choose(None, options.max_new_tokens)
+                    method, gamma = opening(method, choice)
+                front_layers = front.layers if front is not None else 0
+                session.open(prompt, options, welcome, method, gamma, front_layers)
                 if drafter is not None and not prefilled:
                     session.measure_prefill(lambda: drafter.prefill(prompt))
                     prefilled = True
-                if drafter is not None:
+                if isinstance(drafter, OutcomeDrafter) and draft_model is not None and method.controlled:
+                    chain = ChainDrafter(draft_model)
+                    controlled = self._controller, self._measured, self._clock
+                    advance = AutoRounds(session, drafter, chain, self._method, *controlled, choice).advance
+                elif drafter is not None:
                     advance = self._rounds(session, drafter).advance
                 elif front is not None:
                     advance = SplitRounds(session, front, prompt, self._clock).advance
@@ -174,19 +181,18 @@ class EdgeDecoder:
                 session.cancel.wait(_RETRY_PAUSE_S)
                 session.check_cancelled()
 
-    def _new_drafter(self, options: GenerationOptions) -> Drafter | None:
+    def _new_draft_model(self, options: GenerationOptions) -> DraftModel | None:
         if not self._method.drafts or self._draft_model is None:
             return None
+        return DraftModel(self._draft_model, options)
+
+    def _new_drafter(self, model: DraftModel, options: GenerationOptions) -> Drafter:
         method = self._method
         if method.predrafts:
-            guesses = method.overlap != "hints"
-            return OutcomeDrafter(
-                self._draft_model, options, method.rows, method.order, guesses, method.tree
-            )
-        if self._method.tree is not None:
-            return TreeDrafter(self._draft_model, options, self._method.tree.budget)
-        sampled = self._method.recovery_at(options.temperature) is not Recovery.NOISE
-        return ChainDrafter(self._draft_model, options, sampled)
+            return OutcomeDrafter(model, method.rows, method.order, method.overlap != "hints", method.tree)
+        if method.tree is not None:
+            return TreeDrafter(model, method.tree.budget)
+        return ChainDrafter(model, method.recovery_at(options.temperature) is not Recovery.NOISE)
 
     def _new_front(self) -> FrontPart | None:
         if not self._method.split or self._front_model is None:

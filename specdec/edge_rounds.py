@@ -41,6 +41,10 @@ class Rounds:
         self._ready: int | None = None
         self._verdict_s = 0.0
 
+    def resize(self, size: int) -> None:
+        """From now on drafts are to become so deep; nothing is on its way."""
+        self._policy = LengthPolicy("fixed", size)
+
     def advance(self) -> list[int]:
         """Do one thing; returns the ids it verified, if any. Raises what EdgeSession.receive raises."""
         session = self._session
@@ -140,8 +144,12 @@ class Rounds:
         proposal = self._drafter.take(expected, size, room)
         making = Making(self._spent_s * 1e3)
         if self._ready is not None:
-            sync_ms = (self._clock() - self._verdict_s) * 1e3
-            making = Making(self._spent_s * 1e3, min(self._ready, len(proposal.guess)), sync_ms)
+            ready = min(self._ready, len(proposal.guess))
+            making = Making(self._spent_s * 1e3, ready, (self._clock() - self._verdict_s) * 1e3)
+            self._ready = None
+            if proposal.guess:
+                shape = "chain" if proposal.draft.is_chain else "tree"
+                self._measured.redrafted[shape].add(1 - ready / len(proposal.guess))
         session.send_draft(proposal, making)
         self._spent_s = 0.0
 
@@ -149,7 +157,7 @@ class Rounds:
         """A verdict came: count whether what was drafted ahead of it still stands."""
         session = self._session
         if self._predrafter is not None:
-            if not session.finished:
+            if not session.finished and not session.in_flight:
                 room = session.room_after(session.answer)
                 size = min(self._policy.size(self._measured), room)
                 self._ready = self._predrafter.drafted(session.answer)

@@ -22,6 +22,7 @@ from specdec.link.convert import floats_to_wire, row_from_wire, sampling_to_wire
 from specdec.link.wire import (
     ERROR_SHUTDOWN,
     ERROR_UNKNOWN_SESSION,
+    AloneUp,
     Close,
     Down,
     DraftUp,
@@ -178,6 +179,7 @@ class EdgeSession:
             HINT_ORDERS.index(method.hint_order),
         )
         self.hints.clear()
+        self._round = 0
         self._opened_s = self._clock()
         self._heartbeat.restart(self._opened_s)
         self.record.prompt_sent(self._link.send(message))
@@ -196,6 +198,21 @@ class EdgeSession:
         self._round += 1
         self._send_round(self._draft_message(draft, proposal.q), draft, proposal, making)
 
+    def go_alone(self, speculate: int) -> None:
+        """Let the cloud go on alone, until the next draft; speculate: draft tokens a round of its own draft model."""
+        self._round += 1
+        self._link.send(AloneUp(self._number, self._round, speculate))
+        self._stream = True
+        self._heartbeat.progressed(self._clock())
+
+    def ping(self) -> None:
+        """Ask for a sign of life, to measure the link."""
+        self._heartbeat.ask(self._clock(), self._number, self._round)
+
+    def allow_in_flight(self, drafts: int) -> None:
+        """From now on so many drafts may be on their way at a time."""
+        self._in_flight = drafts
+
     def send_hidden(self, data: bytes, of_prompt: bool) -> None:
         """Layer split: send what the edge's layers made of the prompt, or of the answer's last token."""
         if of_prompt:
@@ -213,6 +230,7 @@ class EdgeSession:
         if not self._flight:  # nothing could have come: nobody listened
             self._heartbeat.heard(now)
         self._fix = None
+        self._stream = False
         self._flight.add(Sent(self._round, draft, proposal.guess, ((now, size),), making, proposal.q))
         self._heartbeat.progressed(now)
 
@@ -262,7 +280,8 @@ class EdgeSession:
 
     def _mind_silence(self) -> None:
         oldest = self._flight.oldest
-        self._heartbeat.mind(self._clock(), self._number, oldest.round if oldest else 0)
+        round_ = self._round if self._stream else 0 if oldest is None else oldest.round
+        self._heartbeat.mind(self._clock(), self._number, round_)
 
     def check_cancelled(self) -> None:
         """Raise Cancelled if the caller wants no more."""
@@ -298,7 +317,7 @@ class EdgeSession:
         if isinstance(message, ErrorDown):
             raise self._refusal(message)
         if isinstance(message, Pong):
-            self._take_pong(message)
+            self._take_pong(message, now)
             return None
         if isinstance(message, Opened):
             return self._take_opened(message, now)
@@ -375,27 +394,41 @@ class EdgeSession:
         path = path_to(sent.draft, message.last)
         ids = [sent.draft.ids[node] for node in path]
         verified = ids if token is None else [*ids, token]
-        gained = sent.draft.base + len(verified) - len(self.answer)
+        gained = max(0, sent.draft.base + len(verified) - len(self.answer))
         self.record.verdict(message, sent, refuted, len(path), gained, size, now)
         cloud_s = (message.verify_us + message.queue_us) / 1e6
-        depth = max(sent.draft.depths(), default=-1) + 1
-        self._measured.round(message.verify_us / 1e6, max(0.0, now - sent.sent_s - cloud_s), depth, len(path))
+        self._count(sent, verified, len(path))
+        rtt_s = max(0.0, now - sent.sent_s - cloud_s)
+        self._measured.exchanged(len(sent.draft.ids) + 1, message.verify_us / 1e6, rtt_s)
         return self._merge(sent.draft.base, verified, now)
+
+    def _count(self, sent: Sent, verified: list[int], accepted: int) -> None:
+        """How far the draft, and the likeliest chain in it, went along with what is verified."""
+        known = min(len(sent.guess), len(verified))
+        agreed = next((i for i in range(known) if sent.guess[i] != verified[i]), known)
+        self._measured.chain.add(known, agreed)
+        if not sent.draft.is_chain:
+            depth = max(sent.draft.depths(), default=-1) + 1
+            self._measured.tree.add(min(depth, accepted + 1), accepted)
 
     def _take_tokens(self, message: Tokens, size: int, now: float) -> list[int]:
         if message.base > len(self.answer):
             raise SessionForgotten("some tokens of the stream got lost on the way")
         self.record.streamed(message, size, self._heartbeat.last_progress_s, now)
+        if message.ids:
+            self._measured.streamed(len(message.ids), message.verify_us / 1e6, message.drafted > 0)
         return self._merge(message.base, list(message.ids), now)
 
-    def _take_pong(self, message: Pong) -> None:
+    def _take_pong(self, message: Pong, now: float) -> None:
         """A heartbeat also tells whether a message got lost: the link keeps the order of messages."""
-        asked = self._heartbeat.answered()
-        if asked is None:
+        answered = self._heartbeat.answered()
+        if answered is None:
             return
+        asked_s, asked = answered
         if self._stream:
-            if message.answered > len(self.answer) + 1:
-                raise SessionForgotten("some tokens of the stream got lost on the way")
+            self._measured.pinged(now - asked_s)
+            if message.streamed > len(self.answer) + 1 or message.received < asked:
+                raise SessionForgotten("some tokens of the stream, or the wish for them, got lost on the way")
             return
         oldest = self._flight.oldest
         current = oldest is not None and oldest.round == asked

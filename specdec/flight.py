@@ -26,8 +26,6 @@ class Making:
     draft_ms: float
     ready: int | None = None
     sync_ms: float | None = None
-    mode: str = ""
-    why: str = ""
 
 
 @dataclass

@@ -47,12 +47,17 @@ class Heartbeat:
         if now - self._progressed > self._link.round_timeout_s:
             raise self._link.silent(now - self._progressed)
         if now - self._heard >= self.interval_s and self._asked is None:
-            self._link.send(Ping(session))
-            self._asked = now, oldest_round
+            self.ask(now, session, oldest_round)
         elif self._asked is not None and now - self._asked[0] >= self.interval_s:
             self._asked = None
 
-    def answered(self) -> int | None:
-        """A Pong came: the round that was oldest when it was asked for; None where it was not waited for."""
+    def ask(self, now: float, session: int, round_: int) -> None:
+        """Ask for a sign of life now, unless one is waited for already. round_: what the answer will be compared with."""
+        if self._asked is None:
+            self._link.send(Ping(session))
+            self._asked = now, round_
+
+    def answered(self) -> tuple[float, int] | None:
+        """A Pong came: when it was asked for, and the round of then; None where it was not waited for."""
         asked, self._asked = self._asked, None
-        return None if asked is None else asked[1]
+        return asked

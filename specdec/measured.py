@@ -10,6 +10,8 @@ from collections import deque
 _WINDOW = 32
 _FORGET = 0.98
 _MAX_DEPTH = 64
+_PRIOR_KEPT, _PRIOR_TRIED = 1.4, 2.0
+_ROW_CLASSES = (1, 8, 16, 64)
 
 
 class RunningMedian:
@@ -32,16 +34,74 @@ class RunningMedian:
         return self._median
 
 
+class Survival:
+    """How far drafts are accepted: at every depth, how often a draft that was right so far is right there, too."""
+
+    def __init__(self) -> None:
+        self._tried = [0.0] * _MAX_DEPTH
+        self._kept = [0.0] * _MAX_DEPTH
+        self.drafts = 0
+
+    def add(self, known: int, kept: int) -> None:
+        """One draft of which `kept` tokens were right; known: how many places there was something to compare at."""
+        self.drafts += 1
+        for place in range(min(known, kept + 1, _MAX_DEPTH)):
+            self._tried[place] = _FORGET * self._tried[place] + 1.0
+            self._kept[place] = _FORGET * self._kept[place] + (place < kept)
+
+    def chance(self, depth: int) -> float:
+        """Chance that a draft's token at `depth` (0 is the first) stays if all before it did.
+
+        Starts from a guess of 0.7 that two dozen drafts outweigh; a depth that was never tried is like the
+        deepest one that was.
+        """
+        place = min(depth, _MAX_DEPTH - 1)
+        while place > 0 and self._tried[place] < 1.0:
+            place -= 1
+        return (self._kept[place] + _PRIOR_KEPT) / (self._tried[place] + _PRIOR_TRIED)
+
+    def expected(self, depth: int) -> float:
+        """Tokens that a round brings with drafts so deep, the target's own token counted (tau)."""
+        expected = alive = 1.0
+        for place in range(depth):
+            alive *= self.chance(place)
+            expected += alive
+        return expected
+
+
+class Share:
+    """A share between 0 and 1, the last rounds counting most; begins as a guess that a few rounds outweigh."""
+
+    def __init__(self, guess: float) -> None:
+        self._sum, self._weight = 4.0 * guess, 4.0
+
+    def add(self, value: float) -> None:
+        """One round's share."""
+        self._sum, self._weight = 0.95 * self._sum + value, 0.95 * self._weight + 1.0
+
+    @property
+    def value(self) -> float:
+        """The share as it seems now."""
+        return self._sum / self._weight
+
+
 class Measured:
-    """Live figures of one edge and its verifier, kept over the answers. Times in seconds."""
+    """Live figures of one edge and its verifier, kept over the answers. Times in seconds.
+
+    chain, tree: acceptance of chains, and of the trees of one budget. redrafted: share of a draft that had to be drafted
+    after the verdict although it was prepared for, by shape (r of paper 000, as a share of the forwards).
+    """
 
     def __init__(self) -> None:
         self._draft = RunningMedian()
         self._ahead = RunningMedian()
         self._verify = RunningMedian()
+        self._verify_by_rows = {rows: RunningMedian() for rows in _ROW_CLASSES}
+        self._alone = {False: RunningMedian(), True: RunningMedian()}
         self._rtt = RunningMedian()
-        self._tried = [0.0] * _MAX_DEPTH
-        self._kept = [0.0] * _MAX_DEPTH
+        self.chain = Survival()
+        self.tree = Survival()
+        self.redrafted = {"chain": Share(0.3), "tree": Share(0.6)}
 
     def drafted(self, forward_s: float) -> None:
         """One forward of the draft model."""
@@ -51,13 +111,21 @@ class Measured:
         """One forward of the draft model while a verdict was out, of as many rows as share one."""
         self._ahead.add(forward_s)
 
-    def round(self, verify_s: float, rtt_s: float, depth: int, accepted: int) -> None:
-        """One verdict on a draft `depth` deep of which `accepted` tokens stay."""
+    def exchanged(self, rows: int, verify_s: float, rtt_s: float) -> None:
+        """One draft and its verdict; rows: that went through the target, the draft's and one more."""
         self._verify.add(verify_s)
         self._rtt.add(rtt_s)
-        for place in range(min(depth, accepted + 1, _MAX_DEPTH)):
-            self._tried[place] = _FORGET * self._tried[place] + 1.0
-            self._kept[place] = _FORGET * self._kept[place] + (place < accepted)
+        self._verify_by_rows[_row_class(rows)].add(verify_s)
+
+    def streamed(self, tokens: int, verify_s: float, speculated: bool) -> None:
+        """Tokens of a cloud that decodes alone, with a draft model of its own or without."""
+        self._alone[speculated].add(verify_s / tokens)
+        if not speculated and tokens == 1:
+            self._verify_by_rows[1].add(verify_s)
+
+    def pinged(self, rtt_s: float) -> None:
+        """One question to the verifier and its answer."""
+        self._rtt.add(rtt_s)
 
     @property
     def draft_s(self) -> float | None:
@@ -74,18 +142,27 @@ class Measured:
         """One verification (Tq)."""
         return self._verify.value
 
+    def verify_rows_s(self, rows: int) -> float | None:
+        """One verification of so many rows; where none was measured, of as many as come nearest."""
+        wanted = _row_class(rows)
+        for one in sorted(_ROW_CLASSES, key=lambda other: (abs(other - wanted), other)):
+            if self._verify_by_rows[one].value is not None:
+                return self._verify_by_rows[one].value
+        return None
+
+    def alone_s(self, speculated: bool) -> float | None:
+        """A token of a cloud that decodes alone, with a draft model of its own or without."""
+        return self._alone[speculated].value
+
     @property
     def rtt_s(self) -> float | None:
         """There and back, without what the cloud did meanwhile."""
         return self._rtt.value
 
     def acceptance(self, depth: int) -> float:
-        """Chance that a draft's token at `depth` (0 is the first) stays if all before it did.
+        """Chance that a chain's token at `depth` stays if all before it did (see Survival.chance)."""
+        return self.chain.chance(depth)
 
-        Starts from a guess of 0.7 that two dozen rounds outweigh; a depth that was never tried is like the
-        deepest one that was.
-        """
-        place = min(depth, _MAX_DEPTH - 1)
-        while place > 0 and self._tried[place] < 1.0:
-            place -= 1
-        return (self._kept[place] + 1.4) / (self._tried[place] + 2.0)
+
+def _row_class(rows: int) -> int:
+    return next((limit for limit in _ROW_CLASSES if rows <= limit), _ROW_CLASSES[-1])

@@ -50,6 +50,7 @@ class Method:
     the draft model itself holds likely ("guesses"), or both ("outcomes").
     rows: how many possible verdicts share a forward of pre-drafting (paper 000's hint threads). order, hint_order: what
     comes first there, and among the hints that the cloud sends.
+    controlled: a controller changes all this during an answer (specdec.controller).
     leave: a draft leaves "whole", or its first token leaves at once where the cloud has nothing to do and will be
     done with it before the others are drafted ("tokens").
     length: what decides how long drafts are (specdec.drafting.length).
@@ -71,6 +72,7 @@ class Method:
     rows: int = ROWS
     order: Order = "priority"
     hint_order: HintOrder = "priority"
+    controlled: bool = False
 
     @property
     def drafts(self) -> bool:
@@ -155,6 +157,13 @@ METHODS = {
             overlap="outcomes",
         ),
         Method(
+            "auto",
+            "measures, and chooses between the cloud alone, chains, trees and several drafts in flight as it goes",
+            "verify",
+            overlap="outcomes",
+            controlled=True,
+        ),
+        Method(
             "specedge",
             "a token tree, grown on below its likeliest leaf while the verdict is out",
             "verify",
@@ -172,6 +181,8 @@ def get_method(name: str) -> Method:
     if base not in METHODS:
         raise OptionsError(f"method {base!r} is unknown: choose one of {', '.join(METHODS)}")
     method = METHODS[base]
+    if method.controlled and overrides:
+        raise OptionsError(f"method {base!r} chooses its axes itself: leave {', '.join(overrides)} out")
     for override in overrides:
         axis, _, value = override.partition(":")
         if axis not in AXES:
@@ -204,7 +215,7 @@ def with_axes(
     Raises OptionsError for a method or a value that is not there.
     """
     asked = {"resample": resample, "payload": payload, "length": length}
-    if not get_method(name).drafts:
+    if not get_method(name).drafts or get_method(name).controlled:
         return name
     for axis, value in asked.items():
         if value is not None and f"+{axis}:" not in name:

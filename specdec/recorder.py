@@ -32,7 +32,12 @@ class Recorder:
         self._predrafts = 0
         self._predraft_hits = 0
         self._hints: list[tuple[float, int, float]] = []
+        self._mode = self._why = ""
         self.resumes = 0
+
+    def explain(self, mode: str, why: str) -> None:
+        """What a controller chose for the rounds from now on, and its reason."""
+        self._mode, self._why = mode, why
 
     def prompt_sent(self, size: int) -> None:
         """An opening message went up, with the prompt or what the edge's layers made of it."""
@@ -98,8 +103,8 @@ class Recorder:
                 ready=sent.making.ready,
                 sync_ms=sent.making.sync_ms,
                 hints=sent.hints,
-                mode=sent.making.mode,
-                why=sent.making.why,
+                mode=self._mode,
+                why=self._why,
             )
         )
 
@@ -111,7 +116,16 @@ class Recorder:
         wait_ms = (now - since) * 1e3
         self._rounds.append(
             RoundStats(
-                message.drafted, accepted, 0, size, 0.0, wait_ms, message.verify_us / 1e3, len(message.ids)
+                message.drafted,
+                accepted,
+                0,
+                size,
+                0.0,
+                wait_ms,
+                message.verify_us / 1e3,
+                len(message.ids),
+                mode=self._mode,
+                why=self._why,
             )
         )
 

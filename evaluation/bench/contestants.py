@@ -74,6 +74,11 @@ def rounds_of(stats: AnswerStats) -> list[RoundRecord]:
             one.wait_ms,
             one.verify_ms,
             one.gained,
+            one.ready,
+            one.sync_ms,
+            one.hints,
+            one.mode,
+            one.why,
         )
         for one in stats.rounds
     ]

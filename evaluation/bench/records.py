@@ -27,6 +27,11 @@ class RoundRecord(msgspec.Struct, frozen=True):
     wait_ms: float
     verify_ms: float
     gained: int
+    ready: int | None = None
+    sync_ms: float | None = None
+    hints: int = 0
+    mode: str = ""
+    why: str = ""
 
 
 class RoundLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +50,11 @@ class RoundLine(msgspec.Struct, frozen=True, kw_only=True):
     wait_ms: float
     verify_ms: float
     gained: int
+    ready: int | None
+    sync_ms: float | None
+    hints: int
+    mode: str
+    why: str
 
 
 class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +109,11 @@ class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):
                 wait_ms=one.wait_ms,
                 verify_ms=one.verify_ms,
                 gained=one.gained,
+                ready=one.ready,
+                sync_ms=one.sync_ms,
+                hints=one.hints,
+                mode=one.mode,
+                why=one.why,
             )
             for number, one in enumerate(self.rounds)
         ]
@@ -134,6 +149,12 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
     resumes: int = 0
     accepted: float | None = None  # draft tokens accepted a round
     lossy: bool = False  # as published: sampled answers do not follow the target's distribution
+    # where drafts are prepared for verdicts (paper 000); null elsewhere
+    miss_rate: float | None = None  # share of the verdicts whose next draft did not stand ready, whole
+    redrafted: float | None = None  # r of the latency formula: share of draft tokens drafted after the verdict
+    sync_ms: float | None = None  # Tr: median time from a verdict to the next draft's leaving, where that stood ready
+    hints_per_round: float | None = None
+    modes: dict[str, int] = msgspec.field(default_factory=dict)  # rounds by what a controller chose
 
 
 class PaperFigure(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from evaluation.bench.floor import busy_ms
 from evaluation.bench.names import is_lossy
-from evaluation.bench.records import AnswerRecord, BenchRow, PaperFigure
+from evaluation.bench.records import AnswerRecord, BenchRow, PaperFigure, RoundRecord
 from evaluation.results import mean, percentile
 
 REFERENCE = "ar"
@@ -91,6 +92,8 @@ def make_row(
         resumes=sum(answer.resumes for answer in answers),
         accepted=accepted / len(rounds) if drafted else None,
         lossy=is_lossy(method),
+        **_preparation(rounds, predrafts, sum(answer.predraft_hits for answer in answers)),
+        modes=dict(Counter(one.mode for one in rounds if one.mode)),
     )
 
 
@@ -116,6 +119,21 @@ def _tokens_per_s(answers: Sequence[AnswerRecord]) -> float | None:
 
 def _bytes_a_round(answers: Sequence[AnswerRecord], name: str) -> float | None:
     return mean([float(getattr(one, name)) for answer in answers for one in answer.rounds])
+
+
+def _preparation(rounds: Sequence[RoundRecord], prepared: int, hits: int) -> dict[str, float | None]:
+    """The figures of drafts that were prepared for verdicts; nothing where none were."""
+    drafts = [one for one in rounds if one.ready is not None and one.drafted]
+    if not drafts or not prepared:
+        return {}
+    missing = [max(0, one.drafted - (one.ready or 0)) / one.drafted for one in drafts]
+    synced = [one.sync_ms for one in drafts if one.draft_ms == 0.0 and one.sync_ms is not None]
+    return {
+        "miss_rate": 1 - hits / prepared,
+        "redrafted": mean(missing),
+        "sync_ms": percentile(synced, 50),
+        "hints_per_round": sum(one.hints for one in rounds) / len(rounds),
+    }
 
 
 def _busy(answers: Sequence[AnswerRecord], lane: str) -> float | None:

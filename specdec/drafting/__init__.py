@@ -2,7 +2,7 @@
 
 from specdec.drafting.chain import ChainDrafter
 from specdec.drafting.draft import ROOT, Draft, check_draft, select_nodes, usable_nodes
-from specdec.drafting.drafter import Drafter, Proposal
+from specdec.drafting.drafter import DraftModel, Drafter, Proposal
 from specdec.drafting.outcome_drafter import OutcomeDrafter
 from specdec.drafting.tree_drafter import TreeDrafter
 
@@ -10,6 +10,7 @@ __all__ = [
     "ROOT",
     "ChainDrafter",
     "Draft",
+    "DraftModel",
     "Drafter",
     "OutcomeDrafter",
     "Proposal",

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from specdec.drafting.draft import Draft
 from specdec.drafting.drafter import DraftModel, Proposal
-from specdec.models import LoadedModel, Prompt
-from specdec.options import GenerationOptions
+from specdec.models import Prompt
 from specdec.sampling import process_logits
 from specdec.sampling.rejection import draw
 from specdec.sampling.uniform import Purpose, uniforms
@@ -19,9 +18,9 @@ from specdec.sampling.uniform import Purpose, uniforms
 class ChainDrafter:
     """Predicts token after token behind an answer; what turns out to be wrong is forgotten, the rest stays."""
 
-    def __init__(self, model: LoadedModel, options: GenerationOptions, sampled: bool = False) -> None:
+    def __init__(self, model: DraftModel, sampled: bool = False) -> None:
         """sampled: draw from q and keep its rows, as rejection sampling needs; takes a temperature above 0."""
-        self._model = DraftModel(model, options)
+        self._model = model
         self._sampled = sampled
         self._predicted: list[int] = []
         self._rows: dict[int, Tensor] = {}

@@ -18,8 +18,7 @@ from specdec.drafting.draft import ROOT, Draft
 from specdec.drafting.drafter import DraftModel, Proposal
 from specdec.drafting.outcomes import Order, Outcome, OutcomeTree
 from specdec.drafting.tree import TreeSize
-from specdec.models import LoadedModel, Prompt
-from specdec.options import GenerationOptions
+from specdec.models import Prompt
 
 _CHILDREN = 16
 """So many possible next tokens are remembered of every row."""
@@ -42,8 +41,7 @@ class OutcomeDrafter:
 
     def __init__(
         self,
-        model: LoadedModel,
-        options: GenerationOptions,
+        model: DraftModel,
         rows: int,
         order: Order = "priority",
         guesses: bool = True,
@@ -52,7 +50,7 @@ class OutcomeDrafter:
         """rows: how many possible verdicts share a forward; 0: none is prepared for. order: which of them come first.
         guesses: also prepare for those that no hint names. tree: drafts are trees of this size, not chains.
         """
-        self._model = DraftModel(model, options)
+        self._model = model
         self.rows = rows
         self.order = order
         self.guesses = guesses
@@ -60,6 +58,11 @@ class OutcomeDrafter:
         self._tree = OutcomeTree(self._model.eos_ids)
         self._root: list[int] | None = None
         self._fed = 0
+
+    def forget(self) -> None:
+        """Somebody else worked on the draft model: nothing that was drafted stands."""
+        self._root = None
+        self._tree.recall()
 
     def prefill(self, prompt: Prompt) -> None:
         """Feed the prompt. Raises ModelError where the draft model cannot take it."""

@@ -14,15 +14,14 @@ from torch import Tensor
 from specdec.drafting.draft import Draft
 from specdec.drafting.drafter import DraftModel, Proposal
 from specdec.drafting.tree import TreeGrowth, TreeSize, prune
-from specdec.models import LoadedModel, Prompt
-from specdec.options import GenerationOptions
+from specdec.models import Prompt
 
 
 class TreeDrafter:
     """Grows one tree at a time, below an answer that is verified or only assumed."""
 
-    def __init__(self, model: LoadedModel, options: GenerationOptions, budget: int) -> None:
-        self._model = DraftModel(model, options)
+    def __init__(self, model: DraftModel, budget: int) -> None:
+        self._model = model
         self._budget = budget
         self._root: list[int] = []
         self._growth: TreeGrowth | None = None

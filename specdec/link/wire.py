@@ -139,9 +139,13 @@ class HiddenUp(Struct, frozen=True, array_like=True, tag=8):
 
 
 class AloneUp(Struct, frozen=True, array_like=True, tag=9):
-    """Go on alone from where the answer is and stream Tokens, until a draft comes. speculate: as in Open."""
+    """Go on alone from where the answer is and stream Tokens, until a draft comes. speculate: as in Open.
+
+    round: counted with the drafts, so that both sides notice where it got lost.
+    """
 
     session: Count
+    round: Count
     speculate: Annotated[int, Meta(ge=0, le=64)] = 0
 
 
@@ -240,11 +244,15 @@ class Tokens(Struct, frozen=True, array_like=True, tag=36):
 
 
 class Pong(Struct, frozen=True, array_like=True, tag=37):
-    """Answer to Ping. received, answered: highest round of the session that came in and that was answered."""
+    """Answer to Ping. received, answered: highest round of the session that came in and that was answered.
+
+    streamed: how long the answer was when the last Tokens left.
+    """
 
     session: Count
     received: Count
     answered: Count
+    streamed: Count = 0
 
 
 class ErrorDown(Struct, frozen=True, array_like=True, tag=38):

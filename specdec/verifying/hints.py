@@ -19,7 +19,7 @@ from specdec.options import GenerationOptions
 from specdec.sampling import process_logits
 from specdec.sampling.adjust import Adjuster
 from specdec.sampling.noise import gumbel_noise
-from specdec.verifying.exits import Exits
+from specdec.verifying.exits import Exits, Stage
 from specdec.verifying.words import SessionWords, Words
 
 OUTCOMES = 4
@@ -54,9 +54,10 @@ class HintMaker:
         self.layers = tuple(layer for stage in stages for layer in stage)
         self.model = exits.model
         self.outcomes = outcomes
-        self.stages = {stage[-1]: exits.pick(stage) for stage in stages}
+        self.stages = {layers[-1]: Stage(exits, layers) for layers in stages}
         self.words = Words(exits)
-        self._waiting = frozenset(self.layers)
+        self._looked_at = frozenset(self.layers)
+        self._chain_paths: dict[int, Tensor] = {}
 
     def session(
         self, prompt_ids: Sequence[int], options: GenerationOptions, history: Sequence[int] = ()
@@ -66,7 +67,16 @@ class HintMaker:
 
     def wants(self, layer: int) -> bool:
         """Whether the rows after this layer are looked at."""
-        return layer in self._waiting
+        return layer in self._looked_at
+
+    def paths(self, draft: Draft) -> Tensor:
+        """float [nodes, nodes + 1]: 1 where a node lies on the path to a row: row 0 the root's, i + 1 node i's."""
+        nodes = len(draft.ids)
+        if draft.parents is not None:
+            return _tree_paths(draft.parents).to(self.model.device)
+        if nodes not in self._chain_paths:
+            self._chain_paths[nodes] = torch.ones(nodes, nodes + 1, device=self.model.device).triu(1)
+        return self._chain_paths[nodes]
 
 
 class SessionHints:
@@ -116,25 +126,23 @@ class DraftHints:
         if not maker.wants(layer) or hidden.shape[0] < rows:
             return []
         self._hidden.append(hidden[hidden.shape[0] - rows :])
-        exits = maker.stages.get(layer)
-        if exits is None:
+        stage = maker.stages.get(layer)
+        if stage is None:
             return []
-        stacked = torch.stack(self._hidden)
-        self._hidden.clear()
+        hidden_of_stage, self._hidden = self._hidden, []
         if self._layout is None:
             self._layout = _Layout(self._session, self._draft, self._answer, self._limit)
-        return self._best(exits, stacked, self._layout)
+        return self._best(stage, hidden_of_stage, self._layout)
 
-    def _best(self, exits: Exits, hidden: Tensor, layout: _Layout) -> list[Outcome]:
-        """hidden [exits, rows, hidden_size] -> outcomes of these exits."""
-        logits = exits.logits_together(hidden, layout.words.shortlist())
+    def _best(self, stage: Stage, hidden: Sequence[Tensor], layout: _Layout) -> list[Outcome]:
+        logits = stage.logits(hidden, layout.words.shortlist())
         if self._session.adjuster.active:
             logits = torch.stack([self._adjust(rows) for rows in logits])
         scores = layout.outcome_scores(logits).flatten(1)
         values, places = scores.topk(min(self._session.maker.outcomes, scores.shape[1]))
         width = logits.shape[2]
         found = []
-        for layer, likely, where in zip(exits.layers, values.exp_().tolist(), places.tolist(), strict=True):
+        for layer, likely, where in zip(stage.layers, values.exp_().tolist(), places.tolist(), strict=True):
             for confidence, place in zip(likely, where, strict=True):
                 if confidence >= MIN_CONFIDENCE:
                     row, column = divmod(place, width)
@@ -168,8 +176,7 @@ class _Layout:
             for parent, token in zip(parents, draft.ids, strict=True)
         ]
         self._places = torch.tensor(places, dtype=torch.long, device=device)
-        self._paths = _paths(parents).to(device)
-        self._ends = words.columns(sorted(maker.model.eos_token_ids))
+        self._paths = maker.paths(draft)
         # After one more token the answer is as long as it may be: nothing is drafted behind it.
         full = [row for row, depth in enumerate(depths) if len(answer) + depth + 1 >= limit]
         self._full = torch.tensor(full, dtype=torch.long, device=device) if full else None
@@ -182,7 +189,7 @@ class _Layout:
     def outcome_scores(self, logits: Tensor) -> Tensor:
         """logits float32 [exits, rows, n] -> log-probability of the outcome of every row and token, like logits."""
         scores = self._log_probabilities(logits)
-        scores.index_fill_(2, self._ends, _NEVER)
+        scores.index_fill_(2, self.words.ends, _NEVER)
         flat = scores.flatten(1)
         tokens = flat.index_select(1, self._places)  # [exits, nodes]
         path = tokens @ self._paths  # [exits, rows]
@@ -200,8 +207,8 @@ class _Layout:
         return scores.clamp_(min=_NEVER)
 
 
-def _paths(parents: Sequence[int]) -> Tensor:
-    """float [nodes, nodes + 1]: 1 where a node lies on the path to a row, row 0 being the root's, i + 1 node i's."""
+def _tree_paths(parents: Sequence[int]) -> Tensor:
+    """HintMaker.paths of a tree."""
     rows = [[0.0] * len(parents)]
     for node, parent in enumerate(parents):
         row = rows[parent - ROOT].copy()

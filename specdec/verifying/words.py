@@ -6,18 +6,26 @@ are not frequent; the products run over one weight that all sessions share.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from specdec.errors import ModelError
 from specdec.verifying.exits import Exits, Shortlist
 
 FREQUENT = 512
+"""Frequent tokens at most, or a 16th of the vocabulary where that is more."""
+
 OWN = 64
-WHOLE_BELOW = 1024
-"""Vocabularies up to this size are asked for as a whole: picking from them saves nothing."""
+"""Tokens of a session that are not among the frequent ones, at most."""
+
+WHOLE = 1024
+"""A vocabulary up to this size of which no tokens were counted is asked for as a whole."""
+
+
+def most_frequent(vocab_size: int) -> int:
+    """How many frequent tokens a shortlist of a vocabulary has at most."""
+    return max(FREQUENT, vocab_size // 16)
 
 
 class Words:
@@ -27,28 +35,33 @@ class Words:
         vocab_size = exits.model.vocab_size
         self.exits = exits
         self.device = exits.model.device
-        self.whole = SessionWords(self, range(vocab_size), None)
-        self.ranked = _ranked(exits, vocab_size)
-        self.frequent = self.ranked[:FREQUENT]
+        self.ends = sorted(exits.model.eos_token_ids)
+        counted = [token for token in exits.frequent if 0 <= token < vocab_size]
+        # Not counted: most tokenizers number their tokens as they were merged, the most frequent ones first.
+        most = most_frequent(vocab_size)
+        ranked = list(dict.fromkeys([*self.ends, *(counted or range(most))]))
+        self.frequent = ranked[: max(most, len(self.ends))]
         self.column = {token: column for column, token in enumerate(self.frequent)}
+        rest = (token for token in range(vocab_size) if token not in self.column)
+        self.fillers = [token for token, _ in zip(rest, range(OWN), strict=False)]
         self.owner: SessionWords | None = None
         self.all: Shortlist | None = None
         self.buffer: Shortlist | None = None
         try:
-            if vocab_size <= WHOLE_BELOW:
+            if (not counted and vocab_size <= WHOLE) or len(self.fillers) < OWN:
                 self.all = exits.shortlist(range(vocab_size))
             else:
-                self.buffer = exits.shortlist(self.ranked[: FREQUENT + OWN])
+                self.buffer = exits.shortlist([*self.frequent, *self.fillers])
         except ModelError:
             pass  # a quantised head has no rows: every exit goes through the whole of it
+        self.whole = SessionWords(self, range(vocab_size), None)
 
     def session(self, context: Sequence[int]) -> SessionWords:
         """The tokens of a session. context: ids of its prompt and of its answer so far, oldest first."""
         if self.buffer is None:
             return self.whole
         own = [token for token in dict.fromkeys(reversed(context)) if token not in self.column][:OWN]
-        others = (token for token in self.ranked[FREQUENT:] if token not in own)
-        fillers = [token for token, _ in zip(others, range(OWN - len(own)), strict=False)]
+        fillers = [token for token in self.fillers if token not in own][: OWN - len(own)]
         return SessionWords(self, [*self.frequent, *fillers, *reversed(own)], OWN)
 
 
@@ -68,6 +81,9 @@ class SessionWords:
             self._own = {token: shared + place for place, token in enumerate(tokens[shared:])}
             rows = words.exits.shortlist(tokens[shared:])
             self._weight, self._bias = rows.weight, rows.bias
+        self.ends = torch.tensor(
+            [self.column(token) for token in words.ends], dtype=torch.long, device=words.device
+        )
 
     def token(self, column: int) -> int:
         """The id that a column stands for."""
@@ -79,15 +95,6 @@ class SessionWords:
             return token
         column = self._words.column.get(token)
         return self._own[token] if column is None else column
-
-    def columns(self, tokens: Iterable[int]) -> Tensor:
-        """int64 [n]: the columns of these tokens, as far as they have one."""
-        if self._own is None:
-            return torch.tensor(list(tokens), dtype=torch.long, device=self._words.device)
-        shared = self._words.column
-        places = [shared.get(token, self._own.get(token)) for token in tokens]
-        known = [place for place in places if place is not None]
-        return torch.tensor(known, dtype=torch.long, device=self._words.device)
 
     def have(self, tokens: Sequence[int]) -> bool:
         """Give every token a column, in place of those that got theirs longest ago; False if they are too many."""
@@ -138,12 +145,3 @@ class SessionWords:
             self._bias.index_copy_(0, index, rows.bias)
         self.ids.index_copy_(0, index + first, rows.ids)
         self._words.owner = None
-
-
-def _ranked(exits: Exits, vocab_size: int) -> list[int]:
-    """Ids to prefer, best first, ends of sequence among the first: as counted when the exits were trained, then by
-    their numbers, which for most tokenizers is the order in which they were merged, most frequent first.
-    """
-    ends = sorted(exits.model.eos_token_ids)
-    counted = [token for token in exits.frequent if 0 <= token < vocab_size]
-    return list(dict.fromkeys([*ends, *counted, *range(min(vocab_size, 2 * (FREQUENT + OWN)))]))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from made_up import DRAFT_MS, TRIP_MS, VERIFY_MS, ar_answer, oracle_answer, sd_answer
 
 from evaluation import latency
 from evaluation.bench.predicted import (
     CLOUD_SD,
+    HINTED,
     PIPELINED,
     PREDRAFTED,
     SPLIT,
@@ -92,3 +94,27 @@ def test_the_printed_accepted_length_of_picospec_gives_its_printed_tokens_a_roun
 def test_bytes_take_their_time_on_a_narrow_link():
     parts = parts_of([sd_answer("1")], rtt_ms=40.0, bandwidth_mbps=0.1)
     assert parts.link == pytest.approx(40.0 + (13 + 11) * 8 / 100)
+
+
+def test_a_method_that_prepares_for_verdicts_pays_for_the_share_it_had_to_draft_after_them():
+    """Half of the draft tokens stood ready, so that a round's drafting took half of what all of them take."""
+    answers = {"fsd": [sd_answer("1", method="fsd")], "ar": [ar_answer("1")]}
+    rows = make_rows([one for found in answers.values() for one in found], ["fsd", "ar"], frozenset())
+    rows[0] = msgspec.structs.replace(rows[0], redrafted=0.5, sync_ms=2.0)
+    half = [
+        msgspec.structs.replace(one, ready=2, sync_ms=2.0, draft_ms=DRAFT_MS / 2)
+        for one in answers["fsd"][0].rounds
+    ]
+    answers["fsd"] = [msgspec.structs.replace(answers["fsd"][0], rounds=half)]
+    fsd = predictions(rows, answers, 2 * TRIP_MS, 0.0)[0]
+    assert fsd.formula is HINTED and (fsd.parts.draft, fsd.parts.miss, fsd.parts.sync) == (DRAFT_MS, 0.5, 2.0)
+    round_ms = 2 * TRIP_MS + 0.5 * DRAFT_MS + 0.5 * 2.0 + VERIFY_MS
+    assert fsd.predicted_token == pytest.approx(round_ms / (11 / 4))
+    assert fsd.difference == pytest.approx(fsd.measured_token / fsd.predicted_token - 1)
+
+
+@pytest.mark.parametrize("overlap", ["hints", "guesses", "outcomes"])
+def test_every_way_to_prepare_for_verdicts_has_the_early_exits_formula(overlap):
+    assert formula_of(f"fsd+overlap:{overlap}+rows:3") is HINTED
+    parts = Parts(tau=2.0, alpha=0.5, drafted=4.0, draft=100.0, verify=70.0, link=50.0, miss=0.25, sync=8.0)
+    assert HINTED.a_token(parts) == pytest.approx(latency.fsd(1, 2.0, 4, 25.0, 70.0, 25.0, 0.25, 8.0))

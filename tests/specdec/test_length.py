@@ -16,7 +16,8 @@ def measured(
     figures = Measured()
     for _ in range(rounds):
         figures.drafted(draft_s)
-        figures.round(verify_s, rtt_s, depth, accepted)
+        figures.exchanged(depth + 1, verify_s, rtt_s)
+        figures.chain.add(min(depth, accepted + 1), accepted)
     return figures
 
 
@@ -78,7 +79,7 @@ def test_acceptance_is_counted_by_depth_and_only_where_it_was_tried() -> None:
 
 def test_one_hiccup_changes_no_median() -> None:
     figures = measured(0.01, 0.1, 0.05)
-    figures.round(9.0, 9.0, 4, 4)
+    figures.exchanged(5, 9.0, 9.0)
     figures.drafted(9.0)
     assert (figures.draft_s, figures.verify_s, figures.rtt_s) == (0.01, 0.1, 0.05)
 

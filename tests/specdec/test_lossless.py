@@ -9,7 +9,7 @@ import pytest
 import torch
 from conftest_servers import Pair
 
-from specdec.drafting import ChainDrafter, Draft, Proposal
+from specdec.drafting import ChainDrafter, Draft, DraftModel, Proposal
 from specdec.edge import EdgeDecoder, connect
 from specdec.link import Link
 from specdec.local import generate_local
@@ -262,7 +262,7 @@ def test_drafter_never_proposes_an_image_placeholder(vision_pair: Pair) -> None:
     """Even a model that wants nothing else (TRAPS 26)."""
     model = vision_pair.draft
     prompt = chat_prompt(model, "x", images=[tiny.picture(1)])
-    drafter = ChainDrafter(model, GenerationOptions())
+    drafter = ChainDrafter(DraftModel(model, GenerationOptions()))
     drafter.prefill(prompt)
     original = drafter._model.follower.rows
 

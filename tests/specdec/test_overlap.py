@@ -6,7 +6,7 @@ import conftest_models as tiny
 import pytest
 from conftest_servers import Pair
 
-from specdec.drafting import ChainDrafter, Draft
+from specdec.drafting import ChainDrafter, Draft, DraftModel
 from specdec.edge import EdgeDecoder, connect
 from specdec.errors import OptionsError
 from specdec.flight import Flight, Making, Sent
@@ -72,7 +72,7 @@ class TestFlight:
 class TestPredicting:
     def test_what_was_predicted_while_waiting_costs_no_forward_later(self, text_pair: Pair) -> None:
         model = text_pair.draft
-        drafter = ChainDrafter(model, GenerationOptions())
+        drafter = ChainDrafter(DraftModel(model, GenerationOptions()))
         drafter.prefill(prompts(model)[0])
         first = drafter.chain([], 3).draft
         assert all(drafter.step(first.ids, 4) for _ in range(4))
@@ -80,18 +80,18 @@ class TestPredicting:
         assert drafter.drafted(first.ids) == 4
         again = drafter.chain(first.ids, 4)
         assert model.runner.passes == passes
-        fresh = ChainDrafter(model, GenerationOptions())
+        fresh = ChainDrafter(DraftModel(model, GenerationOptions()))
         fresh.prefill(prompts(model)[0])
         assert fresh.chain(first.ids, 4) == again
 
     def test_predictions_of_another_answer_are_not_used(self, text_pair: Pair) -> None:
         model = text_pair.draft
-        drafter = ChainDrafter(model, GenerationOptions())
+        drafter = ChainDrafter(DraftModel(model, GenerationOptions()))
         drafter.prefill(prompts(model)[0])
         drafter.chain([], 6)
         other = [5, 6, 7]
         assert drafter.drafted(other) == 0
-        fresh = ChainDrafter(model, GenerationOptions())
+        fresh = ChainDrafter(DraftModel(model, GenerationOptions()))
         fresh.prefill(prompts(model)[0])
         assert drafter.chain(other, 4) == fresh.chain(other, 4)
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from specdec.drafting import ChainDrafter, Draft
+from specdec.drafting import ChainDrafter, Draft, DraftModel
 from specdec.edge import EdgeDecoder, connect
 from specdec.errors import OptionsError, ProtocolError
 from specdec.link import wire
@@ -219,7 +219,7 @@ class TestDistribution:
             verifier = SampledVerifier(pair.target, options, recovery, size)
             verifier.open(prompt)
             verifier.answer = []  # judge the first token by a draft, too
-            drafter = ChainDrafter(pair.draft, options, sampled=True)
+            drafter = ChainDrafter(DraftModel(pair.draft, options), sampled=True)
             drafter.prefill(prompt)
             answer: list[int] = []
             fix: int | None = None

@@ -8,7 +8,7 @@ import torch
 from conftest_servers import Pair
 from test_sessions import assert_close, library_logits
 
-from specdec.drafting import ROOT, Draft, TreeDrafter, check_draft
+from specdec.drafting import ROOT, Draft, DraftModel, TreeDrafter, check_draft
 from specdec.drafting.tree import Candidate, TreeGrowth, TreeSize, prune
 from specdec.edge import EdgeDecoder, connect
 from specdec.errors import OptionsError
@@ -203,7 +203,7 @@ class TestAnswers:
 
     def test_drafter_makes_trees_that_fit(self, pair: Pair) -> None:
         model = pair.draft
-        drafter = TreeDrafter(model, GenerationOptions(), 16)
+        drafter = TreeDrafter(DraftModel(model, GenerationOptions()), 16)
         drafter.prefill(prompt_for(model))
         for room in (0, 1, 3, 10):
             while drafter.step([5, 6], min(4, room) or 1):
@@ -220,7 +220,7 @@ class TestGrowingOn:
 
     def test_what_grew_on_the_verified_path_is_kept_and_the_rest_forgotten(self, text_pair: Pair) -> None:
         model = text_pair.draft
-        drafter = TreeDrafter(model, GenerationOptions(), 12)
+        drafter = TreeDrafter(DraftModel(model, GenerationOptions()), 12)
         drafter.prefill(prompt_for(model))
         answer = [4]
         for size in (3, 3):
@@ -236,7 +236,7 @@ class TestGrowingOn:
             passes = model.runner.passes
             assert drafter.drafted(answer) > 0 and model.runner.passes == passes
             kept = drafter.take(answer, 3, 99).draft
-            fresh = TreeDrafter(model, GenerationOptions(), 12)
+            fresh = TreeDrafter(DraftModel(model, GenerationOptions()), 12)
             fresh.prefill(prompt_for(model))
             while fresh.step(answer, 3):
                 pass

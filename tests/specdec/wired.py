@@ -15,16 +15,19 @@ import msgspec
 
 from cloud_verifier.engine import Engine
 from cloud_verifier.logs import EventLog
-from cloud_verifier.tasks import CloseTask, OpenTask, StopTask, VerifyTask
+from cloud_verifier.tasks import AloneTask, CloseTask, OpenTask, StopTask, VerifyTask
 from specdec.errors import LinkLost
 from specdec.link.wire import (
     PROTOCOL_VERSION,
+    AloneUp,
     Close,
     Down,
     DraftUp,
     Hello,
     More,
     Open,
+    Ping,
+    Pong,
     SampledUp,
     Tokens,
     Up,
@@ -77,6 +80,7 @@ class WiredLink:
         self._stale = stale
         self._lose_more = lose_more
         self.mores = 0
+        self.rounds = 0
         self._old_verdicts: list[VerdictDown] = []
 
     def ensure_connected(self, give_up: Callable[[], bool] = lambda: False) -> Welcome:
@@ -102,6 +106,8 @@ class WiredLink:
         """Put a message on its way; returns its size in bytes."""
         if isinstance(message, (DraftUp, SampledUp)):
             self._count()
+        if isinstance(message, (DraftUp, SampledUp, AloneUp)):
+            self.rounds = message.round
         if isinstance(message, More):
             self.mores += 1
             if self._lose_more and self.mores == 1:
@@ -163,6 +169,10 @@ class WiredLink:
             self._engine.submit(OpenTask(key, message, 0.0))
         elif isinstance(message, Close):
             self._engine.submit(CloseTask(key))
+        elif isinstance(message, AloneUp):
+            self._engine.submit(AloneTask(key, message, 0.0))
+        elif isinstance(message, Ping):
+            self._down.append(encode(Pong(message.session, self.rounds, self.rounds)))
         else:
             self._engine.submit(VerifyTask(key, message, 0.0))
 

@@ -10,6 +10,7 @@ from specdec.verifying.exits.exits import Exits, Shortlist, best
 from specdec.verifying.exits.files import load_exits, save_exits
 from specdec.verifying.exits.fingerprint import Fingerprint, fingerprint
 from specdec.verifying.exits.layers import choose_layers, usual_width
+from specdec.verifying.exits.stage import Stage
 from specdec.verifying.exits.worth import in_stages, use_exits
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Exits",
     "Fingerprint",
     "Shortlist",
+    "Stage",
     "best",
     "choose_layers",
     "fingerprint",
