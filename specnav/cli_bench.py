@@ -27,7 +27,8 @@ def add_bench_commands(app: typer.Typer) -> None:
     """Give the app the commands of this module."""
     app.command(
         epilog="Examples:  specnav bench   |   specnav bench --questions mt_bench.jsonl --methods ar,sd --rtt 40   |   "
-        "specnav bench --point go2-wifi6   |   specnav bench --point all --limit 10 --out runs/points"
+        "specnav bench --point go2-wifi6   |   specnav bench --point all --limit 10 --out runs/points   |   "
+        "specnav bench --study gamma,link"
     )(bench)
     app.command(epilog="Example:  specnav payloads --vocab 150000 --top-p 0.9")(payloads)
 
@@ -115,9 +116,26 @@ def bench(
     device: Device = "auto",
     out: Annotated[Path | None, typer.Option(help="Folder of the run (default: runs/bench-<time>).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    study: Annotated[
+        str | None,
+        typer.Option(
+            help="Ablation studies: threads, gamma, queues, exits, link, several by commas, or all; paced to --point "
+            "(go2-wifi6)."
+        ),
+    ] = None,
+    time_scale: Annotated[
+        float | None,
+        typer.Option(min=0.01, max=10, help="Multiplies every time of a study's operating point (0.25)."),
+    ] = None,
+    redraw: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Draw the studies in a folder again, run nothing.")
+    ] = None,
 ) -> None:
     """Methods side by side on text questions: edge and cloud as two processes over an emulated link."""
     from specnav.bench.points import run_points
+    from specnav.bench.study import TIME_SCALE, run_studies
+    from specnav.bench.study import redraw as redraw_studies
+    from specnav.errors import UsageError
 
     flags = {
         "questions": (*(questions or ()), *(more_questions or ())) or None,
@@ -152,6 +170,12 @@ def bench(
         "out": out,
         "resume": resume,
     }
+    if redraw is not None:
+        raise typer.Exit(redraw_studies(redraw))
+    if study is not None:
+        raise typer.Exit(run_studies(flags, study, time_scale or TIME_SCALE))
+    if time_scale is not None:
+        raise UsageError("--time-scale is for --study; name one")
     raise typer.Exit(run_points(flags))
 
 

@@ -175,17 +175,16 @@ def parts_of(records: Sequence[AnswerRecord], rtt_ms: float, bandwidth_mbps: flo
 def _prepared(parts: Parts, row: BenchRow, records: Sequence[AnswerRecord]) -> Parts:
     """The parts of a method that prepares for verdicts: its rounds' drafting times are of what was left to draft."""
     rounds = [one for answer in records for one in answer.rounds if one.drafted]
-    left = sum(one.drafted - min(getattr(one, "ready", None) or 0, one.drafted) for one in rounds)
+    left = sum(max(0, one.drafted - (one.ready or 0)) for one in rounds)
     drafted = sum(one.drafted for one in rounds)
     if not drafted:
         return parts
     a_token = sum(one.draft_ms for one in rounds) / left if left else 0.0
-    redrafted, sync = getattr(row, "redrafted", None), getattr(row, "sync_ms", None)
     return replace(
         parts,
         draft=a_token * parts.drafted,
-        miss=left / drafted if redrafted is None else redrafted,
-        sync=sync or 0.0,
+        miss=left / drafted,
+        sync=row.sync_ms or 0.0,
     )
 
 
@@ -225,10 +224,12 @@ class Formula:
 
 
 def formula_of(name: str) -> Formula | None:
-    """The formula about a method, by its axes; None for an oracle."""
+    """The formula about a method, by its axes; None for an oracle, and where a controller changes them."""
     if name in ORACLES:
         return None
     method = get_method(name)
+    if method.controlled:
+        return None
     if method.split:
         return SPLIT
     if not method.drafts:

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
-from rich.console import Console
-
 from evaluation.bench.journal import Journal, load_answers, whole_questions
 from evaluation.bench.records import AnswerRecord, BenchResults, PointRecord, Skipped, load_bench, save_bench
 from evaluation.bench.summary import make_rows
@@ -25,7 +23,7 @@ from evaluation.report.bench import write_bench_report
 from evaluation.results import RESULTS_FILE, SCHEMA, Setting, describe_machine
 from specnav.bench.config import BenchConfig, load_point
 from specnav.bench.processes import surroundings
-from specnav.bench.view import progress, table
+from specnav.bench.view import View
 from specnav.demo.errors import DemoError
 from specnav.errors import UsageError
 from specnav.paths import ROOT
@@ -136,24 +134,27 @@ def methods_of(config: BenchConfig) -> tuple[tuple[str, ...], str]:
     )
 
 
-def run_bench(config: BenchConfig) -> int:
-    """Run the benchmark; returns the exit code (130 when interrupted). Raises UsageError and the rooms' errors."""
+def run_bench(config: BenchConfig, view: View | None = None) -> int:
+    """Run the benchmark; returns the exit code (130 when interrupted). Raises UsageError and the rooms' errors.
+
+    view: what the user sees of it, where it is a part of something larger.
+    """
     from specdec.errors import SpecdecError
 
+    view = view or View()
     methods, left_out = methods_of(config)
     questions = load_questions(config.questions, config.limit)
     point = load_point(config.point)[1] if config.point else None
     folder, before = open_folder(config, methods)
-    console = Console(stderr=True)
     run = Run(folder, config, methods, point, describe_machine(), time.monotonic())
     if left_out:
         run.notes.append(left_out)
-        console.print(left_out)
+        view.say(left_out)
     if before is not None:
         run.started_at, run.earlier_s = before.started_at, before.wall_s
     try:
         with ends_on_signals(), ExitStack() as stack:
-            _answer_all(run, questions, console, stack)
+            _answer_all(run, questions, view, stack)
     except KeyboardInterrupt:
         run.interrupted = True
     except (SpecdecError, EvaluationError, DemoError) as error:
@@ -163,14 +164,13 @@ def run_bench(config: BenchConfig) -> int:
         raise UsageError(run.error)
     save_bench(folder, run.results(answers))
     report = write_bench_report(folder)
-    Console().print(table(run.results(answers).rows))
-    console.print(f"report: {report}", soft_wrap=True)
+    view.finished(run.results(answers).rows, report)
     if run.error:
         raise UsageError(f"{run.error} (what was answered before is in {folder})")
     return 130 if run.interrupted else 0
 
 
-def _answer_all(run: Run, questions: Sequence[Question], console: Console, stack: ExitStack) -> None:
+def _answer_all(run: Run, questions: Sequence[Question], view: View, stack: ExitStack) -> None:
     """Start the processes, load what the edge needs, and put the questions to every contestant."""
     from evaluation.bench.loop import run_questions, split_by_length
     from evaluation.bench.names import ORACLES, comparable_with_ar
@@ -180,7 +180,7 @@ def _answer_all(run: Run, questions: Sequence[Question], console: Console, stack
     from specnav.bench.edge import load_edge
 
     config = run.config
-    console.print("loading the pair, starting the verifier")
+    view.say("loading the pair, starting the verifier")
     drafts_in_cloud = any(name not in ORACLES and get_method(name).cloud_drafts for name in run.methods)
     place = stack.enter_context(surroundings(config, logs_folder(run.folder), drafts_in_cloud))
     edge = load_edge(config, run.methods)
@@ -208,7 +208,7 @@ def _answer_all(run: Run, questions: Sequence[Question], console: Console, stack
     earlier = whole_questions(load_answers(run.folder), run.questions, run.methods)
     journal = Journal(run.folder, run.results, earlier)
     missing = sum(not journal.has(q, name) for q in run.questions for name in run.methods)
-    with progress(console, missing, len(run.questions)) as advance:
+    with view.answering(missing, len(run.questions)) as advance:
         try:
             run_questions(run.questions, contestants, edge.draft.tokenizer, options, journal, advance)
         except LinkLost:

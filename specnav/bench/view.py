@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -13,6 +14,27 @@ from evaluation.bench.loop import Advance
 from evaluation.bench.records import BenchRow
 from evaluation.questions import Question
 from evaluation.report.page import shown
+
+
+class View:
+    """What the user sees of one run."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        """console: where words and bars go; the table goes to stdout."""
+        self.console = console or Console(stderr=True)
+
+    def say(self, words: str) -> None:
+        """One line."""
+        self.console.print(words, soft_wrap=True)
+
+    def answering(self, answers: int, questions: int) -> AbstractContextManager[Advance]:
+        """So many answers to so many questions follow."""
+        return progress(self.console, answers, questions)
+
+    def finished(self, rows: Sequence[BenchRow], report: Path) -> None:
+        """What was measured, and where the report is."""
+        Console().print(table(rows))
+        self.say(f"report: {report}")
 
 
 @contextmanager

@@ -1,0 +1,79 @@
+"""Where one measured line overtakes another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+Points = Sequence[tuple[float, float]]
+TELL_APART = 0.01
+"""Two values closer than this share of the smaller are the same: runs differ by so much."""
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Up to x `before` is less, from there on `after` is."""
+
+    x: float
+    y: float
+    before: str
+    after: str
+
+
+def crossings(lines: Mapping[str, Points]) -> list[Crossing]:
+    """Every place where two lines, straight between their points, change places; in order of x.
+
+    Only points that both have count, and a crossing needs a clear order on both of its sides.
+    """
+    found = [
+        one
+        for (name, points), (other, others) in combinations(lines.items(), 2)
+        for one in _crossings_of_two(name, dict(points), other, dict(others))
+    ]
+    return sorted(found, key=lambda one: one.x)
+
+
+def best_by_range(lines: Mapping[str, Points]) -> list[tuple[str, float, float]]:
+    """(name, from x, to x): whose value is least, over the points that all have; ranges meet where lines cross."""
+    common = sorted(set.intersection(*(set(dict(points)) for points in lines.values()))) if lines else []
+    tables = {name: dict(points) for name, points in lines.items()}
+    ranges: list[tuple[str, float, float]] = []
+    for x in common:
+        best = min(tables, key=lambda name: tables[name][x])
+        if ranges:
+            name, low, high = ranges[-1]
+            if tables[name][x] <= tables[best][x] * (1 + TELL_APART):
+                ranges[-1] = (name, low, x)
+                continue
+            between = _meeting(high, x, tables[name], tables[best])
+            ranges[-1] = (name, low, between)
+            ranges.append((best, between, x))
+        else:
+            ranges.append((best, x, x))
+    return ranges
+
+
+def _meeting(low: float, high: float, one: Mapping[float, float], other: Mapping[float, float]) -> float:
+    """Where two lines meet between two of their points; the middle where they do not."""
+    first, last = one[low] - other[low], one[high] - other[high]
+    if first == last or first * last > 0:
+        return (low + high) / 2
+    return low + (high - low) * first / (first - last)
+
+
+def _crossings_of_two(
+    name: str, points: Mapping[float, float], other: str, others: Mapping[float, float]
+) -> list[Crossing]:
+    found: list[Crossing] = []
+    clear: float | None = None  # the last x at which the order was clear
+    for x in sorted(set(points) & set(others)):
+        if abs(points[x] - others[x]) <= TELL_APART * min(points[x], others[x]):
+            continue
+        if clear is not None and (points[x] < others[x]) != (points[clear] < others[clear]):
+            at = _meeting(clear, x, points, others)
+            y = points[clear] + (points[x] - points[clear]) * (at - clear) / (x - clear)
+            before, after = (name, other) if points[clear] < others[clear] else (other, name)
+            found.append(Crossing(at, y, before, after))
+        clear = x
+    return found

@@ -1,0 +1,64 @@
+"""From the bench runs in a study's folder to its `study.json`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from evaluation.bench.journal import load_answers
+from evaluation.bench.predicted import predictions_of
+from evaluation.bench.records import BenchResults, load_bench
+from evaluation.bench.summary import common_answers
+from evaluation.results import RESULTS_FILE
+from evaluation.studies.catalogue import study_named
+from evaluation.studies.records import FormulaRecord, SettingRecord, StudyResults
+
+
+def gather(folder: Path, results: StudyResults) -> StudyResults:
+    """The same study with what its settings' runs say now; a run that is not there leaves its setting as it was.
+
+    Raises EvaluationError.
+    """
+    runs = {
+        one.folder: load_bench(folder / one.folder)
+        for one in results.settings
+        if (folder / one.folder / RESULTS_FILE).is_file()
+    }
+    settings = [
+        _measured(one, folder / one.folder, runs[one.folder]) if one.folder in runs else one
+        for one in results.settings
+    ]
+    results = msgspec.structs.replace(results, settings=settings)
+    if runs:
+        first = next(iter(runs.values()))
+        results = msgspec.structs.replace(
+            results,
+            config=first.config,
+            machine=first.machine,
+            notes=list(dict.fromkeys(note for run in runs.values() for note in run.notes)),
+            started_at=min(run.started_at for run in runs.values()),
+            wall_s=sum(run.wall_s for run in runs.values()),
+        )
+    return msgspec.structs.replace(results, words=list(study_named(results.name).read(results).words))
+
+
+def _measured(setting: SettingRecord, place: Path, run: BenchResults) -> SettingRecord:
+    answers = common_answers(load_answers(place), [row.method for row in run.rows])
+    formulas = [
+        FormulaRecord(
+            method=one.method,
+            formula=one.formula.name,
+            gamma=one.parts.drafted,
+            tau=one.parts.tau,
+            draft=one.parts.draft,
+            verify=one.parts.verify,
+            redrafted=one.parts.miss,
+            sync=one.parts.sync,
+            predicted_token=one.predicted_token,
+            measured_token=one.measured_token,
+        )
+        for one in predictions_of(run, answers)
+    ]
+    rows = [row for row in run.rows if row.answers]
+    return msgspec.structs.replace(setting, rows=rows, formulas=formulas)

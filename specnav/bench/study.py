@@ -1,0 +1,137 @@
+"""`specnav bench --study`: every setting of a study is an ordinary bench run in a folder of its own, one page over all.
+
+Whatever ends a study, what was measured stays, the page shows it, and `--resume` goes on with what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from evaluation.errors import EvaluationError
+from evaluation.report.studies import write_studies
+from evaluation.results import RESULTS_FILE, SCHEMA
+from evaluation.studies import study_named, study_names
+from evaluation.studies.estimate import in_words
+from evaluation.studies.gather import gather
+from evaluation.studies.plan import Study
+from evaluation.studies.records import SettingRecord, StudyResults, load_studies, save_study
+from specnav.bench.config import load_point
+from specnav.bench.points import is_finished
+from specnav.bench.run import run_bench
+from specnav.bench.study_jobs import POINT, Job, check_flags, make_jobs
+from specnav.bench.study_view import StudyView
+from specnav.errors import UsageError
+from specnav.run_folder import new_run_folder
+from specnav.signals import ends_on_signals
+
+TIME_SCALE = 0.25
+
+
+def run_studies(flags: Mapping[str, Any], given: str, time_scale: float = TIME_SCALE) -> int:
+    """Run the studies that `given` names; returns the exit code. flags: the bench's, None where not given.
+
+    time_scale: every time of the operating point is multiplied by it. Raises UsageError and the rooms' errors.
+    """
+    studies = [study_named(name) for name in study_names(given)]
+    check_flags(flags, studies)
+    asked = {name: value for name, value in flags.items() if name not in ("out", "resume")}
+    jobs = make_jobs(asked, studies, time_scale)  # a wrong flag ends the command before a folder is made
+    folder = _folder(flags.get("out"), bool(flags.get("resume")))
+    jobs = [job.within(folder) for job in jobs]
+    console = Console(stderr=True)
+    missing = [job for job in jobs if not is_done(job)]
+    _announce(console, jobs, missing, time_scale)
+    code, error = 0, ""
+    try:
+        with ends_on_signals(), StudyView(console, missing) as view:
+            for job in missing:
+                view.begin(job)
+                code = run_bench(job.config, view)
+                if code:
+                    break
+    except KeyboardInterrupt:
+        code = 130
+    except (UsageError, EvaluationError) as failed:
+        error = str(failed)
+    for study in studies:
+        mine = [job for job in jobs if job.study is study]
+        _keep(folder / study.name, _asked_of(study, mine, flags.get("point") or POINT, time_scale, error))
+    if list(load_studies(folder)):
+        console.print(f"report: {write_studies(folder)}", soft_wrap=True)
+        for words in (words for _, results in load_studies(folder) for words in results.words):
+            Console().print(words)
+    if error:
+        raise UsageError(error)
+    return code
+
+
+def redraw(folder: Path) -> int:
+    """Draw the studies in a folder again, from their runs where they are still there. Raises EvaluationError."""
+    for name, results in load_studies(folder):
+        _keep(folder / name, results)
+    Console(stderr=True).print(f"report: {write_studies(folder)}", soft_wrap=True)
+    return 0
+
+
+def is_done(job: Job) -> bool:
+    """Whether a run has answered all that it was asked."""
+    place = job.config.out
+    return place is not None and (place / RESULTS_FILE).is_file() and is_finished(job.config, place)
+
+
+def _folder(out: Path | None, resumed: bool) -> Path:
+    if not resumed:
+        return new_run_folder(out, "study", datetime.now())
+    if out is None:
+        raise UsageError("--resume goes on with an earlier study; name its folder with --out")
+    folder = Path(out).resolve()
+    if not folder.is_dir():
+        raise UsageError(f"{folder} holds no study to resume; leave --resume out to start one")
+    return folder
+
+
+def _announce(console: Console, jobs: Sequence[Job], missing: Sequence[Job], time_scale: float) -> None:
+    """How long it will take, before anything starts."""
+    for study in dict.fromkeys(job.study for job in jobs):
+        mine = [job for job in missing if job.study is study]
+        asked = sum(job.study is study for job in jobs)
+        done = f", {asked - len(mine)} done already" * (len(mine) < asked)
+        console.print(
+            f"study {study.name}: {asked} setting{'s' * (asked > 1)}{done}, about "
+            f"{in_words(sum(job.estimate_s for job in mine))}",
+            soft_wrap=True,
+        )
+    if missing:
+        console.print(
+            f"about {in_words(sum(job.estimate_s for job in missing))} in all, every time of the operating point times "
+            f"{time_scale:g}; --limit, --max-new-tokens and --time-scale make it shorter or longer",
+            soft_wrap=True,
+        )
+
+
+def _asked_of(study: Study, jobs: Sequence[Job], point: str, time_scale: float, error: str) -> StudyResults:
+    """A study as it was asked for, nothing measured yet."""
+    complete = all(is_done(job) for job in jobs)
+    settings = [job.setting for job in jobs]
+    return StudyResults(
+        schema=SCHEMA,
+        name=study.name,
+        settings=[SettingRecord(folder=one.folder, label=one.label, x=one.x) for one in settings],
+        time_scale=time_scale,
+        point=load_point(point)[1],
+        asked=len(jobs),
+        interrupted=not complete and not error,
+        error="" if complete else error,
+    )
+
+
+def _keep(folder: Path, results: StudyResults) -> None:
+    """Write `study.json` if anything was measured."""
+    found = gather(folder, results)
+    if any(one.rows for one in found.settings):
+        save_study(folder, found)

@@ -1,0 +1,114 @@
+"""Studies as they could have been measured: every setting there, or only the first few."""
+
+from __future__ import annotations
+
+from evaluation import latency
+from evaluation.bench.records import BenchRow
+from evaluation.studies import study_named
+from evaluation.studies.plan import Asked, Setting
+from evaluation.studies.records import FormulaRecord, SettingRecord, StudyResults
+from specdec.methods import METHODS, get_method
+from specnav.bench.config import load_point
+
+ASKED = Asked(tuple(METHODS), layers=tuple(range(7)))
+DRAFT_MS, VERIFY_MS, RTT_MS, ALPHA = 72.0, 620.0, 240.0, 0.5
+
+
+def made_up_study(name: str, done: int | None = None, point: str = "go2-wifi6") -> StudyResults:
+    """A study whose times are what the formulas say. done: settings that were run, None = all."""
+    settings = list(study_named(name).settings(ASKED))
+    records = [made_up_setting(one) for one in settings[:done]]
+    records += [
+        SettingRecord(folder=one.folder, label=one.label, x=one.x) for one in settings[len(records) :]
+    ]
+    return StudyResults(
+        schema=1,
+        name=name,
+        settings=records,
+        point=load_point(point)[1],
+        config={
+            "rtt_ms": RTT_MS,
+            "draft_ms": DRAFT_MS,
+            "verify_ms": VERIFY_MS,
+            "gamma": 4,
+            "max_new_tokens": 24,
+        },
+        machine={"processor": "made up"},
+        asked=len(settings),
+        interrupted=done is not None,
+        started_at="2026-01-02T03:04:05Z",
+        wall_s=321.0,
+    )
+
+
+def made_up_setting(setting: Setting) -> SettingRecord:
+    """One run of a study."""
+    gamma = int(setting.changes.get("gamma", 4))
+    rtt = float(setting.changes.get("rtt_ms", RTT_MS))
+    times = {name: _token_ms(name, gamma, rtt) for name in setting.methods}
+    rows = [_row(name, gamma, ms, times.get("ar")) for name, ms in times.items()]
+    formulas = [
+        FormulaRecord(
+            method=name,
+            formula="made up",
+            gamma=gamma,
+            tau=_tau(name, gamma),
+            draft=gamma * DRAFT_MS,
+            verify=VERIFY_MS,
+            redrafted=_miss(name),
+            sync=1.0,
+            predicted_token=ms,
+            measured_token=1.03 * ms,
+        )
+        for name, ms in times.items()
+    ]
+    return SettingRecord(
+        folder=setting.folder, label=setting.label, x=setting.x, rows=rows, formulas=formulas
+    )
+
+
+def _tau(name: str, gamma: int) -> float:
+    return latency.expected_tokens(ALPHA, gamma) if name not in ("ar",) else 1.0
+
+
+def _miss(name: str) -> float:
+    method = get_method(name)
+    if not method.predrafts:
+        return 1.0
+    worst = {"priority": 0.0, "fifo": 0.05, "random": 0.03}[method.order]
+    return (0.45 if method.overlap == "hints" else 0.2) + 0.5 / (1 + 0.4 * method.rows) + worst
+
+
+def _token_ms(name: str, gamma: int, rtt: float) -> float:
+    method, tau = get_method(name), _tau(name, gamma)
+    if not method.drafts:
+        return (gamma * DRAFT_MS + VERIFY_MS) / tau if method.cloud_drafts else VERIFY_MS
+    return latency.fsd(1, tau, gamma, DRAFT_MS, VERIFY_MS, rtt / 2, _miss(name), 1.0)
+
+
+def _row(name: str, gamma: int, ms: float, ar: float | None) -> BenchRow:
+    drafts, prepares = get_method(name).drafts, get_method(name).predrafts
+    return BenchRow(
+        method=name,
+        questions=2,
+        tokens=48,
+        tokens_per_s=1e3 / ms,
+        speedup_vs_ar=ar / ms if ar else None,
+        ttft_ms=900.0,
+        tpot_ms=ms,
+        tau=_tau(name, gamma),
+        acceptance=0.5 if drafts else None,
+        rounds=25,
+        uplink_bytes_per_round=17.0,
+        downlink_bytes_per_round=13.0,
+        draft_forwards=100 if drafts else None,
+        verify_forwards=25,
+        identical_to_ar=True,
+        overhead_over_floor=1.02,
+        answers=2,
+        predraft_hit_rate=1 - _miss(name) if prepares else None,
+        miss_rate=_miss(name) if prepares else None,
+        redrafted=_miss(name) if prepares else None,
+        sync_ms=1.0 if prepares else None,
+        hints_per_round=2.0 if prepares else None,
+    )
