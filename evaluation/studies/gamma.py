@@ -105,7 +105,7 @@ def _words(results: StudyResults, methods: Sequence[str], pays_to: float) -> lis
             continue
         best, most = max(points, key=lambda point: point[1])
         level = {name: points, "ar": [(x, 1.0) for x, _ in points]}
-        falls = [f"{one.x:.2g}" for one in crossings(level) if one.before == "ar"]
+        falls = [f"{one.x:.2g}" for one in crossings(level) if one.before == "ar" and points[-1][1] < 1]
         words.append(
             f"{name} is fastest at γ = {best:g} ({most:.2f}× ar)"
             + (f" and slower than ar from γ = {falls[-1]} on." if falls else ".")

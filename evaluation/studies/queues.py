@@ -85,7 +85,7 @@ def _words(run: SettingRecord) -> list[str]:
     rounds = [row.rounds for row in run.rows if row.miss_rate is not None]
     if words:
         words.append(
-            f"All policies see the same drafts, {min(rounds)} rounds of them: one round is {100 / min(rounds):.1f} points."
+            f"All policies see the same drafts, in {min(rounds)} rounds: one round is {100 / min(rounds):.1f} points."
         )
     return words
 

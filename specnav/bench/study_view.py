@@ -72,12 +72,11 @@ class StudyView(View):
         self._show(0.0, "starting")
         if not self.console.is_terminal:
             left = sum(one.estimate_s for one in self._jobs[number - 1 :])
-            self.say(f"{self._where(job)} ({number} of {len(self._jobs)}, about {in_words(left)} left)")
+            words = f"{self._where(job)} ({number} of {len(self._jobs)}, about {in_words(left)} left)"
+            self.console.print(words, soft_wrap=True)
 
     def say(self, words: str) -> None:
-        """One line above the bar; what each run says of its start is left out."""
-        if self._job is None or not self.console.is_terminal:
-            super().say(words)
+        """What a run says of its start is left out."""
 
     @contextmanager
     def _advancing(self, job: Job) -> Iterator[Advance]:
