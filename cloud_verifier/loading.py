@@ -9,7 +9,8 @@ from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
 from specdec.errors import ModelError
 from specdec.models import LoadedModel, Prompt
-from specdec.verifying.exits import in_stages, load_exits, use_exits
+from specdec.verifying.exits import load_exits, use_exits
+from specdec.verifying.exits.worth import MOST
 from specdec.verifying.hints import HintMaker
 
 _SMALL_MODEL_PARAMETERS = 100_000_000
@@ -34,9 +35,10 @@ def load_hint_maker(config: ServerConfig, model: LoadedModel, log: EventLog) -> 
             raise
         log.warning("exits_left_alone", reason=str(error))
         return None
-    layers = use_exits(exits, config.exit_layers)
-    together = is_small(model) and not config.verify_ms
-    maker = HintMaker(exits, in_stages(layers, model.runner.layer_count, together))
+    # Where a layer takes no longer than an exit does, the most that pays is one.
+    most = 1 if is_small(model) and not config.verify_ms else MOST
+    layers = use_exits(exits, config.exit_layers, most)
+    maker = HintMaker(exits.pick(layers))
     log.info("exits", folder=str(folder), layers=list(layers))
     return maker
 

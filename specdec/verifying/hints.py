@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -19,7 +21,7 @@ from specdec.options import GenerationOptions
 from specdec.sampling import process_logits
 from specdec.sampling.adjust import Adjuster
 from specdec.sampling.noise import gumbel_noise
-from specdec.verifying.exits import Exits, Stage
+from specdec.verifying.exits import Exits
 from specdec.verifying.words import SessionWords, Words
 
 OUTCOMES = 4
@@ -27,8 +29,6 @@ OUTCOMES = 4
 
 MIN_CONFIDENCE = 0.02
 """Outcomes less likely than this are not worth a message."""
-
-_NEVER = -1e9  # log-probability of what cannot happen: finite, so that zero times it is zero
 
 
 class Outcome(NamedTuple):
@@ -44,39 +44,24 @@ class Outcome(NamedTuple):
 
 
 class HintMaker:
-    """Makes the hints of all sessions of one model. Works for one thread; sessions may be interleaved."""
+    """Makes the hints of all sessions of one model. Works for one thread; sessions may be interleaved.
 
-    def __init__(self, exits: Exits, stages: Sequence[Sequence[int]], outcomes: int = OUTCOMES) -> None:
-        """stages: layers whose exits are worked out together, after the last of them; all of rising layers.
+    layers: those after which an exit has its turn, rising.
+    """
 
-        Raises ModelError for a layer without an exit.
-        """
-        self.layers = tuple(layer for stage in stages for layer in stage)
+    def __init__(self, exits: Exits, outcomes: int = OUTCOMES) -> None:
+        """exits: all of them are used. outcomes: what each names at most."""
+        self.exits = exits
+        self.layers = exits.layers
         self.model = exits.model
         self.outcomes = outcomes
-        self.stages = {layers[-1]: Stage(exits, layers) for layers in stages}
         self.words = Words(exits)
-        self._looked_at = frozenset(self.layers)
-        self._chain_paths: dict[int, Tensor] = {}
 
     def session(
         self, prompt_ids: Sequence[int], options: GenerationOptions, history: Sequence[int] = ()
     ) -> SessionHints:
         """Hints for one answer. history: tokens of it that are verified already."""
         return SessionHints(self, prompt_ids, options, history)
-
-    def wants(self, layer: int) -> bool:
-        """Whether the rows after this layer are looked at."""
-        return layer in self._looked_at
-
-    def paths(self, draft: Draft) -> Tensor:
-        """float [nodes, nodes + 1]: 1 where a node lies on the path to a row: row 0 the root's, i + 1 node i's."""
-        nodes = len(draft.ids)
-        if draft.parents is not None:
-            return _tree_paths(draft.parents).to(self.model.device)
-        if nodes not in self._chain_paths:
-            self._chain_paths[nodes] = torch.ones(nodes, nodes + 1, device=self.model.device).triu(1)
-        return self._chain_paths[nodes]
 
 
 class SessionHints:
@@ -105,53 +90,39 @@ class SessionHints:
 
 
 class DraftHints:
-    """Hints for one draft. Give it what every layer leaves; nothing is worked out before an exit's turn."""
+    """Hints for one draft. Nothing is worked out before an exit's turn."""
 
     def __init__(self, session: SessionHints, draft: Draft, answer: list[int], limit: int) -> None:
         self._session = session
         self._draft = draft
         self._answer = answer
         self._limit = limit
-        self._hidden: list[Tensor] = []
+        self._rows = len(draft.ids) + 1
         self._layout: _Layout | None = None
 
-    @torch.inference_mode()
     def after(self, layer: int, hidden: Tensor) -> list[Outcome]:
-        """hidden [rows, hidden_size] after a layer; its last len(draft) + 1 rows count.
+        """hidden [rows, hidden_size] after a layer; its last len(draft) + 1 rows count. For the forward's observer.
 
-        Returns the likeliest outcomes of the exits whose turn it is, exit by exit, each one's likeliest first.
+        Returns the likeliest outcomes by this layer's exit, the likeliest first; none where it has no exit, and
+        where the pass has no row for what follows the answer alone.
         """
         maker = self._session.maker
-        rows = len(self._draft.ids) + 1
-        if not maker.wants(layer) or hidden.shape[0] < rows:
+        if layer not in maker.layers or hidden.shape[0] < self._rows:
             return []
-        self._hidden.append(hidden[hidden.shape[0] - rows :])
-        stage = maker.stages.get(layer)
-        if stage is None:
-            return []
-        hidden_of_stage, self._hidden = self._hidden, []
+        if hidden.shape[0] > self._rows:
+            hidden = hidden[-self._rows :]
         if self._layout is None:
             self._layout = _Layout(self._session, self._draft, self._answer, self._limit)
-        return self._best(stage, hidden_of_stage, self._layout)
-
-    def _best(self, stage: Stage, hidden: Sequence[Tensor], layout: _Layout) -> list[Outcome]:
-        logits = stage.logits(hidden, layout.words.shortlist())
+        layout = self._layout
+        logits = maker.exits.quick_logits(layer, hidden, layout.words.shortlist())
         if self._session.adjuster.active:
-            logits = torch.stack([self._adjust(rows) for rows in logits])
-        scores = layout.outcome_scores(logits).flatten(1)
-        values, places = scores.topk(min(self._session.maker.outcomes, scores.shape[1]))
-        width = logits.shape[2]
-        found = []
-        for layer, likely, where in zip(stage.layers, values.exp_().tolist(), places.tolist(), strict=True):
-            for confidence, place in zip(likely, where, strict=True):
-                if confidence >= MIN_CONFIDENCE:
-                    row, column = divmod(place, width)
-                    token = layout.words.token(column)
-                    found.append(Outcome(row, token, min(confidence, 1.0), layer))
-        return found
+            logits = self._adjust(logits)
+        token = layout.words.token
+        likely = layout.likeliest(logits, maker.outcomes)
+        return [Outcome(row, token(column), min(chance, 1.0), layer) for chance, row, column in likely]
 
     def _adjust(self, logits: Tensor) -> Tensor:
-        """As the target's own rows are adjusted: logits [rows, vocab] of one exit."""
+        """As the target's own rows [rows, vocab] are adjusted."""
         ids, parents, adjuster = self._draft.ids, self._draft.parents, self._session.adjuster
         if parents is None:
             return adjuster.chain(logits, self._answer, ids)
@@ -159,59 +130,58 @@ class DraftHints:
 
 
 class _Layout:
-    """Where the tokens of a draft stand in exits' logits [exits, rows, n]: row 0 before, row i + 1 after node i."""
+    """Where the tokens of a draft stand in an exit's logits [rows, n]: row 0 before, row i + 1 after node i."""
 
     def __init__(self, session: SessionHints, draft: Draft, answer: list[int], limit: int) -> None:
-        maker = session.maker
         words = session.words
         if not words.have([*draft.ids, *answer[-1:]]):
-            words = maker.words.whole
+            words = session.maker.words.whole
         self.words: SessionWords = words
         self._options = session.options
-        device = maker.model.device
-        depths = [0, *(depth + 1 for depth in draft.depths())]
-        parents = range(-1, len(draft.ids) - 1) if draft.parents is None else draft.parents
-        places = [
-            (parent + 1) * words.size + words.column(token)
-            for parent, token in zip(parents, draft.ids, strict=True)
+        parents = range(ROOT, len(draft.ids) - 1) if draft.parents is None else draft.parents
+        self._nodes = [
+            (parent + 1, words.column(token)) for parent, token in zip(parents, draft.ids, strict=True)
         ]
-        self._places = torch.tensor(places, dtype=torch.long, device=device)
-        self._paths = maker.paths(draft)
+        depths = [0, *(depth + 1 for depth in draft.depths())]
         # After one more token the answer is as long as it may be: nothing is drafted behind it.
-        full = [row for row, depth in enumerate(depths) if len(answer) + depth + 1 >= limit]
-        self._full = torch.tensor(full, dtype=torch.long, device=device) if full else None
+        self._full = [row for row, depth in enumerate(depths) if len(answer) + depth + 1 >= limit]
         self._noise: Tensor | None = None
         if self._options.temperature > 0.0:
-            positions = torch.tensor(depths, device=device) + len(answer)
+            positions = torch.tensor(depths, device=words.ids.device) + len(answer)
             noise = gumbel_noise(self._options.seed, positions[:, None], words.ids[None, :])
             self._noise = noise.float()
 
-    def outcome_scores(self, logits: Tensor) -> Tensor:
-        """logits float32 [exits, rows, n] -> log-probability of the outcome of every row and token, like logits."""
-        scores = self._log_probabilities(logits)
-        scores.index_fill_(2, self.words.ends, _NEVER)
-        flat = scores.flatten(1)
-        tokens = flat.index_select(1, self._places)  # [exits, nodes]
-        path = tokens @ self._paths  # [exits, rows]
-        if self._full is not None:
-            path.index_fill_(1, self._full, _NEVER)
-        flat.index_fill_(1, self._places, _NEVER)  # a child is no outcome: the path goes on there
-        return scores.add_(path[:, :, None])
+    def likeliest(self, logits: Tensor, count: int) -> list[tuple[float, int, int]]:
+        """logits float32 [rows, n] -> (probability, row, column) of the likeliest outcomes, falling, at most so many.
 
-    def _log_probabilities(self, logits: Tensor) -> Tensor:
-        """Of being picked, which with shared noise is known but for the logits (see Chooser.log_scores)."""
-        if self._noise is None:
-            scores = torch.log_softmax(logits, dim=-1)
-        else:
-            scores = torch.log_softmax(process_logits(logits, self._options) + self._noise, dim=-1)
-        return scores.clamp_(min=_NEVER)
+        Written with what costs least in the middle of a forward: few operations, each on a row.
+        """
+        if self._noise is not None:  # what is picked is known but for the logits (see Chooser.log_scores)
+            logits = process_logits(logits, self._options) + self._noise
+        scores = torch.softmax(logits, dim=-1).cpu().numpy()
+        for column in self.words.ends:
+            scores[:, column] = 0.0
+        paths = [1.0]
+        for row, column in self._nodes:
+            paths.append(paths[row] * scores.item(row, column))
+        for row, column in self._nodes:  # a child is no outcome: the path goes on there
+            scores[row, column] = 0.0
+        for row in self._full:
+            paths[row] = 0.0
+        best = [_best(scores, row, path) for row, path in enumerate(paths) if path >= MIN_CONFIDENCE]
+        found: list[tuple[float, int, int]] = []
+        while best and len(found) < count:
+            outcome = max(best)
+            if not outcome[0] >= MIN_CONFIDENCE:
+                break
+            found.append(outcome)
+            _, row, column = outcome
+            scores[row, column] = 0.0
+            best[best.index(outcome)] = _best(scores, row, paths[row])
+        return found
 
 
-def _tree_paths(parents: Sequence[int]) -> Tensor:
-    """HintMaker.paths of a tree."""
-    rows = [[0.0] * len(parents)]
-    for node, parent in enumerate(parents):
-        row = rows[parent - ROOT].copy()
-        row[node] = 1.0
-        rows.append(row)
-    return torch.tensor(rows).t()
+def _best(scores: npt.NDArray[np.float32], row: int, path: float) -> tuple[float, int, int]:
+    """The likeliest outcome of a row."""
+    column = int(scores[row].argmax())
+    return path * scores.item(row, column), row, column

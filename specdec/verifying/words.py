@@ -81,9 +81,7 @@ class SessionWords:
             self._own = {token: shared + place for place, token in enumerate(tokens[shared:])}
             rows = words.exits.shortlist(tokens[shared:])
             self._weight, self._bias = rows.weight, rows.bias
-        self.ends = torch.tensor(
-            [self.column(token) for token in words.ends], dtype=torch.long, device=words.device
-        )
+        self.ends = [self.column(token) for token in words.ends]
 
     def token(self, column: int) -> int:
         """The id that a column stands for."""

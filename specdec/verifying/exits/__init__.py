@@ -10,19 +10,16 @@ from specdec.verifying.exits.exits import Exits, Shortlist, best
 from specdec.verifying.exits.files import load_exits, save_exits
 from specdec.verifying.exits.fingerprint import Fingerprint, fingerprint
 from specdec.verifying.exits.layers import choose_layers, usual_width
-from specdec.verifying.exits.stage import Stage
-from specdec.verifying.exits.worth import in_stages, use_exits
+from specdec.verifying.exits.worth import use_exits
 
 __all__ = [
     "ExitAdapters",
     "Exits",
     "Fingerprint",
     "Shortlist",
-    "Stage",
     "best",
     "choose_layers",
     "fingerprint",
-    "in_stages",
     "load_exits",
     "save_exits",
     "use_exits",
