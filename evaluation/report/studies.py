@@ -86,7 +86,17 @@ def how_measured(results: StudyResults) -> list[str]:
         f"{questions} question{'' if questions == 1 else 's'} of at most {config.get('max_new_tokens')} tokens for "
         f"each method in each setting, {sampling}, γ {config.get('gamma')} unless it is varied; {results.wall_s:.0f} s."
     )
-    return [*words, *results.notes]
+    return [*words, _sameness(results), *results.notes]
+
+
+def _sameness(results: StudyResults) -> str:
+    """Whether every method gave the tokens of `ar`, which is why they can be compared."""
+    rows = [(one.label, row) for one in results.settings for row in one.rows if row.method != "ar"]
+    wrong = [f"{row.method} ({label})" for label, row in rows if row.identical_to_ar is False]
+    if wrong:
+        return f"NOT the tokens of ar: {', '.join(wrong)}."
+    same = [row for _, row in rows if row.identical_to_ar]
+    return f"In {len(same)} of {len(rows)} runs the answers were compared with those of ar: identical, every token."
 
 
 def _alert(results: StudyResults) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from evaluation.papers import figure, figures
 from evaluation.report.page import shown
@@ -33,7 +33,8 @@ def _read(results: StudyResults) -> Findings:
             GAMMAS,
             (Mark(pays_to, "paper: past here sd is slower than ar"),),
             level=1.0,
-            caption="The paper's mark is of an RTX client on GSM8K; its diamonds are of this operating point.",
+            caption="The paper's mark is of an RTX client on GSM8K, its single diamonds of this operating point; "
+            "picospec's curve is of its own pair, link and method.",
         )
     ]
     if {"sd", "fsd"} <= set(methods):
@@ -78,14 +79,14 @@ def _ratios(results: StudyResults, name: str) -> tuple[tuple[float, float], ...]
 
 def _table(results: StudyResults, methods: Sequence[str]) -> Table:
     head = ["γ", "τ of sd", "r of fsd"]
+    formulas = results.with_formula()
     for name in methods:
-        head += [f"{name}\nover ar", "off its\nformula"]
-    return Table(
-        "By draft length", tuple(head), tuple(_line(one, methods) for one in results.settings if one.rows)
-    )
+        head += [f"{name}\nover ar"] + ["off its\nformula"] * (name in formulas)
+    lines = tuple(_line(one, methods, formulas) for one in results.settings if one.rows)
+    return Table("By draft length", tuple(head), lines)
 
 
-def _line(one: SettingRecord, methods: Sequence[str]) -> tuple[str, ...]:
+def _line(one: SettingRecord, methods: Sequence[str], formulas: Collection[str]) -> tuple[str, ...]:
     fsd = one.formula("fsd")
     cells = [
         f"{one.x:g}",
@@ -93,7 +94,7 @@ def _line(one: SettingRecord, methods: Sequence[str]) -> tuple[str, ...]:
         percent(None if fsd is None else 100 * fsd.redrafted),
     ]
     for name in methods:
-        cells += [times(one.value(name, speedup)), signed(one.off(name))]
+        cells += [times(one.value(name, speedup))] + [signed(one.off(name))] * (name in formulas)
     return tuple(cells)
 
 
@@ -110,11 +111,8 @@ def _words(results: StudyResults, methods: Sequence[str], pays_to: float) -> lis
             f"{name} is fastest at γ = {best:g} ({most:.2f}× ar)"
             + (f" and slower than ar from γ = {falls[-1]} on." if falls else ".")
         )
-    return (
-        [*words, f"In the paper (RTX client, GSM8K) sd is slower than ar once γ exceeds {pays_to:g}."]
-        if words
-        else []
-    )
+    paper = f"In the paper (RTX client, GSM8K) sd is slower than ar once γ exceeds {pays_to:g}."
+    return [*words, paper] if words else []
 
 
 STUDY = Study(

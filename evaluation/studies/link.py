@@ -69,13 +69,14 @@ def _crossing_table(lines: dict[str, tuple[tuple[float, float], ...]]) -> Table:
 
 def _time_table(results: StudyResults, lines: dict[str, tuple[tuple[float, float], ...]]) -> Table:
     head = ["RTT, ms"]
+    formulas = results.with_formula()
     for name in lines:
-        head += [f"{name}\nms a token", "off its\nformula"]
+        head += [f"{name}\nms a token"] + ["off its\nformula"] * (name in formulas)
     rows = []
     for one in results.settings:
         cells = [f"{one.x:g}"]
         for name, points in lines.items():
-            cells += [shown(dict(points).get(one.x), 1), signed(one.off(name))]
+            cells += [shown(dict(points).get(one.x), 1)] + [signed(one.off(name))] * (name in formulas)
         if one.rows:
             rows.append(tuple(cells))
     return Table("Milliseconds a token after the first", tuple(head), tuple(rows))

@@ -97,6 +97,10 @@ class StudyResults(msgspec.Struct, frozen=True, kw_only=True):
         found = [(one.x, one.value(method, value)) for one in self.settings]
         return tuple((x, y) for x, y in found if y is not None)
 
+    def with_formula(self) -> frozenset[str]:
+        """Methods that one of the papers' formulas is about."""
+        return frozenset(formula.method for one in self.settings for formula in one.formulas)
+
     def methods(self) -> list[str]:
         """Every method of the settings, in order."""
         return list(dict.fromkeys(row.method for one in self.settings for row in one.rows))

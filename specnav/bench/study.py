@@ -5,7 +5,7 @@ Whatever ends a study, what was measured stays, the page shows it, and `--resume
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from evaluation.studies.estimate import in_words
 from evaluation.studies.gather import gather
 from evaluation.studies.plan import Study
 from evaluation.studies.records import SettingRecord, StudyResults, load_studies, save_study
-from specnav.bench.config import load_point
+from specnav.bench.config import BenchConfig, load_point
 from specnav.bench.points import is_finished
 from specnav.bench.run import run_bench
 from specnav.bench.study_jobs import POINT, Job, check_flags, make_jobs
@@ -32,10 +32,16 @@ from specnav.signals import ends_on_signals
 TIME_SCALE = 0.25
 
 
-def run_studies(flags: Mapping[str, Any], given: str, time_scale: float = TIME_SCALE) -> int:
+def run_studies(
+    flags: Mapping[str, Any],
+    given: str,
+    time_scale: float = TIME_SCALE,
+    run: Callable[[BenchConfig, StudyView], int] = run_bench,
+) -> int:
     """Run the studies that `given` names; returns the exit code. flags: the bench's, None where not given.
 
-    time_scale: every time of the operating point is multiplied by it. Raises UsageError and the rooms' errors.
+    time_scale: every time of the operating point is multiplied by it. run: makes one setting's bench run.
+    Raises UsageError and the rooms' errors.
     """
     studies = [study_named(name) for name in study_names(given)]
     check_flags(flags, studies)
@@ -51,7 +57,7 @@ def run_studies(flags: Mapping[str, Any], given: str, time_scale: float = TIME_S
         with ends_on_signals(), StudyView(console, missing) as view:
             for job in missing:
                 view.begin(job)
-                code = run_bench(job.config, view)
+                code = run(job.config, view)
                 if code:
                     break
     except KeyboardInterrupt:
@@ -61,10 +67,11 @@ def run_studies(flags: Mapping[str, Any], given: str, time_scale: float = TIME_S
     for study in studies:
         mine = [job for job in jobs if job.study is study]
         _keep(folder / study.name, _asked_of(study, mine, flags.get("point") or POINT, time_scale, error))
-    if list(load_studies(folder)):
+    if kept := load_studies(folder):
+        for name, results in kept:
+            for words in results.words:
+                Console().print(f"{name}: {words}", soft_wrap=True)
         console.print(f"report: {write_studies(folder)}", soft_wrap=True)
-        for words in (words for _, results in load_studies(folder) for words in results.words):
-            Console().print(words)
     if error:
         raise UsageError(error)
     return code
