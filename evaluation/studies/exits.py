@@ -63,7 +63,7 @@ def _hints(row: BenchRow) -> float | None:
 
 
 def _table(done: Sequence[SettingRecord], scale: float) -> Table:
-    head = ("Exits", "Miss", "Hints\na round", "Hits\na hint", "Over ar", "Forward\nms")
+    head = ("Exits", "Miss", "r, tokens\ndrafted late", "Hints\na round", "Hits\na hint", "Over ar", "Forward\nms")
     return Table("By exits", head, tuple(_line(one, scale) for one in done))
 
 
@@ -72,6 +72,7 @@ def _line(one: SettingRecord, scale: float) -> tuple[str, ...]:
     return (
         one.label,
         percent(one.value(METHOD, miss_percent)),
+        percent(None if formula is None else 100 * formula.redrafted),
         shown(one.value(METHOD, _hints), 1),
         percent(_hits_a_hint(one)),
         times(one.value(METHOD, speedup)),

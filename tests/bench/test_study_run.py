@@ -1,0 +1,174 @@
+"""`specnav bench --study`: which flags go together, runs in their folders, resumed, drawn; once over real processes."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from made_up_studies import made_up_setting
+
+from evaluation.bench.records import BenchResults, load_bench, save_bench
+from evaluation.errors import EvaluationError
+from evaluation.questions import load_questions
+from evaluation.studies import study_named
+from evaluation.studies.plan import Setting
+from evaluation.studies.records import load_study
+from specnav.bench.config import BenchConfig
+from specnav.bench.run import methods_of, settings_of
+from specnav.bench.study import redraw, run_studies
+from specnav.bench.study_jobs import make_jobs
+from specnav.bench.study_view import StudyView
+from specnav.errors import UsageError
+
+
+class MadeUpRuns:
+    """Bench runs that take no time. stop_after: runs before the user presses Ctrl-C; fail: say this instead."""
+
+    def __init__(self, stop_after: int | None = None, fail: str = "") -> None:
+        self.stop_after, self.fail = stop_after, fail
+        self.configs: list[BenchConfig] = []
+
+    def __call__(self, config: BenchConfig, view: StudyView) -> int:
+        if len(self.configs) == self.stop_after:
+            if self.fail:
+                raise UsageError(self.fail)
+            return 130
+        self.configs.append(config)
+        questions = load_questions(config.questions, config.limit)
+        with view.answering(len(questions) * len(config.methods), len(questions)) as advance:
+            for name in config.methods:
+                advance(questions[0], name)
+        methods, _ = methods_of(config)
+        setting = Setting("", "", methods, changes={"gamma": config.gamma, "rtt_ms": config.rtt_ms})
+        asked = len(questions)
+        rows = [msgspec.structs.replace(row, questions=asked) for row in made_up_setting(setting).rows]
+        config.out.mkdir(parents=True, exist_ok=True)
+        save_bench(
+            config.out,
+            BenchResults(
+                schema=1,
+                config=settings_of(config, methods),
+                machine={},
+                rows=rows,
+                asked=asked,
+                started_at="2026-01-02T03:04:05Z",
+                wall_s=2.0,
+            ),
+        )
+        return 0
+
+
+def test_every_setting_is_a_run_with_the_times_of_the_point_scaled(tmp_path, capsys):
+    runs = MadeUpRuns()
+    assert run_studies({"out": tmp_path / "s", "limit": 1}, "link,threads", 0.25, runs) == 0
+    rtts = [config.rtt_ms for config in runs.configs]
+    assert rtts == [0, 1.25, 3.75, 10, 20, 37.5, 62.5, 60]
+    assert {(config.draft_ms, config.verify_ms, config.gamma) for config in runs.configs} == {(18, 155, 4)}
+    assert runs.configs[-1].out == tmp_path / "s" / "threads" / "rows" and runs.configs[0].point == ""
+    link = load_study(tmp_path / "s" / "link")
+    assert [one.x for one in link.settings] == [0, 5, 15, 40, 80, 150, 250] and link.asked == 7
+    assert link.point.name == "go2-wifi6" and link.wall_s == 14 and not link.interrupted and link.words
+    said = capsys.readouterr()
+    assert "study link: 7 settings, about" in said.err and "(8 of 8, about" in said.err
+    assert "link: The fastest fixed method" in said.out
+    page = (tmp_path / "s" / "report.html").read_text()
+    assert 'href="link/rtt-40/report.html"' in page and 'id="threads"' in page
+
+
+def test_an_interrupted_study_is_drawn_and_goes_on_with_what_is_missing(tmp_path, capsys):
+    flags = {"out": tmp_path / "s", "limit": 1}
+    assert run_studies(flags, "gamma", 0.25, MadeUpRuns(stop_after=3)) == 130
+    assert load_study(tmp_path / "s" / "gamma").interrupted
+    assert "Drawn from 3 of 10 settings" in (tmp_path / "s" / "report.html").read_text()
+    with pytest.raises(UsageError, match="is not empty"):
+        run_studies(flags, "gamma", 0.25, MadeUpRuns())
+    rest = MadeUpRuns()
+    assert run_studies({**flags, "resume": True}, "gamma", 0.25, rest) == 0
+    assert [config.gamma for config in rest.configs] == [4, 5, 6, 7, 8, 9, 10]
+    assert "3 done already" in capsys.readouterr().err
+    assert not load_study(tmp_path / "s" / "gamma").interrupted
+    again = MadeUpRuns()
+    assert run_studies({**flags, "resume": True}, "gamma,queues", 0.25, again) == 0
+    assert len(again.configs) == 1  # a study more, in the same folder
+
+
+def test_a_run_that_fails_ends_the_study_with_its_reason_and_what_was_measured(tmp_path):
+    failing = MadeUpRuns(stop_after=2, fail="cloud_verifier ended")
+    with pytest.raises(UsageError, match="cloud_verifier ended"):
+        run_studies({"out": tmp_path / "s"}, "gamma", 0.25, failing)
+    assert load_study(tmp_path / "s" / "gamma").error == "cloud_verifier ended"
+    assert "cloud_verifier ended" in (tmp_path / "s" / "report.html").read_text()
+    nothing = MadeUpRuns(stop_after=0, fail="no model")
+    with pytest.raises(UsageError, match="no model"):
+        run_studies({"out": tmp_path / "t"}, "gamma", 0.25, nothing)
+    assert not (tmp_path / "t" / "report.html").exists()
+
+
+def test_drawing_again_needs_no_run(tmp_path):
+    folder = tmp_path / "s"
+    run_studies({"out": folder, "limit": 1}, "gamma", 0.25, MadeUpRuns())
+    page = folder / "report.html"
+    before = page.read_text()
+    page.unlink()
+    for results in folder.glob("gamma/*/results.json"):
+        results.unlink()
+    assert redraw(folder) == 0 and page.read_text() == before
+    with pytest.raises(EvaluationError, match="holds no study"):
+        redraw(tmp_path)
+
+
+def test_named_methods_take_the_place_of_the_usual_ones():
+    flags = {"methods": ("sd", "specedge"), "point": "specedge-32b"}
+    jobs = make_jobs(flags, [study_named("link")], 1.0)
+    assert {job.config.methods for job in jobs} == {("ar", "sd", "specedge")}
+    assert jobs[0].config.temperature == 0.7 and jobs[0].config.verify_ms == 94.2
+
+
+def test_flags_win_over_the_point_and_are_scaled_too():
+    (job,) = make_jobs({"draft_ms": 10.0, "bandwidth_mbps": 8.0, "limit": 1}, [study_named("queues")], 0.5)
+    assert (job.config.draft_ms, job.config.verify_ms, job.config.bandwidth_mbps) == (5, 310, 16)
+    assert job.config.limit == 1 and len(job.config.methods) == 19
+    assert sum(job.costs.values()) + job.start_s == job.estimate_s
+
+
+@pytest.mark.parametrize(
+    ("flags", "name", "words"),
+    [
+        ({"gamma": 3}, "gamma", "leave --gamma out"),
+        ({"rtt_ms": 3.0}, "link", "leave --rtt out"),
+        ({"exit_layers": "all"}, "exits", "leave --exit-layers out"),
+        ({"methods": ("sd",)}, "threads", "leave --methods out"),
+        ({"length": "online"}, "link", "--length does not go with --study"),
+        ({"point": "go2-wifi6,rtx-llama2"}, "link", "one operating point"),
+        ({"point": "all"}, "link", "one operating point"),
+        ({"point": "nowhere"}, "link", "'nowhere' is unknown"),
+        ({"exits": "none"}, "exits", "needs a target with early exits"),
+        ({"exits": "none"}, "queues", "needs a target with early exits"),
+        ({"resume": True}, "link", "name its folder with --out"),
+    ],
+)
+def test_what_does_not_go_together_ends_the_command_before_a_folder_is_made(tmp_path, flags, name, words):
+    flags = {"out": None if "resume" in flags else tmp_path / "s", **flags}
+    with pytest.raises(UsageError, match=words):
+        run_studies(flags, name, 0.25, MadeUpRuns())
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.graph
+@pytest.mark.timeout(600)
+def test_a_small_threads_study_over_real_processes(tmp_path, capsys):
+    flags = {"out": tmp_path / "s", "limit": 1, "max_new_tokens": 8}
+    assert run_studies(flags, "threads", 0.02) == 0
+    results = load_study(tmp_path / "s" / "threads")
+    rows = {row.method: row for row in results.settings[0].rows}
+    assert len(rows) == 22 and all(row.identical_to_ar for row in rows.values())
+    assert rows["fsd+rows:30"].miss_rate is not None and rows["fsd+rows:0"].miss_rate == 1
+    assert results.settings[0].formula("fsd+rows:5").redrafted <= 1
+    page = (tmp_path / "s" / "report.html").read_text()
+    assert "<svg" in page and "multiplied by 0.02" in page and "identical, every token" in page
+    before = (tmp_path / "s" / "threads" / "rows" / "results.json").read_bytes()
+    assert run_studies({**flags, "resume": True}, "threads", 0.02) == 0  # nothing is missing
+    assert (tmp_path / "s" / "threads" / "rows" / "results.json").read_bytes() == before
+    assert load_bench(tmp_path / "s" / "threads" / "rows").config["verify_ms"] == 12.4
+    assert "fsd+rows:5" in (tmp_path / "s" / "threads" / "rows" / "report.html").read_text().replace(
+        "<wbr>", ""
+    )
