@@ -53,11 +53,17 @@ def run_studies(
     missing = [job for job in jobs if not is_done(job)]
     _announce(console, jobs, missing, time_scale)
     code, error = 0, ""
+
+    def keep(study: Study) -> None:
+        mine = [job for job in jobs if job.study is study]
+        _keep(folder / study.name, _asked_of(study, mine, flags.get("point") or POINT, time_scale, error))
+
     try:
         with ends_on_signals(), StudyView(console, missing) as view:
             for job in missing:
                 view.begin(job)
                 code = run(job.config, view)
+                keep(job.study)
                 if code:
                     break
     except KeyboardInterrupt:
@@ -65,8 +71,7 @@ def run_studies(
     except (UsageError, EvaluationError) as failed:
         error = str(failed)
     for study in studies:
-        mine = [job for job in jobs if job.study is study]
-        _keep(folder / study.name, _asked_of(study, mine, flags.get("point") or POINT, time_scale, error))
+        keep(study)
     if kept := load_studies(folder):
         for name, results in kept:
             for words in results.words:
