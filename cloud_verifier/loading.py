@@ -45,9 +45,10 @@ def load_hint_maker(config: ServerConfig, model: LoadedModel, log: EventLog) -> 
 
 def beside(model: Path) -> Path | None:
     """The folder `NAME-exits` next to a model's folder `NAME-target`, if it is there."""
-    if not model.is_dir() or not model.resolve().name.endswith("-target"):
+    place = model.absolute()
+    if not place.is_dir() or not place.name.endswith("-target"):
         return None
-    folder = model.resolve().with_name(model.resolve().name.removesuffix("target") + "exits")
+    folder = place.with_name(place.name.removesuffix("target") + "exits")
     return folder if folder.is_dir() else None
 
 
