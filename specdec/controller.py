@@ -1,8 +1,8 @@
 """The controller behind `auto`: from what was measured, how long a token takes with each plan, and which is best.
 
-Expected time of a token = time of a round / tokens of a round, with the latency formulas of the papers (METHODS.md) and
-live figures in them. Pure: no clock, no model, no link. It never leaves a good plan for a better one that would not earn
-what changing costs before the answer ends.
+Expected time of a token = time of a round / tokens of a round, with the latency formulas of the papers (METHODS.md)
+and live figures in them. Pure: no clock, no model, no link. It never leaves a good plan for a better one that would not
+earn what changing costs before the answer ends.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ class Choice:
     why: str
 
 
-FIRST = Choice(Plan("alone"), "nothing is known yet: the cloud decodes alone while drafts are compared with it")
+FIRST = Choice(
+    Plan("alone"), "nothing is known yet: the cloud decodes alone while drafts are compared with it"
+)
 
 
 class Controller:
@@ -76,12 +78,14 @@ class Controller:
         self.drafts_in_cloud = False
 
     def choose(self, now: Plan | None, remaining: int) -> Choice:
-        """The plan for the next round. now: the present one, None before an answer. remaining: tokens it may still have."""
+        """The plan for the next round. now: the present one, None before an answer. remaining: tokens that may come."""
         measured = self._measured
         alone_s = measured.alone_s(False) or measured.verify_rows_s(1)
         if alone_s is None or measured.draft_s is None or measured.rtt_s is None:
             return Choice(now, FIRST.why) if now is not None else FIRST
-        plans = {plan.mode: plan for plan in sorted(self._plans(alone_s), key=lambda plan: -(plan.token_s or 0))}
+        plans = {
+            plan.mode: plan for plan in sorted(self._plans(alone_s), key=lambda plan: -(plan.token_s or 0))
+        }
         best = min(plans.values(), key=lambda plan: plan.token_s or 0.0)
         if now is not None and now.mode in plans and best.mode != now.mode:
             present = plans[now.mode]
@@ -109,7 +113,11 @@ class Controller:
         measured, tried = self._measured, self._measured.alone_s(True)
         draft_s = measured.draft_s or 0.0
         rounds = (
-            (measured.chain.expected(size), size * draft_s + (measured.verify_rows_s(size + 1) or alone_s), size)
+            (
+                measured.chain.expected(size),
+                size * draft_s + (measured.verify_rows_s(size + 1) or alone_s),
+                size,
+            )
             for size in range(1, MAX_CHAIN + 1)
         )
         tau, round_s, size = max(rounds, key=lambda one: one[0] / one[1])
@@ -143,11 +151,11 @@ class Controller:
 
     def _change_s(self, now: Plan, then: Plan) -> float:
         """What a change costs: the cloud, or the link, is idle for about a round trip; a draft starts from nothing."""
-        measured = self._measured
-        if now.in_cloud and then.in_cloud:
+        if now.in_cloud == then.in_cloud:
             return 0.0
-        drafting_s = then.size * (measured.draft_s or 0.0)
-        return (measured.rtt_s or 0.0) + (0.0 if then.in_cloud else drafting_s) if now.in_cloud != then.in_cloud else 0.0
+        return (self._measured.rtt_s or 0.0) + then.size * (self._measured.draft_s or 0.0) * (
+            not then.in_cloud
+        )
 
     def _words(self, best: Plan, plans: dict[Mode, Plan]) -> str:
         """E.g. "tree 32x4: 258 ms a token (tau 3.4); chain 5: 340; alone: 622; RTT 240, draft 72, verify 620 ms"."""
@@ -156,7 +164,9 @@ class Controller:
         parts = [f"{best.label}: {_token_s(best) * 1e3:.3g} ms a token"]
         parts += [f"{plan.label}: {_token_s(plan) * 1e3:.3g}" for plan in others]
         figures = {"RTT": measured.rtt_s, "draft": measured.draft_s, "verify": measured.verify_rows_s(1)}
-        parts.append(", ".join(f"{name} {value * 1e3:.3g} ms" for name, value in figures.items() if value is not None))
+        parts.append(
+            ", ".join(f"{name} {value * 1e3:.3g} ms" for name, value in figures.items() if value is not None)
+        )
         parts.append(f"tau {measured.chain.expected(self._gamma):.2f} at {self._gamma}")
         return "; ".join(parts)
 

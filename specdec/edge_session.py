@@ -220,7 +220,9 @@ class EdgeSession:
             return
         self._round += 1
         nothing = Draft(len(self.answer), ())
-        self._send_round(HiddenUp(self._number, self._round, data), nothing, Proposal(nothing, ()), Making(0.0))
+        self._send_round(
+            HiddenUp(self._number, self._round, data), nothing, Proposal(nothing, ()), Making(0.0)
+        )
 
     def _send_round(
         self, message: DraftUp | SampledUp | HiddenUp, draft: Draft, proposal: Proposal, making: Making

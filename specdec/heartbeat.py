@@ -52,7 +52,7 @@ class Heartbeat:
             self._asked = None
 
     def ask(self, now: float, session: int, round_: int) -> None:
-        """Ask for a sign of life now, unless one is waited for already. round_: what the answer will be compared with."""
+        """Ask for a sign of life now, unless one is waited for already. round_: what the reply is compared with."""
         if self._asked is None:
             self._link.send(Ping(session))
             self._asked = now, round_

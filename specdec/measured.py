@@ -88,8 +88,8 @@ class Share:
 class Measured:
     """Live figures of one edge and its verifier, kept over the answers. Times in seconds.
 
-    chain, tree: acceptance of chains, and of the trees of one budget. redrafted: share of a draft that had to be drafted
-    after the verdict although it was prepared for, by shape (r of paper 000, as a share of the forwards).
+    chain, tree: acceptance of chains, and of the trees of one budget. redrafted: share of a draft that had to be
+    drafted after the verdict although it was prepared for, by shape (r of paper 000, as a share of the forwards).
     """
 
     def __init__(self) -> None:

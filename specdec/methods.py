@@ -253,7 +253,9 @@ def _with_overlap(method: Method, value: str) -> Method:
 
 def _with_rows(method: Method, value: str) -> Method:
     if not value.isdecimal() or int(value) > MAX_ROWS:
-        raise OptionsError(f"rows {value!r} is wrong: give how many verdicts to prepare for at once, 0 to {MAX_ROWS}")
+        raise OptionsError(
+            f"rows {value!r} is wrong: give how many verdicts to prepare for at once, 0 to {MAX_ROWS}"
+        )
     return replace(method, rows=int(value))
 
 

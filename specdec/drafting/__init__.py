@@ -2,7 +2,7 @@
 
 from specdec.drafting.chain import ChainDrafter
 from specdec.drafting.draft import ROOT, Draft, check_draft, select_nodes, usable_nodes
-from specdec.drafting.drafter import DraftModel, Drafter, Proposal
+from specdec.drafting.drafter import Drafter, DraftModel, Proposal
 from specdec.drafting.outcome_drafter import OutcomeDrafter
 from specdec.drafting.tree_drafter import TreeDrafter
 

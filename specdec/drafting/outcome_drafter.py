@@ -105,7 +105,8 @@ class OutcomeDrafter:
 
     def hint(self, last: int, token: int, confidence: float, layer: int) -> None:
         """An early exit's word on the draft that is on its way."""
-        self._tree.hint(last, token, confidence, layer)
+        if token < self._model.vocab_size:
+            self._tree.hint(last, token, confidence, layer)
 
     def take(self, answer: Sequence[int], size: int, room: int) -> Proposal:
         """What is drafted after `answer`; from now on it counts as on its way."""

@@ -18,10 +18,12 @@ from specdec.drafting.draft import ROOT
 Order = Literal["priority", "fifo", "random"]
 ORDERS: tuple[Order, ...] = ("priority", "fifo", "random")
 
-_OLDER_EXIT = 0.5
-"""A hint of an exit counts for so much of its confidence once a deeper exit has spoken."""
-_MOST_HINTED = 0.95
-"""However sure the hints are, so much at most is taken from the draft model's own guesses."""
+_TRUST = 0.8
+"""Weight of the deepest exit's word in the geometric mean of its chances and the draft model's own."""
+_UNTOLD = 0.05
+"""However sure that exit is, so much at least is left for what it did not name."""
+_UNGUESSED = 0.02
+"""The draft model's chance of a hinted token that is not among those it would think of."""
 
 
 @dataclass
@@ -147,24 +149,38 @@ class OutcomeTree:
                 number = known.number if known else len(self.hints)
                 self.hints[node, token] = Hint(node, token, confidence, layer, number)
 
-    def outcomes(self, guesses: bool) -> Iterator[Outcome]:
+    def outcomes(self, guesses: bool) -> list[Outcome]:
         """Possible verdicts on the draft on its way. guesses: also those that nobody but the draft model thinks of."""
-        deepest = max((hint.layer for hint in self.hints.values()), default=0)
-        hinted = 0.0
-        for hint in self.hints.values():
-            chance = hint.confidence * (1.0 if hint.layer == deepest else _OLDER_EXIT)
-            hinted += chance
-            yield Outcome(hint.node, hint.token, chance, True, hint.number)
-        if not guesses:
-            return
-        rest = 1.0 - min(hinted, _MOST_HINTED)
+        known = self._guesses()
+        layer = max((hint.layer for hint in self.hints.values()), default=-1)
+        told = {key: hint for key, hint in self.hints.items() if hint.layer == layer}
+        untold = max(1.0 - sum(hint.confidence for hint in told.values()), _UNTOLD)
+        rest = sum(chance for key, chance in known.items() if key not in told)
+        found: list[Outcome] = []
+        for (node, token), hint in self.hints.items():
+            guess = known.get((node, token), _UNGUESSED)
+            by_exit = (
+                hint.confidence
+                if hint.layer == layer
+                else min(hint.confidence, untold * guess / (rest + guess))
+            )
+            found.append(Outcome(node, token, by_exit**_TRUST * guess ** (1 - _TRUST), True, hint.number))
+        if guesses:
+            for (node, token), guess in known.items():
+                if (node, token) not in self.hints:
+                    by_exit = guess if layer < 0 else untold * guess / rest
+                    found.append(Outcome(node, token, by_exit**_TRUST * guess ** (1 - _TRUST)))
+        return found
+
+    def _guesses(self) -> dict[tuple[int, int], float]:
+        """The draft model's own chances of the outcomes it can think of."""
         sent = set(self.sent)
+        chances: dict[tuple[int, int], float] = {}
         for node, reach in self.reached():
             for token, logp in self.best(node):
-                if token in self._stop_ids or (node, token) in self.hints:
-                    continue
-                if self._children.get((node, token)) not in sent:
-                    yield Outcome(node, token, rest * reach * math.exp(logp))
+                if token not in self._stop_ids and self._children.get((node, token)) not in sent:
+                    chances[node, token] = reach * math.exp(logp)
+        return chances
 
     def reached(self) -> Iterator[tuple[int, float]]:
         """The answer's end and every node on its way, with the draft model's chance that the verdict gets there."""

@@ -55,6 +55,8 @@ COMBINATIONS = [
     "sd+overlap:stream",
     "dssd+overlap:stream+leave:tokens",
     "sd+leave:tokens+length:online",
+    "fsd+overlap:hints+queues:random/fifo",
+    "fsd+tree:12x4+rows:3",
 ]
 """Points between the named methods; every axis that may change what travels or when is in one of them."""
 

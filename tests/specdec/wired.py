@@ -24,6 +24,7 @@ from specdec.link.wire import (
     Down,
     DraftUp,
     Hello,
+    HintDown,
     More,
     Open,
     Ping,
@@ -50,6 +51,7 @@ class WiredLink:
     that message and all that is on its way is gone. lose_more: the link also breaks at the first request for more of a
     row, which comes only where something rare was drawn.
     stale: every verdict comes again later, and once more in the name of another session.
+    Sessions that want hints get them, made up: right and wrong ones, twice, out of order, late, and of other sessions.
     """
 
     address = "wired"
@@ -68,6 +70,7 @@ class WiredLink:
         self.target = target
         self._log = StringIO()
         self._engine = Engine(target, self._reply, EventLog(self._log), cloud_draft)
+        self._has_draft = cloud_draft is not None
         self._slowness = slowness
         self._cuts = frozenset(cuts)
         self._random = random.Random(seed)
@@ -81,6 +84,7 @@ class WiredLink:
         self._lose_more = lose_more
         self.mores = 0
         self.rounds = 0
+        self._wants_hints = False
         self._old_verdicts: list[VerdictDown] = []
 
     def ensure_connected(self, give_up: Callable[[], bool] = lambda: False) -> Welcome:
@@ -95,6 +99,8 @@ class WiredLink:
             target.vocabulary_fingerprint,
             eos,
             target.context_limit,
+            exits=[0],
+            drafts=self._has_draft,
         )
 
     def next_session(self) -> int:
@@ -166,6 +172,7 @@ class WiredLink:
         if isinstance(message, Hello):
             return
         if isinstance(message, Open):
+            self._wants_hints = message.hints > 0
             self._engine.submit(OpenTask(key, message, 0.0))
         elif isinstance(message, Close):
             self._engine.submit(CloseTask(key))
@@ -188,4 +195,25 @@ class WiredLink:
             stranger = msgspec.structs.replace(message, session=message.session + 1, last=0)
             self._down.append(encode(stranger))
             self._old_verdicts = [*self._old_verdicts[-1:], message]
+        hints = self._made_up_hints(message) if isinstance(message, VerdictDown) and self._wants_hints else []
+        late = len(hints) // 3
+        self._down.extend(encode(hint) for hint in hints[late:])
         self._down.append(encode(message))
+        self._down.extend(encode(hint) for hint in hints[:late])
+
+    def _made_up_hints(self, verdict: VerdictDown) -> list[HintDown]:
+        draw, session, round_ = self._random.randrange, verdict.session, verdict.round
+        vocab = self.target.vocab_size
+        hints = [
+            HintDown(session, round_, draw(5), draw(vocab + 2), self._random.random(), draw(8), 1)
+            for _ in range(4)
+        ]
+        if verdict.token is not None:
+            hints.append(HintDown(session, round_, verdict.last, verdict.token, 0.5, 3, 1))
+        hints += hints[:2]
+        hints += [
+            HintDown(session, max(0, round_ - 1), 0, 1, 0.9, 7, 1),
+            HintDown(session + 1, round_, 0, 1, 0.9, 7, 1),
+        ]
+        self._random.shuffle(hints)
+        return hints

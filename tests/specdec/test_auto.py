@@ -1,0 +1,126 @@
+"""The controller's choices, and that changing plans at any time changes no token."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from checks import SAMPLED, check_greedy, check_real_caches, check_seed_decides
+from conftest_servers import Pair
+
+from specdec.controller import Choice, Controller, Mode, Plan
+from specdec.drafting import Draft
+from specdec.edge_auto import Shadow, judge_line
+from specdec.errors import OptionsError
+from specdec.measured import Measured
+from specdec.methods import get_method
+
+MODES: tuple[Mode, ...] = ("alone", "cloud-sd", "chain", "tree", "stream")
+
+
+@pytest.fixture
+def restless(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A controller that changes its mind at random; returns the plans it made."""
+    draw = random.Random(7)
+    made: list[str] = []
+
+    def choose(self: Controller, now: Plan | None, remaining: int) -> Choice:
+        mode = draw.choice([mode for mode in MODES if self.drafts_in_cloud or mode != "cloud-sd"])
+        plan = Plan(mode, 0 if mode == "alone" else draw.randint(2, 4))
+        made.append(plan.mode)
+        return Choice(plan, "at random")
+
+    monkeypatch.setattr(Controller, "choose", choose)
+    monkeypatch.setattr("specdec.edge_auto._TOKENS_BETWEEN_CHOICES", 1)
+    return made
+
+
+class TestAnyPlanAtAnyTime:
+    """Losslessness does not depend on what the controller thinks."""
+
+    def test_greedy_answers_are_the_targets(self, restless: list[str]):
+        costs = check_greedy("auto", stale=True)
+        assert set(restless) == set(MODES)
+        assert {one.mode.split()[0] for cost in costs for one in cost.rounds} >= {
+            "alone",
+            "chain",
+            "tree",
+            "stream",
+        }
+
+    @pytest.mark.parametrize("cuts", [(), (2,), (1, 4)])
+    def test_sampled_answers_are_those_of_the_seed(self, restless: list[str], cuts: tuple[int, ...]):
+        assert (check_seed_decides("auto", SAMPLED, cuts) > 0) == bool(cuts)
+
+    def test_with_real_caches(self, restless: list[str], text_pair: Pair):
+        check_real_caches("auto", text_pair)
+
+
+def knowing(
+    draft_s: float, verify_s: float, rtt_s: float, chain: float, tree: float, drafts: int = 200
+) -> Measured:
+    """Figures of a run; chain, tree: chance that a level of a draft is right if all before it were."""
+    draw = random.Random(0)
+    figures = Measured()
+    for _ in range(40):
+        figures.drafted(draft_s)
+        figures.streamed(1, verify_s, False)
+        figures.pinged(rtt_s)
+    for _ in range(drafts):
+        for survival, chance in ((figures.chain, chain), (figures.tree, tree)):
+            survival.add(8, next((depth for depth in range(8) if draw.random() >= chance), 8))
+    return figures
+
+
+class TestChoices:
+    """Expected time a token, and what follows from it."""
+
+    def test_before_anything_is_known_the_cloud_decodes_alone(self):
+        choice = Controller(Measured(), 4).choose(None, 64)
+        assert choice.plan == Plan("alone") and "nothing is known" in choice.why
+
+    def test_bad_drafts_are_left(self):
+        choice = Controller(knowing(0.4, 0.6, 0.2, 0.2, 0.3), 4).choose(None, 64)
+        assert choice.plan.mode == "alone"
+
+    def test_good_drafts_are_used_where_the_target_is_slow(self):
+        choice = Controller(knowing(0.07, 0.6, 0.2, 0.5, 0.7), 4).choose(None, 64)
+        assert choice.plan.mode == "tree" and (choice.plan.token_s or 1) < 0.4
+        assert "alone: 600" in choice.why and "RTT 200" in choice.why
+
+    def test_drafts_that_are_nearly_always_right_are_sent_behind_one_another(self):
+        choice = Controller(knowing(0.005, 0.04, 0.25, 0.97, 0.98), 4).choose(None, 200)
+        assert choice.plan.mode == "stream"
+
+    def test_a_far_cloud_with_a_draft_model_of_its_own_uses_that(self):
+        controller = Controller(knowing(0.02, 0.1, 1.0, 0.6, 0.6), 4)
+        assert controller.choose(None, 64).plan.mode == "alone"
+        controller.drafts_in_cloud = True
+        assert controller.choose(None, 64).plan.mode == "cloud-sd"
+
+    def test_a_change_must_pay_before_the_answer_ends(self):
+        controller = Controller(knowing(0.07, 0.6, 0.4, 0.5, 0.7), 4)
+        alone = Plan("alone", 0, 0.6)
+        assert controller.choose(alone, 1).plan.mode == "alone"
+        assert controller.choose(alone, 64).plan.mode == "tree"
+
+    def test_few_drafts_decide_nothing(self):
+        assert (
+            Controller(knowing(0.01, 0.6, 0.0, 0.9, 0.9, drafts=3), 4).choose(None, 64).plan.mode == "alone"
+        )
+
+
+def test_a_shadow_waits_for_the_tokens_it_is_compared_with():
+    assert Shadow(Draft(4, (1, 2), (-1, 0)), (1, 2, 3)).needs == 7
+
+
+def test_a_line_counts_up_to_where_it_leaves_the_answer():
+    figures = Measured()
+    for _ in range(100):
+        judge_line(figures, (1, 2, 3), [1, 5])
+    assert figures.acceptance(0) > 0.95 and figures.acceptance(1) < 0.05
+
+
+def test_auto_takes_no_axes():
+    with pytest.raises(OptionsError, match="chooses its axes itself"):
+        get_method("auto+rows:3")
