@@ -125,13 +125,13 @@ class Controller:
 
     def _chain(self, size: int) -> Plan:
         measured = self._measured
-        drafting_s = measured.redrafted["chain"].value * size * (measured.draft_s or 0.0)
+        drafting_s = measured.redrafted.value * size * (measured.draft_s or 0.0)
         round_s = drafting_s + self._exchange_s(size + 1)
         return Plan("chain", size, round_s / measured.chain.expected(size))
 
     def _tree(self, size: int) -> Plan:
         measured = self._measured
-        drafting_s = measured.redrafted["tree"].value * size * (measured.draft_s or 0.0)
+        drafting_s = max(0.0, size - measured.levels_ready.value) * (measured.draft_s or 0.0)
         round_s = drafting_s + self._exchange_s(TREE_BUDGET + 1)
         return Plan("tree", size, round_s / measured.tree.expected(size))
 

@@ -147,9 +147,10 @@ class Rounds:
             ready = min(self._ready, len(proposal.guess))
             making = Making(self._spent_s * 1e3, ready, (self._clock() - self._verdict_s) * 1e3)
             self._ready = None
-            if proposal.guess:
-                shape = "chain" if proposal.draft.is_chain else "tree"
-                self._measured.redrafted[shape].add(1 - ready / len(proposal.guess))
+            if not proposal.draft.is_chain:
+                self._measured.levels_ready.add(ready)
+            elif proposal.guess:
+                self._measured.redrafted.add(1 - ready / len(proposal.guess))
         session.send_draft(proposal, making)
         self._spent_s = 0.0
 

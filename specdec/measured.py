@@ -69,27 +69,28 @@ class Survival:
         return expected
 
 
-class Share:
-    """A share between 0 and 1, the last rounds counting most; begins as a guess that a few rounds outweigh."""
+class RunningMean:
+    """A mean that the last values count most in; begins as a guess that a few of them outweigh."""
 
     def __init__(self, guess: float) -> None:
         self._sum, self._weight = 4.0 * guess, 4.0
 
     def add(self, value: float) -> None:
-        """One round's share."""
+        """One more value."""
         self._sum, self._weight = 0.95 * self._sum + value, 0.95 * self._weight + 1.0
 
     @property
     def value(self) -> float:
-        """The share as it seems now."""
+        """The mean as it seems now."""
         return self._sum / self._weight
 
 
 class Measured:
     """Live figures of one edge and its verifier, kept over the answers. Times in seconds.
 
-    chain, tree: acceptance of chains, and of the trees of one budget. redrafted: share of a draft that had to be
-    drafted after the verdict although it was prepared for, by shape (r of paper 000, as a share of the forwards).
+    chain, tree: acceptance of chains, and of the trees of one budget. redrafted: share of a chain that had to be
+    drafted after the verdict although it was prepared for (r of paper 000, as a share of the forwards). levels_ready:
+    levels of a tree that stood when the verdict came.
     """
 
     def __init__(self) -> None:
@@ -101,7 +102,8 @@ class Measured:
         self._rtt = RunningMedian()
         self.chain = Survival()
         self.tree = Survival()
-        self.redrafted = {"chain": Share(0.3), "tree": Share(0.6)}
+        self.redrafted = RunningMean(0.3)
+        self.levels_ready = RunningMean(1.0)
 
     def drafted(self, forward_s: float) -> None:
         """One forward of the draft model."""

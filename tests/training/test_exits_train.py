@@ -13,9 +13,10 @@ import torch
 
 from specdec.errors import OptionsError
 from specdec.models import LoadedModel, chat_prompt, load_model
-from specdec.verifying.exits import load_exits
+from specdec.verifying.exits import ExitAdapters, Exits, load_exits, save_exits
 from training.errors import TrainingError
 from training.exits.encoding import encode_conversations
+from training.exits.frequent import add_to, frequent_tokens
 from training.exits.invented import own_answers
 from training.exits.reading import read_conversations
 from training.exits.samples import Sample, load_samples, save_samples
@@ -427,3 +428,17 @@ def test_a_full_disk_at_the_end_leaves_the_former_exits(root, tmp_path) -> None:
     with pytest.raises(TrainingError, match=said), _roomy(out), appearing_at_once(out):
         raise OSError(28, "No space left on device")
     assert (out / "config.json").exists()
+
+
+def test_what_the_target_says_often_is_counted_and_the_prompt_is_not(root: Path, tmp_path: Path) -> None:
+    samples = [Sample((9, 9, 9, 5, 6), 3), Sample((7, 5, 5, 8), 1)]
+    assert frequent_tokens(samples, 2) == (5, 6)
+    save_samples(tmp_path / "samples.jsonl", samples)
+    model = load_model(root / "llama")
+    save_exits(tmp_path, Exits(model, ExitAdapters(1, model.runner.hidden_size, 4), (0,), {0: 0.5}))
+    assert load_exits(tmp_path, model).frequent == ()
+    assert add_to(tmp_path, tmp_path / "samples.jsonl", 3) == 3
+    exits = load_exits(tmp_path, model)
+    assert (
+        exits.frequent == (5, 6, 8) and exits.agreement == {0: 0.5} and exits.pick([0]).frequent == (5, 6, 8)
+    )

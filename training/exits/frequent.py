@@ -1,7 +1,7 @@
 """Which tokens the target says often: its exits are asked about these before all others.
 
-`python -m training.exits.frequent FOLDER SAMPLES` counts for exits that were trained before; SAMPLES is the
-samples.jsonl of their run.
+`python -m training.exits.frequent FOLDER SAMPLES` counts for exits that were trained before it was done in training;
+SAMPLES is the samples.jsonl of their run.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from specdec.verifying.exits.files import ABOUT, About
 from training.exits.samples import Sample, load_samples
 
 
-def frequent_tokens(samples: Iterable[Sample], most: int) -> list[int]:
+def frequent_tokens(samples: Iterable[Sample], most: int) -> tuple[int, ...]:
     """Ids that the target says in the samples, most frequent first, at most so many."""
     counts = Counter(token for sample in samples for token in sample.ids[sample.start :])
-    return [token for token, _ in counts.most_common(most)]
+    return tuple(token for token, _ in counts.most_common(most))
 
 
 def add_to(folder: Path, samples: Path, most: int) -> int:
@@ -28,7 +28,7 @@ def add_to(folder: Path, samples: Path, most: int) -> int:
     file = folder / ABOUT
     about = msgspec.json.decode(file.read_bytes(), type=About)
     frequent = frequent_tokens(load_samples(samples), most)
-    about = msgspec.structs.replace(about, frequent=frequent)
+    about = msgspec.structs.replace(about, frequent=list(frequent))
     file.write_bytes(msgspec.json.format(msgspec.json.encode(about)) + b"\n")
     return len(frequent)
 

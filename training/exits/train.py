@@ -22,10 +22,12 @@ from specdec.verifying.exits import (
     save_exits,
     usual_width,
 )
+from specdec.verifying.words import most_frequent
 from training.errors import TrainingError
 from training.exits.card import Making, write_card
 from training.exits.curves import draw_curves, read_log
 from training.exits.encoding import encode_conversations
+from training.exits.frequent import frequent_tokens
 from training.exits.invented import own_answers, questions_about_python, questions_about_rooms
 from training.exits.measure import ExitFigures, exit_figures
 from training.exits.reading import read_conversations
@@ -140,6 +142,7 @@ class _Run:
         with self.shown.counted("measuring", len(samples)) as progress:
             figures = exit_figures(exits, samples, progress)
         exits.agreement.update(figures.agreement)
+        exits.frequent = frequent_tokens(load_samples(learnt), most_frequent(self.model.vocab_size))
         card = write_card(self._making(steps, seconds, learnt, len(samples), exits), figures)
         curves = draw_curves(read_log(settings.folder / f"{NAME}.log"), self.layers)
         with _roomy(self.config.out), appearing_at_once(self.config.out) as folder:
