@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
+from evaluation.bench.records import load_bench
 from evaluation.errors import EvaluationError
 from evaluation.report.studies import write_studies
 from evaluation.results import RESULTS_FILE, SCHEMA
@@ -22,7 +23,7 @@ from evaluation.studies.plan import Study
 from evaluation.studies.records import SettingRecord, StudyResults, load_studies, save_study
 from specnav.bench.config import BenchConfig, load_point
 from specnav.bench.points import is_finished
-from specnav.bench.run import run_bench
+from specnav.bench.run import methods_of, run_bench, unlike_before
 from specnav.bench.study_jobs import POINT, Job, check_flags, make_jobs
 from specnav.bench.study_view import StudyView
 from specnav.errors import UsageError
@@ -49,6 +50,8 @@ def run_studies(
     jobs = make_jobs(asked, studies, time_scale)  # a wrong flag ends the command before a folder is made
     folder = _folder(flags.get("out"), bool(flags.get("resume")))
     jobs = [job.within(folder) for job in jobs]
+    for job in jobs:
+        _check_same(job)
     console = Console(stderr=True)
     missing = [job for job in jobs if not is_done(job)]
     _announce(console, jobs, missing, time_scale)
@@ -94,6 +97,15 @@ def is_done(job: Job) -> bool:
     """Whether a run has answered all that it was asked."""
     place = job.config.out
     return place is not None and (place / RESULTS_FILE).is_file() and is_finished(job.config, place)
+
+
+def _check_same(job: Job) -> None:
+    """Raise UsageError where a run was begun with other settings, such as another time scale."""
+    place = job.config.out
+    if place is None or not (place / RESULTS_FILE).is_file():
+        return
+    if differing := unlike_before(job.config, methods_of(job.config)[0], load_bench(place)):
+        raise UsageError(f"cannot resume {place}: {differing}; use the same settings or a new folder")
 
 
 def _folder(out: Path | None, resumed: bool) -> Path:

@@ -81,6 +81,8 @@ def test_an_interrupted_study_is_drawn_and_goes_on_with_what_is_missing(tmp_path
     assert "Drawn from 3 of 10 settings" in (tmp_path / "s" / "report.html").read_text()
     with pytest.raises(UsageError, match="is not empty"):
         run_studies(flags, "gamma", 0.25, MadeUpRuns())
+    with pytest.raises(UsageError, match=r"cannot resume .*gamma-1: rtt_ms was 60"):
+        run_studies({**flags, "resume": True}, "gamma", 0.5, MadeUpRuns())
     rest = MadeUpRuns()
     assert run_studies({**flags, "resume": True}, "gamma", 0.25, rest) == 0
     assert [config.gamma for config in rest.configs] == [4, 5, 6, 7, 8, 9, 10]
