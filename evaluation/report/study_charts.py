@@ -195,7 +195,7 @@ def _end_labels(lines: Sequence[Line], colours: dict[str, str], across: Scale, u
     parts = []
     for y, one in placed:
         colour, (x, value) = colours[one.family], one.points[-1]
-        if across(x) < across.end - 1 and one.joined:
+        if across(x) < across.end - 1:
             hair = f"stroke:{colour};stroke-width:.7;stroke-dasharray:1 4"
             parts.append(trail([(across(x) + 6, up(value)), (across.end + 8, y - over)], hair))
         parts.append(

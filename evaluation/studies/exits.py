@@ -29,25 +29,24 @@ def _read(results: StudyResults) -> Findings:
     system = system_of(results.point)
 
     missed = tuple(one.value(METHOD, miss_percent) for one in done)
+    late = tuple(one.late(METHOD) for one in done)
     hits = tuple(_hits_a_hint(one) for one in done)
     speeds = tuple(one.value(METHOD, speedup) for one in done)
-    paper = (system.miss, "paper, all exits") if system else (None, "")
+    paper = (system.miss, "paper, all exits, miss") if system else (None, "")
+    ready = (
+        RowSeries("verdicts whose next draft did not stand ready, whole (miss)", missed),
+        RowSeries("draft tokens drafted only after the verdict (r)", late, shade=1),
+    )
     charts = [
-        RowChart(
-            "Rounds whose next draft did not stand ready",
-            "miss rate, %",
-            names,
-            (RowSeries("ours", missed),),
-            0,
-            *paper,
-        ),
+        RowChart("What was not ready when the verdict came", "%", names, ready, 0, *paper),
         RowChart(
             "Hints that were acted on in time",
             "hits over hints received, %",
             names,
-            (RowSeries("ours", hits),),
+            (RowSeries("", hits),),
+            1,
         ),
-        RowChart("Speed-up over cloud AR", "times ar", names, (RowSeries("ours", speeds),), 2, 1.0, "ar"),
+        RowChart("Speed-up over cloud AR", "times ar", names, (RowSeries("", speeds),), 2, 1.0, "ar"),
     ]
     return Findings(charts if done else [], [_table(done, results.time_scale)], _words(done))
 
@@ -63,7 +62,15 @@ def _hints(row: BenchRow) -> float | None:
 
 
 def _table(done: Sequence[SettingRecord], scale: float) -> Table:
-    head = ("Exits", "Miss", "r, tokens\ndrafted late", "Hints\na round", "Hits\na hint", "Over ar", "Forward\nms")
+    head = (
+        "Exits",
+        "Miss",
+        "r, tokens\ndrafted late",
+        "Hints\na round",
+        "Hits\na hint",
+        "Over ar",
+        "Forward\nms",
+    )
     return Table("By exits", head, tuple(_line(one, scale) for one in done))
 
 
@@ -72,7 +79,7 @@ def _line(one: SettingRecord, scale: float) -> tuple[str, ...]:
     return (
         one.label,
         percent(one.value(METHOD, miss_percent)),
-        percent(None if formula is None else 100 * formula.redrafted),
+        percent(one.late(METHOD)),
         shown(one.value(METHOD, _hints), 1),
         percent(_hits_a_hint(one)),
         times(one.value(METHOD, speedup)),

@@ -87,12 +87,7 @@ def _table(results: StudyResults, methods: Sequence[str]) -> Table:
 
 
 def _line(one: SettingRecord, methods: Sequence[str], formulas: Collection[str]) -> tuple[str, ...]:
-    fsd = one.formula("fsd")
-    cells = [
-        f"{one.x:g}",
-        shown(one.value("sd", lambda row: row.tau), 2),
-        percent(None if fsd is None else 100 * fsd.redrafted),
-    ]
+    cells = [f"{one.x:g}", shown(one.value("sd", lambda row: row.tau), 2), percent(one.late("fsd"))]
     for name in methods:
         cells += [times(one.value(name, speedup))] + [signed(one.off(name))] * (name in formulas)
     return tuple(cells)

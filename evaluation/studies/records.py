@@ -54,6 +54,11 @@ class SettingRecord(msgspec.Struct, frozen=True, kw_only=True):
         """What a method's formula says."""
         return next((one for one in self.formulas if one.method == method), None)
 
+    def late(self, method: str) -> float | None:
+        """Draft tokens that had to be drafted after the verdict, percent of all (r of the formula)."""
+        found = self.formula(method)
+        return None if found is None else 100 * found.redrafted
+
     def off(self, method: str) -> float | None:
         """By how much a token took longer than the method's formula says, percent."""
         found = self.formula(method)

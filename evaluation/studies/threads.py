@@ -86,17 +86,24 @@ def _table(run: SettingRecord) -> Table:
         cells = [str(rows)]
         for kind in KINDS.values():
             name = f"{kind}+rows:{rows}"
-            cells += [percent(run.value(name, miss_percent)), times(run.value(name, speedup))]
+            cells += [
+                percent(run.value(name, miss_percent)),
+                percent(run.late(name)),
+                times(run.value(name, speedup)),
+            ]
         lines.append((*cells, percent(paper.get(rows))))
     head = (
         "Rows",
-        "Miss, hints\nand guesses",
-        "Over ar",
-        "Miss,\nhints only",
-        "Over ar",
+        "Hints and\nguesses: miss",
+        "r",
+        "over ar",
+        "Hints only:\nmiss",
+        "r",
+        "over ar",
         "Paper's miss,\nTable 7",
     )
-    return Table("By rows", head, tuple(lines))
+    words = "Miss: verdicts whose next draft did not stand ready, whole. r: draft tokens drafted after the verdict."
+    return Table("By rows", head, tuple(lines), words)
 
 
 def _words(run: SettingRecord, plateau: float) -> list[str]:
