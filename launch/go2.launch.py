@@ -22,7 +22,7 @@ ARGUMENTS = {
     "log_level": ("info", "debug, info, warn or error."),
     "verifier": ("tcp://127.0.0.1:5555", "Address of the cloud verifier."),
     "draft_model": ("default_models/nav-draft", "Draft model: folder or hub id."),
-    "method": ("sd", "ar or sd."),
+    "method": ("fsd", "fsd, auto, sd, specedge, picospec or ar."),
     "image": ("camera/image_raw", "Camera topic."),
     "image_transport": ("raw", "Its type: raw or compressed."),
     "odom": ("odom", "Odometry topic."),

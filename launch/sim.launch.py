@@ -27,7 +27,7 @@ ARGUMENTS = {
     "verifier": ("tcp://127.0.0.1:5555", "Address of the cloud verifier."),
     "model": ("default_models/nav-target", "Target model of the verifier started here."),
     "draft_model": ("default_models/nav-draft", "Draft model: folder or hub id."),
-    "method": ("sd", "ar or sd."),
+    "method": ("fsd", "fsd, auto, sd, specedge, picospec or ar."),
 }
 PASSED_ON = ("namespace", "params_file", "use_sim_time", "log_level", "verifier", "draft_model", "method")
 

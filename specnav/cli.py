@@ -51,7 +51,9 @@ app.add_typer(train_app, name="train")
 def demo(
     episodes: Annotated[int, typer.Option(min=1, max=10_000, help="Instructions to carry out.")] = 3,
     seed: Seed = 0,
-    method: Annotated[str, typer.Option(help="How answers are decoded: ar or sd.")] = "sd",
+    method: Annotated[
+        str, typer.Option(help="How answers are decoded: fsd, auto, sd, specedge, picospec or ar.")
+    ] = "fsd",
     out: Annotated[
         Path | None, typer.Option(help="Folder of the report (default: runs/demo-<time>).")
     ] = None,
@@ -74,7 +76,7 @@ def demo(
     ] = 50,
     headless: Annotated[bool, typer.Option("--headless", help="No live view: plain log lines (CI).")] = False,
     latency_study: Annotated[
-        bool, typer.Option("--latency-study", help="Also compare ar and sd at RTT 0, 40 and 120 ms.")
+        bool, typer.Option("--latency-study", help="Also compare ar, sd and fsd at RTT 0, 40 and 120 ms.")
     ] = False,
 ) -> None:
     """A simulated robot obeys instructions: verifier, simulator and ROS nodes as processes on this machine."""
@@ -136,7 +138,7 @@ def generate(
     image: Annotated[
         list[Path] | None, typer.Option(help="JPEG or PNG file; may be given several times.")
     ] = None,
-    method: Annotated[str, typer.Option(help="ar or sd.")] = "sd",
+    method: Annotated[str, typer.Option(help="fsd, auto, sd, ar, … (specnav bench lists them).")] = "fsd",
     connect: Annotated[
         str | None,
         typer.Option(help="A running verifier, tcp://HOST:PORT (default: start one here for this answer)."),

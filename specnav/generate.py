@@ -27,7 +27,7 @@ class GenerateConfig:
 
     text: str
     images: tuple[Path, ...] = ()
-    method: str = "sd"
+    method: str = "fsd"
     connect: str | None = None
     target_model: str | None = None
     draft_model: str | None = None

@@ -39,6 +39,11 @@ OUTCOME_WORDS = {
 }
 METHOD_WORDS = {
     "sd": "a small vision-language model on the edge drafts each answer, a larger one in the cloud verifies it",
+    "fsd": "a small vision-language model on the edge drafts each answer, and more while a larger one in the cloud "
+    "verifies it",
+    "auto": "a small vision-language model on the edge and a larger one in the cloud answer in whatever way is fastest",
+    "specedge": "a small vision-language model on the edge drafts trees of tokens, which a larger one verifies",
+    "picospec": "a small vision-language model on the edge sends draft after draft, which a larger one verifies",
     "ar": "each camera frame is answered by a vision-language model in the cloud, token by token",
 }
 

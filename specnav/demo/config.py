@@ -13,7 +13,7 @@ from typing import Any
 from specnav.demo.errors import DemoError
 from specnav.paths import CONFIG, DEFAULT_DRAFT, DEFAULT_TARGET
 
-METHODS = ("ar", "sd")
+METHODS = ("fsd", "auto", "sd", "specedge", "picospec", "ar")
 EXPLORATIONS = ("damped_search", "none")
 SPLITS = ("heldout", "train")
 
@@ -32,7 +32,9 @@ class DemoConfig:
 
     episodes: int = _option(3, "Instructions to carry out.", 1, 10_000)
     seed: int = _option(0, "Seed of the first episode; the next ones count up.", 0, 2**31 - 1)
-    method: str = _choice("sd", "How answers are decoded: ar (cloud alone) or sd (speculative).", METHODS)
+    method: str = _choice(
+        "fsd", "How answers are decoded: ar is the cloud alone, the others draft on the robot.", METHODS
+    )
     out: Path | None = field(
         default=None, metadata={"help": "Folder of the run (default: runs/demo-<time>)."}
     )
@@ -60,7 +62,7 @@ class DemoConfig:
     draft_model: str = field(default=str(DEFAULT_DRAFT), metadata={"help": "Draft: HF folder or hub id."})
     headless: bool = field(default=False, metadata={"help": "Plain log lines instead of the live view."})
     latency_study: bool = field(
-        default=False, metadata={"help": "Afterwards compare ar and sd at RTT 0, 40 and 120 ms."}
+        default=False, metadata={"help": "Afterwards compare ar, sd and fsd at RTT 0, 40 and 120 ms."}
     )
     study_decisions: int = _option(10, "Decisions for each cell of the latency study.", 2, 1000)
     compare_decisions: int = _option(

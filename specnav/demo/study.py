@@ -15,7 +15,7 @@ from specnav.demo.recorder import Limits
 from specnav.demo.stage import Stage
 from specnav.demo.views import View
 
-METHODS = ("ar", "sd")
+METHODS = ("ar", "sd", "fsd")
 RTTS_MS = (0.0, 40.0, 120.0)
 WARM_UP = 1  # the first decision of a fresh process pays for its caches
 

@@ -36,7 +36,7 @@ class DecoderSettings:
 
     verifier: str = "tcp://127.0.0.1:5555"
     draft_model: str = "default_models/nav-draft"
-    method: str = "sd"
+    method: str = "fsd"
     gamma: int = 4
     max_new_tokens: int = 96
     temperature: float = 0.0

@@ -60,9 +60,10 @@ VLM_NAV = (
     Parameter("verifier", "tcp://127.0.0.1:5555", "Address of the cloud verifier, tcp://HOST:PORT."),
     Parameter(
         "method",
-        "sd",
-        "How answers are decoded: ar (the cloud alone), sd (speculative).",
-        choices=("ar", "sd"),
+        "fsd",
+        "How answers are decoded: fsd (drafts prepared while the cloud verifies), auto (chosen as it goes), sd, "
+        "specedge, picospec, or ar (the cloud alone).",
+        choices=("fsd", "auto", "sd", "specedge", "picospec", "ar"),
     ),
     Parameter("gamma", 4, "Draft tokens a round.", 1, 32, live=True),
     Parameter("draft_model", "default_models/nav-draft", "Draft model: Hugging Face folder or hub id."),

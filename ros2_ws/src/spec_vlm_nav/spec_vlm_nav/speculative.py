@@ -52,10 +52,13 @@ class SpeculativeDecider:
             self._model = load_model(settings.draft_model, settings.device, settings.dtype, settings.quantize)
         self._tokenizer = self._model.tokenizer if self._model else load_tokenizer(settings.draft_model)
         self._link: Link | None = None
+        self._decoder: EdgeDecoder | None = None
         self._warm_up()
 
     def use(self, settings: DecoderSettings) -> None:
         """See Decider."""
+        if (settings.method, settings.gamma) != (self._settings.method, self._settings.gamma):
+            self._decoder = None
         self._settings = settings
 
     def _warm_up(self) -> None:
@@ -95,7 +98,9 @@ class SpeculativeDecider:
         options = GenerationOptions(s.max_new_tokens, s.temperature, s.seed)
         if self._link is None:
             self._link = connect(s.verifier, s.connect_timeout_s, s.reply_timeout_s)
-        decoder = EdgeDecoder(self._link, self._model, s.method, s.gamma)
+        if self._decoder is None:  # one for all answers: it learns what the link and the models take
+            self._decoder = EdgeDecoder(self._link, self._model, s.method, s.gamma)
+        decoder = self._decoder
         text, ids = StreamingText(self._tokenizer), []
         failure: tuple[ErrorCode, str] | None = None
         try:
@@ -123,7 +128,7 @@ class SpeculativeDecider:
         """See Decider."""
         if self._link is not None:
             self._link.close()
-            self._link = None
+            self._link = self._decoder = None
 
 
 def answer_of(
