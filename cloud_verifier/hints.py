@@ -39,6 +39,9 @@ class HintQueue:
         self._waiting: dict[Key, Outcome] = {}
         self._sent: set[Key] = set()
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     def put(self, outcomes: list[Outcome]) -> None:
         """Take hints in; one that waits already is replaced by what the later exit makes of it, in its place."""
         for outcome in outcomes:
@@ -72,6 +75,7 @@ class SessionHinting:
         clock: Callable[[], float],
     ) -> None:
         """message: the one that opened the session and asked for hints. send: takes each hint when its turn comes."""
+        self._layers = frozenset(maker.layers)
         self._last_layer = maker.model.runner.layer_count - 1
         self._message = message
         self._send = send
@@ -93,7 +97,7 @@ class SessionHinting:
 
         def after_layer(layer: int, hidden: Tensor) -> None:
             nonlocal watched
-            if not self._works or layer >= self._last_layer:
+            if not (layer in self._layers or queue) or layer >= self._last_layer or not self._works:
                 return
             try:
                 if watched is None:
