@@ -28,7 +28,7 @@ from specnav.run_folder import new_run_folder
         ("episodes", True, "episodes is True"),
         ("loss", 1.5, "from 0 to 0.9"),
         ("rtt_ms", float("nan"), "from 0 to 60000"),
-        ("method", "magic", "choose one of ar, sd"),
+        ("method", "magic", "choose one of fsd, auto, sd"),
         ("exploration", "random", "choose one of damped_search, none"),
         ("gamma", 0, "from 1 to 32"),
     ],

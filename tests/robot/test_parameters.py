@@ -26,7 +26,7 @@ def test_every_default_is_allowed_and_described(table):
         ("gamma", 0, "parameter gamma = 0 refused: allowed is 1 to 32"),
         ("gamma", 4.0, "parameter gamma = 4.0 refused: allowed is int, 1 to 32"),
         ("gamma", True, "refused"),
-        ("method", "magic", "parameter method = 'magic' refused: allowed is one of ar, sd"),
+        ("method", "magic", "parameter method = 'magic' refused: allowed is one of fsd, auto, sd, specedge, picospec, ar"),
         ("temperature", float("nan"), "allowed is 0 to 2"),
         ("colour", 1, "no parameter 'colour' here"),
     ],

@@ -244,11 +244,13 @@ class TestShortlists:
             with torch.inference_mode():
                 found = session.watch(draft, answer, 40).after(1, hidden)
                 again = maker.session([7], options).watch(Draft(1, (8,)), [9], 40).after(1, hidden[:2])
-            assert again is not None
+            assert again
             known = [session.words.token(column) for column in range(session.words.size)]
             assert len(set(known)) == len(known) == 30
             assert set(ids) | set(answer) | model.eos_token_ids <= set(known)
-            assert known == session.words.ids.tolist()
+            shortlist = session.words.shortlist()
+            assert shortlist is not None and known == shortlist.ids.tolist()
+            torch.testing.assert_close(shortlist.weight, exits.shortlist(known).weight)
             rows = [
                 [share if token in known else 0.0 for token, share in enumerate(row)]
                 for row in reference_rows(exits, 1, hidden, draft, answer, options)

@@ -6,11 +6,13 @@ import math
 
 import pytest
 from checks import UNLIKE
+from conftest_servers import Pair
 from table_models import PROMPT, TableModel
 
 from specdec.drafting import ROOT, DraftModel, OutcomeDrafter
 from specdec.drafting.outcomes import ORDERS, OutcomeTree
 from specdec.drafting.tree import TreeSize
+from specdec.models import chat_prompt
 from specdec.options import GenerationOptions
 
 STOP = 9
@@ -162,3 +164,34 @@ class TestOutcomeDrafter:
         drafter = new_drafter(rows=2)
         assert draft(drafter, [1, 0]) == ()
         assert not drafter.step_ahead(3)
+
+
+def test_in_a_real_cache_what_was_prepared_is_what_would_have_been_drafted(text_pair: Pair):
+    """Branches are moved about in the cache when a verdict comes; they must say what a fresh cache says."""
+    prompt = chat_prompt(text_pair.draft, "find the silver bottle")
+
+    def fresh() -> OutcomeDrafter:
+        drafter = OutcomeDrafter(DraftModel(text_pair.draft, GenerationOptions()), 6)
+        drafter.prefill(prompt)
+        return drafter
+
+    answer: list[int] = []
+    drafter = fresh()
+    reused = 0
+    for turn in range(6):
+        sent = draft(drafter, answer)
+        drafter.hint(turn % 3, 7 + turn, 0.9, layer=1)
+        for _ in range(5):
+            drafter.step_ahead(3)
+        tree = drafter._tree
+        branches = [
+            (one.node, one.token)
+            for one in tree.outcomes(True)
+            if tree.child(one.node, one.token) is not None
+        ]
+        node, token = branches[turn % len(branches)]
+        accepted = 0 if node == -1 else tree.sent.index(node) + 1
+        answer = [*answer, *sent[:accepted], token]
+        reused += drafter.drafted(answer) > 0
+        assert draft(drafter, answer) == draft(fresh(), answer)
+    assert reused >= 4
