@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+from dataclasses import replace
 from io import StringIO
 
 from cloud_verifier.config import ServerConfig
@@ -21,7 +22,8 @@ from cloud_verifier.tasks import OpenTask, VerifyTask
 from specdec.errors import SpecdecError
 from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import Down, DraftUp, HintDown, Open, VerdictDown, encode
-from specdec.models import chat_prompt, load_model
+from specdec.local import generate_local
+from specdec.models import Prompt, chat_prompt, load_model
 from specdec.options import GenerationOptions
 from specdec.pacing import pace
 
@@ -67,6 +69,7 @@ def main() -> int:
     sent: list[int] = []
     for seed in range(given.answers):
         options = GenerationOptions(8 * (given.gamma + 1), given.temperature, seed)
+        answer = generate_local(model, Prompt(tuple(prompt)), replace(options, max_new_tokens=1000))
         bases, epochs = {WITHOUT: 1, WITH: 1}, {WITHOUT: 0, WITH: 0}
         for session in (WITHOUT, WITH):
             wanted = given.hints if session == WITH else 0
@@ -75,7 +78,9 @@ def main() -> int:
             engine.work_off()
         for number in range(1, 7):
             for session in (WITHOUT, WITH):
-                ids = [40 + (seed + number + place) % 200 for place in range(given.gamma)]
+                # What the target will say, with one wrong token of its own.
+                ids = [answer[(bases[session] + place) % len(answer)] for place in range(given.gamma)]
+                ids[(seed + number) % given.gamma] = answer[(seed + 3 * number) % len(answer)]
                 draft = DraftUp(session, number, bases[session], ids, None, epochs[session])
                 said.clear()
                 engine.submit(VerifyTask((b"", session), draft, 0.0))

@@ -114,7 +114,7 @@ class DraftHints:
         if self._layout is None:
             self._layout = _Layout(self._session, self._draft, self._answer, self._limit)
         layout = self._layout
-        logits = maker.exits.quick_logits(layer, hidden, layout.words.shortlist())
+        logits = maker.exits.quick_logits(layer, hidden, layout.shortlist)
         if self._session.adjuster.active:
             logits = self._adjust(logits)
         token = layout.words.token
@@ -137,6 +137,7 @@ class _Layout:
         if not words.have([*draft.ids, *answer[-1:]]):
             words = session.maker.words.whole
         self.words: SessionWords = words
+        self.shortlist = words.shortlist()
         self._options = session.options
         parents = range(ROOT, len(draft.ids) - 1) if draft.parents is None else draft.parents
         self._nodes = [
@@ -147,8 +148,10 @@ class _Layout:
         self._full = [row for row, depth in enumerate(depths) if len(answer) + depth + 1 >= limit]
         self._noise: Tensor | None = None
         if self._options.temperature > 0.0:
-            positions = torch.tensor(depths, device=words.ids.device) + len(answer)
-            noise = gumbel_noise(self._options.seed, positions[:, None], words.ids[None, :])
+            device = session.maker.model.device
+            ids = torch.arange(words.size, device=device) if self.shortlist is None else self.shortlist.ids
+            positions = torch.tensor(depths, device=device) + len(answer)
+            noise = gumbel_noise(self._options.seed, positions[:, None], ids[None, :])
             self._noise = noise.float()
 
     def likeliest(self, logits: Tensor, count: int) -> list[tuple[float, int, int]]:

@@ -6,7 +6,7 @@ are not frequent; the products run over one weight that all sessions share.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 
@@ -75,12 +75,10 @@ class SessionWords:
         self.size = len(tokens)
         self._own: dict[int, int] | None = None
         self._oldest = 0
-        self.ids = torch.tensor(list(tokens), device=words.device)
+        self._unwritten: list[int] = []
         if own is not None:
-            shared = self.size - own
-            self._own = {token: shared + place for place, token in enumerate(tokens[shared:])}
-            rows = words.exits.shortlist(tokens[shared:])
-            self._weight, self._bias = rows.weight, rows.bias
+            self._first = self.size - own
+            self._own = {token: column for column, token in enumerate(tokens) if column >= self._first}
         self.ends = [self.column(token) for token in words.ends]
 
     def token(self, column: int) -> int:
@@ -99,47 +97,40 @@ class SessionWords:
         if self._own is None:
             return True
         shared = self._words.column
-        wanted = {token for token in tokens if token not in shared}
-        new = [token for token in dict.fromkeys(tokens) if token in wanted and token not in self._own]
+        wanted = dict.fromkeys(token for token in tokens if token not in shared)
         if len(wanted) > len(self._own):
             return False
-        if new:
-            self._replace(new, wanted)
+        for token in wanted:
+            if token not in self._own:
+                self._replace_oldest(token, wanted)
         return True
 
     def shortlist(self) -> Shortlist | None:
-        """For the exits' head; None for the full head."""
+        """For the exits' head, until the next session asks for its own; None for the full head."""
         words = self._words
-        if self._own is None:
-            return words.all
-        buffer = words.buffer
-        assert buffer is not None
-        if words.owner is not self:
-            first = self.size - len(self._own)
-            buffer.weight[first:] = self._weight
-            if buffer.bias is not None and self._bias is not None:
-                buffer.bias[first:] = self._bias
+        buffer = words.all if self._own is None else words.buffer
+        if self._own is None or buffer is None:
+            return buffer
+        columns = self._unwritten if words.owner is self else list(range(self._first, self.size))
+        if columns:
+            rows = words.exits.shortlist([self._tokens[column] for column in columns])
+            index = torch.tensor(columns, device=words.device)
+            buffer.ids.index_copy_(0, index, rows.ids)
+            buffer.weight.index_copy_(0, index, rows.weight)
+            if buffer.bias is not None and rows.bias is not None:
+                buffer.bias.index_copy_(0, index, rows.bias)
             words.owner = self
+            self._unwritten = []
         return buffer
 
-    def _replace(self, new: list[int], wanted: set[int]) -> None:
+    def _replace_oldest(self, token: int, wanted: Collection[int]) -> None:
         assert self._own is not None and isinstance(self._tokens, list)
         count = len(self._own)
-        first = self.size - count
-        places = []
-        for token in new:
-            while self._tokens[first + self._oldest] in wanted:
-                self._oldest = (self._oldest + 1) % count
-            place = self._oldest
-            del self._own[self._tokens[first + place]]
-            self._own[token] = first + place
-            self._tokens[first + place] = token
-            self._oldest = (place + 1) % count
-            places.append(place)
-        rows = self._words.exits.shortlist(new)
-        index = torch.tensor(places, device=self._words.device)
-        self._weight.index_copy_(0, index, rows.weight)
-        if self._bias is not None and rows.bias is not None:
-            self._bias.index_copy_(0, index, rows.bias)
-        self.ids.index_copy_(0, index + first, rows.ids)
-        self._words.owner = None
+        while self._tokens[self._first + self._oldest] in wanted:
+            self._oldest = (self._oldest + 1) % count
+        column = self._first + self._oldest
+        del self._own[self._tokens[column]]
+        self._own[token] = column
+        self._tokens[column] = token
+        self._unwritten.append(column)
+        self._oldest = (self._oldest + 1) % count
