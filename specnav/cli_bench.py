@@ -133,8 +133,6 @@ def bench(
 ) -> None:
     """Methods side by side on text questions: edge and cloud as two processes over an emulated link."""
     from specnav.bench.points import run_points
-    from specnav.bench.study import TIME_SCALE, run_studies
-    from specnav.bench.study import redraw as redraw_studies
     from specnav.errors import UsageError
 
     flags = {
@@ -171,8 +169,14 @@ def bench(
         "resume": resume,
     }
     if redraw is not None:
+        from specnav.bench.study import redraw as redraw_studies
+
+        if study is not None:
+            raise UsageError("--redraw runs nothing; leave --study out")
         raise typer.Exit(redraw_studies(redraw))
     if study is not None:
+        from specnav.bench.study import TIME_SCALE, run_studies
+
         raise typer.Exit(run_studies(flags, study, time_scale or TIME_SCALE))
     if time_scale is not None:
         raise UsageError("--time-scale is for --study; name one")

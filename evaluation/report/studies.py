@@ -79,7 +79,8 @@ def how_measured(results: StudyResults) -> list[str]:
             f"stay, our own overhead weighs {1 / scale:g} times as much; milliseconds are given as without the scale."
         )
     real = dict(what_is_real(config))
-    words.append(f"As run, in the first setting: link: {real['Emulated link']}; {real['Pacing']}.")
+    link = "varied" if "rtt_ms" in study_named(results.name).sets else real["Emulated link"]
+    words.append(f"As run: link: {link}; {real['Pacing']}.")
     temperature = positive(config, "temperature")
     sampling = f"temperature {temperature:g}" if temperature else "greedy"
     words.append(

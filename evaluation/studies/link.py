@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from evaluation.latency import fsd_speedup_over_sd
 from evaluation.papers import figures
 from evaluation.report.page import shown
-from evaluation.studies.crossings import best_by_range, crossings
+from evaluation.studies.crossings import Points, best_by_range, crossings
 from evaluation.studies.figures import signed
 from evaluation.studies.plan import Asked, Findings, Line, LineChart, Mark, Setting, Study, Table
 from evaluation.studies.records import SettingRecord, StudyResults
 
 RTTS = (0, 5, 15, 40, 80, 150, 250)
+MOST_RINGS = 9
+"""With more crossovers than these only those with `ar` are drawn; the table has all."""
 SPECEDGE_POINT = "specedge-32b"
 
 
 def _settings(asked: Asked) -> Sequence[Setting]:
-    methods = asked.choose("ar", "cloud-sd", "sd", "fsd", "auto")
+    methods = asked.choose("ar", "cloud-sd", "sd", "fsd", "specedge", "auto")
     return [Setting(f"rtt-{one}", f"RTT {one} ms", methods, one, {"rtt_ms": one}) for one in RTTS]
 
 
@@ -26,15 +28,19 @@ def _read(results: StudyResults) -> Findings:
     lines = {name: points for name, points in lines.items() if points}
     if not lines:
         return Findings()
-    found = [one for one in crossings(lines) if "ar" in (one.before, one.after)]
+    found = crossings(lines)
+    if len(found) > MOST_RINGS:
+        found = [one for one in found if "ar" in (one.before, one.after)]
     chart = LineChart(
         "Time of a token against the round trip",
         "emulated round trip, ms",
         "ms a token after the first",
         (*(Line(name, points, name) for name, points in lines.items()), *_paper_lines(results, lines)),
         RTTS,
-        tuple(Mark(one.x, f"{one.before} = {one.after} at {one.x:.0f} ms", one.y) for one in found),
-        caption="Rings: where a method stops being faster than ar, or begins to be." * bool(found),
+        tuple(
+            Mark(one.x, f"{one.before} faster below {one.x:.0f} ms, {one.after} above", one.y)
+            for one in found
+        ),
     )
     tables = [_crossing_table(lines), _time_table(results, lines), *_eq_9(results)]
     return Findings([chart], [table for table in tables if table.rows], _words(results, lines))
@@ -46,7 +52,7 @@ def _a_token(results: StudyResults, name: str) -> tuple[tuple[float, float], ...
     return tuple((x, ms / results.time_scale) for x, ms in points)
 
 
-def _paper_lines(results: StudyResults, lines: dict[str, tuple[tuple[float, float], ...]]) -> list[Line]:
+def _paper_lines(results: StudyResults, lines: Mapping[str, Points]) -> list[Line]:
     """The one paper that prints the time of a token against the round trip, at its own operating point."""
     if results.point is None or results.point.name != SPECEDGE_POINT:
         return []
@@ -61,13 +67,13 @@ def _paper_lines(results: StudyResults, lines: dict[str, tuple[tuple[float, floa
     ]
 
 
-def _crossing_table(lines: dict[str, tuple[tuple[float, float], ...]]) -> Table:
+def _crossing_table(lines: Mapping[str, Points]) -> Table:
     rows = tuple((f"{one.x:.0f} ms", one.before, one.after, f"{one.y:.0f}") for one in crossings(lines))
     head = ("Round trip", "Faster below", "Faster above", "ms a token")
     return Table("Every crossover", head, rows, "Straight lines between the measured round trips.")
 
 
-def _time_table(results: StudyResults, lines: dict[str, tuple[tuple[float, float], ...]]) -> Table:
+def _time_table(results: StudyResults, lines: Mapping[str, Points]) -> Table:
     head = ["RTT, ms"]
     formulas = results.with_formula()
     for name in lines:
@@ -109,21 +115,25 @@ def _eq_9(results: StudyResults) -> list[Table]:
     ]
 
 
-def _words(results: StudyResults, lines: dict[str, tuple[tuple[float, float], ...]]) -> list[str]:
+def _least(lines: Mapping[str, Points], x: float) -> float | None:
+    """The least value at x; None where a line has none there."""
+    values = [dict(points).get(x) for points in lines.values()]
+    known = [value for value in values if value is not None]
+    return min(known) if known and len(known) == len(values) else None
+
+
+def _words(results: StudyResults, lines: Mapping[str, Points]) -> list[str]:
     fixed = {name: points for name, points in lines.items() if name != "auto"}
     ranges = [f"{name} from {low:.0f} to {high:.0f} ms" for name, low, high in best_by_range(fixed)]
     words = [f"The fastest fixed method: {', '.join(ranges)}."] if ranges else []
     auto = dict(lines.get("auto", ()))
-    best = {
-        x: min(dict(points)[x] for points in fixed.values())
-        for x in auto
-        if all(x in dict(p) for p in fixed.values())
-    }
+    best = {x: found for x in auto if (found := _least(fixed, x)) is not None}
     if best:
-        worst = max(best, key=lambda x: auto[x] / best[x])
+        ratios = {x: auto[x] / best[x] for x in best}
+        worst = max(ratios, key=lambda x: ratios[x])
         words.append(
-            f"auto takes at most {100 * (auto[worst] / best[worst] - 1):.1f} % more than the best fixed method "
-            f"(at {worst:g} ms)."
+            f"auto takes {ratios[worst]:.2f} times as long as the best of them at worst (at {worst:g} ms), and "
+            f"{min(ratios.values()):.2f} times at best."
         )
     if results.point is None or results.point.name != SPECEDGE_POINT:
         words.append("No paper prints the time of a token against the round trip at this operating point.")
