@@ -5,6 +5,7 @@ the link before each, so that a verdict never waits for a draft that it has refu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from specdec.drafting import Drafter, OutcomeDrafter
 from specdec.drafting.length import LengthPolicy
@@ -40,10 +41,11 @@ class Rounds:
         self._is_ahead = False
         self._ready: int | None = None
         self._verdict_s = 0.0
+        self._promise = 0.0
 
-    def resize(self, size: int) -> None:
-        """From now on drafts are to become so deep; nothing is on its way."""
-        self._policy = LengthPolicy("fixed", size)
+    def resize(self, policy: LengthPolicy) -> None:
+        """From now on this decides how deep drafts become; nothing is on its way."""
+        self._policy = policy
 
     def advance(self) -> list[int]:
         """Do one thing; returns the ids it verified, if any. Raises what EdgeSession.receive raises."""
@@ -67,7 +69,7 @@ class Rounds:
         if session.may_send(expected):
             size = self._size(session.in_flight)
             depth = min(size, room)
-            if not self._enough(expected, depth) and self._step("draft", expected, depth):
+            if not self._enough(expected, depth) and self._draft_on(expected, depth, room):
                 return True
             if session.in_flight and not self._drafter.drafted(expected):
                 return False
@@ -126,6 +128,23 @@ class Rounds:
         drafted = self._drafter.drafted(expected)
         return drafted >= depth or (drafted > 0 and self._spent_s >= self._policy.cut_s(self._measured))
 
+    def _draft_on(self, expected: Sequence[int], depth: int, room: int) -> bool:
+        """One more forward of the draft that leaves next, if that is worth its time."""
+        drafter = self._predrafter
+        if drafter is None or self._policy.name != "earning" or not drafter.drafted(expected):
+            return self._step("draft", expected, depth)
+        before = drafter.prospects(expected, depth, room)
+        since_s = 0.0 if self._ready is None else self._clock() - self._verdict_s
+        if not self._policy.earns(before, since_s, self._measured) or not self._step(
+            "draft", expected, depth
+        ):
+            self._promise = before.promise
+            return False
+        if before.frontier > 0.0:
+            after = drafter.prospects(expected, depth, room)
+            self._measured.grown.add(max(0.0, after.promise - before.promise) / before.frontier)
+        return True
+
     def _step(self, name: str, expected: Sequence[int], size: int) -> bool:
         started = self._clock()
         if size < 1 or not self._drafter.step(expected, size):
@@ -142,10 +161,14 @@ class Rounds:
         if self._method.overlap == "continue":  # what was drafted ahead leaves with the rest
             size = max(size, self._drafter.drafted(expected))
         proposal = self._drafter.take(expected, size, room)
-        making = Making(self._spent_s * 1e3)
+        making = Making(self._spent_s * 1e3, self._promise)
+        self._promise = 0.0
         if self._ready is not None:
             ready = min(self._ready, len(proposal.guess))
-            making = Making(self._spent_s * 1e3, ready, (self._clock() - self._verdict_s) * 1e3)
+            sync_ms = (self._clock() - self._verdict_s) * 1e3
+            if proposal.guess:
+                session.record.predrafted(self._spent_s == 0.0)
+            making = replace(making, ready=ready, sync_ms=sync_ms)
             self._ready = None
             if not proposal.draft.is_chain:
                 self._measured.levels_ready.add(ready)
@@ -159,10 +182,7 @@ class Rounds:
         session = self._session
         if self._predrafter is not None:
             if not session.finished and not session.in_flight:
-                room = session.room_after(session.answer)
-                size = min(self._policy.size(self._measured), room)
                 self._ready = self._predrafter.drafted(session.answer)
-                session.record.predrafted(self._predrafter.complete(session.answer, size))
             return
         stands = session.in_flight > 0 or self._drafter.drafted(session.answer) > 0
         if self._is_ahead:

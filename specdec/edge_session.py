@@ -409,6 +409,8 @@ class EdgeSession:
         known = min(len(sent.guess), len(verified))
         agreed = next((i for i in range(known) if sent.guess[i] != verified[i]), known)
         self._measured.chain.add(known, agreed)
+        if sent.making.promise > 0.0:
+            self._measured.kept.add(min(2.0, accepted / sent.making.promise))
         if not sent.draft.is_chain:
             depth = max(sent.draft.depths(), default=-1) + 1
             self._measured.tree.add(min(depth, accepted + 1), accepted)

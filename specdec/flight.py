@@ -21,9 +21,13 @@ from specdec.sampling.recovery import EdgeRecovery
 
 @dataclass(frozen=True)
 class Making:
-    """How a draft came about: how long it took, and as in specdec.stats.RoundStats."""
+    """How a draft came about: how long it took, and as in specdec.stats.RoundStats.
+
+    promise: tokens of it that the draft model expects to be accepted; 0 where nobody asked.
+    """
 
     draft_ms: float
+    promise: float = 0.0
     ready: int | None = None
     sync_ms: float | None = None
 

@@ -90,7 +90,8 @@ class Measured:
 
     chain, tree: acceptance of chains, and of the trees of one budget. redrafted: share of a chain that had to be
     drafted after the verdict although it was prepared for (r of paper 000, as a share of the forwards). levels_ready:
-    levels of a tree that stood when the verdict came.
+    levels of a tree that stood when the verdict came. kept: tokens accepted for each that the draft model expected to
+    be; grown: what a forward adds to that expectation, as a share of what went through it.
     """
 
     def __init__(self) -> None:
@@ -104,6 +105,8 @@ class Measured:
         self.tree = Survival()
         self.redrafted = RunningMean(0.3)
         self.levels_ready = RunningMean(1.0)
+        self.kept = RunningMean(1.0)
+        self.grown = RunningMean(0.5)
 
     def drafted(self, forward_s: float) -> None:
         """One forward of the draft model."""

@@ -10,9 +10,21 @@ from typing import Literal
 
 from specdec.measured import Measured
 
-LengthName = Literal["fixed", "latency", "pipeline", "online"]
-LENGTHS: tuple[LengthName, ...] = ("fixed", "latency", "pipeline", "online")
+LengthName = Literal["fixed", "latency", "pipeline", "online", "earning"]
+LENGTHS: tuple[LengthName, ...] = ("fixed", "latency", "pipeline", "online", "earning")
 MAX_SOLVED = 16
+MAX_EARNING = 10
+"""A draft that leaves as soon as drafting on would not pay becomes no deeper than this."""
+
+
+@dataclass(frozen=True)
+class Prospects:
+    """What the draft model holds of its draft. promise: tokens that will be accepted; frontier: the same of the nodes
+    that would go through the model next, so that a further forward can at most bring so much.
+    """
+
+    promise: float
+    frontier: float
 
 
 @dataclass(frozen=True)
@@ -29,10 +41,25 @@ class LengthPolicy:
         draft_s, verify_s, rtt_s = measured.draft_s, measured.verify_s, measured.rtt_s
         if draft_s is None or verify_s is None or rtt_s is None:
             return self.gamma
+        if self.name == "earning":
+            return max(MAX_EARNING, self.gamma)
         if self.name == "pipeline":
             return pipeline_depth(draft_s, verify_s, rtt_s, max(MAX_SOLVED, self.gamma))
         acceptance = [measured.acceptance(depth) for depth in range(MAX_SOLVED)]
         return best_length(acceptance, draft_s, verify_s, rtt_s)
+
+    def earns(self, prospects: Prospects, since_s: float, measured: Measured) -> bool:
+        """Whether one more forward brings more tokens a second than letting the draft leave as it is.
+
+        since_s: the time since the verdict. Only `earning` asks; whatever it does not know speaks for drafting on.
+        """
+        draft_s, verify_s, rtt_s = measured.draft_s, measured.verify_s, measured.rtt_s
+        if self.name != "earning" or draft_s is None or verify_s is None or rtt_s is None:
+            return True
+        round_s = since_s + rtt_s + verify_s
+        tokens = 1.0 + measured.kept.value * prospects.promise
+        gain = measured.kept.value * measured.grown.value * prospects.frontier
+        return (tokens + gain) * round_s > tokens * (round_s + draft_s)
 
     def cut_s(self, measured: Measured) -> float:
         """How long drafting may take before the draft leaves as it is; endless but for `latency`.

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from specdec.drafting.draft import ROOT, Draft
 from specdec.drafting.drafter import DraftModel, Proposal
+from specdec.drafting.length import Prospects
 from specdec.drafting.outcomes import Order, Outcome, OutcomeTree
 from specdec.drafting.tree import TreeSize
 from specdec.models import Prompt
@@ -101,12 +102,32 @@ class OutcomeDrafter:
     @torch.inference_mode()
     def step_ahead(self, size: int) -> bool:
         """One forward for what may follow the draft on its way, each to be `size` deep; False where all is prepared."""
-        return self._root is not None and self._feed(self._choose(self._works(size), self.rows, []))
+        rows = self.rows if self.shape is None else max(self.rows, self.shape.beam)
+        return self._root is not None and self._feed(self._choose(self._works(size), rows, []))
 
     def hint(self, last: int, token: int, confidence: float, layer: int) -> None:
         """An early exit's word on the draft that is on its way."""
         if token < self._model.vocab_size:
             self._tree.hint(last, token, confidence, layer)
+
+    def prospects(self, answer: Sequence[int], size: int, room: int) -> Prospects:
+        """What may be expected of the draft after `answer` as it is, and of its next forward."""
+        if not self._reach(answer):
+            return Prospects(0.0, 1.0)
+        tree = self._tree
+        if self.shape is not None:
+            promise = sum(math.exp(-score) for score, _, _ in self._likeliest(self.shape.budget, room))
+            frontier = sorted((work.value for work in self._below_in_tree(ROOT, size, 1.0)), reverse=True)
+            return Prospects(promise, sum(frontier[: self.shape.beam]))
+        promise, chance, node = 0.0, 1.0, ROOT
+        for token in tree.line(ROOT, min(size, room)):
+            chance *= math.exp(tree.best(node)[0][1])
+            promise += chance
+            child = tree.child(node, token)
+            if child is None:
+                break
+            node = child
+        return Prospects(promise, 0.0 if tree.tip(ROOT, size) is None else chance)
 
     def take(self, answer: Sequence[int], size: int, room: int) -> Proposal:
         """What is drafted after `answer`; from now on it counts as on its way."""
@@ -165,6 +186,11 @@ class OutcomeDrafter:
 
     def _best_nodes(self, budget: int, room: int) -> list[int]:
         """The likeliest nodes at depths below `room`, parents first; those that are only known of are made."""
+        kept = sorted(self._likeliest(budget, room), key=lambda one: one[1])
+        return [self._tree.grow(work.parent, work.token, work.logp) for _, _, work in kept]
+
+    def _likeliest(self, budget: int, room: int) -> list[tuple[float, int, Work]]:
+        """The same, made or not: (-log-probability of the whole path, depth, node)."""
         found: list[tuple[float, int, Work]] = []  # -score, depth, node
         waiting = [(ROOT, 0.0, 0)]
         while waiting:
@@ -178,8 +204,7 @@ class OutcomeDrafter:
                     waiting.append((child, score + logp, depth + 1))
         # A parent scores at least as well as its child, so it is always among the best; depth decides ties.
         found.sort(key=lambda one: one[:2])
-        kept = sorted(found[:budget], key=lambda one: one[1])
-        return [self._tree.grow(work.parent, work.token, work.logp) for _, _, work in kept]
+        return found[:budget]
 
     def _choose(self, works: Iterable[Work], rows: int, batch: Sequence[int]) -> list[int]:
         """The nodes to feed for the first of the works, at most `rows`, parents first; `batch` goes before them."""

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -171,7 +169,12 @@ class _Layout:
             scores[row, column] = 0.0
         for row in self._full:
             paths[row] = 0.0
-        best = [_best(scores, row, path) for row, path in enumerate(paths) if path >= MIN_CONFIDENCE]
+        columns = scores.argmax(axis=1).tolist()
+        best = [
+            (path * scores.item(row, column), row, column)
+            for row, (path, column) in enumerate(zip(paths, columns, strict=True))
+            if path >= MIN_CONFIDENCE
+        ]
         found: list[tuple[float, int, int]] = []
         while best and len(found) < count:
             outcome = max(best)
@@ -180,11 +183,6 @@ class _Layout:
             found.append(outcome)
             _, row, column = outcome
             scores[row, column] = 0.0
-            best[best.index(outcome)] = _best(scores, row, paths[row])
+            column = int(scores[row].argmax())
+            best[best.index(outcome)] = (paths[row] * scores.item(row, column), row, column)
         return found
-
-
-def _best(scores: npt.NDArray[np.float32], row: int, path: float) -> tuple[float, int, int]:
-    """The likeliest outcome of a row."""
-    column = int(scores[row].argmax())
-    return path * scores.item(row, column), row, column

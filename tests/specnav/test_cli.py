@@ -55,6 +55,21 @@ def test_wrong_input_is_one_clear_line(monkeypatch, capsys, arguments, said):
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--study", "gama"], "study 'gama' is unknown; choose threads, gamma, queues, exits, link"),
+        (["--study", "gamma", "--gamma", "3"], "study gamma varies this itself; leave --gamma out"),
+        (["--study", "link", "--redraw", "x"], "leave --study out"),
+        (["--time-scale", "0.5"], "--time-scale is for --study"),
+        (["--redraw", "no/such/folder"], "holds no study"),
+    ],
+)
+def test_studies_that_cannot_be_are_refused_in_one_line(monkeypatch, capsys, arguments, said):
+    code, output = run(monkeypatch, capsys, "bench", *arguments)
+    assert code == 1 and said in output.err and len(output.err.strip().splitlines()) == 1
+
+
 def test_values_out_of_range_are_refused_by_the_parser(monkeypatch, capsys):
     code, _, err = run(monkeypatch, capsys, "demo", "--rtt", "-5")
     assert code == 2 and "--rtt" in err and "Traceback" not in err
