@@ -77,10 +77,6 @@ class OutcomeDrafter:
         """
         return len(self._tree.line(ROOT, _LONGEST)) if self._reach(answer) else 0
 
-    def complete(self, answer: Sequence[int], size: int) -> bool:
-        """Whether the draft after `answer` needs no further forward to be `size` deep, or as deep as it can get."""
-        return self._reach(answer) and self._tree.tip(ROOT, size) is None
-
     @torch.inference_mode()
     def step(self, answer: Sequence[int], size: int) -> bool:
         """One forward for the draft after `answer`, rows to spare for what may follow it; False where it ends."""

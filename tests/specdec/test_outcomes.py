@@ -116,7 +116,7 @@ class TestOutcomeDrafter:
         while drafter.step_ahead(3):
             forwards += 1
         answer = [*ANSWER, sent[0], other]
-        assert forwards <= 3 and drafter.complete(answer, 3)
+        assert forwards <= 3 and drafter.drafted(answer) and not drafter.step(answer, 3)
 
     def test_rows_are_the_most_that_share_a_forward(self, monkeypatch: pytest.MonkeyPatch):
         drafter = new_drafter(rows=2)
