@@ -47,6 +47,7 @@ from specdec.recorder import Recorder
 from specdec.sampling.recovery import EdgeRecovery, Recovery
 from specdec.stats import AnswerStats, Finish
 from specdec.stop import StopText
+from specdec.verified import VerifiedAnswer
 from specdec.verifying import path_to
 
 _CANCEL_CHECK_S = 0.05
@@ -62,7 +63,7 @@ class SessionForgotten(LinkLost):
 
 
 class EdgeSession:
-    """State of one answer on the edge. `answer` holds the verified ids, without EOS; hints: those that nobody took."""
+    """State of one answer on the edge. hints: those that nobody took."""
 
     def __init__(
         self,
@@ -74,18 +75,14 @@ class EdgeSession:
         stop: StopText,
     ) -> None:
         """stop: has seen the history."""
-        self.answer = history
+        self._verified = VerifiedAnswer(history, stop)
         self.cancel = cancel
-        self.finish: Finish = "stop" if stop.found else "running"
         self.record = Recorder(clock)
         self._link = link
         self._clock = clock
         self._measured = measured
-        self._stop = stop
         self._replayed = len(history)
         self._number = 0
-        self._limit = 0
-        self._eos_ids: frozenset[int] = frozenset()
         self._stream = False
         self._in_flight = 1
         self._recovery = Recovery.NOISE
@@ -100,6 +97,16 @@ class EdgeSession:
         self._fruitless = 0
         self._length_at_open = 0
         self.hints: list[HintDown] = []
+
+    @property
+    def answer(self) -> list[int]:
+        """The verified ids, without EOS."""
+        return self._verified.ids
+
+    @property
+    def finish(self) -> Finish:
+        """How the answer ended, or "running"."""
+        return self._verified.finish
 
     @property
     def finished(self) -> bool:
@@ -129,7 +136,7 @@ class EdgeSession:
 
     def room_after(self, expected: list[int]) -> int:
         """How many tokens a draft behind `expected` may have; the verdict brings one more."""
-        return max(0, self._limit - len(expected) - 1)
+        return max(0, self._verified.limit - len(expected) - 1)
 
     def may_send(self, expected: list[int]) -> bool:
         """True where a draft behind `expected` may leave now: nothing is on its way, or more may be and is of use."""
@@ -138,7 +145,7 @@ class EdgeSession:
             return self._opened or self._recovery is Recovery.NOISE
         if len(self._flight) >= self._in_flight or self.room_after(expected) == 0:
             return False
-        return not expected or expected[-1] not in self._eos_ids
+        return not expected or expected[-1] not in self._verified.eos_ids
 
     def open(
         self,
@@ -155,8 +162,8 @@ class EdgeSession:
         self._seed = options.seed
         self._fix = None
         self._number = self._link.next_session()
-        self._limit = options.max_new_tokens
-        self._eos_ids = frozenset(welcome.eos_ids)
+        self._verified.limit = options.max_new_tokens
+        self._verified.eos_ids = frozenset(welcome.eos_ids)
         self._stream = stream
         self._opened = False
         self._in_flight = method.in_flight
@@ -335,7 +342,7 @@ class EdgeSession:
         if self._opened:
             return None
         self._opened = True
-        self._limit = min(self._limit, message.limit)
+        self._verified.limit = min(self._verified.limit, message.limit)
         self.record.opened(message, self._opened_s, now)
         if message.token is not None:
             return self._merge(self._length_at_open, [message.token], now)
@@ -399,21 +406,10 @@ class EdgeSession:
         gained = max(0, sent.draft.base + len(verified) - len(self.answer))
         self.record.verdict(message, sent, refuted, len(path), gained, size, now)
         cloud_s = (message.verify_us + message.queue_us) / 1e6
-        self._count(sent, verified, len(path))
+        sent.compare(verified, len(path), self._measured)
         rtt_s = max(0.0, now - sent.sent_s - cloud_s)
         self._measured.exchanged(len(sent.draft.ids) + 1, message.verify_us / 1e6, rtt_s)
         return self._merge(sent.draft.base, verified, now)
-
-    def _count(self, sent: Sent, verified: list[int], accepted: int) -> None:
-        """How far the draft, and the likeliest chain in it, went along with what is verified."""
-        known = min(len(sent.guess), len(verified))
-        agreed = next((i for i in range(known) if sent.guess[i] != verified[i]), known)
-        self._measured.chain.add(known, agreed)
-        if sent.making.promise > 0.0:
-            self._measured.kept.add(min(2.0, accepted / sent.making.promise))
-        if not sent.draft.is_chain:
-            depth = max(sent.draft.depths(), default=-1) + 1
-            self._measured.tree.add(min(depth, accepted + 1), accepted)
 
     def _take_tokens(self, message: Tokens, size: int, now: float) -> list[int]:
         if message.base > len(self.answer):
@@ -448,24 +444,7 @@ class EdgeSession:
         return ProtocolError(f"the verifier refused: {message.message}")
 
     def _merge(self, base: int, ids: list[int], now: float) -> list[int]:
-        """Join verified ids at `base` to the answer; returns the new ones. Notices EOS, stop strings, the limit."""
-        known = self.answer[base:]
-        overlap = min(len(known), len(ids))
-        if known[:overlap] != ids[:overlap]:
-            raise ProtocolError("the verifier contradicts what it verified before: report this as a bug")
-        fresh: list[int] = []
-        for token in ids[overlap:]:
-            if token in self._eos_ids:
-                self.finish = "eos"
-                break
-            fresh.append(token)
-            if self._stop.push(token):
-                self.finish = "stop"
-                break
-            if len(self.answer) + len(fresh) >= self._limit:
-                self.finish = "length"
-                break
-        self.answer.extend(fresh)
+        fresh = self._verified.merge(base, ids)
         if fresh or self.finished:
             self.record.first_token(now)
         return fresh

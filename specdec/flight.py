@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from specdec.drafting import Draft
+from specdec.measured import Measured
 from specdec.sampling.recovery import EdgeRecovery
 
 
@@ -59,6 +60,16 @@ class Sent:
     def sent_bytes(self) -> int:
         """Bytes of all its messages."""
         return sum(size for _, size in self.messages)
+
+    def compare(self, verified: Sequence[int], accepted: int, measured: Measured) -> None:
+        """Count how far the draft, and the likeliest chain in it, went along with what is verified."""
+        known = min(len(self.guess), len(verified))
+        measured.chain.add(known, next((i for i in range(known) if self.guess[i] != verified[i]), known))
+        if self.making.promise > 0.0:
+            measured.kept.add(min(2.0, accepted / self.making.promise))
+        if not self.draft.is_chain:
+            depth = max(self.draft.depths(), default=-1) + 1
+            measured.tree.add(min(depth, accepted + 1), accepted)
 
     def followed_by(self, other: Sent) -> Sent:
         """Both as one chain, for one verdict."""

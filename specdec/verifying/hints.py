@@ -160,11 +160,10 @@ class _Layout:
         if self._noise is not None:  # what is picked is known but for the logits (see Chooser.log_scores)
             logits = process_logits(logits, self._options) + self._noise
         scores = torch.softmax(logits, dim=-1).cpu().numpy()
-        for column in self.words.ends:
-            scores[:, column] = 0.0
+        ends = self.words.ends  # an end is no outcome either, and nothing comes behind it
         paths = [1.0]
         for row, column in self._nodes:
-            paths.append(paths[row] * scores.item(row, column))
+            paths.append(0.0 if column in ends else paths[row] * scores.item(row, column))
         for row, column in self._nodes:  # a child is no outcome: the path goes on there
             scores[row, column] = 0.0
         for row in self._full:
@@ -180,8 +179,9 @@ class _Layout:
             outcome = max(best)
             if not outcome[0] >= MIN_CONFIDENCE:
                 break
-            found.append(outcome)
             _, row, column = outcome
+            if column not in ends:
+                found.append(outcome)
             scores[row, column] = 0.0
             column = int(scores[row].argmax())
             best[best.index(outcome)] = (paths[row] * scores.item(row, column), row, column)

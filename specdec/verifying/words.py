@@ -79,7 +79,7 @@ class SessionWords:
         if own is not None:
             self._first = self.size - own
             self._own = {token: column for column, token in enumerate(tokens) if column >= self._first}
-        self.ends = [self.column(token) for token in words.ends]
+        self.ends = frozenset(self.column(token) for token in words.ends)
 
     def token(self, column: int) -> int:
         """The id that a column stands for."""

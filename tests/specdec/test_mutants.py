@@ -24,9 +24,10 @@ from conftest_servers import Pair
 from table_models import table_pair
 
 from cloud_verifier import tasks
-from specdec import edge_session, flight, follower
+from specdec import edge_session, flight, follower, verified
 from specdec.drafting import ROOT, Draft, chain, tree_drafter
 from specdec.errors import SpecdecError
+from specdec.link.wire import HintDown, VerdictDown
 from specdec.models import session
 from specdec.sampling import choice, processors, recovery, rejection
 from specdec.sampling.recovery import TargetRow
@@ -200,7 +201,7 @@ def end_inside_a_draft_overlooked(patch: Patch) -> None:
 
     def mutant(original: Callable[..., None], self: Any, *given: Any) -> None:
         original(self, *given)
-        self._eos_ids = frozenset()
+        self._verified.eos_ids = frozenset()
 
     wrap(patch, edge_session.EdgeSession, "open", mutant)
 
@@ -250,12 +251,12 @@ def last_round_overshoots(patch: Patch) -> None:
     wrap(patch, verifier, "answer_limit", lambda original, *given: original(*given) + 2)
 
     def mutant(original: Callable[..., Any], self: Any, *given: Any) -> Any:
-        self._limit += 2
+        self.limit += 2
         merged = original(self, *given)
-        self._limit -= 2
+        self.limit -= 2
         return merged
 
-    wrap(patch, edge_session.EdgeSession, "_merge", mutant)
+    wrap(patch, verified.VerifiedAnswer, "merge", mutant)
 
 
 def stale_verdict_accepted(patch: Patch) -> None:
@@ -289,6 +290,15 @@ def history_not_replayed(patch: Patch) -> None:
     wrap(patch, verifier.Verifier, "open", mutant)
 
 
+def hint_taken_for_a_verdict(patch: Patch) -> None:
+    def mutant(original: Callable[..., Any], self: Any, message: Any, size: int, now: float) -> Any:
+        if isinstance(message, HintDown):
+            message = VerdictDown(message.session, message.round, message.last, message.token, 1, 0)
+        return original(self, message, size, now)
+
+    wrap(patch, edge_session.EdgeSession, "_take", mutant)
+
+
 MUTANTS = [
     Mutant("ratio inverted", inverted_ratio, sampled_by("dssd")),
     Mutant("residual omitted in the cloud", cloud_recovers_from_p, sampled_by("dsd")),
@@ -312,6 +322,7 @@ MUTANTS = [
     Mutant("an end inside a draft overlooked", end_inside_a_draft_overlooked, greedy_by("sd")),
     Mutant("cache off by one after a rollback", cache_off_by_one, lambda pair: check_real_caches("sd", pair)),
     Mutant("token fed twice after a rollback", token_fed_twice, greedy_by("sd")),
+    Mutant("a hint taken for a verdict", hint_taken_for_a_verdict, greedy_by("fsd")),
     Mutant(
         "wrong branch in the cache",
         branch_left_in_the_cache,
