@@ -53,6 +53,17 @@ class Beside:
     where: str
 
 
+@dataclass(frozen=True)
+class Choice:
+    """What a controller chose for the rounds from one on, and why."""
+
+    method: str
+    question: str
+    round: int
+    mode: str
+    why: str
+
+
 def methods_of(results: BenchResults) -> list[str]:
     """The contestants, in the table's order."""
     return [row.method for row in results.rows]
@@ -155,7 +166,7 @@ def paper_speedups(results: BenchResults) -> dict[str, float]:
 
 def arrivals(record: AnswerRecord) -> list[float]:
     """When verified tokens arrived at the edge, milliseconds since the answer began."""
-    return sorted(span.end_ms for span in record.timeline if span.lane == "downlink")
+    return sorted(span.end_ms for span in record.timeline if span.lane == "downlink" and span.name != "hint")
 
 
 def tokens_until(record: AnswerRecord, until_ms: float) -> int:
@@ -164,6 +175,21 @@ def tokens_until(record: AnswerRecord, until_ms: float) -> int:
     return min(
         sum(g for at, g in zip(arrivals(record), gained, strict=False) if at <= until_ms), len(record.ids)
     )
+
+
+def choices_of(answers: Mapping[str, Sequence[AnswerRecord]]) -> list[Choice]:
+    """Where a controller changed its mind, and what it said; the first round of all, too."""
+    found: list[Choice] = []
+    for method, records in answers.items():
+        before = ""
+        for record in records:
+            for number, one in enumerate(record.rounds, start=1):
+                if one.mode and one.mode != before:
+                    found.append(
+                        Choice(method, f"{record.source} {record.question_id}", number, one.mode, one.why)
+                    )
+                    before = one.mode
+    return found
 
 
 def timelines(results: BenchResults, answers: Mapping[str, Sequence[AnswerRecord]]) -> list[Chart]:
@@ -227,6 +253,8 @@ def build_bench_page(results: BenchResults, answers: Sequence[AnswerRecord]) -> 
             formulas=list(dict.fromkeys(one.formula for one in predicted)),
             effects=[words for one in predicted if (words := in_words(one))],
             timelines=timelines(results, common),
+            choices=choices_of(common),
+            chosen={row.method: row.modes for row in results.rows if row.modes},
             bytes=Markup(bench_charts.bytes_bars(results.rows)),
             is_greedy=not results.config.get("temperature"),
             accepted=Markup(bench_charts.accepted_lengths(common)),

@@ -26,6 +26,7 @@ LANES = ("edge", "uplink", "cloud", "downlink")
 NARROW_LANES_PX, WIDE_LANE_PX = 22, 34
 LABEL_CHAR_PX = 6.9
 AHEAD = "ahead"
+SHADOW = "shadow"
 """Spans whose name ends so are work that nobody waited for yet; they are drawn pale."""
 
 
@@ -157,7 +158,7 @@ def timeline(
         x, wide = across(span.start_ms), max(across(span.end_ms) - across(span.start_ms) - 0.8, 2.0)
         took = f"{span.start_ms:.1f}–{span.end_ms:.1f} ms ({span.end_ms - span.start_ms:.2f} ms)"
         tip = f"{span.lane}: {span.name}, {took}"
-        ahead = span.name.endswith(AHEAD)
+        ahead = span.name.endswith((AHEAD, SHADOW))
         colour = "var(--drafted)" if ahead else f"var(--{span.lane})"
         body.append(rect(x, tops[span.lane] + 2, wide, tall - 4, colour, tip, 3))
         if wide > len(span.name) * LABEL_CHAR_PX + 8:
