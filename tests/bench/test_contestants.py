@@ -75,7 +75,7 @@ def test_every_contestant_answers_every_turn_with_the_targets_own_tokens(contest
 def test_forwards_and_rounds_are_counted_alike(contestants, text_pair):
     answers = run(contestants, text_pair)
     ours, theirs = answers[("sd", "1", 0)], answers[("hf-assisted", "1", 0)]
-    assert sum(one.drafted for one in ours.rounds) - 1 <= ours.draft_forwards <= 3 * len(ours.rounds)
+    assert sum(one.drafted for one in ours.rounds) - 1 <= ours.draft_forwards <= 3 * len(ours.rounds) + 3
     assert ours.verify_forwards == len(ours.rounds) > 0
     assert sum(one.accepted + 1 for one in theirs.rounds) >= len(theirs.ids)
     assert theirs.draft_forwards > 0 and not theirs.has_link and theirs.floor_ms is None
