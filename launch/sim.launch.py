@@ -26,6 +26,7 @@ ARGUMENTS = {
     "start_verifier": ("true", "Start a cloud verifier here; false: use the one at `verifier`."),
     "verifier": ("tcp://127.0.0.1:5555", "Address of the cloud verifier."),
     "model": ("default_models/nav-target", "Target model of the verifier started here."),
+    "exits": ("", "Its early exits; empty: NAME-exits beside a model NAME-target, none: no hints."),
     "draft_model": ("default_models/nav-draft", "Draft model: folder or hub id."),
     "method": ("fsd", "fsd, auto, sd, specedge, picospec or ar."),
 }
@@ -53,6 +54,8 @@ def generate_launch_description() -> LaunchDescription:
         given["verifier"],
         "--model",
         given["model"],
+        "--exits",
+        given["exits"],
     ]
     return LaunchDescription(
         [

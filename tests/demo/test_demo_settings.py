@@ -99,7 +99,11 @@ def test_ready_line_tells_the_endpoint_whatever_stands_before_it() -> None:
 
 def test_commands_carry_the_runs_settings() -> None:
     config = DemoConfig(gamma=6, rtt_ms=40.0, loss=0.1, seed=3)
-    verifier = list(verifier_spec(ServerConfig(model="m", quantize="4bit"), {}).argv)
+    server = ServerConfig(model="m", quantize="4bit", exits="e", exit_layers="1,3")
+    verifier = list(verifier_spec(server, {}).argv)
+    assert verifier[verifier.index("--exits") + 1] == "e"
+    assert verifier[verifier.index("--exit-layers") + 1] == "1,3"
+    assert "--exits" not in verifier_spec(ServerConfig(model="m"), {}).argv
     assert (
         verifier[verifier.index("--quantize") + 1] == "4bit"
         and verifier[verifier.index("--model") + 1] == "m"
