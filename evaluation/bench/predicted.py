@@ -17,6 +17,8 @@ from evaluation.results import mean
 from specdec.methods import get_method
 
 REFERENCE = "ar"
+AHEAD = "ahead"
+"""How names of drafting end that was done while a verdict was out (see specdec.recorder)."""
 CLOSE = 0.1
 """Two speed-ups so close (relative) are called the same."""
 
@@ -28,9 +30,9 @@ class Parts:
     tau: tokens gained a round. alpha: chance that a draft token is accepted, estimated from accepted tokens and
     rejections. drafted: tokens a round. draft: the edge's time for them (of its layers, where the target is split);
     verify: the cloud's forwards. link: the round trip with the bytes of a round over the bandwidth. miss: share of
-    rounds after which nothing that was drafted ahead still stood; where likely verdicts were prepared for, the share
-    of the draft tokens that had to be drafted after the verdict all the same (r), and `draft` is what all of them
-    would have taken. sync: from a verdict to its draft's departure where that stood ready (Tr).
+    the drafting that followed the verdict (r): of its time, where the edge drafts on while one is out; of the draft
+    tokens, where it prepares for likely ones, and `draft` is then what all of them would have taken. sync: from a
+    verdict to the departure of a draft that stood ready (Tr).
     """
 
     tau: float
@@ -87,6 +89,8 @@ def predictions(
     for row in rows:
         if row.method in parts and formula_of(row.method) is HINTED:
             parts[row.method] = _prepared(parts[row.method], row, timed[row.method].records)
+        if row.method in parts and formula_of(row.method) is PREDRAFTED:
+            parts[row.method] = _drafted_on(parts[row.method], timed[row.method].records)
     found: list[Prediction] = []
     reference = _predicted_speed(REFERENCE, timed, parts)
     for row in rows:
@@ -183,9 +187,19 @@ def _prepared(parts: Parts, row: BenchRow, records: Sequence[AnswerRecord]) -> P
     return replace(
         parts,
         draft=a_token * parts.drafted,
-        miss=left / drafted,
+        miss=left / drafted if row.redrafted is None else row.redrafted,
         sync=row.sync_ms or 0.0,
     )
+
+
+def _drafted_on(parts: Parts, records: Sequence[AnswerRecord]) -> Parts:
+    """The parts of a method that drafts on while a verdict is out: its drafting times hold what that took, too."""
+    spans = [
+        one for answer in records for one in answer.timeline if one.lane == "edge" and one.name != "prefill"
+    ]
+    total = sum(one.end_ms - one.start_ms for one in spans)
+    behind = sum(one.end_ms - one.start_ms for one in spans if not one.name.endswith(AHEAD))
+    return replace(parts, miss=behind / total) if total else parts
 
 
 def in_words(one: Prediction) -> str:

@@ -23,7 +23,7 @@ from evaluation.report.drawing import (
 from evaluation.studies.plan import Line, LineChart, Mark, RowChart, RowSeries
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 900.0, 380.0, 58.0, 34.0, 48.0
-LABELS, LABEL_STEP, LABEL_CHAR_PX = 14.0, 15.0, 7.7
+LABELS, LABEL_STEP, LABEL_CHAR_PX = 14.0, 15.0, 8.2
 NEAREST_TICKS = 20.0
 ROW, BAR, VALUE_PX = 28.0, 16.0, 60.0
 COLOURS = {

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from evaluation.papers import figure, figures
 from evaluation.report.page import shown
 from evaluation.studies.crossings import crossings
-from evaluation.studies.figures import FSD_PAPER, percent, printed_speedups, signed, speedup, times
+from evaluation.studies.figures import FSD_PAPER, OFF_WORDS, percent, printed_speedups, signed, speedup, times
 from evaluation.studies.plan import Asked, Findings, Line, LineChart, Mark, Setting, Study, Table
 from evaluation.studies.records import SettingRecord, StudyResults
 
@@ -83,7 +83,7 @@ def _table(results: StudyResults, methods: Sequence[str]) -> Table:
     for name in methods:
         head += [f"{name}\nover ar"] + ["off its\nformula"] * (name in formulas)
     lines = tuple(_line(one, methods, formulas) for one in results.settings if one.rows)
-    return Table("By draft length", tuple(head), lines)
+    return Table("By draft length", tuple(head), lines, OFF_WORDS)
 
 
 def _line(one: SettingRecord, methods: Sequence[str], formulas: Collection[str]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from evaluation.latency import fsd_speedup_over_sd
 from evaluation.papers import figures
 from evaluation.report.page import shown
 from evaluation.studies.crossings import Points, best_by_range, crossings
-from evaluation.studies.figures import signed
+from evaluation.studies.figures import OFF_WORDS, signed
 from evaluation.studies.plan import Asked, Findings, Line, LineChart, Mark, Setting, Study, Table
 from evaluation.studies.records import SettingRecord, StudyResults
 
@@ -85,7 +85,7 @@ def _time_table(results: StudyResults, lines: Mapping[str, Points]) -> Table:
             cells += [shown(dict(points).get(one.x), 1)] + [signed(one.off(name))] * (name in formulas)
         if one.rows:
             rows.append(tuple(cells))
-    return Table("Milliseconds a token after the first", tuple(head), tuple(rows))
+    return Table("Milliseconds a token after the first", tuple(head), tuple(rows), OFF_WORDS)
 
 
 def _eq_9(results: StudyResults) -> list[Table]:

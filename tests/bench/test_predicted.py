@@ -22,6 +22,7 @@ from evaluation.bench.predicted import (
 )
 from evaluation.bench.records import PaperFigure
 from evaluation.bench.summary import make_rows
+from evaluation.trace import Span
 
 METHODS = ["sd", "ar", "hf-generate"]
 
@@ -118,3 +119,17 @@ def test_every_way_to_prepare_for_verdicts_has_the_early_exits_formula(overlap):
     assert formula_of(f"fsd+overlap:{overlap}+rows:3") is HINTED
     parts = Parts(tau=2.0, alpha=0.5, drafted=4.0, draft=100.0, verify=70.0, link=50.0, miss=0.25, sync=8.0)
     assert HINTED.a_token(parts) == pytest.approx(latency.fsd(1, 2.0, 4, 25.0, 70.0, 25.0, 0.25, 8.0))
+
+
+def test_drafting_while_a_verdict_is_out_costs_nothing_however_much_of_it_there_is():
+    """Drafting took as long again while verdicts were out: half of it followed one."""
+    answer = sd_answer("1", method="specedge")
+    drafts = [one for one in answer.timeline if one.lane == "edge"]
+    ahead = [Span("edge", "draft ahead", one.end_ms, one.end_ms + DRAFT_MS) for one in drafts]
+    longer = [msgspec.structs.replace(one, draft_ms=2 * DRAFT_MS) for one in answer.rounds]
+    answer = msgspec.structs.replace(answer, rounds=longer, timeline=[*answer.timeline, *ahead])
+    answers = {"specedge": [answer], "ar": [ar_answer("1")]}
+    rows = make_rows([one for found in answers.values() for one in found], ["specedge", "ar"], frozenset())
+    (one, _) = predictions(rows, answers, 2 * TRIP_MS, 0.0)
+    assert one.formula is PREDRAFTED and one.parts.miss == pytest.approx(0.5)
+    assert one.predicted_token == pytest.approx((2 * TRIP_MS + DRAFT_MS + VERIFY_MS) / (11 / 4))
