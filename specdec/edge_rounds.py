@@ -40,7 +40,7 @@ class Rounds:
         self._spent_s = 0.0
         self._is_ahead = False
         self._ready: int | None = None
-        self._verdict_s = 0.0
+        self._verdict_s: float | None = None
         self._promise = 0.0
 
     def resize(self, policy: LengthPolicy) -> None:
@@ -57,7 +57,9 @@ class Rounds:
                 return []
             chunk = session.receive()
         if session.record.rounds > rounds:
-            self._verdict_s = self._clock()
+            before, self._verdict_s = self._verdict_s, self._clock()
+            if before is not None:
+                self._measured.went_on(len(chunk), self._verdict_s - before)
             self._count_ahead()
         return chunk
 
@@ -134,7 +136,7 @@ class Rounds:
         if drafter is None or self._policy.name != "earning" or not drafter.drafted(expected):
             return self._step("draft", expected, depth)
         before = drafter.prospects(expected, depth, room)
-        since_s = 0.0 if self._ready is None else self._clock() - self._verdict_s
+        since_s = 0.0 if self._verdict_s is None else self._clock() - self._verdict_s
         if not self._policy.earns(before, since_s, self._measured) or not self._step(
             "draft", expected, depth
         ):
@@ -163,7 +165,7 @@ class Rounds:
         proposal = self._drafter.take(expected, size, room)
         making = Making(self._spent_s * 1e3, self._promise)
         self._promise = 0.0
-        if self._ready is not None:
+        if self._ready is not None and self._verdict_s is not None:
             ready = min(self._ready, len(proposal.guess))
             sync_ms = (self._clock() - self._verdict_s) * 1e3
             if proposal.guess:

@@ -105,6 +105,8 @@ class Measured:
         self.tree = Survival()
         self.redrafted = RunningMean(0.3)
         self.levels_ready = RunningMean(1.0)
+        self._tokens = self._seconds = 0.0
+        self._went = 0
         self.kept = RunningMean(1.0)
         self.grown = RunningMean(0.5)
 
@@ -121,6 +123,17 @@ class Measured:
         self._verify.add(verify_s)
         self._rtt.add(rtt_s)
         self._verify_by_rows[_row_class(rows)].add(verify_s)
+
+    def went_on(self, tokens: int, seconds: float) -> None:
+        """A verdict with a draft on the way before it: how many tokens came, and how long after the verdict before."""
+        self._tokens = 0.9 * self._tokens + tokens
+        self._seconds = 0.9 * self._seconds + seconds
+        self._went += 1
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Tokens a second of the last dozen rounds with drafts; None before there were a few."""
+        return self._tokens / self._seconds if self._went >= 4 and self._seconds > 0.0 else None
 
     def streamed(self, tokens: int, verify_s: float, speculated: bool) -> None:
         """Tokens of a cloud that decodes alone, with a draft model of its own or without."""

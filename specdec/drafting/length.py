@@ -49,17 +49,18 @@ class LengthPolicy:
         return best_length(acceptance, draft_s, verify_s, rtt_s)
 
     def earns(self, prospects: Prospects, since_s: float, measured: Measured) -> bool:
-        """Whether one more forward brings more tokens a second than letting the draft leave as it is.
+        """Whether one more forward brings more tokens than come in its time on average.
 
         since_s: the time since the verdict. Only `earning` asks; whatever it does not know speaks for drafting on.
         """
         draft_s, verify_s, rtt_s = measured.draft_s, measured.verify_s, measured.rtt_s
         if self.name != "earning" or draft_s is None or verify_s is None or rtt_s is None:
             return True
-        round_s = since_s + rtt_s + verify_s
-        tokens = 1.0 + measured.kept.value * prospects.promise
         gain = measured.kept.value * measured.grown.value * prospects.frontier
-        return (tokens + gain) * round_s > tokens * (round_s + draft_s)
+        rate = measured.tokens_per_s
+        if rate is None:
+            rate = (1.0 + measured.kept.value * prospects.promise) / (since_s + rtt_s + verify_s)
+        return gain > rate * draft_s
 
     def cut_s(self, measured: Measured) -> float:
         """How long drafting may take before the draft leaves as it is; endless but for `latency`.
