@@ -79,13 +79,15 @@ def how_measured(results: StudyResults) -> list[str]:
             f"stay, our own overhead weighs {1 / scale:g} times as much; milliseconds are given as without the scale."
         )
     real = dict(what_is_real(config))
-    link = "varied" if "rtt_ms" in study_named(results.name).sets else real["Emulated link"]
+    varied = study_named(results.name).sets
+    link = "varied" if "rtt_ms" in varied else real["Emulated link"]
+    gamma = "varied" if "gamma" in varied else results.gamma
     words.append(f"As run: link: {link}; {real['Pacing']}.")
     temperature = positive(config, "temperature")
     sampling = f"temperature {temperature:g}" if temperature else "greedy"
     words.append(
         f"{questions} question{'' if questions == 1 else 's'} of at most {config.get('max_new_tokens')} tokens for "
-        f"each method in each setting, {sampling}, γ {config.get('gamma')} unless it is varied; {results.wall_s:.0f} s."
+        f"each method in each setting, {sampling}, γ {gamma}; {results.wall_s:.0f} s."
     )
     return [*words, _sameness(results), *results.notes]
 

@@ -157,7 +157,7 @@ def test_a_scaled_study_says_so_and_a_different_answer_is_pointed_out(tmp_path):
     (tmp_path / "gamma").mkdir()
     save_study(tmp_path / "gamma", results)
     page = write_studies(tmp_path).read_text()
-    assert "multiplied by 0.25" in page and "weighs 4 times as much" in page
+    assert "γ varied" in page and "multiplied by 0.25" in page and "weighs 4 times as much" in page
     assert "NOT the tokens of ar: sd (γ = 1)" in page.replace("&#39;", "'")
 
 
