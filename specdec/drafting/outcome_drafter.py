@@ -16,6 +16,7 @@ from torch import Tensor
 
 from specdec.drafting.draft import ROOT, Draft
 from specdec.drafting.drafter import DraftModel, Proposal
+from specdec.drafting.echo import Echo
 from specdec.drafting.length import Prospects
 from specdec.drafting.outcomes import Order, Outcome, OutcomeTree
 from specdec.drafting.tree import TreeSize
@@ -68,6 +69,7 @@ class OutcomeDrafter:
     def prefill(self, prompt: Prompt) -> None:
         """Feed the prompt. Raises ModelError where the draft model cannot take it."""
         self._model.prefill(prompt)
+        self._tree.echo = Echo(prompt.ids)
         self._root = None
 
     def drafted(self, answer: Sequence[int]) -> int:
@@ -156,6 +158,7 @@ class OutcomeDrafter:
         if moved is None:
             return False
         self._tree.descend(top, moved)
+        self._tree.echo.follow(answer)
         self._root, self._fed = list(answer), len(moved)
         return True
 
@@ -165,6 +168,7 @@ class OutcomeDrafter:
             return False
         rows = self._model.follower.tree_rows(answer, (), ())
         self._tree.plant(self._best(rows[-1:], [len(answer)])[0])
+        self._tree.echo.follow(answer)
         self._root, self._fed = answer, 0
         return True
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from specdec.drafting.draft import ROOT
+from specdec.drafting.echo import Echo
 
 Order = Literal["priority", "fifo", "random"]
 ORDERS: tuple[Order, ...] = ("priority", "fifo", "random")
@@ -24,6 +25,8 @@ _UNTOLD = 0.05
 """However sure that exit is, so much at least is left for what it did not name."""
 _UNGUESSED = 0.02
 """The draft model's chance of a hinted token that is not among those it would think of."""
+_ECHOED = 0.4
+"""At least so likely is a token that followed the same two tokens before (measured: 0.37 to 0.52 on the text pair)."""
 
 
 @dataclass
@@ -72,6 +75,7 @@ class OutcomeTree:
         self._children: dict[tuple[int, int], int] = {}
         self.root_best: list[tuple[int, float]] = []
         self.sent: list[int] = []
+        self.echo = Echo()
         self.hints: dict[tuple[int, int], Hint] = {}
 
     def plant(self, best: list[tuple[int, float]]) -> None:
@@ -177,10 +181,22 @@ class OutcomeTree:
         sent = set(self.sent)
         chances: dict[tuple[int, int], float] = {}
         for node, reach in self.reached():
-            for token, logp in self.best(node):
+            guesses = {token: math.exp(logp) for token, logp in self.best(node)}
+            echoed = self.echo.after(self._pair(node))
+            if echoed is not None:
+                guesses[echoed] = max(_ECHOED, guesses.get(echoed, 0.0))
+            for token, chance in guesses.items():
                 if token not in self._stop_ids and self._children.get((node, token)) not in sent:
-                    chances[node, token] = reach * math.exp(logp)
+                    chances[node, token] = reach * chance
         return chances
+
+    def _pair(self, node: int) -> tuple[int, int] | None:
+        """The two tokens that end with a node, or with the answer."""
+        last = self.echo.pair()
+        if node == ROOT or last is None:
+            return last
+        one = self.nodes[node]
+        return (last[1] if one.parent == ROOT else self.nodes[one.parent].token), one.token
 
     def reached(self) -> Iterator[tuple[int, float]]:
         """The answer's end and every node on its way, with the draft model's chance that the verdict gets there."""
@@ -188,7 +204,8 @@ class OutcomeTree:
         yield ROOT, 1.0
         for node in self.sent:
             one = self.nodes[node]
-            chances[node] = chances[one.parent] * math.exp(one.logp)
+            echoed = self.echo.after(self._pair(one.parent)) == one.token
+            chances[node] = chances[one.parent] * max(math.exp(one.logp), _ECHOED * echoed)
             yield node, chances[node]
 
     def descend(self, top: int, numbers: dict[int, int]) -> None:
