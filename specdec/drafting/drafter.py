@@ -62,6 +62,7 @@ class DraftModel:
         self.options = options
         self.eos_ids = model.eos_token_ids
         self.vocab_size = model.vocab_size
+        self.never_drafted = model.never_drafted
         banned = sorted(model.never_drafted)
         self._banned = torch.tensor(banned, device=model.device) if banned else None
 

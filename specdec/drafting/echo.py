@@ -6,13 +6,15 @@ decoding drafts from the same idea).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 
 class Echo:
     """Remembers followers of pairs of tokens in a text that grows at its end."""
 
-    def __init__(self, prompt: Sequence[int] = ()) -> None:
+    def __init__(self, prompt: Sequence[int] = (), never: Set[int] = frozenset()) -> None:
+        """never: tokens that are not worth remembering as followers."""
+        self._never = never
         self._text = list(prompt)
         self._prompt_length = len(self._text)
         self._followers: dict[tuple[int, int], int] = {}
@@ -35,4 +37,5 @@ class Echo:
     def _learn(self, first: int) -> None:
         text = self._text
         for place in range(first, len(text)):
-            self._followers[text[place - 2], text[place - 1]] = text[place]
+            if text[place] not in self._never:
+                self._followers[text[place - 2], text[place - 1]] = text[place]

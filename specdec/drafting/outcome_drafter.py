@@ -69,7 +69,7 @@ class OutcomeDrafter:
     def prefill(self, prompt: Prompt) -> None:
         """Feed the prompt. Raises ModelError where the draft model cannot take it."""
         self._model.prefill(prompt)
-        self._tree.echo = Echo(prompt.ids)
+        self._tree.echo = Echo(prompt.ids, self._model.never_drafted)
         self._root = None
 
     def drafted(self, answer: Sequence[int]) -> int:
@@ -167,8 +167,9 @@ class OutcomeDrafter:
         if (answer and answer[-1] in self._model.eos_ids) or self._model.room(len(answer)) < 1:
             return False
         rows = self._model.follower.tree_rows(answer, (), ())
-        self._tree.plant(self._best(rows[-1:], [len(answer)])[0])
         self._tree.echo.follow(answer)
+        best = self._best(rows[-1:], [len(answer)])[0]
+        self._tree.plant(best if self.shape is None else self._tree.with_echo(ROOT, best))
         self._root, self._fed = answer, 0
         return True
 
@@ -287,7 +288,7 @@ class OutcomeDrafter:
         rows = self._model.follower.grow_tree([tree.nodes[node].token for node in batch], parents)
         places = [len(self._root) + 1 + self._depth(node) for node in batch]
         for node, best in zip(batch, self._best(rows, places), strict=True):
-            tree.nodes[node].best = best
+            tree.nodes[node].best = best if self.shape is None else tree.with_echo(node, best)
         self._fed += len(batch)
         return True
 

@@ -190,6 +190,15 @@ class OutcomeTree:
                     chances[node, token] = reach * chance
         return chances
 
+    def with_echo(self, node: int, best: list[tuple[int, float]]) -> list[tuple[int, float]]:
+        """What may follow a node, its echo among it."""
+        echoed = self.echo.after(self._pair(node))
+        if echoed is None:
+            return best
+        known = dict(best)
+        known[echoed] = max(known.get(echoed, -math.inf), math.log(_ECHOED))
+        return sorted(known.items(), key=lambda one: -one[1])
+
     def _pair(self, node: int) -> tuple[int, int] | None:
         """The two tokens that end with a node, or with the answer."""
         last = self.echo.pair()

@@ -10,6 +10,7 @@ from conftest_servers import Pair
 from table_models import PROMPT, TableModel
 
 from specdec.drafting import ROOT, DraftModel, OutcomeDrafter
+from specdec.drafting.echo import Echo
 from specdec.drafting.outcomes import ORDERS, OutcomeTree
 from specdec.drafting.tree import TreeSize
 from specdec.models import chat_prompt
@@ -84,6 +85,33 @@ def draft(drafter: OutcomeDrafter, answer: list[int], size: int = 3) -> tuple[in
     while drafter.drafted(answer) < size and drafter.step(answer, size):
         pass
     return drafter.take(answer, size, size).draft.ids
+
+
+class TestEcho:
+    """What followed a pair of tokens."""
+
+    def test_the_last_follower_counts_whether_it_stood_in_the_prompt_or_the_answer(self):
+        echo = Echo([1, 2, 3, 1])
+        assert echo.after((1, 2)) == 3 and echo.after((3, 1)) is None and echo.pair() == (3, 1)
+        echo.follow([2])
+        assert echo.after((3, 1)) == 2 and echo.pair() == (1, 2)
+        echo.follow([2, 7, 1, 2])
+        assert echo.after((1, 2)) == 7
+
+    def test_what_must_never_be_drafted_is_not_remembered(self):
+        assert Echo([1, 2, 3], never={3}).after((1, 2)) is None
+
+    def test_short_texts_echo_nothing(self):
+        echo = Echo([1])
+        assert echo.pair() is None and echo.after(echo.pair()) is None
+        echo.follow([2])
+        assert echo.pair() == (1, 2)
+
+    def test_an_echo_is_an_outcome_though_the_draft_model_does_not_think_of_it(self):
+        tree = planted()
+        tree.echo = Echo([5, 1, 8, 5])
+        chances = {(one.node, one.token): one.chance for one in tree.outcomes(guesses=True)}
+        assert chances[0, 8] == pytest.approx(0.6 * 0.4)
 
 
 ANSWER = [3, 1]

@@ -14,6 +14,9 @@ MOST = 4
 LEAST_GAIN = 0.01
 """One exit more must be worth so much more, as a share, to be taken."""
 
+LATEST = 0.75
+"""Of the layers: what an exit says later leaves no time to draft a chain before the verdict."""
+
 FIRST_HINT = 0.5
 """Of the layers: the first exit is worked out by then, so that its hint leaves before 60 % of the forward."""
 
@@ -42,10 +45,14 @@ def _few(exits: Exits, layer_count: int, most: int) -> tuple[int, ...]:
     """The best set of at most so many exits, built up one by one, each the one that adds most.
 
     A set is worth what the latest exit so far is worth, over all the time from its first hint to the verdict: its
-    agreement squared, because an outcome is a token or more of the draft and one behind them.
+    agreement to the third power, because an outcome is two tokens of the draft or so and one behind them.
     """
-    shares = {layer: exits.agreement.get(layer, (layer + 1) / layer_count) ** 2 for layer in exits.layers}
-    early = [layer for layer in exits.layers if layer + 1 <= FIRST_HINT * layer_count] or [exits.layers[0]]
+    shares = {
+        layer: exits.agreement.get(layer, (layer + 1) / layer_count) ** 3
+        for layer in exits.layers
+        if layer + 1 <= LATEST * layer_count or layer == exits.layers[0]
+    }
+    early = [layer for layer in shares if layer + 1 <= FIRST_HINT * layer_count] or [exits.layers[0]]
 
     def worth(layers: Sequence[int]) -> float:
         ends = [*layers[1:], layer_count - 1]
@@ -53,7 +60,7 @@ def _few(exits: Exits, layer_count: int, most: int) -> tuple[int, ...]:
 
     chosen = [max(early, key=lambda layer: worth([layer]))]
     while len(chosen) < most:
-        others = [sorted([*chosen, layer]) for layer in exits.layers if layer not in chosen]
+        others = [sorted([*chosen, layer]) for layer in shares if layer not in chosen]
         best = max(others, key=worth, default=chosen)
         if worth(best) < worth(chosen) * (1 + LEAST_GAIN):
             break
