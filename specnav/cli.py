@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from specnav.cli_bags import add_bag_commands
 from specnav.cli_bench import add_bench_commands
 from specnav.cli_options import (
     Bandwidth,
@@ -105,6 +106,7 @@ def demo(
 
 
 add_bench_commands(app)
+add_bag_commands(app)
 
 
 @app.command(
