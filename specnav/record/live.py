@@ -1,0 +1,154 @@
+"""Recording a live robot: every wanted topic's bytes, as they come, into one mcap file. Needs rclpy.
+
+Messages are never decoded. Topics that appear later are joined then. A signal ends the recording and the file is
+closed; without a signal in time, what is on the disk can still be replayed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import rclpy
+from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.signals import SignalHandlerOptions
+
+from evaluation.bags.types import Types
+from evaluation.bags.writing import McapFile
+from evaluation.errors import EvaluationError
+from specnav.record.types import installed_definition, own_types
+from specnav.record.wanted import is_wanted
+
+LOOK_S, SPIN_S, SAY_S = 0.5, 0.1, 10.0
+DEPTH = 100
+
+
+class Recorder:
+    """Subscribes to what is wanted and writes it. `warn` is told once of every topic that cannot be recorded."""
+
+    def __init__(
+        self, node: Node, file: McapFile, types: Types, names: tuple[str, ...], warn: Callable[[str], None]
+    ) -> None:
+        self._node, self._file, self._types, self._warn = node, file, types, warn
+        self._names = frozenset(node.resolve_topic_name(name) for name in names)
+        self._joined: dict[str, Any] = {}
+        self._refused: set[str] = set()
+        self.count = 0
+
+    @property
+    def missing(self) -> list[str]:
+        """Topics that were named and have not been seen."""
+        return sorted(self._names - set(self._joined))
+
+    @property
+    def joined(self) -> list[str]:
+        """Topics that are recorded."""
+        return sorted(self._joined)
+
+    def look(self) -> None:
+        """Join wanted topics that have appeared."""
+        for name, kinds in self._node.get_topic_names_and_types():
+            wanted = name in self._names if self._names else is_wanted(name, kinds[0])
+            if not wanted or name in self._joined or name in self._refused:
+                continue
+            publishers = self._node.get_publishers_info_by_topic(name)
+            if not publishers:
+                continue
+            try:
+                self._join(name, kinds[0], publishers)
+            except (EvaluationError, ImportError, AttributeError) as error:
+                self._refused.add(name)
+                self._warn(f"{name} is not recorded: {' '.join(str(error).split())}")
+
+    def _join(self, name: str, kind: str, publishers: list[Any]) -> None:
+        self._types.add_missing(kind, installed_definition)
+        self._file.add_topic(name, kind)
+        package, _, message = kind.partition("/msg/")
+        # Best effort hears every publisher; reliable only where all are, or nothing would come from the others.
+        reliable = all(p.qos_profile.reliability == ReliabilityPolicy.RELIABLE for p in publishers)
+        lasting = all(p.qos_profile.durability == DurabilityPolicy.TRANSIENT_LOCAL for p in publishers)
+        qos = QoSProfile(
+            depth=DEPTH,
+            reliability=ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT,
+            durability=DurabilityPolicy.TRANSIENT_LOCAL if lasting else DurabilityPolicy.VOLATILE,
+        )
+
+        def take(data: bytes) -> None:
+            self._file.write(name, time.time_ns(), data)
+            self.count += 1
+
+        message_class = getattr(importlib.import_module(f"{package}.msg"), message)
+        self._joined[name] = self._node.create_subscription(message_class, name, take, qos, raw=True)
+
+
+def record_live(
+    out: Path, names: tuple[str, ...], duration_s: float | None, force: bool, say: Callable[[str], None]
+) -> int:
+    """Record until SIGINT, SIGTERM or the time is over; returns the exit code. Raises EvaluationError.
+
+    Nothing heard: no file, exit code 1.
+    """
+    asked_to_end = False
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal asked_to_end
+        asked_to_end = True
+
+    types = own_types()
+    file = McapFile(out, types, force)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
+    rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
+    node = rclpy.create_node("specnav_record")
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    recorder = Recorder(node, file, types, names, say)
+    say(f"recording into {out} (until it ends: {file.partial}); Ctrl-C ends the recording")
+    began = time.monotonic()
+    next_look = next_word = began
+    try:
+        while not asked_to_end and rclpy.ok():
+            now = time.monotonic()
+            if duration_s is not None and now - began >= duration_s:
+                break
+            if now >= next_look:
+                before = recorder.joined
+                recorder.look()
+                if new := sorted(set(recorder.joined) - set(before)):
+                    say(f"joined {', '.join(new)}")
+                next_look = now + LOOK_S
+            if now >= next_word + SAY_S:
+                next_word = now
+                say(f"{now - began:.0f} s: {recorder.count} messages of {len(recorder.joined)} topics")
+            executor.spin_once(timeout_sec=SPIN_S)
+    except (KeyboardInterrupt, ExternalShutdownException):
+        pass
+    except BaseException:
+        _close(executor, node)
+        file.keep_partial()
+        raise
+    _close(executor, node)
+    if not recorder.count:
+        file.discard()
+        there = f": {', '.join(recorder.missing)} did not appear" if recorder.missing else ""
+        say(f"nothing was heard{there}; no file was written")
+        return 1
+    file.finish()
+    counts = ", ".join(f"{name} {count}" for name, count in sorted(file.counts.items()))
+    say(f"{out}: {recorder.count} messages ({counts})")
+    if recorder.missing:
+        say(f"never seen: {', '.join(recorder.missing)}")
+    return 0
+
+
+def _close(executor: SingleThreadedExecutor, node: Node) -> None:
+    executor.shutdown()
+    node.destroy_node()
+    rclpy.try_shutdown()

@@ -1,0 +1,41 @@
+"""`specnav record`, from its flags to the finished file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from specnav.errors import UsageError
+from specnav.record.simulated import SimulatedConfig
+
+
+def _say(words: str) -> None:
+    print(words, file=sys.stderr)
+
+
+def run_simulated(config: SimulatedConfig) -> int:
+    """Record simulated episodes; returns the exit code. Raises UsageError and the rooms' errors."""
+    import torch
+
+    from specdec.models import load_model
+    from specnav.record.simulated import record_simulated
+    from specnav.signals import ends_on_signals
+
+    torch.set_num_threads(1)
+    model = load_model(str(config.target))
+    with ends_on_signals():
+        frames, decisions = record_simulated(config, model, _say)
+    _say(f"{config.out}: {frames} frames, {decisions} decisions; labels in {config.labels}")
+    return 0
+
+
+def run_live(out: Path, topics: tuple[str, ...], duration_s: float | None, force: bool) -> int:
+    """Record until a signal comes or the time is over; returns the exit code. Raises UsageError, EvaluationError."""
+    try:
+        from specnav.record.live import record_live
+    except ImportError as error:
+        raise UsageError(
+            f"recording a live robot needs ROS 2 (rclpy): source an installation, or make setup ({error}); "
+            "--sim works without"
+        ) from error
+    return record_live(out, topics, duration_s, force, _say)

@@ -1,0 +1,304 @@
+"""A recording of simulated episodes without ROS: the target alone answers, the robot's executor moves, all is written
+as the robot's nodes and the simulator would publish it.
+
+Time is simulated; the same seeds give the same bag (but for the encoders' versions). Beside the bag go labels: what the
+oracle, which knows the room, would have done in each frame that a decision was made from.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cv2
+
+from evaluation.bags.types import Types
+from evaluation.bags.writing import McapFile
+from evaluation.files import write_bytes_atomic
+from navsim.base import PlanarBase
+from navsim.episodes import Episode, make_episode
+from spec_vlm_nav.actions import Action, ahead_clear, find_action, reasoning_of, sees_target
+from spec_vlm_nav.executor import Motion, MotionExecutor, Pose, Progress
+from spec_vlm_nav.exploration import ActionSource, ExplorationPolicy, Move
+from spec_vlm_nav.prompting import PromptSpec, build_prompt
+from specdec.local import generate_local
+from specdec.models import LoadedModel
+from specdec.options import GenerationOptions
+from specnav.record.types import own_types
+from training.rollouts import OracleSpeaker, Run
+
+if TYPE_CHECKING:
+    from navsim.world import World
+
+IMAGE, ODOM, CMD_VEL, INSTRUCTION = "/camera/image_raw/compressed", "/odom", "/cmd_vel", "/instruction"
+REASONING, ACTION, METRICS = "/vlm_nav_node/reasoning", "/vlm_nav_node/action", "/vlm_nav_node/metrics"
+COMMAND = "/motion_command"
+OURS = "spec_vlm_nav_interfaces/msg/"
+TOPICS = {
+    IMAGE: "sensor_msgs/msg/CompressedImage",
+    ODOM: "nav_msgs/msg/Odometry",
+    CMD_VEL: "geometry_msgs/msg/Twist",
+    INSTRUCTION: "std_msgs/msg/String",
+    REASONING: "std_msgs/msg/String",
+    ACTION: "std_msgs/msg/String",
+    METRICS: f"{OURS}DecisionMetrics",
+    COMMAND: f"{OURS}MotionCommand",
+}
+JPEG_QUALITY = 90
+MAX_NEW_TOKENS = 96
+TICK_S, ODOM_S, CAMERA_S = 0.02, 0.1, 1.0
+THINK_S, PAUSE_S = 0.1, 0.5  # a decision's stand-in time; between episodes
+START_NS = 1_800_000_000_000_000_000
+SESSION = 1
+
+
+@dataclass(frozen=True)
+class SimulatedConfig:
+    """episodes: instructions to carry out, from seed on; max_decisions: of each. target: the model that answers."""
+
+    out: Path
+    target: Path
+    episodes: int = 2
+    seed: int = 0
+    split: str = "heldout"
+    max_decisions: int = 30
+    exploration: str = "damped_search"
+    replace: bool = False
+
+    @property
+    def labels(self) -> Path:
+        """Where the oracle's actions go."""
+        return self.out.with_suffix(".labels.csv")
+
+
+@dataclass
+class _Tape:
+    """The bag being written, with its clock."""
+
+    file: McapFile
+    types: Types
+    now_s: float = 0.0
+    labels: list[tuple[int, str]] = field(default_factory=list)
+    frames: int = 0
+    due: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def time_ns(self) -> int:
+        return START_NS + round(self.now_s * 1e9)
+
+    def stamp(self, time_ns: int | None = None) -> dict[str, int]:
+        seconds, nanoseconds = divmod(self.time_ns if time_ns is None else time_ns, 1_000_000_000)
+        return {"sec": seconds, "nanosec": nanoseconds}
+
+    def write(self, topic: str, values: dict[str, Any]) -> None:
+        self.file.write(topic, self.time_ns, self.types.encode(TOPICS[topic], values))
+
+    def is_due(self, what: str, every_s: float) -> bool:
+        if self.now_s + 1e-9 < self.due.get(what, 0.0):
+            return False
+        self.due[what] = self.now_s + every_s
+        return True
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """A frame on the tape."""
+
+    jpeg: bytes
+    stamp_ns: int
+
+
+def record_simulated(
+    config: SimulatedConfig, model: LoadedModel, say: Callable[[str], None]
+) -> tuple[int, int]:
+    """Write the bag and NAME.labels.csv beside it; returns (frames, decisions). Raises NavsimError, EvaluationError."""
+    from navsim.world import World
+
+    types = own_types()
+    spec = PromptSpec.from_model_folder(config.target)
+    with McapFile(config.out, types, config.replace) as file, World() as world:
+        for topic, kind in TOPICS.items():
+            file.add_topic(topic, kind)
+        tape = _Tape(file, types)
+        for number in range(config.episodes):
+            episode = make_episode(config.seed + number, config.split)
+            say(f"episode {number + 1} of {config.episodes}: {episode.instruction}")
+            _Recording(tape, world, episode, number + 1, model, spec, config).run()
+            tape.now_s += PAUSE_S
+    write_bytes_atomic(config.labels, _as_csv(tape.labels))
+    return tape.frames, len(tape.labels)
+
+
+def _as_csv(labels: Sequence[tuple[int, str]]) -> bytes:
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(("stamp", "action"))
+    rows.writerows(labels)
+    return text.getvalue().encode()
+
+
+class _Recording:
+    """One episode on the tape."""
+
+    def __init__(
+        self,
+        tape: _Tape,
+        world: World,
+        episode: Episode,
+        number: int,
+        model: LoadedModel,
+        spec: PromptSpec,
+        config: SimulatedConfig,
+    ) -> None:
+        self.tape, self.world, self.episode, self.number = tape, world, episode, number
+        self.model, self.spec, self.config = model, spec, config
+        self.base = PlanarBase(episode.room, episode.start)
+        self.policy = ExplorationPolicy(config.exploration)
+        self.sequence = 0
+        world.load(episode.room)
+
+    def run(self) -> None:
+        """Until the model says stop or the decisions are used up."""
+        self._odometry()
+        self.tape.write(INSTRUCTION, {"data": self.episode.instruction})
+        contact = False
+        for _ in range(self.config.max_decisions):
+            frame = self._frame()
+            move = self._decide(frame, contact)
+            if move is None or move.action.is_stop:
+                break
+            contact = self._drive(move.action)
+        for _ in range(5):
+            self._tick(0.0, 0.0)
+
+    def _frame(self) -> _Frame:
+        picture = self.world.render(self.base.pose)
+        _, data = cv2.imencode(".jpg", picture[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
+        frame = _Frame(data.tobytes(), self.tape.time_ns)
+        header = {"stamp": self.tape.stamp(), "frame_id": "front_camera"}
+        values = {"header": header, "format": "rgb8; jpeg compressed bgr8", "data": list(frame.jpeg)}
+        self.tape.write(IMAGE, values)
+        self.tape.frames += 1
+        self.tape.due["camera"] = self.tape.now_s + CAMERA_S
+        return frame
+
+    def _decide(self, frame: _Frame, contact: bool) -> Move | None:
+        """The target's answer, and the move the policy makes of it; None when the answer holds no action."""
+        prompt = build_prompt(self.spec, self.model.tokenizer, self.episode.instruction, [frame.jpeg])
+        ids = generate_local(self.model, prompt, GenerationOptions(MAX_NEW_TOKENS))
+        text = str(self.model.tokenizer.decode(ids, skip_special_tokens=True))
+        action = find_action(text)
+        self._label(frame)
+        self.tape.now_s += THINK_S
+        move = None
+        if action is not None:
+            move = self.policy.decide(action, sees_target(text), contact, ahead_clear(text))
+            self._command(move, frame)
+        self._say(frame, text, ids, list(prompt.ids), action, move)
+        return move
+
+    def _label(self, frame: _Frame) -> None:
+        run = Run(self.episode, self.base, self.policy, None)  # type: ignore[arg-type]
+        (answer,) = OracleSpeaker().answer([run], [], self.world)
+        action = find_action(answer)
+        assert action is not None
+        self.tape.labels.append((frame.stamp_ns, action.short))
+
+    def _command(self, move: Move, frame: _Frame) -> None:
+        self.sequence += 1
+        action = move.action
+        self.tape.write(
+            COMMAND,
+            {
+                "header": {"stamp": self.tape.stamp()},
+                "session": SESSION,
+                "instruction": self.number,
+                "sequence": self.sequence,
+                "frame_stamp": self.tape.stamp(frame.stamp_ns),
+                "frame_age_s": THINK_S,
+                "deadline": {"sec": 4, "nanosec": 0},
+                "kind": 0 if action.is_stop else 2,
+                "source": int(move.source is ActionSource.EXPLORATION),
+                "distance_m": action.distance_m,
+                "angle_rad": action.angle_rad,
+                "text": action.sentence if action.is_stop else action.short,
+            },
+        )
+
+    def _say(
+        self,
+        frame: _Frame,
+        text: str,
+        ids: list[int],
+        prompt_ids: list[int],
+        action: Action | None,
+        move: Move | None,
+    ) -> None:
+        reasoning = reasoning_of(text)
+        if move is not None:
+            self.tape.write(REASONING, {"data": reasoning})
+            self.tape.write(ACTION, {"data": move.action.sentence or move.action.short})
+        explored = move is not None and move.source is ActionSource.EXPLORATION
+        self.tape.write(
+            METRICS,
+            {
+                "header": {"stamp": self.tape.stamp()},
+                "session": SESSION,
+                "instruction": self.number,
+                "sequence": self.sequence if move is not None else 0,
+                "frame_stamp": self.tape.stamp(frame.stamp_ns),
+                "instruction_text": self.episode.instruction,
+                "method": "ar",
+                "text": text,
+                "reasoning": reasoning,
+                "model_action": action.sentence if action else "",
+                "action": move.action.short if move else "",
+                "source": int(explored) if move else 2,
+                "rule": move.rule if move else "",
+                "error_code": 0 if action else 6,
+                "error": "" if action else "the answer holds no action sentence: not moving",
+                "tokens": len(ids),
+                "prompt_ids": prompt_ids,
+                "token_ids": ids,
+            },
+        )
+
+    def _drive(self, action: Action) -> bool:
+        """Carry the motion out as motion_node does; returns whether it ended against something."""
+        executor = MotionExecutor()
+        motion = Motion(action.distance_m, action.angle_rad)
+        executor.start(motion, self._pose(), self.tape.now_s)
+        while True:
+            velocity, progress = executor.update(self._pose(), self.tape.now_s)
+            self._tick(velocity.linear, velocity.angular)
+            if not executor.is_active:
+                slid = abs(executor.done(self._pose()).distance_m) < abs(action.distance_m) / 2
+                return progress is Progress.BLOCKED or (progress is Progress.EXPIRED and slid)
+            if self.tape.is_due("camera", CAMERA_S):
+                self._frame()
+
+    def _tick(self, linear: float, angular: float) -> None:
+        self.base.command(linear, angular)
+        self.base.step(TICK_S)
+        self.tape.now_s += TICK_S
+        if self.tape.is_due("odom", ODOM_S):
+            self._odometry()
+            self.tape.write(CMD_VEL, {"linear": {"x": linear}, "angular": {"z": angular}})
+
+    def _odometry(self) -> None:
+        pose = self._pose()
+        turned = {"z": math.sin(pose.yaw / 2), "w": math.cos(pose.yaw / 2)}
+        place = {"position": {"x": pose.x, "y": pose.y}, "orientation": turned}
+        speed = {"twist": {"linear": {"x": self.base.vx}, "angular": {"z": self.base.wz}}}
+        header = {"stamp": self.tape.stamp(), "frame_id": "odom"}
+        self.tape.write(
+            ODOM, {"header": header, "child_frame_id": "base_link", "pose": {"pose": place}, "twist": speed}
+        )
+
+    def _pose(self) -> Pose:
+        return Pose(self.base.pose.x, self.base.pose.y, self.base.pose.yaw)

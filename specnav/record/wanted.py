@@ -1,0 +1,20 @@
+"""Which topics `specnav record` takes when none are named: the camera, how the robot moves, and what our nodes say."""
+
+from __future__ import annotations
+
+KINDS = frozenset(
+    {
+        "sensor_msgs/msg/CompressedImage",
+        "nav_msgs/msg/Odometry",
+        "geometry_msgs/msg/Twist",
+        "geometry_msgs/msg/TwistStamped",
+    }
+)
+OURS = "spec_vlm_nav_interfaces/msg/"
+STRINGS = frozenset({"instruction", "action", "reasoning"})
+
+
+def is_wanted(name: str, kind: str) -> bool:
+    """Whether a topic is recorded unless others are named. Raw images are not: their rate fills a disk."""
+    last = name.rpartition("/")[2]
+    return kind in KINDS or kind.startswith(OURS) or (kind == "std_msgs/msg/String" and last in STRINGS)

@@ -1,0 +1,141 @@
+"""One decision of a replay, made as the robot makes it: its picture, its prompt, its decoder, its parser."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from evaluation.bags.contents import NO_ACTION, Pixels
+from evaluation.bags.records import DecisionRecord
+from spec_vlm_nav.actions import Action, find_action, reasoning_of
+from spec_vlm_nav.errors import NavigationError
+from spec_vlm_nav.images import PictureOptions, RawImage, black_like, prepare
+from spec_vlm_nav.navigator import PAST_FRAMES
+from spec_vlm_nav.prompting import PromptSpec, build_prompt, choose_frames
+from specdec.edge import EdgeDecoder
+from specdec.errors import ModelError
+from specdec.models import Prompt
+from specdec.options import GenerationOptions
+from specdec.text import StreamingText
+from specnav.replay.plan import Task
+
+LAST_ACTIONS = 16
+
+
+@dataclass
+class History:
+    """What a prompt may tell of earlier decisions of one instruction."""
+
+    run: int = -1
+    pictures: deque[bytes] = field(default_factory=lambda: deque(maxlen=PAST_FRAMES))
+    actions: deque[Action] = field(default_factory=lambda: deque(maxlen=LAST_ACTIONS))
+
+    def begin(self, task: Task) -> None:
+        """Forget everything when another instruction came."""
+        if task.run != self.run:
+            self.run = task.run
+            self.pictures.clear()
+            self.actions.clear()
+
+    def add(self, task: Task, jpeg: bytes) -> None:
+        """Remember a frame that was decided, and what the robot did then."""
+        if task.remembered:
+            self.pictures.append(jpeg)
+            if task.carried_out is not None:
+                self.actions.append(task.carried_out)
+
+
+@dataclass(frozen=True)
+class Voice:
+    """How everybody is asked: the wording, the tokenizer, the picture's size, and the limits of an answer."""
+
+    spec: PromptSpec
+    tokenizer: Any
+    picture: PictureOptions
+    options: GenerationOptions
+
+    def prompt(self, task: Task, picture: bytes | Pixels, history: History) -> tuple[Prompt, bytes]:
+        """The prompt of a frame and its encoded picture. Raises NavigationError."""
+        source = picture
+        if isinstance(source, Pixels):
+            source = RawImage(source.encoding, source.width, source.height, source.step, source.data)
+        jpeg = prepare(source, self.picture)
+        black = black_like(jpeg) if self.spec.pad_history else None
+        frames = choose_frames(self.spec, list(history.pictures), jpeg, black)
+        prompt = build_prompt(self.spec, self.tokenizer, task.instruction, frames, list(history.actions))
+        return prompt, jpeg
+
+
+class MethodDecider:
+    """Decides frames with one method, its decoder kept for all of them."""
+
+    def __init__(
+        self,
+        method: str,
+        decoder: EdgeDecoder,
+        voice: Voice,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.method, self.voice = method, voice
+        self._decoder, self._clock = decoder, clock
+
+    def decide(
+        self, task: Task, picture: bytes | Pixels, history: History
+    ) -> tuple[DecisionRecord, bytes | None]:
+        """The decision and the picture the model got (None: it is unusable). Raises specdec's errors but ModelError."""
+        began = self._clock()
+        try:
+            prompt, jpeg = self.voice.prompt(task, picture, history)
+        except NavigationError as error:
+            return self._failed(task, error), None
+        prepared_ms = (self._clock() - began) * 1e3
+        text, ids = StreamingText(self.voice.tokenizer), []
+        action: Action | None = None
+        decision_ms: float | None = None
+        try:
+            for chunk in self._decoder.generate(prompt, self.voice.options):
+                ids.extend(chunk)
+                if text.push(chunk) and action is None and (action := find_action(text.text)) is not None:
+                    decision_ms = (self._clock() - began) * 1e3
+            text.finish()
+        except ModelError as error:
+            return self._failed(task, error), jpeg
+        if action is None and (action := find_action(text.text)) is not None:
+            decision_ms = (self._clock() - began) * 1e3
+        stats = self._decoder.stats
+        record = DecisionRecord(
+            frame=task.frame.number,
+            stamp_ns=task.frame.stamp_ns,
+            method=self.method,
+            instruction=task.instruction,
+            reference=task.reference,
+            action=action.short if action is not None else NO_ACTION,
+            text=text.text,
+            reasoning=reasoning_of(text.text),
+            decision_ms=decision_ms,
+            ttft_ms=prepared_ms + stats.ttft_ms,
+            total_ms=(self._clock() - began) * 1e3,
+            ids=ids,
+            prompt_tokens=len(prompt.ids),
+            prompt_bytes=stats.prompt_bytes,
+            drafted=[one.drafted for one in stats.rounds],
+            accepted=[one.accepted for one in stats.rounds],
+            gained=[one.gained for one in stats.rounds],
+            uplink_bytes=[one.uplink_bytes for one in stats.rounds],
+            downlink_bytes=[one.downlink_bytes for one in stats.rounds],
+        )
+        return record, jpeg
+
+    def _failed(self, task: Task, error: Exception) -> DecisionRecord:
+        return DecisionRecord(
+            frame=task.frame.number,
+            stamp_ns=task.frame.stamp_ns,
+            method=self.method,
+            instruction=task.instruction,
+            reference=task.reference,
+            action="",
+            error=" ".join(str(error).split()),
+        )

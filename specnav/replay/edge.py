@@ -1,0 +1,81 @@
+"""What a replay runs on: a verifier (started here or running elsewhere), the draft model, and a decoder a method."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from cloud_verifier.server import set_threads, settle_memory
+from spec_vlm_nav.speculative import prompt_spec
+from specdec.edge import EdgeDecoder, connect
+from specdec.methods import get_method
+from specdec.models import LoadedModel, load_model, load_tokenizer
+from specdec.options import GenerationOptions
+from specnav.errors import UsageError
+from specnav.paths import DEFAULT_TARGET
+from specnav.replay.config import ReplayConfig
+from specnav.replay.deciding import MethodDecider, Voice
+from specnav.verifier_process import verifier_process
+
+CONNECT_TIMEOUT_S, REPLY_TIMEOUT_S, RESUME_TIMEOUT_S = 10.0, 10.0, 5.0
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Everything that decides. notes: what the report must say."""
+
+    deciders: tuple[MethodDecider, ...]
+    threads: int
+
+
+def check_methods(config: ReplayConfig) -> None:
+    """Refuse what cannot be run before anything is started. Raises UsageError, OptionsError."""
+    for name in config.methods:
+        if get_method(name).split:
+            raise UsageError(
+                f"method {name} runs layers of the target on the robot; replay has no such robot"
+            )
+    if config.connect is not None and config.target_model != str(DEFAULT_TARGET):
+        raise UsageError(
+            "--target-model is the server's choice when --connect is given; leave one of them out"
+        )
+
+
+def open_edge(config: ReplayConfig, stack: ExitStack) -> Edge:
+    """Start or reach the verifier, load the draft. Raises UsageError and the core's errors."""
+    import torch
+
+    methods = [get_method(name) for name in config.methods]
+    endpoint = config.connect
+    if endpoint is None:
+        endpoint = stack.enter_context(
+            verifier_process(
+                config.target_model,
+                draft=config.draft_model if any(one.cloud_drafts for one in methods) else "",
+                quantize=config.quantize,
+                device=config.device,
+                exits=config.exits,
+                exit_layers=config.exit_layers,
+            )
+        )
+    draft: LoadedModel | None = None
+    if any(one.drafts for one in methods):
+        draft = load_model(config.draft_model, device=config.device, quantize=config.quantize)
+        set_threads(0, draft)
+    settle_memory()
+    link = stack.enter_context(connect(endpoint, CONNECT_TIMEOUT_S, REPLY_TIMEOUT_S))
+    voice = Voice(
+        prompt_spec(config.draft_model, config.prompt),
+        draft.tokenizer if draft is not None else load_tokenizer(config.draft_model),
+        config.picture(),
+        GenerationOptions(config.max_new_tokens, config.temperature, config.seed),
+    )
+    deciders = tuple(
+        MethodDecider(
+            name,
+            EdgeDecoder(link, draft if one.drafts else None, name, config.gamma, RESUME_TIMEOUT_S),
+            voice,
+        )
+        for name, one in zip(config.methods, methods, strict=True)
+    )
+    return Edge(deciders, torch.get_num_threads())

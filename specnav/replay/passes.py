@@ -1,0 +1,157 @@
+"""Going through a bag's frames: one after the other by every method in turn, or as they came, a pass a method.
+
+Time comes in as functions, so that tests need no waiting.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import msgspec
+
+from evaluation.bags.contents import Pixels
+from evaluation.bags.records import DecisionRecord
+from specnav.replay.deciding import History
+from specnav.replay.plan import Task
+
+Picture = bytes | Pixels
+Pictures = Callable[[], Iterator[tuple[Task, Picture | None]]]
+Keep = Callable[[DecisionRecord, bytes | None], None]
+NO_PICTURE = "the camera message cannot be read"
+
+
+class Decides(Protocol):
+    """A method that decides frames; `deciding.MethodDecider`."""
+
+    method: str
+
+    def decide(self, task: Task, picture: Picture, history: History) -> tuple[DecisionRecord, bytes | None]:
+        """The decision, and the picture the model got."""
+        ...
+
+
+@dataclass
+class Passage:
+    """What came of it. busy_s: from the first decision to the last; skipped: frames nobody had time for, by method."""
+
+    busy_s: float = 0.0
+    decisions: int = 0
+    unusable: set[int] = field(default_factory=set)
+    skipped: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def frames_per_s(self) -> float | None:
+        """All decisions over the time they took, reading the bag included."""
+        return self.decisions / self.busy_s if self.busy_s > 0 and self.decisions else None
+
+
+def unreadable(task: Task, method: str) -> DecisionRecord:
+    """A frame that is no message at all."""
+    return DecisionRecord(
+        frame=task.frame.number,
+        stamp_ns=task.frame.stamp_ns,
+        method=method,
+        instruction=task.instruction,
+        reference=task.reference,
+        action="",
+        error=NO_PICTURE,
+    )
+
+
+def by_frames(
+    pictures: Pictures,
+    deciders: Sequence[Decides],
+    keep: Keep,
+    passage: Passage,
+    clock: Callable[[], float] = time.perf_counter,
+) -> None:
+    """Every frame by every method in turn, as fast as it goes; the method that begins takes turns, too."""
+    history = History()
+    for place, (task, picture) in enumerate(pictures()):
+        began = clock()
+        history.begin(task)
+        jpeg: bytes | None = None
+        first = place % len(deciders)
+        for decider in (*deciders[first:], *deciders[:first]):
+            if picture is None:
+                record = unreadable(task, decider.method)
+            else:
+                record, jpeg = decider.decide(task, picture, history)
+            _count(record, jpeg, passage)
+            keep(record, jpeg)
+        if jpeg is not None:
+            history.add(task, jpeg)
+        passage.busy_s += clock() - began
+
+
+def at_bag_speed(
+    pictures: Pictures,
+    times_ns: Mapping[int, int],
+    deciders: Sequence[Decides],
+    keep: Keep,
+    passage: Passage,
+    clock: Callable[[], float] = time.perf_counter,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """As the frames came: the newest one is decided whenever the method is free. times_ns: of frames, by number."""
+    for decider in deciders:
+        _one_pass(pictures(), times_ns, decider, keep, passage, clock, sleep)
+
+
+def _one_pass(
+    pictures: Iterator[tuple[Task, Picture | None]],
+    times_ns: Mapping[int, int],
+    decider: Decides,
+    keep: Keep,
+    passage: Passage,
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> None:
+    history = History()
+    zero_ns = min(times_ns.values(), default=0)
+    began = clock()
+    skipped = 0
+    upcoming = next(pictures, None)
+    while upcoming is not None:
+        task, picture = upcoming
+        due = began + (times_ns[task.frame.number] - zero_ns) / 1e9
+        if (early := due - clock()) > 0:
+            sleep(early)
+        upcoming = next(pictures, None)
+        if upcoming is not None and began + (times_ns[upcoming[0].frame.number] - zero_ns) / 1e9 <= clock():
+            skipped += 1
+            continue
+        history.begin(task)
+        if picture is None:
+            record, jpeg = unreadable(task, decider.method), None
+        else:
+            started = clock()
+            record, jpeg = decider.decide(task, picture, history)
+            if record.decision_ms is not None:
+                age_ms = (started - due) * 1e3 + record.decision_ms
+                record = msgspec.structs.replace(record, age_ms=age_ms)
+        _count(record, jpeg, passage)
+        keep(record, jpeg)
+        if jpeg is not None:
+            history.add(task, jpeg)
+    passage.skipped[decider.method] = skipped
+    passage.busy_s += clock() - began
+
+
+def _count(record: DecisionRecord, jpeg: bytes | None, passage: Passage) -> None:
+    passage.decisions += not record.error
+    if jpeg is None:
+        passage.unusable.add(record.frame)
+
+
+def warm_up(pictures: Pictures, deciders: Sequence[Decides]) -> None:
+    """One decision by every method that does not count: first forwards are slow. Every method sees the same frame."""
+    for task, picture in pictures():
+        if picture is not None:
+            blank = replace(task, reference="")
+            for decider in deciders:
+                decider.decide(blank, picture, History())
+            return

@@ -1,0 +1,219 @@
+"""`specnav replay`: the whole run, from the bag to the report.
+
+Whatever happens (the verifier dies, Ctrl-C), what was decided stays on disk and the report is drawn.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+
+import msgspec
+
+from evaluation.bags.contents import Contents, Pixels, choose_image_topic, pictures, read_contents
+from evaluation.bags.labels import read_labels
+from evaluation.bags.records import (
+    FRAMES,
+    BagRecord,
+    DecisionRecord,
+    ReplayResults,
+    RunComparison,
+    TopicRecord,
+    append_decisions,
+    load_decisions,
+    load_replay,
+    save_replay,
+)
+from evaluation.bags.scoring import all_identical, compare_runs, make_rows
+from evaluation.bags.source import Bag, open_bag
+from evaluation.bags.types import NEWEST, Types
+from evaluation.errors import EvaluationError
+from evaluation.report.replay import write_replay_report
+from evaluation.results import SCHEMA, Setting, describe_machine
+from specnav.errors import UsageError
+from specnav.record.types import own_types
+from specnav.replay.config import ReplayConfig
+from specnav.replay.passes import Passage, at_bag_speed, by_frames, warm_up
+from specnav.replay.plan import ACTIONS, VOCABULARY, Plan, Task, make_plan
+from specnav.replay.view import View
+from specnav.run_folder import new_run_folder
+from specnav.settings import shown_settings
+from specnav.signals import ends_on_signals
+
+MOST_PICTURES = 150
+ALWAYS_PICTURES = 40
+"""Pictures kept for the report: the first so many frames, and those where something is to be seen."""
+
+
+@dataclass
+class Run:
+    """A replay in progress."""
+
+    folder: Path
+    config: ReplayConfig
+    bag: Bag
+    contents: Contents
+    plan: Plan
+    machine: dict[str, Setting]
+    began: float
+    passage: Passage = field(default_factory=Passage)
+    decisions: list[DecisionRecord] = field(default_factory=list)
+    interrupted: bool = False
+    error: str = ""
+    kept: set[int] = field(default_factory=set)
+    started_at: str = field(default_factory=lambda: datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"))
+
+    def keep(self, record: DecisionRecord, jpeg: bytes | None) -> None:
+        """Put a decision on disk, with its picture where it is worth one."""
+        telling = bool(record.error) or (record.reference not in ("", record.action))
+        wanted = len(self.kept) < (MOST_PICTURES if telling else ALWAYS_PICTURES)
+        kind = "png" if jpeg is not None and jpeg.startswith(b"\x89PNG") else "jpg"
+        name = f"{FRAMES}/{record.frame:06d}.{kind}"
+        if jpeg is not None and (record.frame in self.kept or wanted):
+            if record.frame not in self.kept:
+                path = self.folder / name
+                path.parent.mkdir(exist_ok=True)
+                path.write_bytes(jpeg)
+                self.kept.add(record.frame)
+            record = msgspec.structs.replace(record, picture=name)
+        self.decisions.append(record)
+        append_decisions(self.folder, [record])
+
+    def results(self, comparison: RunComparison | None = None) -> ReplayResults:
+        """results.json of what was decided so far."""
+        rows = make_rows(self.decisions, self.config.methods, ACTIONS, self.passage.skipped)
+        return ReplayResults(
+            schema=SCHEMA,
+            config=settings_of(self.config),
+            machine=self.machine,
+            bag=describe_bag(self.bag, self.contents, self.plan, len(self.passage.unusable)),
+            actions=list(ACTIONS),
+            rows=rows,
+            identical_tokens=all_identical(rows),
+            frames_per_s=self.passage.frames_per_s,
+            comparison=comparison,
+            interrupted=self.interrupted,
+            error=self.error,
+            started_at=self.started_at,
+            wall_s=time.monotonic() - self.began,
+        )
+
+
+def settings_of(config: ReplayConfig) -> dict[str, Setting]:
+    """The settings as results.json keeps them."""
+    shown = shown_settings(
+        config,
+        leave_out=("out", "methods"),
+        paths=("bag", "labels", "compare", "target_model", "draft_model"),
+    )
+    for name in ("labels", "compare"):
+        if getattr(config, name) is None:
+            shown[name] = None
+    picture = config.picture()
+    size = f"{picture.width}x{picture.height}" if picture.width and picture.height else "as recorded"
+    return {**shown, "methods": ", ".join(config.methods), "picture": size}
+
+
+def describe_bag(bag: Bag, contents: Contents, plan: Plan, unusable: int) -> BagRecord:
+    """The bag as the results keep it."""
+    times = [frame.time_ns for frame in contents.frames]
+    return BagRecord(
+        path=str(bag.path),
+        topics=[TopicRecord(topic.name, topic.kind, topic.count) for topic in bag.topics],
+        image_topic=contents.image.name,
+        frames=len(contents.frames),
+        selected=len(plan.tasks),
+        duration_s=(max(times) - min(times)) / 1e9 if times else 0.0,
+        references=plan.references,
+        referenced=sum(bool(task.reference) for task in plan.tasks),
+        unusable=unusable,
+        warnings=[*bag.warnings, *plan.notes],
+    )
+
+
+def read_bag(config: ReplayConfig) -> tuple[Bag, Types, Contents, Plan]:
+    """Everything about the bag but its pictures. Raises EvaluationError."""
+    labels = read_labels(config.labels, VOCABULARY) if config.labels is not None else None
+    bag = open_bag(config.bag)
+    types = own_types(bag.distro or NEWEST)
+    image = choose_image_topic(bag, config.image_topic)
+    contents = read_contents(bag, types, image, VOCABULARY)
+    if not contents.frames:
+        raise EvaluationError(f"no frame of {image.name} can be read in {config.bag}")
+    return bag, types, contents, make_plan(contents, config.instruction, labels, config.every, config.limit)
+
+
+def load_earlier(run: Path | None) -> list[DecisionRecord]:
+    """The decisions of the run to compare with; [] when none was named. Raises EvaluationError."""
+    if run is None:
+        return []
+    load_replay(run)
+    if not (found := load_decisions(run)):
+        raise EvaluationError(f"{run} holds no decisions to compare with")
+    return found
+
+
+def run_replay(config: ReplayConfig, view: View | None = None) -> int:
+    """Replay the bag; returns the exit code (130 when interrupted). Raises UsageError and the rooms' errors."""
+    from specdec.errors import SpecdecError
+    from specnav.replay.edge import check_methods
+
+    view = view or View()
+    check_methods(config)
+    config.picture()
+    earlier = load_earlier(config.compare)
+    bag, types, contents, plan = read_bag(config)
+    folder = new_run_folder(config.out, "replay", datetime.now())
+    run = Run(folder, config, bag, contents, plan, describe_machine(), time.monotonic())
+    for words in (*bag.warnings, *plan.notes):
+        view.say(f"note: {words}")
+    try:
+        with ends_on_signals(), ExitStack() as stack:
+            _decide_all(run, types, view, stack)
+    except KeyboardInterrupt:
+        run.interrupted = True
+    except SpecdecError as error:
+        run.error = " ".join(str(error).split())
+    if not any(not one.error for one in run.decisions) and not run.interrupted:
+        why = run.error or next((one.error for one in run.decisions if one.error), "nothing was decided")
+        raise UsageError(f"no frame could be decided: {why}")
+    comparison = None
+    if earlier and run.decisions:
+        comparison = compare_runs(run.decisions, earlier, str(config.compare))
+    results = run.results(comparison)
+    save_replay(folder, results)
+    report = write_replay_report(folder)
+    view.finished(results, report)
+    if run.error:
+        raise UsageError(f"{run.error} (what was decided before is in {folder})")
+    return 130 if run.interrupted else 0
+
+
+def _decide_all(run: Run, types: Types, view: View, stack: ExitStack) -> None:
+    from specnav.replay.edge import open_edge
+
+    config, tasks = run.config, {task.frame.number: task for task in run.plan.tasks}
+    view.say(f"{len(tasks)} of {len(run.contents.frames)} frames are to be decided; starting the verifier")
+    edge = open_edge(config, stack)
+    run.machine["threads"] = edge.threads
+
+    def all_pictures() -> Iterator[tuple[Task, bytes | Pixels | None]]:
+        for number, picture in pictures(run.bag, types, run.contents.image, tasks):
+            yield tasks[number], picture
+
+    warm_up(all_pictures, edge.deciders)
+    with view.deciding(len(tasks) * len(edge.deciders)) as advance:
+
+        def keep(record: DecisionRecord, jpeg: bytes | None) -> None:
+            run.keep(record, jpeg)
+            advance(record)
+
+        if config.rate == "bag":
+            times = {frame.number: frame.time_ns for frame in run.contents.frames if frame.number in tasks}
+            at_bag_speed(all_pictures, times, edge.deciders, keep, run.passage)
+        else:
+            by_frames(all_pictures, edge.deciders, keep, run.passage)

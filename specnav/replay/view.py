@@ -1,0 +1,110 @@
+"""What the user sees of a replay: a progress bar on a terminal, plain lines elsewhere, and the table at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from evaluation.bags.records import DecisionRecord, ReplayResults
+from evaluation.report.page import shown
+
+Advance = Callable[[DecisionRecord], None]
+LINE_EVERY = 50
+COLUMNS = (
+    "method",
+    "frames",
+    "agree %",
+    "unparsed",
+    "p50 ms",
+    "p95",
+    "p99",
+    "stop P/R %",
+    "B up",
+    "1/s",
+    "same",
+)
+
+
+class View:
+    """What the user sees of one run."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        """console: where words and bars go; the table goes to stdout."""
+        self.console = console or Console(stderr=True)
+
+    def say(self, words: str) -> None:
+        """One line."""
+        self.console.print(escape(words), soft_wrap=True, highlight=False)
+
+    @contextmanager
+    def deciding(self, count: int) -> Iterator[Advance]:
+        """So many decisions follow."""
+        if not self.console.is_terminal:
+            done = 0
+
+            def line(record: DecisionRecord) -> None:
+                nonlocal done
+                done += 1
+                if done % LINE_EVERY == 0 or done == count:
+                    self.say(f"{done} of {count} decisions")
+
+            yield line
+            return
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("decisions"),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=self.console, transient=True) as bar:
+            task = bar.add_task("replaying", total=count)
+            yield lambda record: bar.update(
+                task, advance=1, description=f"frame {record.frame}, {record.method}"
+            )
+
+    def finished(self, results: ReplayResults, report: Path) -> None:
+        """What was measured, and where the report is."""
+        Console().print(table(results))
+        for pair in results.comparison.pairs if results.comparison else []:
+            change = (
+                "" if pair.p50_change is None else f", decisions take {100 * pair.p50_change:+.0f} % (p50)"
+            )
+            self.say(
+                f"{pair.method} beside {pair.earlier_method} of the earlier run: "
+                f"{pair.same_action} of {pair.frames} actions the same{change}"
+            )
+        self.say(f"report: {report}")
+
+
+def percent(value: float | None) -> str:
+    """A share as a number of percent."""
+    return "–" if value is None else f"{100 * value:.3g}"
+
+
+def table(results: ReplayResults) -> Table:
+    """The rows as a terminal's table."""
+    found = Table(box=None, pad_edge=False)
+    for title in COLUMNS:
+        found.add_column(title, justify="left" if title == "method" else "right")
+    for row in results.rows:
+        found.add_row(
+            row.method,
+            str(row.decisions),
+            percent(row.agreement),
+            str(row.parse_failures),
+            shown(row.decision_ms_p50, 1),
+            shown(row.decision_ms_p95, 1),
+            shown(row.decision_ms_p99, 1),
+            f"{percent(row.stop_precision)}/{percent(row.stop_recall)}",
+            f"{(row.uplink_bytes + row.prompt_bytes) / max(row.decisions, 1):.0f}",
+            shown(row.frames_per_s, 1),
+            {True: "yes", False: "NO", None: "–"}[row.identical],
+        )
+    return found
