@@ -30,6 +30,10 @@ ARGUMENTS = {
         "cmd_vel",
         "Where velocities go; cmd_vel_nav where twist_mux or a collision monitor follows.",
     ),
+    "motion_backend": (
+        "twist",
+        "twist (cmd_vel, for a driver) or go2_sport (api/sport/request, needs unitree_api).",
+    ),
     "enable_stamped_cmd_vel": ("false", "TwistStamped instead of Twist."),
     "settle_s": ("0.3", "Latency of the camera: only frames received so long after a motion are used, s."),
 }
@@ -56,6 +60,7 @@ def generate_launch_description() -> LaunchDescription:
                     given["params_file"],
                     {
                         "use_sim_time": use_sim_time,
+                        "motion_backend": ParameterValue(given["motion_backend"], value_type=str),
                         "enable_stamped_cmd_vel": ParameterValue(
                             given["enable_stamped_cmd_vel"], value_type=bool
                         ),

@@ -19,3 +19,7 @@ class PromptError(NavigationError):
 
 class ParameterError(NavigationError):
     """A parameter has a value outside its range."""
+
+
+class BackendError(NavigationError):
+    """The motion back-end asked for cannot be used here."""

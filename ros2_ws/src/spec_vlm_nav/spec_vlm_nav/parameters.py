@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from spec_vlm_nav.backends import BACKENDS
 from spec_vlm_nav.errors import ParameterError
 from spec_vlm_nav.exploration import POLICIES
 
@@ -132,6 +133,12 @@ VLM_NAV = (
 )
 
 MOTION = (
+    Parameter(
+        "motion_backend",
+        "twist",
+        "How the robot is told to move: twist (cmd_vel, any robot) or go2_sport (Unitree's sport API, no driver).",
+        choices=BACKENDS,
+    ),
     Parameter("rate_hz", 30.0, "Rate of cmd_vel, Hz.", 20.0, 200.0),
     Parameter("enable_stamped_cmd_vel", False, "Publish TwistStamped instead of Twist (as Nav2 names it)."),
     Parameter("cmd_vel_frame", "base_link", "frame_id of TwistStamped."),
@@ -156,7 +163,7 @@ MOTION = (
     Parameter(
         "max_frame_age_s", 30.0, "A command decided from an older frame is refused, s.", 0.1, 600.0, live=True
     ),
-    Parameter("zero_burst", 5, "Zero velocities sent when the node ends.", 1, 100),
+    Parameter("zero_burst", 5, "Stops (zero velocities) sent when the node ends.", 1, 100),
 )
 
 

@@ -1,7 +1,7 @@
-"""The node that moves: the only publisher of cmd_vel, from its own steady timer, through executor and safety gate.
+"""The node that moves: the only sender of velocities, from its own steady timer, through executor and safety gate.
 
 It trusts nobody: commands have sequence numbers and deadlines, odometry has a watchdog, and whatever ends this process
-short of SIGKILL sends zero velocities first. (After a SIGKILL the base's own time-out must stop it.)
+short of SIGKILL sends the motion back-end's stop first. (After a SIGKILL the base's own time-out must stop it.)
 """
 
 from __future__ import annotations
@@ -10,21 +10,20 @@ import sys
 import time
 from collections.abc import Sequence
 
-from geometry_msgs.msg import Twist, TwistStamped
 from nav_msgs.msg import Odometry
 from rclpy.clock import Clock, ClockType
-from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus
 
-from spec_vlm_nav.executor import ZERO, ExecutorConfig, Velocity
+from spec_vlm_nav.executor import ExecutorConfig
 from spec_vlm_nav.motion_core import MotionCore
 from spec_vlm_nav.nodes.declare import declare, follow_changes
 from spec_vlm_nav.nodes.messages import command_of, pose_of, status_message
+from spec_vlm_nav.nodes.outputs import make_output
 from spec_vlm_nav.nodes.run import run
 from spec_vlm_nav.parameters import MOTION, Value
-from spec_vlm_nav.safety import SafetyConfig
+from spec_vlm_nav.safety import CommandKind, SafetyConfig
 
 HEARTBEAT_S = 0.5
 BURST_PAUSE_S = 0.02
@@ -57,31 +56,6 @@ def safety_config(values: dict[str, Value]) -> SafetyConfig:
     )
 
 
-class VelocityOutput:
-    """Publishes velocities as Twist or TwistStamped."""
-
-    def __init__(self, node: Node, stamped: bool, frame: str) -> None:
-        self._node, self._stamped, self._frame = node, stamped, frame
-        qos = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
-        self._publisher = node.create_publisher(TwistStamped if stamped else Twist, "cmd_vel", qos)
-
-    def send(self, velocity: Velocity) -> None:
-        """Publish one velocity."""
-        twist = Twist()
-        twist.linear.x, twist.angular.z = velocity.linear, velocity.angular
-        if not self._stamped:
-            self._publisher.publish(twist)
-            return
-        message = TwistStamped(twist=twist)
-        message.header.stamp = self._node.get_clock().now().to_msg()
-        message.header.frame_id = self._frame
-        self._publisher.publish(message)
-
-    def drain(self) -> None:
-        """Wait a moment until what was sent has arrived."""
-        self._publisher.wait_for_all_acked(Duration(seconds=0.2))
-
-
 class MotionNode:
     """Shell around MotionCore."""
 
@@ -90,8 +64,7 @@ class MotionNode:
         self._values = declare(node, MOTION)
         self._core = MotionCore(executor_config(self._values), safety_config(self._values))
         follow_changes(node, MOTION, self._values, self._apply)
-        stamped, frame = bool(self._values["enable_stamped_cmd_vel"]), str(self._values["cmd_vel_frame"])
-        self._output = VelocityOutput(node, stamped, frame)
+        self._output = make_output(node, self._values)
         reliable = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
         reliability = ReliabilityPolicy[str(self._values["odom_reliability"]).upper()]
         self._status = node.create_publisher(MotionStatus, "motion_status", reliable)
@@ -118,6 +91,8 @@ class MotionNode:
             self.node.get_logger().warning(f"motion command of unknown kind {message.kind} ignored")
             return
         self._core.on_command(command, time.monotonic())
+        if command.kind is not CommandKind.MOVE:
+            self._output.stop()
         self._report(time.monotonic())
 
     def _tick(self) -> None:
@@ -141,9 +116,9 @@ class MotionNode:
                 )
 
     def close(self) -> None:
-        """Send zero velocities and make sure that they have arrived."""
+        """Send the back-end's stop and make sure that it has arrived."""
         for _ in range(int(self._values["zero_burst"])):
-            self._output.send(ZERO)
+            self._output.stop()
             time.sleep(BURST_PAUSE_S)
         self._output.drain()
 

@@ -1,0 +1,109 @@
+"""Publishers of the motion back-ends: a velocity in, messages out. What they send is encoded in `backends`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from geometry_msgs.msg import Twist, TwistStamped
+from rclpy.duration import Duration
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+
+from spec_vlm_nav.backends import Go2Sport, SportRequest
+from spec_vlm_nav.errors import BackendError
+from spec_vlm_nav.executor import ZERO, Velocity
+from spec_vlm_nav.parameters import Value
+
+DRAIN = Duration(seconds=0.2)
+QOS = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
+# A stop is two requests: with room for one, the second could push the first out.
+SPORT_QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
+
+
+class Output(Protocol):
+    """Where velocities go."""
+
+    def send(self, velocity: Velocity) -> None:
+        """Send the velocity of one tick."""
+        ...
+
+    def stop(self) -> None:
+        """Send what makes the robot stand still, now."""
+        ...
+
+    def drain(self) -> None:
+        """Wait a moment until what was sent has arrived."""
+        ...
+
+
+class TwistOutput:
+    """Publishes velocities as Twist or TwistStamped on `cmd_vel`: any robot."""
+
+    def __init__(self, node: Node, stamped: bool, frame: str) -> None:
+        self._node, self._stamped, self._frame = node, stamped, frame
+        self._publisher = node.create_publisher(TwistStamped if stamped else Twist, "cmd_vel", QOS)
+
+    def send(self, velocity: Velocity) -> None:
+        """Publish one velocity."""
+        twist = Twist()
+        twist.linear.x, twist.angular.z = velocity.linear, velocity.angular
+        if not self._stamped:
+            self._publisher.publish(twist)
+            return
+        message = TwistStamped(twist=twist)
+        message.header.stamp = self._node.get_clock().now().to_msg()
+        message.header.frame_id = self._frame
+        self._publisher.publish(message)
+
+    def stop(self) -> None:
+        """Publish a zero velocity."""
+        self.send(ZERO)
+
+    def drain(self) -> None:
+        """Wait a moment until what was sent has arrived."""
+        self._publisher.wait_for_all_acked(DRAIN)
+
+
+class SportOutput:
+    """Publishes unitree_api/Request on `api/sport/request`: a Unitree Go2 without a driver in between."""
+
+    def __init__(self, node: Node) -> None:
+        try:
+            from unitree_api.msg import Request
+        except ImportError as error:
+            raise BackendError(
+                "motion_backend go2_sport needs the ROS package unitree_api: build it with colcon from "
+                "github.com/unitreerobotics/unitree_ros2 (cyclonedds_ws/src/unitree/unitree_api) and source its "
+                f"install/setup.bash, or use motion_backend twist with a driver ({error})"
+            ) from error
+        self._message: Any = Request
+        self._encoder = Go2Sport()
+        self._publisher = node.create_publisher(Request, "api/sport/request", SPORT_QOS)
+
+    def send(self, velocity: Velocity) -> None:
+        """Publish what the encoder makes of one velocity; nothing while the robot stands and knows it."""
+        self._publish(self._encoder.velocity(velocity))
+
+    def stop(self) -> None:
+        """Publish Move(0, 0, 0) and StopMove."""
+        self._publish(self._encoder.stop())
+
+    def drain(self) -> None:
+        """Wait a moment until what was sent has arrived."""
+        self._publisher.wait_for_all_acked(DRAIN)
+
+    def _publish(self, requests: tuple[SportRequest, ...]) -> None:
+        for request in requests:
+            message = self._message(parameter=request.parameter)
+            message.header.identity.id = time.monotonic_ns()  # the robot's answers carry it
+            message.header.identity.api_id = request.api_id
+            self._publisher.publish(message)
+
+
+def make_output(node: Node, values: Mapping[str, Value]) -> Output:
+    """Make the back-end that the parameters name. Raises BackendError when its package is missing."""
+    if values["motion_backend"] == "go2_sport":
+        return SportOutput(node)
+    return TwistOutput(node, bool(values["enable_stamped_cmd_vel"]), str(values["cmd_vel_frame"]))
