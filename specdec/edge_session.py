@@ -182,7 +182,7 @@ class EdgeSession:
             method.ahead,
             front_layers,
             self._recovering is not None,
-            method.hints if welcome.exits else 0,
+            method.hints if welcome.exits and self._measured.hints_pay else 0,
             HINT_ORDERS.index(method.hint_order),
         )
         self.hints.clear()

@@ -173,6 +173,14 @@ class Measured:
         return self._alone[speculated].value
 
     @property
+    def hints_pay(self) -> bool:
+        """Whether a forward of the draft model fits between a hint half way through a verification and its verdict; as
+        long as that is not known, it is to be tried.
+        """
+        forward_s, verify_s = self.ahead_s or self.draft_s, self.verify_s
+        return forward_s is None or verify_s is None or forward_s < verify_s / 2
+
+    @property
     def rtt_s(self) -> float | None:
         """There and back, without what the cloud did meanwhile."""
         return self._rtt.value

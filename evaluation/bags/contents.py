@@ -125,7 +125,7 @@ def read_contents(bag: Bag, types: Types, image: Topic, vocabulary: Mapping[str,
         topic = tables[message.topic]
         try:
             found.take(topic, message, types.decode(topic.kind, message.data))
-        except EvaluationError:
+        except (EvaluationError, AttributeError, TypeError):  # no such message, or one of other fields
             damaged += 1
     if damaged:
         contents.notes.append(f"{damaged} messages beside the camera's could not be read and were left out")
@@ -150,11 +150,11 @@ def pictures(
 def _picture(types: Types, image: Topic, message: Message) -> bytes | Pixels | None:
     try:
         decoded = types.decode(image.kind, message.data)
-    except EvaluationError:
+        if image.kind == COMPRESSED:
+            return bytes(decoded.data)
+        return Pixels(decoded.encoding, decoded.width, decoded.height, decoded.step, bytes(decoded.data))
+    except (EvaluationError, AttributeError, TypeError):  # no such message, or one of other fields
         return None
-    if image.kind == COMPRESSED:
-        return bytes(decoded.data)
-    return Pixels(decoded.encoding, decoded.width, decoded.height, decoded.step, bytes(decoded.data))
 
 
 def stamp_of(data: bytes) -> int:

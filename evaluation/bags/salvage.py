@@ -85,9 +85,10 @@ class Salvage:
                 if len(body) < size and kind != _CHUNK and wanted:
                     return
                 if kind == _CHUNK:
-                    yield from self._chunk(body, cut=len(body) < size)
-                    if len(body) < size:
-                        self.good_bytes = stream.tell()
+                    cut = len(body) < size
+                    yield from self._chunk(body, cut)
+                    if cut:
+                        self.good_bytes = stream.tell() if self.in_part else self.good_bytes
                         return
                 elif wanted:
                     yield from self._record(kind, body)

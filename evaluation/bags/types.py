@@ -6,6 +6,7 @@ Older sqlite3 bags (Humble) hold no definitions; the messages read here are the 
 from __future__ import annotations
 
 import dataclasses
+import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,6 +25,11 @@ DISTROS = {
     "kilted": Stores.ROS2_KILTED,
 }
 NEWEST = "kilted"
+# A damaged message, or a damaged definition of its type, breaks the generated code anywhere.
+_NOT_A_MESSAGE = (
+    SerdeError, TypesysError, LookupError, ValueError, TypeError, AttributeError, AssertionError, OverflowError,
+    MemoryError, struct.error,
+)  # fmt: skip
 _IDL_RULE = "=" * 80 + "\n"
 
 
@@ -60,7 +66,7 @@ class Types:
                     )
             store = get_typestore(Stores.EMPTY)
             store.register(types)
-        except (TypesysError, KeyError, ValueError):
+        except (TypesysError, LookupError, ValueError, TypeError):
             return
         if topic.kind in store.types:
             self._known[topic.kind] = store
@@ -89,7 +95,7 @@ class Types:
             raise EvaluationError(f"messages of type {kind} cannot be read: the bag does not define it")
         try:
             return store.deserialize_cdr(data, kind)
-        except (SerdeError, IndexError, ValueError, UnicodeDecodeError, AssertionError) as error:
+        except _NOT_A_MESSAGE as error:
             what = " ".join(str(error).split()) or type(error).__name__
             raise EvaluationError(f"a message is no {kind}: {what}") from error
 

@@ -38,10 +38,13 @@ class McapFile:
         if path.exists() and not replace:
             raise EvaluationError(f"{path} is there already; give another name, or --force to replace it")
         self.partial = _free_name(path)
+        self._bag = (
+            self.partial / path.stem
+        )  # the writer makes a folder, and in it a file of the folder's name
         self.counts: dict[str, int] = {}
         self._connections: dict[str, Connection] = {}
         self._flushed_at = clock()
-        self._writer = Writer(self.partial, version=9, storage_plugin=StoragePlugin.MCAP)
+        self._writer = Writer(self._bag, version=9, storage_plugin=StoragePlugin.MCAP)
         self._writer.set_compression(CompressionMode.STORAGE, CompressionFormat.ZSTD)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +93,7 @@ class McapFile:
     def finish(self) -> Path:
         """Close the file and put it in its place; returns its path."""
         self._writer.close()
-        written = self.partial / f"{self.partial.name}.mcap"
+        written = self._bag / self.path.name
         with written.open("rb") as stream:
             os.fsync(stream.fileno())
         os.replace(written, self.path)

@@ -8,7 +8,7 @@ from evaluation.bags.records import ReplayRow
 from evaluation.report.drawing import Scale, line, rect, svg, text, ticks
 
 WIDTH = 520.0
-LEFT, TOP, RIGHT, BOTTOM = 96.0, 74.0, 26.0, 8.0
+LEFT, TOP, RIGHT, BOTTOM = 124.0, 74.0, 26.0, 8.0
 BAR, STEP, VALUE_WIDTH = 18.0, 30.0, 96.0
 
 
@@ -19,7 +19,7 @@ def confusion_matrix(table: Sequence[Sequence[int]], actions: Sequence[str]) -> 
         return ""
     cell = min((WIDTH - LEFT - RIGHT) / len(used), 44.0)
     high = min(cell, 30.0)
-    body = [text(LEFT - 8, TOP - 8, "reference ↓   decided →", "end", style="font-size:11px")]
+    body = [text(LEFT - 8, TOP - 8, "reference ↓  decided →", "end", style="font-size:11px")]
     for column, action in enumerate(used):
         x = LEFT + cell * (column + 0.5)
         turned = f'<g transform="rotate(-38 {x:.1f} {TOP - 8:.1f})">'

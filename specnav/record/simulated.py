@@ -121,7 +121,8 @@ def record_simulated(
 
     types = own_types()
     spec = PromptSpec.from_model_folder(config.target)
-    with McapFile(config.out, types, config.replace) as file, World() as world:
+    # A clock that stands still: chunks end where they are full, so that the same seeds give the same file.
+    with McapFile(config.out, types, config.replace, lambda: 0.0) as file, World() as world:
         for topic, kind in TOPICS.items():
             file.add_topic(topic, kind)
         tape = _Tape(file, types)

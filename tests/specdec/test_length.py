@@ -97,3 +97,9 @@ def test_a_first_token_leaves_alone_only_where_the_cloud_is_done_before_the_rest
 
     assert size("picospec", 0) == (1 if alone else 4)
     assert size("picospec", 1) == size("picospec+leave:whole", 0) == 4
+
+
+def test_hints_pay_where_a_draft_forward_fits_behind_one() -> None:
+    assert Measured().hints_pay
+    assert measured(0.07, 0.6, 0.2).hints_pay
+    assert not measured(0.002, 0.003, 0.2).hints_pay
