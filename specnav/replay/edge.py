@@ -17,7 +17,7 @@ from specnav.replay.config import ReplayConfig
 from specnav.replay.deciding import MethodDecider, Voice
 from specnav.verifier_process import verifier_process
 
-CONNECT_TIMEOUT_S, REPLY_TIMEOUT_S, RESUME_TIMEOUT_S = 10.0, 10.0, 5.0
+CONNECT_TIMEOUT_S, REPLY_TIMEOUT_S, RESUME_TIMEOUT_S = 5.0, 10.0, 5.0
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,7 @@ def open_edge(config: ReplayConfig, stack: ExitStack) -> Edge:
         set_threads(0, draft)
     settle_memory()
     link = stack.enter_context(connect(endpoint, CONNECT_TIMEOUT_S, REPLY_TIMEOUT_S))
+    link.ensure_connected()  # a verifier that is not there is said now, without trying to resume anything
     voice = Voice(
         prompt_spec(config.draft_model, config.prompt),
         draft.tokenizer if draft is not None else load_tokenizer(config.draft_model),
