@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from specnav.errors import UsageError
-from specnav.record.simulated import SimulatedConfig
+
+if TYPE_CHECKING:
+    from specnav.record.simulated import SimulatedConfig  # brings torch and the simulator: not for a robot
 
 
 def _say(words: str) -> None:
