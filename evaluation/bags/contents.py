@@ -71,11 +71,6 @@ class Contents:
     source: str = ""
     notes: list[str] = field(default_factory=list)
 
-    @property
-    def tells_instructions(self) -> bool:
-        """Whether the bag says what was asked: on a topic, or beside its decisions."""
-        return bool(self.instructions) or any(one.instruction for one in self.references.values())
-
     def instruction_at(self, frame: FrameEntry) -> tuple[int, str]:
         """(number, text) of the instruction in force when the frame was recorded; (-1, "") before the first."""
         place = bisect.bisect_right([time_ns for time_ns, _ in self.instructions], frame.time_ns) - 1
@@ -231,6 +226,7 @@ class _Found:
                 )
             if matched:
                 contents.references, contents.source = matched, source
+                _fill_in_instructions(contents)
                 return
         self._from_words(contents)
 
@@ -246,6 +242,26 @@ class _Found:
                 "the bag holds actions without the frame they were decided from: each is compared with the last frame "
                 "before it, and moves of an exploration policy are among them"
             )
+
+
+def _fill_in_instructions(contents: Contents) -> None:
+    """Instructions that the recording missed (given before it began, or lost) are taken from beside the decisions."""
+    missed: list[tuple[int, str]] = []
+    for frame in contents.frames:
+        known = contents.references.get(frame.stamp_ns)
+        if known is None or not known.instruction:
+            continue
+        place, words = contents.instruction_at(frame)
+        if missed and (place < 0 or contents.instructions[place][0] < missed[-1][0]):
+            words = missed[-1][1]
+        if _bare(words) != _bare(known.instruction):
+            missed.append((frame.time_ns, known.instruction))
+    contents.instructions = sorted([*contents.instructions, *missed])
+
+
+def _bare(words: str) -> str:
+    """An instruction without what the robot leaves out of it."""
+    return " ".join(words.split()).rstrip(" .!?")
 
 
 def _time_ns(stamp: Any) -> int:

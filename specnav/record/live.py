@@ -58,22 +58,25 @@ class Recorder:
             wanted = name in self._names if self._names else is_wanted(name, kinds[0])
             if not wanted or name in self._joined or name in self._refused:
                 continue
-            publishers = self._node.get_publishers_info_by_topic(name)
-            if not publishers:
+            # A topic that is only listened to, like the instruction's, is joined before the first word is said.
+            ends = self._node.get_publishers_info_by_topic(
+                name
+            ) or self._node.get_subscriptions_info_by_topic(name)
+            if not ends:
                 continue
             try:
-                self._join(name, kinds[0], publishers)
+                self._join(name, kinds[0], ends)
             except (EvaluationError, ImportError, AttributeError) as error:
                 self._refused.add(name)
                 self._warn(f"{name} is not recorded: {' '.join(str(error).split())}")
 
-    def _join(self, name: str, kind: str, publishers: list[Any]) -> None:
+    def _join(self, name: str, kind: str, ends: list[Any]) -> None:
         self._types.add_missing(kind, installed_definition)
         self._file.add_topic(name, kind)
         package, _, message = kind.partition("/msg/")
         # Best effort hears every publisher; reliable only where all are, or nothing would come from the others.
-        reliable = all(p.qos_profile.reliability == ReliabilityPolicy.RELIABLE for p in publishers)
-        lasting = all(p.qos_profile.durability == DurabilityPolicy.TRANSIENT_LOCAL for p in publishers)
+        reliable = all(end.qos_profile.reliability == ReliabilityPolicy.RELIABLE for end in ends)
+        lasting = all(end.qos_profile.durability == DurabilityPolicy.TRANSIENT_LOCAL for end in ends)
         qos = QoSProfile(
             depth=DEPTH,
             reliability=ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT,

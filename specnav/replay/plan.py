@@ -48,7 +48,7 @@ def make_plan(
 ) -> Plan:
     """Choose the frames. Raises EvaluationError when there is no instruction, or none of the labels fits a frame."""
     notes = list(contents.notes)
-    if instruction is None and not contents.tells_instructions:
+    if instruction is None and not contents.instructions:
         raise EvaluationError(
             "the bag holds no instruction (no std_msgs/String topic that ends in 'instruction'); give --instruction"
         )
@@ -106,9 +106,6 @@ class _Asked:
         if self._given is not None:
             return 0, self._given
         number, words = self._contents.instruction_at(frame)
-        recorded = self._contents.references.get(frame.stamp_ns)
-        if recorded is not None and recorded.instruction:
-            words = recorded.instruction  # beside the decision: what the robot itself understood
         if words.strip().lower().rstrip(" .!") in STOP_WORDS:
             words = ""
         elif words:

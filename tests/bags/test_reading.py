@@ -270,3 +270,21 @@ def test_decisions_about_frames_that_are_not_there_are_counted(tmp_path):
 def test_the_camera_is_told_by_its_type(tmp_path):
     bag, _, contents = contents_of(walk().save(tmp_path / "walk"))
     assert contents.image.name == CAMERA and bag.topic("camera/compressed") is contents.image
+
+
+def test_instructions_the_recording_missed_are_those_beside_the_decisions(tmp_path):
+    bag, action = MadeUp(), "The next action is turn right 15 degree."
+    times = [bag.frame() for _ in range(2)]
+    bag.decided(times[1], action, instruction="find the lamp")
+    times.append(bag.frame())
+    bag.decided(times[2], action, instruction="find the lamp")
+    bag.now_ns += 10
+    bag.say("Find the door.")
+    times.append(bag.frame())
+    bag.decided(times[3], action, instruction="Find the door")
+    times.append(bag.frame())
+    bag.decided(times[4], action, instruction="find the box")
+    _, _, contents = contents_of(bag.save(tmp_path / "missed"))
+    asked = [contents.instruction_at(frame)[1] for frame in contents.frames]
+    assert asked == ["", "find the lamp", "find the lamp", "Find the door.", "find the box"]
+    assert len(contents.instructions) == 3
