@@ -200,6 +200,10 @@ def get_method(name: str) -> Method:
         raise OptionsError(
             f"method {name!r}: overlap:{method.overlap} goes with whole drafts and shared noise (ids only)"
         )
+    if method.length == "earning" and not method.predrafts:
+        raise OptionsError(
+            f"method {name!r}: length:earning goes with overlap:outcomes, hints or guesses, like fsd+length:earning"
+        )
     if method.tree is not None and method.recovery is not Recovery.NOISE:
         raise OptionsError(
             f"method {name!r}: token trees go with shared noise, so with a method that sends ids only"

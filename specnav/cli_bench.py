@@ -53,7 +53,9 @@ def bench(
     ] = None,
     length: Annotated[
         str | None,
-        typer.Option(help="Draft length of every drafting method: fixed, latency, pipeline or online."),
+        typer.Option(
+            help="Draft length of every drafting method: fixed, latency, pipeline or online (fsd also: earning)."
+        ),
     ] = None,
     payload: Annotated[
         str | None, typer.Option(help="What every drafting method sends up: ids, scalars or rows.")

@@ -85,3 +85,27 @@ def test_axes_are_added_to_methods_that_draft_and_lack_them() -> None:
 def test_wrong_names_are_refused_with_what_there_is(name: str, words: str) -> None:
     with pytest.raises(OptionsError, match=words):
         get_method(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["sd+length:earning", "fsd+overlap:idle+length:earning", "specedge+length:earning"]
+)
+def test_earning_needs_a_drafter_that_prepares_for_verdicts(name: str) -> None:
+    with pytest.raises(OptionsError, match="length:earning goes with"):
+        get_method(name)
+    assert get_method("fsd+length:earning").length == "earning"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("fsd+rows:65", "0 to 64"),
+        ("fsd+rows:many", "0 to 64"),
+        ("fsd+queues:lifo/fifo", "priority, fifo, random"),
+        ("fsd+resample:row", "shared noise"),
+        ("fsd+leave:tokens", "whole drafts"),
+    ],
+)
+def test_axes_of_preparing_are_checked(name: str, message: str) -> None:
+    with pytest.raises(OptionsError, match=message):
+        get_method(name)
