@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,8 @@ from evaluation.errors import EvaluationError
 from specnav.record.types import INTERFACES
 from specnav.record.wanted import is_wanted
 from tests.bags.made_up import types_of
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def words(text="go"):
@@ -162,3 +165,14 @@ def test_all_messages_of_our_interfaces_are_known_and_travel():
 )
 def test_what_is_recorded_unless_topics_are_named(name, kind, wanted):
     assert is_wanted(name, kind) is wanted
+
+
+def test_reading_bags_needs_no_model_no_ros_and_no_robot():
+    program = (
+        "import sys, evaluation.bags.labels, evaluation.bags.writing, evaluation.report.replay;"
+        "print([m for m in ('torch', 'rclpy', 'spec_vlm_nav', 'specnav', 'specdec') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert done.stdout.strip() == "[]"
