@@ -90,7 +90,7 @@ def percent(value: float | None) -> str:
 
 def table(results: ReplayResults) -> Table:
     """The rows as a terminal's table."""
-    found = Table(box=None, pad_edge=False)
+    found = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for title in COLUMNS:
         found.add_column(title, justify="left" if title == "method" else "right")
     for row in results.rows:
