@@ -1,0 +1,45 @@
+# The cloud verifier on a machine with an NVIDIA GPU. From the root of the repository:
+#   docker build -f docker/cloud.Dockerfile -t specnav-cloud .
+#   docker run --gpus all -p 5555:5555 -v "$PWD/models:/models" specnav-cloud \
+#       specnav serve --bind tcp://0.0.0.0:5555 --model Qwen/Qwen2-VL-7B-Instruct --quantize 4bit
+# torch brings its own CUDA libraries; the base image makes the container refuse a driver that is too old for them.
+# Without a GPU: --build-arg BASE=ubuntu:24.04 --build-arg TORCH=torch==2.13.0+cpu
+#                --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cpu
+ARG BASE=nvidia/cuda:13.0.1-base-ubuntu24.04
+FROM ${BASE}
+ARG TORCH=torch==2.13.0
+ARG TORCH_INDEX=https://pypi.org/simple
+
+SHELL ["/bin/bash", "-o", "pipefail", "-c"]
+ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN apt-get update \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends python3 python3-venv \
+    && rm -rf /var/lib/apt/lists/* \
+    && python3 -m venv /opt/venv \
+    && useradd --create-home --uid 10001 specnav \
+    && mkdir /models && chown specnav: /models
+RUN pip install "setuptools>=77.0.3,<80" wheel \
+    && pip install --index-url "${TORCH_INDEX}" "${TORCH}"
+
+WORKDIR /opt/specnav
+COPY pyproject.toml README.md LICENSE ./
+COPY requirements requirements
+COPY specdec specdec
+COPY cloud_verifier cloud_verifier
+COPY evaluation evaluation
+COPY specnav specnav
+COPY config config
+COPY default_models default_models
+COPY docker/healthcheck.py docker/healthcheck.py
+RUN pip install -c requirements/constraints.txt --no-build-isolation -e . \
+    && specnav serve --help > /dev/null
+
+# Models from the hub are kept in the volume.
+ENV HF_HOME=/models/hub
+VOLUME /models
+USER 10001:10001
+EXPOSE 5555
+# A hand-shake of the verifier's own protocol; loading a large model takes a while.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=300s --retries=3 \
+    CMD ["python", "docker/healthcheck.py", "tcp://127.0.0.1:5555"]
+CMD ["specnav", "serve", "--bind", "tcp://0.0.0.0:5555"]

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Sources ROS and the workspaces on top of it, those that exist, then becomes the command.
+# /overlay: mount a workspace of your own there, for example one with unitree_api.
+set -e
+ROS_PREFIX="/opt/ros/${ROS_DISTRO:-humble}"
+for setup in "$ROS_PREFIX/setup.bash" "$ROS_PREFIX/install/setup.bash" \
+  /opt/specnav/ros2_ws/install/setup.bash "${OVERLAY:-/overlay}/install/setup.bash"; do
+  # shellcheck source=/dev/null
+  if [ -f "$setup" ]; then source "$setup"; fi
+done
+# The first line of `ros2` names the system's Python; what a launch file starts needs the one with torch.
+if [ "${1:-}" = ros2 ]; then set -- python "$(command -v ros2)" "${@:2}"; fi
+exec "$@"

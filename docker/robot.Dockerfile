@@ -1,0 +1,59 @@
+# The robot's two nodes on ROS 2 Humble, for the Orin of a Unitree Go2 (arm64) and for a PC beside it (amd64):
+#   docker build -f docker/robot.Dockerfile -t specnav-robot .
+#   docker run --network host specnav-robot ros2 launch spec_vlm_nav go2.launch.py verifier:=tcp://CLOUD:5555 \
+#       draft_model:=/opt/specnav/default_models/nav-draft
+# The default runs on an Orin as shipped (JetPack 5), the draft model on its CPU. With JetPack 6 and the GPU:
+#   --build-arg ROBOT_BASE=dustynv/ros:humble-ros-base-l4t-r36.3.0 --build-arg TORCH=torch
+#   --build-arg TORCH_INDEX=https://pypi.jetson-ai-lab.io/jp6/cu126          (and docker run --runtime nvidia)
+# dustynv/ros:humble-ros-base-l4t-r35.3.1 is not the default: its ROS is built for Python 3.8, this project needs 3.10.
+ARG ROBOT_BASE=ros:humble-ros-base-jammy
+FROM ${ROBOT_BASE}
+ARG TORCH=torch==2.13.0+cpu
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+# 1: with the simulator in the image (docker/compose.yaml)
+ARG WITH_SIM=0
+
+SHELL ["/bin/bash", "-o", "pipefail", "-c"]
+ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PIP_INDEX_URL=https://pypi.org/simple
+RUN python3 -c 'import sys; sys.version_info >= (3, 10) or sys.exit( \
+    f"ROBOT_BASE has Python {sys.version_info[0]}.{sys.version_info[1]}, 3.10 is needed: ros:humble-ros-base-jammy has it")'
+# The L4T images have ROS from source in install/, and an entry for ROS's packages whose key has expired.
+RUN set -- g++ cmake make python3-dev python3-venv \
+    && if [ "${WITH_SIM}" = 1 ]; then set -- "$@" libegl1 libgl1-mesa-dri; fi \
+    && if [ -d "/opt/ros/${ROS_DISTRO}/install" ]; then rm -f /etc/apt/sources.list.d/ros*; \
+       else set -- "$@" "ros-${ROS_DISTRO}-rmw-cyclonedds-cpp"; fi \
+    && apt-get update \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" \
+    && rm -rf /var/lib/apt/lists/* \
+    && python3 -m venv --system-site-packages /opt/venv \
+    && useradd --create-home --uid 10001 specnav
+# colcon-core 0.x needs setuptools < 80; the L4T images may have none of colcon's own.
+RUN pip install "setuptools>=77.0.3,<80" wheel colcon-common-extensions \
+    && pip install --index-url "${TORCH_INDEX}" "${TORCH}"
+
+WORKDIR /opt/specnav
+COPY pyproject.toml README.md LICENSE ./
+COPY requirements requirements
+COPY specdec specdec
+COPY cloud_verifier cloud_verifier
+COPY evaluation evaluation
+COPY navsim navsim
+COPY specnav specnav
+COPY default_models default_models
+COPY config config
+COPY launch launch
+COPY ros2_ws ros2_ws
+COPY docker/entrypoint.sh docker/entrypoint.sh
+RUN if [ "${WITH_SIM}" = 1 ]; then extras="[sim]"; else extras=""; fi \
+    && pip install -c requirements/constraints.txt --no-build-isolation -e ".${extras}"
+WORKDIR /opt/specnav/ros2_ws
+# What would only fail on the robot fails here: the nodes must import beside this ROS and its numpy.
+RUN ../docker/entrypoint.sh python -m colcon build --cmake-args -DBUILD_TESTING=OFF \
+    && ../docker/entrypoint.sh python -c 'import nav_msgs.msg, spec_vlm_nav.nodes.motion_node, spec_vlm_nav.nodes.vlm_nav_node; nav_msgs.msg.Odometry()' \
+    && rm -rf build log
+
+WORKDIR /opt/specnav
+USER 10001:10001
+ENTRYPOINT ["/opt/specnav/docker/entrypoint.sh"]
+CMD ["ros2", "launch", "spec_vlm_nav", "go2.launch.py", "draft_model:=/opt/specnav/default_models/nav-draft"]

@@ -1,0 +1,211 @@
+"""The Docker files name only what exists here: paths, modules, launch files and their arguments, torch's version.
+
+No image is built: there is no Docker engine where these tests run (docker/README.md says what was executed).
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib.util
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from specnav.paths import ROOT
+
+DOCKER = ROOT / "docker"
+DOCKERFILES = sorted(DOCKER.glob("*.Dockerfile"))
+LAUNCH_ARGUMENT = re.compile(r'^\s+"(\w+)": \(', re.MULTILINE)
+
+
+def instructions(path: Path) -> list[tuple[str, str]]:
+    """(instruction, its text) in order, continued lines joined, comments dropped."""
+    lines = [line for line in path.read_text().splitlines() if not line.lstrip().startswith("#")]
+    joined = re.sub(r"\\\n", " ", "\n".join(lines))
+    return [(line.split()[0], line.split(maxsplit=1)[1]) for line in joined.splitlines() if line.strip()]
+
+
+def of(path: Path, kind: str) -> list[str]:
+    return [text for instruction, text in instructions(path) if instruction == kind]
+
+
+def copied(path: Path) -> list[str]:
+    """Sources of all COPY instructions."""
+    return [w for text in of(path, "COPY") for w in text.split()[:-1] if not w.startswith("--")]
+
+
+def compose(name: str = "compose.yaml") -> dict:
+    return yaml.safe_load((DOCKER / name).read_text())
+
+
+def commands() -> list[tuple[str, list[str]]]:
+    """Every command line the files start a container with, and health checks."""
+    found = []
+    for path in DOCKERFILES:
+        found += [(path.name, json.loads(text)) for text in of(path, "CMD")]
+        found += [(path.name, json.loads(text.split("CMD ")[1])) for text in of(path, "HEALTHCHECK")]
+    services = compose()["services"]
+    return found + [(name, [str(w) for w in s["command"]]) for name, s in services.items() if "command" in s]
+
+
+def ids(values):
+    return [v[0] if isinstance(v, tuple) else v.name for v in values]
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=ids(DOCKERFILES))
+def test_what_is_copied_exists_and_is_not_kept_out_of_the_build(path):
+    ignored = [line for line in (ROOT / ".dockerignore").read_text().split("\n") if line and line[0] != "#"]
+    assert copied(path)
+    for source in copied(path):
+        assert (ROOT / source).exists(), source
+        assert not any(fnmatch.fnmatch(source, pattern) for pattern in ignored), source
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=ids(DOCKERFILES))
+def test_containers_do_not_run_as_root(path):
+    users = of(path, "USER")
+    assert users and users[-1].split(":")[0] not in ("root", "0")
+
+
+ROOMS = ("specdec", "cloud_verifier", "evaluation", "specnav", "navsim", "training", "spec_vlm_nav")
+
+
+def test_the_cloud_image_s_programs_start_without_the_rooms_that_are_not_copied():
+    missing = [room for room in ROOMS if room not in copied(DOCKER / "cloud.Dockerfile")]
+    assert missing == ["navsim", "training", "spec_vlm_nav"]
+    program = f"""
+import sys
+sys.modules.update(dict.fromkeys({missing}))
+import cloud_verifier.__main__, specdec.link.emulator
+from specnav.cli import main
+sys.argv = ["specnav", "serve", "--help"]
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, text=True, capture_output=True, timeout=60
+    )
+    assert done.returncode == 0 and "--bind" in done.stdout, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(("where", "argv"), commands(), ids=ids(commands()))
+def test_commands_name_programs_modules_and_launch_files_that_are_there(where, argv):
+    program, *rest = argv
+    if program == "python" and rest[0] == "-m":
+        assert importlib.util.find_spec(rest[1]) is not None
+    elif program == "python":
+        assert (ROOT / rest[0]).is_file()
+    elif program == "specnav":
+        assert rest[0] == "serve" and importlib.util.find_spec("specnav.serve") is not None
+    elif program == "ros2":
+        assert rest[:2] == ["launch", "spec_vlm_nav"]
+        declared = LAUNCH_ARGUMENT.findall((ROOT / "launch" / rest[2]).read_text())
+        assert {word.split(":=")[0] for word in rest[3:]} <= set(declared)
+    else:
+        assert argv == ["make", "test"] and "\ntest:" in (ROOT / "Makefile").read_text()
+
+
+def test_the_emulator_takes_the_options_that_compose_gives_it():
+    from specdec.link.emulator import build_parser
+
+    command = compose()["services"]["link"]["command"][3:]
+    plain = [re.sub(r"\$\{\w+:-(.*?)\}", r"\1", word) for word in command]
+    given = build_parser().parse_args(plain)
+    assert given.rtt == 40 and given.connect == "tcp://cloud:5555"
+
+
+@pytest.mark.parametrize("name", ["compose.yaml", "compose.gpu.yaml"])
+def test_compose_builds_from_files_and_arguments_that_exist(name):
+    base = compose()["services"]
+    for service, settings in compose(name)["services"].items():
+        build = {**base[service].get("build", {}), **settings.get("build", {})}
+        if not build:
+            continue
+        path = (DOCKER / build["context"] / build["dockerfile"]).resolve()
+        declared = {text.split("=")[0] for text in of(path, "ARG")}
+        assert set(build["args"]) <= declared
+        assert all(d in base for d in settings.get("depends_on", {}))
+
+
+def test_all_files_install_the_torch_that_the_set_up_installs():
+    wanted = re.search(r'TORCH_VERSION = "(.*)"', (ROOT / "scripts/setup_env.py").read_text())
+    assert wanted is not None
+    texts = [p.read_text() for p in [*DOCKERFILES, DOCKER / "compose.yaml", DOCKER / "compose.gpu.yaml"]]
+    named = {v for text in texts for v in re.findall(r"torch==([\d.]+\d)", text)}
+    assert named == {wanted.group(1)}
+
+
+def entrypoint(*argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(DOCKER / "entrypoint.sh"), *argv], env={**os.environ, **environment}, text=True,
+        capture_output=True, timeout=20,
+    )  # fmt: skip
+
+
+def test_the_entrypoint_sources_an_overlay_and_becomes_the_command(tmp_path):
+    (tmp_path / "install").mkdir()
+    (tmp_path / "install/setup.bash").write_text("export FROM_OVERLAY=yes\n")
+    program = "import os; print(os.environ['FROM_OVERLAY'])"
+    done = entrypoint(sys.executable, "-c", program, OVERLAY=str(tmp_path))
+    assert (done.returncode, done.stdout) == (0, "yes\n")
+    assert entrypoint("bash", "-c", "exit 7").returncode == 7
+
+
+def test_the_entrypoint_runs_ros2_with_the_python_of_the_environment(tmp_path):
+    ros2 = tmp_path / "ros2"
+    ros2.write_text("#!/nowhere/python\nimport sys; print(sys.executable, *sys.argv[1:])\n")
+    ros2.chmod(0o755)
+    (tmp_path / "python").symlink_to(sys.executable)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = entrypoint("ros2", "launch", "a b", PATH=path)
+    assert done.returncode == 0 and done.stdout.endswith(" launch a b\n")
+
+
+def healthcheck(address: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(DOCKER / "healthcheck.py"), address]
+    return subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=30)
+
+
+def test_the_health_check_says_in_one_line_that_nobody_is_there():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    done = healthcheck(f"tcp://127.0.0.1:{port}")
+    assert done.returncode == 1
+    assert done.stderr.startswith("unhealthy: no verifier answers at") and done.stderr.count("\n") == 1
+
+
+def test_the_health_check_shakes_hands_with_a_verifier_through_the_emulator():
+    def started(*argv):
+        process = subprocess.Popen([sys.executable, "-m", *argv], cwd=ROOT, text=True, stderr=subprocess.PIPE)
+        assert process.stderr is not None
+        for line in process.stderr:
+            if '"ready"' in line:
+                return process, json.loads(line[line.index("{") :])["bind"]
+        raise AssertionError(shlex.join(argv))
+
+    free = "tcp://127.0.0.1:0"
+    running = []
+    try:
+        verifier, address = started(
+            "cloud_verifier", "--bind", free, "--model", str(ROOT / "default_models/nav-target")
+        )
+        running.append(verifier)
+        link, through = started(
+            "specdec.link.emulator", "--listen", free, "--connect", address, "--rtt", "40"
+        )
+        running.append(link)
+        for where in (address, through):
+            done = healthcheck(where)
+            assert done.returncode == 0 and "healthy: " in done.stdout, done.stderr
+    finally:
+        for process in running:
+            process.terminate()
+            process.wait(20)
