@@ -57,5 +57,5 @@ def test_an_instruction_makes_the_robot_move_reach_its_target_and_stop(pair, tmp
         time.sleep(2.0)
         assert stack.last_motion(quiet) == 0 and stack.decisions(quiet) == []
         decided = stack.decisions(began)
-        assert all(m.error_code == DecisionMetrics.NONE and m.method == "sd" for m in decided)
+        assert all(m.error_code == DecisionMetrics.NONE and m.method == "fsd" for m in decided)
         assert all(sum(m.accepted) <= sum(m.drafted) and len(m.token_ids) == m.tokens for m in decided)
