@@ -28,8 +28,8 @@ RUN set -- g++ cmake make python3-dev python3-venv \
     && rm -rf /var/lib/apt/lists/* \
     && python3 -m venv --system-site-packages /opt/venv \
     && useradd --create-home --uid 10001 specnav
-# colcon-core 0.x needs setuptools < 80; the L4T images may have none of colcon's own.
-RUN pip install "setuptools>=77.0.3,<80" wheel colcon-common-extensions \
+# colcon needs setuptools < 80, and Humble's message generators an EmPy before 4, which colcon would bring.
+RUN pip install "setuptools>=77.0.3,<80" wheel "empy<4" colcon-common-extensions \
     && pip install --index-url "${TORCH_INDEX}" "${TORCH}"
 
 WORKDIR /opt/specnav
