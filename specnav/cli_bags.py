@@ -138,6 +138,9 @@ def record(
 ) -> None:
     """Write a robot's topics (camera, odometry, velocities, instruction, actions, metrics) into one mcap file."""
     _need_rosbags()
+    from evaluation.bags.writing import check_name
+
+    check_name(out, force)
     if sim:
         if topics:
             raise UsageError("--sim records its own topics; leave the names out")

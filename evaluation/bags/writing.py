@@ -33,10 +33,7 @@ class McapFile:
     ) -> None:
         """replace: a file that is there already gives way when this one is finished. Raises EvaluationError."""
         self.path, self._types, self._clock = path, types, clock
-        if path.suffix != ".mcap":
-            raise EvaluationError(f"{path} does not end in .mcap; give a name like walk.mcap")
-        if path.exists() and not replace:
-            raise EvaluationError(f"{path} is there already; give another name, or --force to replace it")
+        check_name(path, replace)
         self.partial = _free_name(path)
         self._bag = (
             self.partial / path.stem
@@ -112,6 +109,14 @@ class McapFile:
         with contextlib.suppress(Exception):
             self._writer.abort()
         shutil.rmtree(self.partial, ignore_errors=True)
+
+
+def check_name(path: Path, replace: bool = False) -> None:
+    """Raise EvaluationError for a name that a recording cannot have."""
+    if path.suffix != ".mcap":
+        raise EvaluationError(f"{path} does not end in .mcap; give a name like walk.mcap")
+    if path.exists() and not replace:
+        raise EvaluationError(f"{path} is there already; give another name, or --force to replace it")
 
 
 def _free_name(path: Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 from cloud_verifier.server import set_threads, settle_memory
 from spec_vlm_nav.speculative import prompt_spec
@@ -35,6 +36,10 @@ def check_methods(config: ReplayConfig) -> None:
             raise UsageError(
                 f"method {name} runs layers of the target on the robot; replay has no such robot"
             )
+    for role, model in (("target", config.target_model), ("draft", config.draft_model)):
+        # A hub id has no leading slash; everything else must be a folder here.
+        if Path(model).is_absolute() and not (Path(model) / "config.json").is_file():
+            raise UsageError(f"{role} model {model} is missing or no Hugging Face folder; give another")
     if config.connect is not None and config.target_model != str(DEFAULT_TARGET):
         raise UsageError(
             "--target-model is the server's choice when --connect is given; leave one of them out"
@@ -58,13 +63,13 @@ def open_edge(config: ReplayConfig, stack: ExitStack) -> Edge:
                 exit_layers=config.exit_layers,
             )
         )
+    link = stack.enter_context(connect(endpoint, CONNECT_TIMEOUT_S, REPLY_TIMEOUT_S))
+    link.ensure_connected()  # a verifier that is not there is said now, without trying to resume anything
     draft: LoadedModel | None = None
     if any(one.drafts for one in methods):
         draft = load_model(config.draft_model, device=config.device, quantize=config.quantize)
         set_threads(0, draft)
     settle_memory()
-    link = stack.enter_context(connect(endpoint, CONNECT_TIMEOUT_S, REPLY_TIMEOUT_S))
-    link.ensure_connected()  # a verifier that is not there is said now, without trying to resume anything
     voice = Voice(
         prompt_spec(config.draft_model, config.prompt),
         draft.tokenizer if draft is not None else load_tokenizer(config.draft_model),

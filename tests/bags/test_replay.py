@@ -12,6 +12,8 @@ import pytest
 from evaluation.bags.records import load_decisions, load_replay
 from evaluation.report.page import REPORT_FILE
 from specnav.cli import main
+from specnav.paths import DEFAULT_TARGET
+from specnav.verifier_process import verifier_process
 from tests.bags.made_up import MadeUp, raw_image, walk
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,6 +44,20 @@ def replay(*arguments):
     return done
 
 
+def run_here(monkeypatch, capsys, *arguments):
+    """Run `specnav arguments…` in this process; returns (exit code, stderr)."""
+    monkeypatch.setattr(sys, "argv", ["specnav", *map(str, arguments)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    return end.value.code, capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def verifier():
+    with verifier_process(str(DEFAULT_TARGET)) as endpoint:
+        yield endpoint
+
+
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     out = tmp_path_factory.mktemp("replay") / "run"
@@ -69,7 +85,7 @@ def test_the_committed_bag_replays_as_it_was_recorded(recorded):
     assert (recorded / REPORT_FILE).stat().st_size > 100_000
 
 
-def test_labels_and_an_earlier_run_beside_it(recorded, tmp_path):
+def test_labels_and_an_earlier_run_beside_it(monkeypatch, capsys, recorded, verifier, tmp_path):
     out = tmp_path / "run"
     done = replay(
         ROOMS, "--method", "sd", "--labels", LABELS, "--compare", recorded, "--every", "99", "--out", out
@@ -84,29 +100,23 @@ def test_labels_and_an_earlier_run_beside_it(recorded, tmp_path):
     assert f"{pair.frames} of {pair.frames} actions the same" in done.stderr
 
 
-def test_raw_frames_at_the_bags_speed_with_an_instruction_given(tmp_path):
+def test_raw_frames_at_the_bags_speed_with_an_instruction_given(monkeypatch, capsys, verifier, tmp_path):
     bag = MadeUp()
     pixels = np.full((70, 112, 3), 90, np.uint8)
     for _ in range(8):
         bag.frame(raw_image("bgr8", pixels, 4), topic="/camera/image_raw")
     bag.frame(raw_image("yuv422", pixels), topic="/camera/image_raw")
     out = tmp_path / "run"
-    arguments = ("--method", "ar", "--rate", "bag", "--instruction", "find the red chair", "--out", out)
-    replay(bag.save(tmp_path / "raw", "sqlite3", "humble"), *arguments)
+    how = ("--method", "ar", "--rate", "bag", "--instruction", "find the red chair", "--connect", verifier)
+    path = bag.save(tmp_path / "raw", "sqlite3", "humble")
+    code, _ = run_here(monkeypatch, capsys, "replay", path, *how, "--out", out)
+    assert code == 0
     results, decisions = load_replay(out), load_decisions(out)
     (row,) = results.rows
     assert row.failures == 1 and "'yuv422' is not supported" in decisions[-1].error
     assert row.decisions + row.failures + row.skipped == 9 and row.agreement is None
     assert row.age_ms_p50 >= row.decision_ms_p50 and results.wall_s > 1.6
     assert {one.instruction for one in decisions} == {"find the red chair"}
-
-
-def run_here(monkeypatch, capsys, *arguments):
-    monkeypatch.setattr(sys, "argv", ["specnav", *map(str, arguments)])
-    with pytest.raises(SystemExit) as end:
-        main()
-    captured = capsys.readouterr()
-    return end.value.code, captured.err
 
 
 @pytest.mark.parametrize(
