@@ -5,7 +5,7 @@ Pure functions over records; a figure that was not measured is None.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from evaluation.bags.contents import NO_ACTION
 from evaluation.bags.records import DecisionRecord, Pairing, ReplayRow, RunComparison
@@ -95,18 +95,23 @@ def make_rows(
     methods: Sequence[str],
     actions: Sequence[str],
     skipped: Mapping[str, int] | None = None,
+    comparable: Collection[str] | None = None,
 ) -> list[ReplayRow]:
-    """A row for every method that decided anything; ids are compared with those of `ar`, else of the first method."""
+    """A row for every method that decided anything; ids are compared with those of `ar`, else of the first method.
+
+    comparable: methods whose ids must be the same, None: all; above temperature 0 rejection samplers draw others.
+    """
     by_method = {name: [one for one in decisions if one.method == name] for name in methods}
     present = [name for name in methods if by_method[name]]
-    base = AR if AR in present else present[0] if present else ""
+    alike = [name for name in present if comparable is None or name in comparable]
+    base = AR if AR in alike else alike[0] if alike else ""
     beside = {one.stamp_ns: one for one in by_method.get(base, []) if not one.error}
     return [
         make_row(
             name,
             by_method[name],
             actions,
-            beside if name != base else None,
+            beside if name != base and name in alike else None,
             base,
             (skipped or {}).get(name, 0),
         )

@@ -31,6 +31,7 @@ from evaluation.bags.records import (
 from evaluation.bags.scoring import all_identical, compare_runs, make_rows
 from evaluation.bags.source import Bag, open_bag
 from evaluation.bags.types import NEWEST, Types
+from evaluation.bench.names import comparable_with_ar
 from evaluation.errors import EvaluationError
 from evaluation.report.replay import write_replay_report
 from evaluation.results import SCHEMA, Setting, describe_machine
@@ -85,7 +86,8 @@ class Run:
 
     def results(self, comparison: RunComparison | None = None) -> ReplayResults:
         """results.json of what was decided so far."""
-        rows = make_rows(self.decisions, self.config.methods, ACTIONS, self.passage.skipped)
+        alike = comparable_with_ar(self.config.methods, self.config.temperature)
+        rows = make_rows(self.decisions, self.config.methods, ACTIONS, self.passage.skipped, alike)
         return ReplayResults(
             schema=SCHEMA,
             config=settings_of(self.config),

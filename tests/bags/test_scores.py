@@ -92,6 +92,13 @@ def test_tokens_are_compared_with_ar_or_else_the_first_method():
     assert first.identical is None and (second.identical, second.identical_to) == (True, "sd")
 
 
+def test_methods_that_draw_other_tokens_are_not_compared():
+    decisions = [decision(0, "dssd", ids=(9,)), decision(0, "sd"), decision(0, "ar")]
+    dssd, sd, ar = make_rows(decisions, ["dssd", "sd", "ar"], ACTIONS, comparable={"sd", "ar"})
+    assert dssd.identical is None and sd.identical is True and ar.identical is None
+    assert all_identical([dssd, sd, ar]) is True
+
+
 def test_two_runs_side_by_side():
     here = [decision(n, action="stop", reference="stop", ms=20.0) for n in range(4)]
     there = [decision(n, action="stop" if n else "forward 25", ms=10.0, ids=(n,)) for n in range(1, 6)]
