@@ -23,7 +23,7 @@ CONNECT_TIMEOUT_S, REPLY_TIMEOUT_S, RESUME_TIMEOUT_S = 5.0, 10.0, 5.0
 
 @dataclass(frozen=True)
 class Edge:
-    """Everything that decides. notes: what the report must say."""
+    """Everything that decides. threads: CPU threads of a forward here."""
 
     deciders: tuple[MethodDecider, ...]
     threads: int
