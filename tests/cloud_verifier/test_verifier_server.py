@@ -26,6 +26,7 @@ from specdec.link.convert import sampling_to_wire
 from specdec.local import generate_local
 from specdec.models import Prompt, chat_prompt
 from specdec.options import GenerationOptions
+from specdec.pacing import pace
 from specdec.verifying import Verifier
 
 OPTIONS = GenerationOptions(24)
@@ -241,6 +242,12 @@ class TestBadRequests:
         reply = client.ask(wire.SampledUp(1, 1, 1, [5], b"\0\0\0\0"))
         assert isinstance(reply, wire.ErrorDown) and "agreed" in reply.message
 
+    def test_going_on_alone_where_every_token_needs_a_draft_is_refused(self, client: RawClient) -> None:
+        sampled = sampling_to_wire(GenerationOptions(24, temperature=1.0))
+        assert isinstance(client.ask(wire.Open(1, False, sampled, [1], recovery=2)), wire.Opened)
+        reply = client.ask(wire.AloneUp(1, 1))
+        assert isinstance(reply, wire.ErrorDown) and "needs a draft" in reply.message
+
     def test_corrupt_image_is_refused(self, vision_pair: Pair, start_server: StartServer) -> None:
         server = start_server(vision_pair.target)
         prompt = chat_prompt(vision_pair.target, "see", images=[tiny.picture(1)])
@@ -339,6 +346,33 @@ class TestSessions:
         release.set()
         assert isinstance(client.receive(), wire.VerdictDown)
         assert client.ask(wire.Ping(1)) == wire.Pong(1, 1, 1)
+
+    def test_a_cloud_goes_on_alone_until_a_draft_comes(
+        self, text_pair: Pair, start_server: StartServer
+    ) -> None:
+        client = RawClient(start_server(text_pair.target).address)
+        pace(text_pair.target, 20)
+        try:
+            opened = client.ask(open_message(1, [1, 2, 3], limit=200))
+            assert isinstance(opened, wire.Opened) and opened.token is not None
+            answer = [opened.token]
+            client.send(wire.AloneUp(1, 1))
+            while len(answer) < 4:
+                tokens = client.receive()
+                assert isinstance(tokens, wire.Tokens) and tokens.base == len(answer)
+                answer += tokens.ids
+            client.send(wire.DraftUp(1, 2, len(answer), []))
+            while isinstance(reply := client.receive(), wire.Tokens):
+                answer += reply.ids
+            assert isinstance(reply, wire.VerdictDown) and reply.token is not None
+            pong = client.ask(wire.Ping(1))
+            assert isinstance(pong, wire.Pong) and (pong.received, pong.answered) == (2, 2)
+            assert pong.streamed == len(answer), "nothing is streamed after the draft"
+            expected = generate_local(text_pair.target, Prompt((1, 2, 3)), GenerationOptions(len(answer)))
+            assert answer[: len(expected)] == expected
+        finally:
+            pace(text_pair.target, 0)
+            client.close()
 
     def test_two_answers_at_once_with_different_images_equal_each_alone(
         self, vision_pair: Pair, start_server: StartServer

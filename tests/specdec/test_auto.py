@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import random
 
+import conftest_models as tiny
 import pytest
 from checks import SAMPLED, check_greedy, check_real_caches, check_seed_decides
 from conftest_servers import Pair
 
 from specdec.controller import Choice, Controller, Mode, Plan
 from specdec.drafting import Draft
+from specdec.edge import EdgeDecoder, connect
 from specdec.edge_auto import Shadow, judge_line
 from specdec.errors import OptionsError
+from specdec.local import generate_local
 from specdec.measured import Measured
 from specdec.methods import get_method
+from specdec.models import chat_prompt
+from specdec.options import GenerationOptions
 
 MODES: tuple[Mode, ...] = ("alone", "cloud-sd", "chain", "tree", "stream")
 
@@ -54,6 +59,21 @@ class TestAnyPlanAtAnyTime:
 
     def test_with_real_caches(self, restless: list[str], text_pair: Pair):
         check_real_caches("auto", text_pair)
+
+
+def test_any_plan_over_sockets_with_words_and_pictures(
+    restless: list[str], pair: Pair, servers: dict[str, str]
+) -> None:
+    """The cloud has a draft model of its own here, so every plan comes up; with images, too."""
+    images = [tiny.picture(5)] if pair.target.is_multimodal else []
+    options = GenerationOptions(24)
+    with connect(servers[pair.target.path]) as link:
+        decoder = EdgeDecoder(link, pair.draft, "auto")
+        for text in ("find the silver bottle", "and the red one", "then stop"):
+            prompt = chat_prompt(pair.target, text, images=images)
+            ids = [token for chunk in decoder.generate(prompt, options) for token in chunk]
+            assert ids == generate_local(pair.target, prompt, options)
+    assert len(set(restless)) >= 3
 
 
 def knowing(
