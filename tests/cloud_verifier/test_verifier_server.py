@@ -365,6 +365,7 @@ class TestSessions:
             while isinstance(reply := client.receive(), wire.Tokens):
                 answer += reply.ids
             assert isinstance(reply, wire.VerdictDown) and reply.token is not None
+            time.sleep(0.1)
             pong = client.ask(wire.Ping(1))
             assert isinstance(pong, wire.Pong) and (pong.received, pong.answered) == (2, 2)
             assert pong.streamed == len(answer), "nothing is streamed after the draft"

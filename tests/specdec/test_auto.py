@@ -8,12 +8,14 @@ import conftest_models as tiny
 import pytest
 from checks import SAMPLED, check_greedy, check_real_caches, check_seed_decides
 from conftest_servers import Pair
+from wired import WiredLink
 
 from specdec.controller import Choice, Controller, Mode, Plan
 from specdec.drafting import Draft
 from specdec.edge import EdgeDecoder, connect
 from specdec.edge_auto import Shadow, judge_line
 from specdec.errors import OptionsError
+from specdec.link.wire import HintDown, VerdictDown
 from specdec.local import generate_local
 from specdec.measured import Measured
 from specdec.methods import get_method
@@ -139,6 +141,21 @@ def test_a_line_counts_up_to_where_it_leaves_the_answer():
     for _ in range(100):
         judge_line(figures, (1, 2, 3), [1, 5])
     assert figures.acceptance(0) > 0.95 and figures.acceptance(1) < 0.05
+
+
+def test_hints_of_other_rounds_and_sessions_are_not_taken(monkeypatch: pytest.MonkeyPatch):
+    foreign = [(0, -1), (1, 0)]
+
+    def made_up(self: WiredLink, verdict: VerdictDown) -> list[HintDown]:
+        return [
+            HintDown(verdict.session + session, max(0, verdict.round + round_), 0, 1, 0.9, 1, 1)
+            for session, round_ in foreign
+        ]
+
+    monkeypatch.setattr(WiredLink, "_made_up_hints", made_up)
+    assert sum(one.hints for cost in check_greedy("fsd") for one in cost.rounds) == 0
+    foreign[:] = [(0, 0)]
+    assert sum(one.hints for cost in check_greedy("fsd") for one in cost.rounds) > 0
 
 
 def test_auto_takes_no_axes():

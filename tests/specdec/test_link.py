@@ -10,6 +10,7 @@ import pytest
 import zmq
 from conftest_servers import Pair, StartServer
 
+from specdec.controller import Choice, Controller, Plan
 from specdec.edge import EdgeDecoder, connect
 from specdec.errors import LinkLost, ModelError, OptionsError, ProtocolError, VersionMismatch
 from specdec.link import wire
@@ -249,6 +250,53 @@ class TestLateAndLost:
         reopened = [message for message in servers[0].seen if isinstance(message, wire.Open)]
         assert len(reopened[0].history) == 0
         assert all(list(message.history) == right[: len(message.history)] for message in reopened)
+
+    def test_lost_tokens_of_a_stream_are_noticed_by_heartbeat(
+        self, text_pair: Pair, scripted: Callable[..., ScriptedServer]
+    ) -> None:
+        """The last tokens before a silence are lost: no later ones show the gap."""
+        prompt, right = self.right(text_pair)
+        servers: list[ScriptedServer] = []
+        honest = self.honest(servers, right)
+
+        def script(message: wire.Up, send: Callable[[wire.Down], None]) -> None:
+            honest(message, send)
+            if isinstance(message, wire.Open):
+                base = len(message.history) + 1
+                rest = [*right[base:], 256] if message.history else right[base : base + 3]
+                send(wire.Tokens(message.session, base, rest, 1, 1))
+            elif isinstance(message, wire.Ping):
+                send(wire.Pong(message.session, 0, 0, streamed=9))
+
+        servers.append(scripted(script))
+        decoder = EdgeDecoder(connect(servers[0].address, reply_timeout_s=0.4), method="ar")
+        assert collect(decoder, prompt) == right
+        assert decoder.stats.resumes == 1
+
+    def test_a_lost_wish_to_go_on_alone_is_noticed_by_heartbeat(
+        self, text_pair: Pair, scripted: Callable[..., ScriptedServer], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        prompt, right = self.right(text_pair)
+        servers: list[ScriptedServer] = []
+        honest = self.honest(servers, right)
+        plans = iter([Plan("chain", 3), Plan("alone")])
+        monkeypatch.setattr(Controller, "choose", lambda *given: Choice(next(plans, Plan("chain", 3)), "so"))
+        received = 0
+
+        def script(message: wire.Up, send: Callable[[wire.Down], None]) -> None:
+            nonlocal received
+            if isinstance(message, wire.Ping):
+                send(wire.Pong(message.session, received, received))
+            elif isinstance(message, wire.DraftUp):
+                received = message.round
+            honest(message, send)
+
+        servers.append(scripted(script))
+        decoder = EdgeDecoder(
+            connect(servers[0].address, reply_timeout_s=0.4), text_pair.draft, "auto", resume_timeout_s=5
+        )
+        assert collect(decoder, prompt) == right
+        assert decoder.stats.resumes == 1
 
     def test_silence_is_a_link_lost_within_the_reply_timeout(
         self, text_pair: Pair, scripted: Callable[..., ScriptedServer]

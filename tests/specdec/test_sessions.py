@@ -149,6 +149,22 @@ def test_every_branch_of_a_tree_equals_its_path_alone(pair: Pair) -> None:
     assert_close(session.extend([20]), library_logits(model, prompt, [3, 10, 12, 14, 20])[-1:])
 
 
+def test_what_grew_behind_a_kept_path_stays_and_grows_on(pair: Pair) -> None:
+    """Branches behind the path, siblings among them, at other places in the cache than before."""
+    model = pair.target
+    prompt = chat_prompt(model, "tree", images=images_for(model))
+    session = model.new_session()
+    session.prefill(model.encode(prompt))
+    session.extend([3])
+    session.extend_tree([10, 11, 12, 13, 14, 15], [-1, -1, 1, 1, 2, 0])
+    session.keep_path([1], [2, 3, 4])  # 11; then 12, 13, and 14 behind 12
+    rows = session.extend_tree([20, 21, 22], [1, 2, -1])
+    for row, path in zip(rows, ([13, 20], [12, 14, 21], [22]), strict=True):
+        assert_close(row[None], library_logits(model, prompt, [3, 11, *path])[-1:])
+    session.keep_path([0, 2, 4])
+    assert_close(session.extend([30]), library_logits(model, prompt, [3, 11, 12, 14, 21, 30])[-1:])
+
+
 def test_tree_is_forgotten_by_rollback(text_pair: Pair) -> None:
     model = text_pair.target
     prompt = chat_prompt(model, "tree")
@@ -170,6 +186,8 @@ def test_bad_trees_and_paths_are_refused(text_pair: Pair) -> None:
     session.extend_tree([1, 2], [-1, 0])
     with pytest.raises(ModelError, match="path"):
         session.keep_path([1])
+    with pytest.raises(ModelError, match="does not go on behind the path"):
+        session.keep_path([], [1, 0])
 
 
 def test_tree_nodes_see_their_ancestors_and_themselves_only_however_the_tree_grew() -> None:
