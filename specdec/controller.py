@@ -80,9 +80,11 @@ class Controller:
     def choose(self, now: Plan | None, remaining: int) -> Choice:
         """The plan for the next round. now: the present one, None before an answer. remaining: tokens that may come."""
         measured = self._measured
-        alone_s = measured.alone_s(False) or measured.verify_rows_s(1)
-        if alone_s is None or measured.draft_s is None or measured.rtt_s is None:
+        # What a token of the cloud alone took may be long ago; a verification of a draft takes no less.
+        known = [value for value in (measured.alone_s(False), measured.verify_s) if value is not None]
+        if not known or measured.draft_s is None or measured.rtt_s is None:
             return Choice(now, FIRST.why) if now is not None else FIRST
+        alone_s = min(known)
         plans = {
             plan.mode: plan for plan in sorted(self._plans(alone_s), key=lambda plan: -(plan.token_s or 0))
         }

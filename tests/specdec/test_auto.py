@@ -126,6 +126,13 @@ class TestChoices:
         assert controller.choose(alone, 1).plan.mode == "alone"
         assert controller.choose(alone, 64).plan.mode == "tree"
 
+    def test_a_cloud_that_became_faster_is_seen_by_its_verdicts(self):
+        figures = knowing(0.07, 0.6, 0.2, 0.5, 0.7)
+        for _ in range(40):
+            figures.exchanged(5, 0.05, 0.2)
+        choice = Controller(figures, 4).choose(Plan("chain", 4), 64)
+        assert choice.plan == Plan("alone", 0, 0.05)
+
     def test_few_drafts_decide_nothing(self):
         assert (
             Controller(knowing(0.01, 0.6, 0.0, 0.9, 0.9, drafts=3), 4).choose(None, 64).plan.mode == "alone"
