@@ -13,13 +13,13 @@ from typing import Literal
 
 from specdec.drafting.tree import TreeSize
 from specdec.measured import Measured
+from specdec.methods import STREAM_IN_FLIGHT
 
 Mode = Literal["alone", "cloud-sd", "chain", "tree", "stream"]
 
 MAX_CHAIN = 10
 MAX_TREE = 8
 TREE_BUDGET = 32
-_STREAM_IN_FLIGHT = 3
 _ENOUGH_DRAFTS = 4
 """Before so many drafts were compared with what the target said, nothing is risked on them."""
 _WORTH_IT = 0.03
@@ -85,10 +85,8 @@ class Controller:
         if not known or measured.draft_s is None or measured.rtt_s is None:
             return Choice(now, FIRST.why) if now is not None else FIRST
         alone_s = min(known)
-        plans = {
-            plan.mode: plan for plan in sorted(self._plans(alone_s), key=lambda plan: -(plan.token_s or 0))
-        }
-        best = min(plans.values(), key=lambda plan: plan.token_s or 0.0)
+        plans = {plan.mode: plan for plan in self._plans(alone_s)}
+        best = min(plans.values(), key=_token_s)
         if now is not None and now.mode in plans and best.mode != now.mode:
             present = plans[now.mode]
             assert best.token_s is not None and present.token_s is not None
@@ -143,7 +141,7 @@ class Controller:
         drafting_s, exchange_s = size * (measured.draft_s or 0.0), self._exchange_s(size + 1)
         verify_s = measured.verify_rows_s(size + 1) or 0.0
         whole = measured.chain.expected(size) - measured.chain.expected(size - 1)
-        steady_s = max(drafting_s, verify_s, exchange_s / _STREAM_IN_FLIGHT)
+        steady_s = max(drafting_s, verify_s, exchange_s / STREAM_IN_FLIGHT)
         round_s = whole * steady_s + (1 - whole) * (drafting_s + exchange_s)
         # A draft that is accepted whole brings no token of its own: the next one on its way has it already.
         return Plan("stream", size, round_s / (measured.chain.expected(size) - whole))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from specdec.controller import FIRST, MAX_TREE, TREE_BUDGET, Choice, Controller, Plan
+from specdec.controller import TREE_BUDGET, Choice, Controller, Plan
 from specdec.drafting import ChainDrafter, Draft, OutcomeDrafter, Proposal
 from specdec.drafting.length import LengthPolicy
 from specdec.drafting.tree import TreeSize
@@ -60,7 +60,7 @@ class Shadows:
         return lambda: self._grow(before)
 
     def _grow(self, before: list[int]) -> bool:
-        self._drafter.shape = TreeSize(TREE_BUDGET, min(_SHADOW_DEPTH, MAX_TREE))
+        self._drafter.shape = TreeSize(TREE_BUDGET, _SHADOW_DEPTH)
         if self._drafter.step(before, _SHADOW_DEPTH):
             return True
         proposal: Proposal = self._drafter.take(before, _SHADOW_DEPTH, _SHADOW_DEPTH)
@@ -78,19 +78,13 @@ class Shadows:
         for one in ready:
             said = list(answer[one.draft.base :])
             if said:
-                judge_line(self._measured, one.line, said)
+                self._measured.chain.compare(one.line, said)
                 self._measured.tree.add(min(len(said), _SHADOW_DEPTH), _depth_reached(one.draft, said))
 
     def forget(self) -> None:
         """The drafter is needed for something else."""
         self._waiting.clear()
         self._base = None
-
-
-def judge_line(measured: Measured, line: Sequence[int], said: Sequence[int]) -> None:
-    """Count how far a chain agrees with what the target said there."""
-    known = min(len(line), len(said))
-    measured.chain.add(known, next((i for i in range(known) if line[i] != said[i]), known))
 
 
 def _depth_reached(draft: Draft, said: Sequence[int]) -> int:
@@ -170,7 +164,7 @@ class AutoRounds:
         if before.in_cloud and length < self._considered_at + _TOKENS_BETWEEN_CHOICES:
             return
         self._considered_at = length
-        remaining = session_room(self._session)
+        remaining = self._session.room_after(self._session.answer) + 1
         choice = self._controller.choose(before, remaining)
         if choice.plan.in_cloud and (choice.plan.mode, before.in_cloud) != (before.mode, True):
             self._session.go_alone(choice.plan.size)
@@ -198,11 +192,3 @@ def opening(method: Method, choice: Choice) -> tuple[Method, int]:
     if not plan.in_cloud:
         return method, 0
     return replace(method, cloud="stream", cloud_drafts=plan.mode == "cloud-sd"), plan.size
-
-
-def session_room(session: EdgeSession) -> int:
-    """How many tokens the answer may still get."""
-    return session.room_after(session.answer) + 1
-
-
-__all__ = ["FIRST", "AutoRounds", "opening"]

@@ -63,8 +63,7 @@ class Sent:
 
     def compare(self, verified: Sequence[int], accepted: int, measured: Measured) -> None:
         """Count how far the draft, and the likeliest chain in it, went along with what is verified."""
-        known = min(len(self.guess), len(verified))
-        measured.chain.add(known, next((i for i in range(known) if self.guess[i] != verified[i]), known))
+        measured.chain.compare(self.guess, verified)
         if self.making.promise > 0.0:
             measured.kept.add(min(2.0, accepted / self.making.promise))
         if not self.draft.is_chain:

@@ -6,6 +6,7 @@ Medians over the last rounds, so that one hiccup decides nothing. None until som
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 _WINDOW = 32
 _FORGET = 0.98
@@ -48,6 +49,11 @@ class Survival:
         for place in range(min(known, kept + 1, _MAX_DEPTH)):
             self._tried[place] = _FORGET * self._tried[place] + 1.0
             self._kept[place] = _FORGET * self._kept[place] + (place < kept)
+
+    def compare(self, line: Sequence[int], said: Sequence[int]) -> None:
+        """One chain of which the target's own tokens in its place are known, as many as there are."""
+        known = min(len(line), len(said))
+        self.add(known, next((i for i in range(known) if line[i] != said[i]), known))
 
     def chance(self, depth: int) -> float:
         """Chance that a draft's token at `depth` (0 is the first) stays if all before it did.

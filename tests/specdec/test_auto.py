@@ -13,7 +13,7 @@ from wired import WiredLink
 from specdec.controller import Choice, Controller, Mode, Plan
 from specdec.drafting import Draft
 from specdec.edge import EdgeDecoder, connect
-from specdec.edge_auto import Shadow, judge_line
+from specdec.edge_auto import Shadow
 from specdec.errors import OptionsError
 from specdec.link.wire import HintDown, VerdictDown
 from specdec.local import generate_local
@@ -146,7 +146,7 @@ def test_a_shadow_waits_for_the_tokens_it_is_compared_with():
 def test_a_line_counts_up_to_where_it_leaves_the_answer():
     figures = Measured()
     for _ in range(100):
-        judge_line(figures, (1, 2, 3), [1, 5])
+        figures.chain.compare((1, 2, 3), [1, 5])
     assert figures.acceptance(0) > 0.95 and figures.acceptance(1) < 0.05
 
 
