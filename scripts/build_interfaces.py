@@ -57,7 +57,7 @@ def is_up_to_date(wanted: str) -> bool:
             return False
     except OSError:
         return False
-    probe = f"import {NAME}.msg as m; m.MotionCommand(); m.DecisionMetrics(); m.MotionStatus()"
+    probe = f"import {NAME}.msg as m; m.MotionCommand(); m.DecisionMetrics(); m.MotionStatus(); m.Supervision(); import {NAME}.action"
     return subprocess.run([sys.executable, "-c", probe], capture_output=True).returncode == 0
 
 

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from spec_vlm_nav.decider_parameters import VLM_NAV
 from spec_vlm_nav.errors import ParameterError
-from spec_vlm_nav.parameters import MOTION, VLM_NAV, check_all, markdown
+from spec_vlm_nav.motion_parameters import MOTION
+from spec_vlm_nav.parameters import check_all, markdown
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = {"vlm_nav_node": VLM_NAV, "motion_node": MOTION}
@@ -26,7 +28,11 @@ def test_every_default_is_allowed_and_described(table):
         ("gamma", 0, "parameter gamma = 0 refused: allowed is 1 to 32"),
         ("gamma", 4.0, "parameter gamma = 4.0 refused: allowed is int, 1 to 32"),
         ("gamma", True, "refused"),
-        ("method", "magic", "parameter method = 'magic' refused: allowed is one of fsd, auto, sd, specedge, picospec, ar"),
+        (
+            "method",
+            "magic",
+            "parameter method = 'magic' refused: allowed is one of fsd, auto, sd, specedge, picospec, ar",
+        ),
         ("temperature", float("nan"), "allowed is 0 to 2"),
         ("colour", 1, "no parameter 'colour' here"),
     ],

@@ -5,6 +5,7 @@ Only the interface and its settings; the real one (`speculative`) is the only mo
 
 from __future__ import annotations
 
+import enum
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,6 +13,23 @@ from typing import Protocol
 
 from spec_vlm_nav.decision import Answer, Job
 from spec_vlm_nav.images import PictureOptions
+
+
+class LinkHealth(enum.Enum):
+    """Numbers of Supervision.msg."""
+
+    UNKNOWN = 0
+    UP = 1
+    LOST = 2
+
+
+@dataclass(frozen=True)
+class LinkReport:
+    """What is known of the link to the verifier. rtt_ms: 0 before the first measurement; heard_at: steady clock, s."""
+
+    health: LinkHealth = LinkHealth.UNKNOWN
+    rtt_ms: float = 0.0
+    heard_at: float | None = None
 
 
 class Decider(Protocol):

@@ -25,6 +25,15 @@ class ErrorCode(enum.Enum):
     INTERNAL = 9
 
 
+class Verification(enum.Enum):
+    """Numbers of DecisionMetrics.msg: who stands behind an action."""
+
+    VERIFIED = 0
+    UNVERIFIED = 1
+    CONFIRMED = 2
+    ROLLED_BACK = 3
+
+
 @dataclass(frozen=True)
 class Frame:
     """A camera message: the picture, its header stamp (seconds, nanoseconds), and its receive time (steady clock)."""
@@ -107,6 +116,8 @@ class Report:
     action: str = ""
     source: str = "SUPERVISOR"
     rule: str = ""
+    verification: Verification = Verification.VERIFIED
+    prefetched: bool = False
     code: ErrorCode = ErrorCode.NONE
     error: str = ""
     decision_ms: float = 0.0

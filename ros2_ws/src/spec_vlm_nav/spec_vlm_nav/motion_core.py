@@ -33,6 +33,11 @@ class MotionState(enum.Enum):
     EXPIRED = 5
     REFUSED = 6
     STALE_ODOM = 7
+    SETTLING = 8
+    COLLISION_AHEAD = 9
+    STALE_CAMERA = 10
+    LINK_LOST = 11
+    SUPERVISOR_LOST = 12
 
 
 _FINAL = {
@@ -51,6 +56,8 @@ class Status:
     sequence: int = 0
     reason: str = ""
     done: Motion = NO_MOTION
+    left: Motion = NO_MOTION
+    unverified: bool = False
 
 
 class MotionCore:

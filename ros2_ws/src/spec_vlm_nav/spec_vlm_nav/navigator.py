@@ -72,6 +72,7 @@ class Order:
     motion: Motion = NO_MOTION
     frame: Frame | None = None
     deadline_s: float = 0.0
+    unverified: bool = False
 
 
 class Outputs(Protocol):

@@ -34,6 +34,7 @@ class Command:
     deadline_s: float = 0.0  # from receipt
     frame_age_s: float = 0.0
     text: str = ""
+    unverified: bool = False
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ class ActionFound:
     text: str
     jpeg: bytes
     at: float
+    unverified: bool = False  # the draft model alone says so
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Answered:
 
     job: int
     answer: Answer
+    unverified: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,19 @@ class Failed:
     answer: Answer
 
 
-Event = ActionFound | Answered | Failed
+@dataclass(frozen=True)
+class Reconciled:
+    """The link is back, and the target has answered the last unverified decision's question: its whole answer.
+
+    action: what the target says; None where its answer holds none.
+    """
+
+    job: int
+    action: Action | None
+    answer: Answer
+
+
+Event = ActionFound | Answered | Failed | Reconciled
 
 
 class DecisionWorker:

@@ -7,8 +7,9 @@ import math
 from builtin_interfaces.msg import Duration, Time
 from nav_msgs.msg import Odometry
 from sensor_msgs.msg import CompressedImage, Image
-from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus
+from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus, Supervision
 
+from spec_vlm_nav.decider import LinkReport
 from spec_vlm_nav.decision import Frame, Report
 from spec_vlm_nav.executor import Motion, Pose
 from spec_vlm_nav.images import RawImage
@@ -57,6 +58,7 @@ def command_of(message: MotionCommand) -> Command | None:
         deadline_s=message.deadline.sec + message.deadline.nanosec * 1e-9,
         frame_age_s=message.frame_age_s,
         text=message.text,
+        unverified=message.unverified,
     )
 
 
@@ -68,10 +70,21 @@ def command_message(order: Order, session: int, sequence: int, now: float, stamp
     message.source = _SOURCES[order.source]
     message.distance_m, message.angle_rad = order.motion.distance_m, order.motion.angle_rad
     message.deadline = Duration(sec=int(order.deadline_s), nanosec=int(order.deadline_s % 1 * 1e9))
-    message.text = order.text
+    message.text, message.unverified = order.text, order.unverified
     if order.frame is not None:
         message.frame_stamp = Time(sec=order.frame.stamp[0], nanosec=order.frame.stamp[1])
         message.frame_age_s = now - order.frame.received
+    return message
+
+
+def supervision_message(
+    session: int, camera_age_s: float, link: LinkReport, now: float, stamp: Time
+) -> Supervision:
+    """The deciding side's sign of life; `now` is the clock that the link was heard by."""
+    message = Supervision(session=session, camera_age_s=camera_age_s, link=link.health.value)
+    message.header.stamp = stamp
+    message.verifier_age_s = -1.0 if link.heard_at is None else now - link.heard_at
+    message.link_rtt_ms = link.rtt_ms
     return message
 
 
@@ -82,7 +95,8 @@ def status_of(message: MotionStatus) -> Status | None:
     except ValueError:
         return None
     done = Motion(message.done_distance_m, message.done_angle_rad)
-    return Status(state, message.session, message.sequence, message.reason, done)
+    left = Motion(message.left_distance_m, message.left_angle_rad)
+    return Status(state, message.session, message.sequence, message.reason, done, left, message.unverified)
 
 
 def status_message(status: Status, stamp: Time) -> MotionStatus:
@@ -91,6 +105,8 @@ def status_message(status: Status, stamp: Time) -> MotionStatus:
     message.header.stamp = stamp
     message.reason = status.reason
     message.done_distance_m, message.done_angle_rad = status.done.distance_m, status.done.angle_rad
+    message.left_distance_m, message.left_angle_rad = status.left.distance_m, status.left.angle_rad
+    message.unverified = status.unverified
     return message
 
 
@@ -105,6 +121,7 @@ def metrics_message(report: Report, session: int, method: str, gamma: int, stamp
     message.text, message.reasoning = answer.text, report.reasoning
     message.model_action, message.action, message.rule = report.model_action, report.action, report.rule
     message.source = _SOURCES[report.source]
+    message.verification, message.prefetched = report.verification.value, report.prefetched
     message.error_code, message.error = report.code.value, report.error
     message.decision_ms, message.camera_to_action_ms = report.decision_ms, report.camera_to_action_ms
     message.prefill_ms, message.cloud_prefill_ms = answer.prefill_ms, answer.cloud_prefill_ms

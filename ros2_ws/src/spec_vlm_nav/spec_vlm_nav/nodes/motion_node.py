@@ -18,11 +18,12 @@ from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus
 
 from spec_vlm_nav.executor import ExecutorConfig
 from spec_vlm_nav.motion_core import MotionCore
+from spec_vlm_nav.motion_parameters import MOTION
 from spec_vlm_nav.nodes.declare import declare, follow_changes
 from spec_vlm_nav.nodes.messages import command_of, pose_of, status_message
 from spec_vlm_nav.nodes.outputs import make_output
 from spec_vlm_nav.nodes.run import run
-from spec_vlm_nav.parameters import MOTION, Value
+from spec_vlm_nav.parameters import Value
 from spec_vlm_nav.safety import CommandKind, SafetyConfig
 
 HEARTBEAT_S = 0.5

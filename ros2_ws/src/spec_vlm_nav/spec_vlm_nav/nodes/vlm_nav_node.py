@@ -20,6 +20,7 @@ from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionSt
 from std_msgs.msg import Empty, String
 
 from spec_vlm_nav.decider import Decider, DecoderSettings
+from spec_vlm_nav.decider_parameters import VLM_NAV
 from spec_vlm_nav.decision import Job, Report
 from spec_vlm_nav.exploration import ExplorationPolicy
 from spec_vlm_nav.images import PictureOptions
@@ -27,7 +28,7 @@ from spec_vlm_nav.navigator import Navigator, NavigatorConfig, Order
 from spec_vlm_nav.nodes.declare import declare, follow_changes
 from spec_vlm_nav.nodes.messages import command_message, frame_of, metrics_message, status_of
 from spec_vlm_nav.nodes.run import leave, run
-from spec_vlm_nav.parameters import VLM_NAV, Value
+from spec_vlm_nav.parameters import Value
 from spec_vlm_nav.safety import CommandKind
 from spec_vlm_nav.worker import DecisionWorker, Event
 from specdec.errors import SpecdecError

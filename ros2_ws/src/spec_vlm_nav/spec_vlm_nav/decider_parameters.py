@@ -1,0 +1,81 @@
+"""The parameters of vlm_nav_node."""
+
+from __future__ import annotations
+
+from spec_vlm_nav.exploration import POLICIES
+from spec_vlm_nav.parameters import RELIABILITY, Parameter
+
+VLM_NAV = (
+    Parameter("verifier", "tcp://127.0.0.1:5555", "Address of the cloud verifier, tcp://HOST:PORT."),
+    Parameter(
+        "method",
+        "fsd",
+        "How answers are decoded: fsd (drafts prepared while the cloud verifies), auto (chosen as it goes), sd, "
+        "specedge, picospec, or ar (the cloud alone).",
+        choices=("fsd", "auto", "sd", "specedge", "picospec", "ar"),
+    ),
+    Parameter("gamma", 4, "Draft tokens a round.", 1, 32, live=True),
+    Parameter("draft_model", "default_models/nav-draft", "Draft model: Hugging Face folder or hub id."),
+    Parameter(
+        "prompt",
+        "auto",
+        "Prompt preset; auto: nav_prompt.json in the draft's folder, else what suits it.",
+    ),
+    Parameter("max_new_tokens", 96, "Longest answer, tokens.", 8, 1024, live=True),
+    Parameter(
+        "temperature",
+        0.0,
+        "0: greedy; above: the target's distribution by shared noise.",
+        0.0,
+        2.0,
+        live=True,
+    ),
+    Parameter("seed", 0, "Seed of the shared noise.", 0, 2**31 - 1, live=True),
+    Parameter("device", "auto", "Device of the draft model: auto, cpu, cuda, cuda:0 ..."),
+    Parameter(
+        "dtype", "auto", "Type the draft computes in.", choices=("auto", "float32", "float16", "bfloat16")
+    ),
+    Parameter(
+        "quantize", "none", "bitsandbytes quantisation of the draft.", choices=("none", "8bit", "4bit")
+    ),
+    Parameter("threads", 1, "CPU threads of the draft model.", 1, 64),
+    Parameter("connect_timeout_s", 1.0, "Longest wait for the verifier's hand-shake, s.", 0.05, 60.0),
+    Parameter("reply_timeout_s", 1.0, "Silence of the verifier that counts as a lost link, s.", 0.05, 60.0),
+    Parameter("image_transport", "compressed", "Type of the image topic.", choices=("compressed", "raw")),
+    Parameter("image_reliability", "best_effort", "QoS of the image subscription.", choices=RELIABILITY),
+    Parameter("image_width", 0, "Width the model gets, pixels; 0: as it comes.", 0, 4096),
+    Parameter("image_height", 0, "Height the model gets, pixels; 0: as it comes.", 0, 4096),
+    Parameter(
+        "jpeg_quality", 90, "Quality where the node itself encodes JPEG (raw topics, resizing).", 30, 100
+    ),
+    Parameter(
+        "exploration", "damped_search", "Exploration policy around the model.", choices=POLICIES, live=True
+    ),
+    Parameter(
+        "camera_timeout_s", 1.0, "No frame for so long: stand still, s (receive time).", 0.1, 10.0, live=True
+    ),
+    Parameter("decision_timeout_s", 20.0, "Longest decision, s.", 0.5, 600.0, live=True),
+    Parameter(
+        "motion_deadline_s",
+        4.0,
+        "A motion command is void so long after its receipt, s.",
+        0.2,
+        30.0,
+        live=True,
+    ),
+    Parameter(
+        "settle_s",
+        0.05,
+        "A frame is used when received so long after a motion's end, s.",
+        0.0,
+        5.0,
+        live=True,
+    ),
+    Parameter(
+        "max_decisions", 0, "Give an instruction up after so many decisions; 0: never.", 0, 100000, live=True
+    ),
+    Parameter(
+        "parse_failure_limit", 3, "So many answers in a row without an action: give up.", 1, 100, live=True
+    ),
+    Parameter("max_instruction_chars", 500, "Longer instructions are refused.", 10, 10000),
+)
