@@ -14,6 +14,9 @@ from typing import Protocol
 from spec_vlm_nav.decision import Answer, Job
 from spec_vlm_nav.images import PictureOptions
 
+ON_LINK_LOSS = ("stop", "hold", "draft_only_slow")
+ANSWER_ORDERS = ("as_trained", "action_first")
+
 
 class LinkHealth(enum.Enum):
     """Numbers of Supervision.msg."""
@@ -65,5 +68,9 @@ class DecoderSettings:
     threads: int = 1
     connect_timeout_s: float = 1.0
     reply_timeout_s: float = 1.0
+    link_timeout_s: float = 1.0
+    resume_timeout_s: float = 2.0
+    on_link_loss: str = "stop"
     prompt: str = "auto"
+    answer_order: str = "as_trained"
     picture: PictureOptions = field(default_factory=PictureOptions)

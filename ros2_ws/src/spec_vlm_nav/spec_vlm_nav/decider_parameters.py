@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spec_vlm_nav.decider import ANSWER_ORDERS, ON_LINK_LOSS
 from spec_vlm_nav.exploration import POLICIES
 from spec_vlm_nav.parameters import RELIABILITY, Parameter
 
@@ -41,6 +42,32 @@ VLM_NAV = (
     Parameter("threads", 1, "CPU threads of the draft model.", 1, 64),
     Parameter("connect_timeout_s", 1.0, "Longest wait for the verifier's hand-shake, s.", 0.05, 60.0),
     Parameter("reply_timeout_s", 1.0, "Silence of the verifier that counts as a lost link, s.", 0.05, 60.0),
+    Parameter(
+        "link_timeout_s", 1.0, "Link monitor: silence that counts as a lost link, s.", 0.3, 60.0, live=True
+    ),
+    Parameter(
+        "resume_timeout_s",
+        2.0,
+        "An answer cut off goes on where it was if the verifier is back so soon, s; 0: never.",
+        0.0,
+        60.0,
+        live=True,
+    ),
+    Parameter(
+        "on_link_loss",
+        "stop",
+        "Without a verifier: stop (and give up after a while), hold (wait as long as it takes), or draft_only_slow "
+        "(the draft model decides alone, slowly, marked unverified).",
+        choices=ON_LINK_LOSS,
+        live=True,
+    ),
+    Parameter(
+        "answer_order",
+        "as_trained",
+        "as_trained, or action_first: the model is asked for the action before its reasoning.",
+        choices=ANSWER_ORDERS,
+        live=True,
+    ),
     Parameter("image_transport", "compressed", "Type of the image topic.", choices=("compressed", "raw")),
     Parameter("image_reliability", "best_effort", "QoS of the image subscription.", choices=RELIABILITY),
     Parameter("image_width", 0, "Width the model gets, pixels; 0: as it comes.", 0, 4096),

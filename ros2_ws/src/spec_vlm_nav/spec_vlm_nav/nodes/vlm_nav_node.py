@@ -52,7 +52,11 @@ def decoder_settings(values: dict[str, Value]) -> DecoderSettings:
         threads=int(values["threads"]),
         connect_timeout_s=float(values["connect_timeout_s"]),
         reply_timeout_s=float(values["reply_timeout_s"]),
+        link_timeout_s=float(values["link_timeout_s"]),
+        resume_timeout_s=float(values["resume_timeout_s"]),
+        on_link_loss=str(values["on_link_loss"]),
         prompt=str(values["prompt"]),
+        answer_order=str(values["answer_order"]),
         picture=PictureOptions(
             int(values["image_width"]), int(values["image_height"]), int(values["jpeg_quality"])
         ),
