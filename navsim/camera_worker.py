@@ -7,28 +7,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
+from navsim.faults import NONE, BrokenCamera, Image, Stamp
 from navsim.rooms import Room
 from navsim.simulation import Snapshot
 
 if TYPE_CHECKING:
     from navsim.world import World
 
-Image = NDArray[np.uint8]
-
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """A request for one picture, stamped; `frozen` repeats the last picture as a stuck driver would."""
+    """A request for one picture, stamped; `fault`: one of CAMERA_FAULTS."""
 
     snapshot: Snapshot
-    stamp: tuple[int, int]  # seconds, nanoseconds
-    frozen: bool = False
+    stamp: Stamp
+    fault: str = NONE
 
 
 class CameraWorker:
@@ -80,7 +76,7 @@ class CameraWorker:
 
     def _serve(self, world: World) -> None:
         shown: Room | None = None
-        picture: Image | None = None
+        camera = BrokenCamera()
         while True:
             with self._wake:
                 self._wake.wait_for(lambda: self._stopping or self._next is not None)
@@ -90,7 +86,10 @@ class CameraWorker:
             room = shot.snapshot.episode.room
             if room is not shown:
                 world.load(room)
-                shown, picture = room, None
-            if picture is None or not shot.frozen:
-                picture = world.render(shot.snapshot.pose)
-            self._deliver(shot, picture)
+                shown = room
+                camera.forget()
+            if camera.repeats(shot.fault):
+                picture, stamp = camera.frozen(shot.fault, shot.stamp)
+            else:
+                picture, stamp = camera.fresh(shot.fault, world.render(shot.snapshot.pose), shot.stamp)
+            self._deliver(replace(shot, stamp=stamp), picture)

@@ -36,11 +36,13 @@ from std_msgs.msg import String
 from navsim.base import BaseLimits
 from navsim.camera_worker import CameraWorker, Shot
 from navsim.errors import BadRequest, NavsimError
+from navsim.faults import STOPPED, broken_pose
 from navsim.ros_parameters import SETTINGS, declare
 from navsim.simulation import ResetRequest, Simulation, Snapshot, parse_reset, state_of
 
 MAX_WALL_STEP = 0.25  # a machine that stood still does not make the robot jump
 NODE_NAME = "navsim"
+KNOWN = {setting.name: setting for setting in SETTINGS}
 SPIN_S = 0.1  # a signal is heard after so long at the latest
 
 
@@ -58,6 +60,12 @@ class Cadence:
         return True
 
 
+def later(stamp: Time, seconds: float) -> Time:
+    """A stamp moved by so much, not below zero."""
+    moved = max(stamp.sec * 10**9 + stamp.nanosec + round(seconds * 1e9), 0)
+    return Time(sec=moved // 10**9, nanosec=moved % 10**9)
+
+
 class NavsimNode(Node):
     """Publishes camera/image_raw[/compressed], odom, ~/state and /clock; listens to cmd_vel and ~/reset."""
 
@@ -70,6 +78,7 @@ class NavsimNode(Node):
             ResetRequest(self._live["seed"], self._live["split"], self._live["absent"]),
             BaseLimits(hold=self._live["command_hold"]),
         )
+        self._poses_told = 0
         self._ready_visit = -1  # the visit of which a picture has gone out
         self._camera = CameraWorker(self._live["width"], self._live["height"], self._publish_picture)
         self._compressed = self.create_publisher(
@@ -110,9 +119,13 @@ class NavsimNode(Node):
 
     def _on_parameters(self, parameters: list[Parameter]) -> SetParametersResult:
         # Ranges and read-only flags were checked before; only one callback, so nothing can still refuse afterwards.
-        for parameter in parameters:
-            if parameter.name in self._live:
-                self._live[parameter.name] = parameter.value
+        ours = [parameter for parameter in parameters if parameter.name in self._live]
+        try:
+            for parameter in ours:
+                KNOWN[parameter.name].check(parameter.value)
+        except BadRequest as error:
+            return SetParametersResult(successful=False, reason=str(error))
+        self._live.update({parameter.name: parameter.value for parameter in ours})
         return SetParametersResult(successful=True)
 
     def _on_command(self, twist: Twist) -> None:
@@ -143,13 +156,12 @@ class NavsimNode(Node):
         stamp = self._stamp(snapshot)
         if self._clock_topic is not None:
             self._clock_topic.publish(ClockMessage(clock=stamp))
-        if self._cadence["odom"].due(snapshot.time, self._live["odom_rate"]) and self._live["odom_enabled"]:
-            self._odom.publish(self._odometry(snapshot, stamp))
-        if (
-            self._cadence["camera"].due(snapshot.time, self._live["camera_rate"])
-            and self._live["camera_enabled"]
-        ):
-            self._camera.request(Shot(snapshot, (stamp.sec, stamp.nanosec), self._live["camera_frozen"]))
+        sensed = later(stamp, self._live["stamp_offset_s"])
+        odom_fault, camera_fault = self._live["odom_fault"], self._live["camera_fault"]
+        if self._cadence["odom"].due(snapshot.time, self._live["odom_rate"]) and odom_fault != STOPPED:
+            self._odom.publish(self._odometry(snapshot, sensed, odom_fault))
+        if self._cadence["camera"].due(snapshot.time, self._live["camera_rate"]) and camera_fault != STOPPED:
+            self._camera.request(Shot(snapshot, (sensed.sec, sensed.nanosec), camera_fault))
         if self._cadence["state"].due(snapshot.time, self._live["state_rate"]):
             state = state_of(snapshot, ready=self._ready_visit == snapshot.visit)
             self._state.publish(String(data=msgspec.json.encode(state).decode()))
@@ -160,12 +172,13 @@ class NavsimNode(Node):
         seconds = math.floor(snapshot.time)
         return Time(sec=seconds, nanosec=min(int((snapshot.time - seconds) * 1e9), 999_999_999))
 
-    def _odometry(self, snapshot: Snapshot, stamp: Time) -> Odometry:
+    def _odometry(self, snapshot: Snapshot, stamp: Time, fault: str) -> Odometry:
         message = Odometry()
         message.header.stamp = stamp
         message.header.frame_id = self._live["odom_frame"]
         message.child_frame_id = self._live["base_frame"]
-        pose = snapshot.pose
+        self._poses_told += 1
+        pose = broken_pose(snapshot.pose, fault, self._poses_told)
         message.pose.pose.position.x, message.pose.pose.position.y = pose.x, pose.y
         message.pose.pose.orientation.z = math.sin(pose.yaw / 2)
         message.pose.pose.orientation.w = math.cos(pose.yaw / 2)

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
 from rclpy.node import Node
 
+from navsim.errors import BadRequest
+from navsim.faults import CAMERA_FAULTS, ODOM_FAULTS
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One parameter. `low` and `high` bound numbers; `live` ones may be set while the node runs."""
+    """One parameter. `low` and `high` bound numbers, `choices` text; `live` ones may be set while the node runs."""
 
     name: str
     default: bool | int | float | str
@@ -18,6 +21,14 @@ class Setting:
     low: float | None = None
     high: float | None = None
     live: bool = False
+    choices: tuple[str, ...] = ()
+
+    def check(self, value: object) -> None:
+        """Raise BadRequest when the value is none of the choices; rclpy itself checks types and ranges."""
+        if self.choices and value not in self.choices:
+            raise BadRequest(
+                f"parameter {self.name} = {value!r} refused: allowed is one of {', '.join(self.choices)}"
+            )
 
 
 SETTINGS: tuple[Setting, ...] = (
@@ -29,14 +40,29 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("camera_rate", 5.0, "pictures per simulated second", 0.2, 60.0, live=True),
     Setting("jpeg_quality", 92, "quality of the compressed pictures", 10, 100, live=True),
     Setting("publish_raw", False, "publish camera/image_raw as well", live=True),
-    Setting("camera_enabled", True, "false: the camera falls silent (fault injection)", live=True),
     Setting(
-        "camera_frozen",
-        False,
-        "true: the last picture again and again, newly stamped (fault injection)",
+        "camera_fault",
+        "none",
+        "what is wrong with the camera: stopped (silent), frozen (the last picture with its old stamp again and "
+        "again), frozen_restamped (the last picture, newly stamped), black",
+        live=True,
+        choices=CAMERA_FAULTS,
+    ),
+    Setting(
+        "odom_fault",
+        "none",
+        "what is wrong with odometry: stopped (silent), jumping (to and fro by 2 m), nan",
+        live=True,
+        choices=ODOM_FAULTS,
+    ),
+    Setting(
+        "stamp_offset_s",
+        0.0,
+        "how far the clock of camera and odometry is off, s",
+        -3600.0,
+        3600.0,
         live=True,
     ),
-    Setting("odom_enabled", True, "false: odometry falls silent (fault injection)", live=True),
     Setting("odom_rate", 30.0, "odometry messages per simulated second", 1.0, 200.0, live=True),
     Setting("state_rate", 10.0, "~/state messages per simulated second", 0.5, 100.0, live=True),
     Setting("step_rate", 100.0, "steps of the base per second of wall time", 50.0, 500.0),
@@ -54,6 +80,8 @@ def declare(node: Node) -> None:
     """Declare the whole table. A start value of the wrong type or out of range raises rclpy's parameter exceptions."""
     for setting in SETTINGS:
         descriptor = ParameterDescriptor(description=setting.description, read_only=not setting.live)
+        if setting.choices:
+            descriptor.additional_constraints = f"allowed: one of {', '.join(setting.choices)}"
         if setting.low is not None and setting.high is not None:
             if isinstance(setting.default, float):
                 descriptor.floating_point_range = [
@@ -63,4 +91,4 @@ def declare(node: Node) -> None:
                 descriptor.integer_range = [
                     IntegerRange(from_value=int(setting.low), to_value=int(setting.high), step=1)
                 ]
-        node.declare_parameter(setting.name, setting.default, descriptor)
+        setting.check(node.declare_parameter(setting.name, setting.default, descriptor).value)

@@ -129,7 +129,7 @@ class Stack(Graph):
         """Publish an instruction; returns when."""
         return self.probe.say("instruction", String(data=text))
 
-    def set_simulator(self, **values: bool | float) -> None:
+    def set_simulator(self, **values: bool | float | str) -> None:
         """Set live parameters of the simulator."""
         request = SetParameters.Request()
         request.parameters = [

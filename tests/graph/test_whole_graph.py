@@ -96,7 +96,7 @@ def test_vlm_nav_node_killed_while_moving_means_zero_by_the_deadline(stack):
 def test_camera_stopped_while_moving_means_stop_in_time_and_goes_on_when_it_is_back(stack):
     began = stack.instruct(INSTRUCTION)
     stack.wait_until_moving(began)
-    stack.set_simulator(camera_enabled=False)
+    stack.set_simulator(camera_fault="stopped")
     silent = time.monotonic()
     try:
         time.sleep(4.0)
@@ -104,14 +104,14 @@ def test_camera_stopped_while_moving_means_stop_in_time_and_goes_on_when_it_is_b
         codes = [h.message.error_code for h in stack.probe.heard(METRICS, silent)]
         assert codes.count(DecisionMetrics.STALE_CAMERA) == 1
     finally:
-        stack.set_simulator(camera_enabled=True)
+        stack.set_simulator(camera_fault="none")
     stack.wait_until_moving(time.monotonic())
 
 
 def test_odometry_stopped_while_moving_means_stop_in_time(stack):
     began = stack.instruct(INSTRUCTION)
     stack.wait_until_moving(began)
-    stack.set_simulator(odom_enabled=False)
+    stack.set_simulator(odom_fault="stopped")
     silent = time.monotonic()
     try:
         time.sleep(1.5)
@@ -119,7 +119,7 @@ def test_odometry_stopped_while_moving_means_stop_in_time(stack):
         states = [h.message.state for h in stack.probe.heard("motion_status", silent)]
         assert MotionStatus.STALE_ODOM in states
     finally:
-        stack.set_simulator(odom_enabled=True)
+        stack.set_simulator(odom_fault="none")
 
 
 def test_garbage_on_the_verifiers_port_is_ignored_with_a_warning(stack):

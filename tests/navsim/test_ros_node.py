@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -178,21 +179,50 @@ def test_reset_changes_the_room_and_a_bad_one_is_ignored(simulator, robot):
 
 def test_camera_faults_can_be_injected_while_it_runs(simulator, robot):
     robot.wait_until_ready()
-    assert robot.set_parameter("camera_frozen", True)
+    assert robot.set_parameter("camera_fault", "frozen_restamped")
     robot.spin(0.5)
     robot.drive(0.0, 1.0, 0.6)
     assert robot.pictures[-1].data == robot.pictures[-2].data
     assert robot.pictures[-1].header.stamp != robot.pictures[-2].header.stamp
-    assert robot.set_parameter("camera_frozen", False)
+    assert robot.set_parameter("camera_fault", "none")
     robot.drive(0.0, 1.0, 0.6)
     assert robot.pictures[-1].data != robot.pictures[-2].data
-    assert robot.set_parameter("camera_enabled", False)
+    assert robot.set_parameter("camera_fault", "frozen")
+    robot.spin(0.5)
+    assert robot.pictures[-1].header.stamp == robot.pictures[-2].header.stamp
+    assert robot.pictures[-1].data == robot.pictures[-2].data
+    assert robot.set_parameter("camera_fault", "black")
+    robot.spin(0.5)
+    assert cv2.imdecode(np.frombuffer(robot.pictures[-1].data, np.uint8), cv2.IMREAD_COLOR).max() == 0
+    assert robot.set_parameter("camera_fault", "stopped")
     robot.spin(0.4)
     silent = len(robot.pictures)
     robot.spin(0.8)
     assert len(robot.pictures) == silent
     assert not robot.set_parameter("camera_rate", 1000.0)
+    assert not robot.set_parameter("camera_fault", "sleepy")
     assert not robot.set_parameter("seed", 5)
+
+
+def test_odometry_faults_and_wrong_stamps_can_be_injected_while_it_runs(simulator, robot):
+    robot.wait_until_ready()
+    assert robot.set_parameter("odom_fault", "jumping")
+    robot.spin(0.3)
+    xs = [message.pose.pose.position.x for message in robot.odometry[-4:]]
+    assert [abs(b - a) for a, b in itertools.pairwise(xs)] == pytest.approx([2.0] * 3)
+    assert robot.set_parameter("odom_fault", "nan")
+    robot.spin(0.3)
+    assert math.isnan(robot.odometry[-1].pose.pose.position.x)
+    assert robot.set_parameter("odom_fault", "none")
+    assert robot.set_parameter("stamp_offset_s", -12.0)
+    robot.spin(0.5)
+    for message in (robot.odometry[-1], robot.pictures[-1]):
+        assert time.time() - message.header.stamp.sec == pytest.approx(12.0, abs=1.6)
+    assert robot.set_parameter("odom_fault", "stopped")
+    robot.spin(0.3)
+    silent = len(robot.odometry)
+    robot.spin(0.4)
+    assert len(robot.odometry) == silent
 
 
 def test_simulated_time_runs_faster_with_a_clock_raw_pictures_and_stamped_commands():
@@ -228,7 +258,9 @@ def test_signals_end_it_cleanly_while_it_renders(sign, robot):
     assert "terminate" not in errors
 
 
-@pytest.mark.parametrize("parameter", ["seed:=-3", "split:=moon", "camera_rate:=fast", "width:=100000"])
+@pytest.mark.parametrize(
+    "parameter", ["seed:=-3", "split:=moon", "camera_rate:=fast", "width:=100000", "odom_fault:=odd"]
+)
 def test_a_parameter_it_cannot_use_is_one_line_and_exit_code_two(parameter):
     code, errors = finish_by_itself(start(parameter))
     assert code == 2
