@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from specdec.follower import Follower
 from specdec.models import LoadedModel, Prompt
@@ -20,15 +20,21 @@ def generate_local(model: LoadedModel, prompt: Prompt, options: GenerationOption
     return list(stream_local(model, prompt, options or GenerationOptions()))
 
 
-def stream_local(model: LoadedModel, prompt: Prompt, options: GenerationOptions) -> Iterator[int]:
-    """The same, token by token as they are made."""
+def stream_local(
+    model: LoadedModel, prompt: Prompt, options: GenerationOptions, history: Sequence[int] = ()
+) -> Iterator[int]:
+    """The same, token by token as they are made. history: ids that the answer begins with; they are not yielded."""
     encoded = model.encode(prompt)
     follower = Follower(model.new_session(), options)
     chooser = Chooser(options)
-    stop = StopText(model.tokenizer, options.stop)
+    stop = StopText(model.tokenizer, options.stop, history)
     limit = answer_limit(options, model.context_limit, encoded.ids.shape[0])
     row = follower.prefill(encoded)[None]
-    answer: list[int] = []
+    answer = list(history)
+    if stop.found or (history and len(answer) >= limit):
+        return
+    if history:
+        row = follower.rows(answer)
     while True:
         token = chooser.choose(row, len(answer))[0]
         if token in model.eos_token_ids:

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from spec_vlm_nav.actions import Action, ActionKind
+from spec_vlm_nav.decider import LinkHealth, LinkReport
 from spec_vlm_nav.decision import Answer, DecisionFailed, ErrorCode, Frame, Job
 from spec_vlm_nav.worker import ActionFound, Answered, DecisionWorker, Failed
 
@@ -13,16 +14,27 @@ TEXT = "I see it. The next action is move forward 25 cm."
 
 
 class ScriptedDecider:
-    """Fake: calls a function per job."""
+    """Fake: calls a function per job; `health` is what it says of the link."""
 
-    def __init__(self, script):
-        self.script, self.closed = script, False
+    def __init__(self, script, verify=None):
+        self.script, self.closed, self.health = script, False, LinkHealth.UP
+        self._verify = verify
+
+    def open(self, on_link_change):
+        self.closed, self.on_link_change = False, on_link_change
 
     def decide(self, job, cancel, on_text):
         return self.script(job, cancel, on_text)
 
-    def use(self, settings):
-        raise AssertionError("not asked for here")
+    def verify(self, question, cancel):
+        return self._verify(question, cancel)
+
+    def link(self):
+        return LinkReport(self.health)
+
+    def becomes(self, health):
+        self.health = health
+        self.on_link_change(health)
 
     def close(self):
         self.closed = True
@@ -32,8 +44,8 @@ class ScriptedDecider:
 def start():
     workers = []
 
-    def make(script):
-        events, decider = [], ScriptedDecider(script)
+    def make(script, verify=None):
+        events, decider = [], ScriptedDecider(script, verify)
         worker = DecisionWorker(decider, events.append)
         workers.append(worker)
         return worker, events, decider

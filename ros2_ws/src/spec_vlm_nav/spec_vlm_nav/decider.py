@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import enum
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from spec_vlm_nav.decision import Answer, Job
+from spec_vlm_nav.decision import Answer, Job, Question
 from spec_vlm_nav.images import PictureOptions
 
 ON_LINK_LOSS = ("stop", "hold", "draft_only_slow")
@@ -28,26 +28,62 @@ class LinkHealth(enum.Enum):
 
 @dataclass(frozen=True)
 class LinkReport:
-    """What is known of the link to the verifier. rtt_ms: 0 before the first measurement; heard_at: steady clock, s."""
+    """What is known of the link to the verifier. rtt_ms: 0 before the first measurement; heard_at: steady clock, s.
+
+    reason: one line where the link is LOST.
+    """
 
     health: LinkHealth = LinkHealth.UNKNOWN
     rtt_ms: float = 0.0
     heard_at: float | None = None
+    reason: str = ""
+
+
+class OnText(Protocol):
+    """Hears of an answer that grows."""
+
+    def __call__(self, text: str, jpeg: bytes, unverified: bool = False) -> None:
+        """`text`: all of the answer so far; unverified: its end is the draft model's word. `jpeg`: the frame."""
+        ...
 
 
 class Decider(Protocol):
-    """Anything that can answer a job."""
+    """Anything that can answer a job. Made: models are in memory, no socket and no thread is. May be opened, closed
+    and opened again.
 
-    def decide(self, job: Job, cancel: threading.Event, on_text: Callable[[str, bytes], None]) -> Answer:
-        """Answer; `on_text` gets the verified text so far and the encoded frame. Raises DecisionFailed."""
+    open, decide, verify and close are for one thread at a time; the others for any.
+    """
+
+    def open(self, on_link_change: Callable[[LinkHealth], None]) -> None:
+        """Start what watches the link; `on_link_change` is called from its thread and must not wait."""
+        ...
+
+    def decide(self, job: Job, cancel: threading.Event, on_text: OnText) -> Answer:
+        """Answer. Raises DecisionFailed."""
+        ...
+
+    def verify(self, question: Question, cancel: threading.Event) -> Answer:
+        """Have the target answer what the draft model answered alone. Raises DecisionFailed."""
+        ...
+
+    def check(self, settings: DecoderSettings) -> None:
+        """Raise ParameterError with the reason where `use` could not take these settings now."""
         ...
 
     def use(self, settings: DecoderSettings) -> None:
-        """Take changed settings (gamma, temperature, limits) from the next decision on."""
+        """Take changed settings (method, gamma, temperature, limits) from the next decision on."""
+        ...
+
+    def link(self) -> LinkReport:
+        """How the link is; UNKNOWN while closed."""
+        ...
+
+    def figures(self) -> Mapping[str, object]:
+        """Counts since it was made, for diagnostics."""
         ...
 
     def close(self) -> None:
-        """Let go of sockets."""
+        """Let go of sockets and threads; the models stay."""
         ...
 
 

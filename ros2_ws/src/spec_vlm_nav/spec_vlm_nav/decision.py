@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from spec_vlm_nav.actions import Action
 from spec_vlm_nav.errors import NavigationError
 from spec_vlm_nav.images import RawImage
+
+if TYPE_CHECKING:
+    from specdec.models import Prompt
+    from specdec.options import GenerationOptions
 
 
 class ErrorCode(enum.Enum):
@@ -78,8 +83,17 @@ class Span:
 
 
 @dataclass(frozen=True)
+class Question:
+    """What a model was asked, exactly, and the ids of the answer that the target has verified (`verified`)."""
+
+    prompt: Prompt
+    options: GenerationOptions
+    verified: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class Answer:
-    """What the model said, and what it cost."""
+    """What the model said, and what it cost. open: what the target must still be asked; None: all of it is verified."""
 
     text: str = ""
     token_ids: tuple[int, ...] = ()
@@ -91,6 +105,12 @@ class Answer:
     cloud_prefill_ms: float = 0.0
     ttft_ms: float = 0.0
     total_ms: float = 0.0
+    open: Question | None = None
+
+    @property
+    def unverified(self) -> bool:
+        """Whether any of it is the draft model's word alone."""
+        return self.open is not None
 
 
 class DecisionFailed(NavigationError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import string
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,8 @@ class PromptSpec:
 
     `template` has the fields {instruction}, {frame} (the current frame), and if wanted {history} (the frames before
     it, oldest first) and {last_actions} (the newest `last_actions` actions, oldest first, joined by
-    `action_separator`). Special tokens of the model may stand in the template as text.
+    `action_separator`). Special tokens of the model may stand in the template as text. `action_first`: the template
+    that asks for the action before the reasoning, "" where the model cannot be asked so.
     """
 
     name: str
@@ -45,6 +46,7 @@ class PromptSpec:
     history_sampling: str = "even"  # "even": spread over all past frames (the first one included); "latest"
     pad_history: bool = False  # missing history: black frames in front, else fewer frames
     max_instruction_chars: int = MAX_INSTRUCTION_CHARS
+    action_first: str = ""
 
     def __post_init__(self) -> None:
         used = {name for _, name, _, _ in string.Formatter().parse(self.template) if name is not None}
@@ -60,6 +62,20 @@ class PromptSpec:
             raise PromptError(f"prompt '{self.name}': {{last_actions}} and last_actions > 0 belong together")
         if self.history_sampling not in ("even", "latest"):
             raise PromptError(f"prompt '{self.name}': history_sampling is 'even' or 'latest'")
+
+    def ordered(self, order: str) -> PromptSpec:
+        """Return the spec that asks for this order of the answer: "as_trained", or "action_first".
+
+        Raises PromptError where the model answers in the order it was trained on, whatever it is asked.
+        """
+        if order == "as_trained":
+            return self
+        if not self.action_first:
+            raise PromptError(
+                f"a model of prompt '{self.name}' answers in the order it was trained on; answer_order has to be "
+                "as_trained"
+            )
+        return replace(self, template=self.action_first, action_first="")
 
     @classmethod
     def preset(cls, name: str) -> PromptSpec:
@@ -100,10 +116,19 @@ _NAVILA = (
     "to decide your next action, which could be turning left or right by a specific degree, moving forward a certain "
     "distance, or stop if the task is completed."
 )
-_TAUGHT = (
+_PILOT = (
     "You are the pilot of a small robot. The picture shows what is in front of you: {frame} Your task: {instruction}. "
-    "Your last actions: {last_actions}. Answer with two sentences. The first says where you see the target, or "
-    '"I do not see" it. The second is exactly one of these, nothing added:\n' + "\n".join(ACTION_SENTENCES)
+    "Your last actions: {last_actions}. Answer with two sentences. "
+)
+_SENTENCES = "\n".join(ACTION_SENTENCES)
+_TAUGHT = (
+    _PILOT
+    + 'The first says where you see the target, or "I do not see" it. The second is exactly one of these, '
+    f"nothing added:\n{_SENTENCES}"
+)
+_TAUGHT_ACTION_FIRST = (
+    _PILOT + "The first is exactly one of these, nothing added. The second says where you see the target, or "
+    f'"I do not see" it.\n{_SENTENCES}'
 )
 
 PRESETS: dict[str, PromptSpec] = {
@@ -119,7 +144,12 @@ PRESETS: dict[str, PromptSpec] = {
         # NaVILA's own frame (8 images, missing history black); its checkpoints are fine-tuned on the ten sentences.
         PromptSpec("navila", _CHAT.replace("{body}", _NAVILA), history_frames=7, pad_history=True),
         # For a Qwen2-VL as published, which does not know the ten sentences.
-        PromptSpec("qwen2_vl", _CHAT.replace("{body}", _TAUGHT), last_actions=4),
+        PromptSpec(
+            "qwen2_vl",
+            _CHAT.replace("{body}", _TAUGHT),
+            last_actions=4,
+            action_first=_CHAT.replace("{body}", _TAUGHT_ACTION_FIRST),
+        ),
     )
 }
 

@@ -1,144 +1,316 @@
 """The real decider: drafts here, has the drafts verified in the cloud, and streams out what is verified.
 
-The only module of this package that touches models and links. It must never hand out text that was not verified.
+With `asking` and `link_monitor` the only module of this package that touches models and links. What it hands out
+without a mark was verified by the target; the draft model's word alone is always marked.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from PIL import Image
 
-from spec_vlm_nav.decider import DecoderSettings
-from spec_vlm_nav.decision import Answer, DecisionFailed, ErrorCode, Job, Round, Span
-from spec_vlm_nav.errors import FrameError, InstructionError, NavigationError
-from spec_vlm_nav.images import black_like, prepare, to_jpeg
+from spec_vlm_nav.asking import Asker, prompt_spec, spec_of
+from spec_vlm_nav.decider import DecoderSettings, LinkHealth, LinkReport, OnText
+from spec_vlm_nav.decision import Answer, DecisionFailed, ErrorCode, Job, Question, Round, Span
+from spec_vlm_nav.errors import ParameterError
+from spec_vlm_nav.images import to_jpeg
+from spec_vlm_nav.link_monitor import LinkMonitor
 from spec_vlm_nav.prompting import PromptSpec, build_prompt, choose_frames
-from specdec.edge import EdgeDecoder, GenerationOptions, connect
-from specdec.errors import LinkLost, ModelError, SpecdecError
+from specdec.edge import EdgeDecoder, connect
+from specdec.errors import ModelError, SpecdecError
 from specdec.link.channel import Link
+from specdec.local import stream_local
 from specdec.methods import get_method
-from specdec.models import LoadedModel, Prompt, load_model, load_tokenizer
+from specdec.models import LoadedModel, load_model, load_tokenizer
 from specdec.stats import AnswerStats
 from specdec.text import StreamingText
 
+__all__ = ["SpeculativeDecider", "prompt_spec"]
+
 WARM_UP_SIZE = (224, 140)
+DRAFT_ONLY = "draft_only_slow"
+_OF_MODEL = ("draft_model", "device", "dtype", "quantize", "threads")
+_OF_LINK = ("verifier", "connect_timeout_s", "reply_timeout_s")
 
 
-def prompt_spec(model: str, preset: str) -> PromptSpec:
-    """Return the preset named, or with "auto" what lies in the model's folder, else what suits such a model."""
-    if preset != "auto":
-        return PromptSpec.preset(preset)
-    return PromptSpec.from_model_folder(model, "tiny_nav" if Path(model).is_dir() else "qwen2_vl")
+@dataclass
+class Counts:
+    """What happened since the decider was made. Written by the deciding thread only."""
+
+    answers: int = 0
+    unverified_answers: int = 0
+    verified_later: int = 0
+    failures: int = 0
+    canceled: int = 0
+    resumes: int = 0
+    decodes_cut: int = 0
 
 
 class SpeculativeDecider:
-    """The real decider: specdec's edge decoder against a cloud verifier.
+    """specdec's edge decoder against a cloud verifier, a monitor of the link, and the draft alone where that is wished.
 
     Everything that a first decision would be late for is done at the start: loading, a forward of each kind.
     """
 
     def __init__(self, settings: DecoderSettings) -> None:
         """Load what the edge needs. Raises specdec's SpecdecError or a NavigationError, one line each."""
+        spec = fitting_spec(settings, get_method(settings.method).drafts)
         torch.set_num_threads(settings.threads)
-        self._settings = settings
-        self._spec = prompt_spec(settings.draft_model, settings.prompt)
         self._model: LoadedModel | None = None
         if get_method(settings.method).drafts:
             self._model = load_model(settings.draft_model, settings.device, settings.dtype, settings.quantize)
-        self._tokenizer = self._model.tokenizer if self._model else load_tokenizer(settings.draft_model)
+        tokenizer = self._model.tokenizer if self._model else load_tokenizer(settings.draft_model)
+        self._current = (
+            settings,
+            Asker(spec, tokenizer),
+        )  # replaced as one: `use` may come in the middle of a decision
+        self._counts = Counts()
+        self._monitor: LinkMonitor | None = None
+        self._losses_before = 0
         self._link: Link | None = None
-        self._decoder: EdgeDecoder | None = None
+        self._losses_seen = 0
+        self._decoder: tuple[object, EdgeDecoder] | None = None
         self._warm_up()
+
+    def check(self, settings: DecoderSettings) -> None:
+        """See Decider."""
+        now = self._current[0]
+        fixed = _OF_MODEL if self._monitor is None else _OF_MODEL + _OF_LINK
+        for name in fixed:
+            if getattr(settings, name) != getattr(now, name):
+                raise ParameterError(
+                    f"parameter {name} cannot change now: the model is loaded and the link in use"
+                )
+        fitting_spec(settings, self._model is not None)
 
     def use(self, settings: DecoderSettings) -> None:
         """See Decider."""
-        if (settings.method, settings.gamma) != (self._settings.method, self._settings.gamma):
-            self._decoder = None
-        self._settings = settings
+        asker = self._current[1]
+        self._current = settings, replace(asker, spec=fitting_spec(settings, self._model is not None))
+        if (monitor := self._monitor) is not None:
+            monitor.timeout_s = settings.link_timeout_s
 
-    def _warm_up(self) -> None:
-        """Run the draft once on a black picture; a model that cannot take a prompt says so now, not on the way."""
-        black = to_jpeg(Image.new("RGB", WARM_UP_SIZE))
-        frames = choose_frames(self._spec, (), black, black)
-        prompt = build_prompt(self._spec, self._tokenizer, "warm up", frames)
-        if self._model is not None:
-            session = self._model.new_session()
-            session.prefill(self._model.encode(prompt))
-            session.extend([prompt.ids[0]])
-
-    def decide(self, job: Job, cancel: threading.Event, on_text: Callable[[str, bytes], None]) -> Answer:
+    def open(self, on_link_change: Callable[[LinkHealth], None] = lambda health: None) -> None:
         """See Decider."""
+        s = self._current[0]
+        if self._monitor is None:
+            self._monitor = LinkMonitor(s.verifier, s.link_timeout_s, s.connect_timeout_s, on_link_change)
+            self._losses_seen = 0
+
+    def close(self) -> None:
+        """See Decider."""
+        if self._monitor is not None:
+            self._monitor.close()
+            self._losses_before += self._monitor.losses
+            self._monitor = None
+        if self._link is not None:
+            self._link.close()
+            self._link = self._decoder = None
+
+    def link(self) -> LinkReport:
+        """See Decider."""
+        monitor = self._monitor
+        return LinkReport() if monitor is None else monitor.report()
+
+    def figures(self) -> Mapping[str, object]:
+        """See Decider."""
+        monitor, counts = self._monitor, vars(self._counts)
+        losses = self._losses_before + (0 if monitor is None else monitor.losses)
+        return {**counts, "link_losses": losses}
+
+    def decide(self, job: Job, cancel: threading.Event, on_text: OnText) -> Answer:
+        """See Decider."""
+        s, asker = self._current
         began = time.monotonic()
         try:
-            jpeg = prepare(job.frame.picture, self._settings.picture)
-            black = black_like(jpeg) if self._spec.pad_history else None
-            frames = choose_frames(self._spec, job.past, jpeg, black)
-            prompt = build_prompt(self._spec, self._tokenizer, job.instruction, frames, job.last_actions)
-        except (FrameError, InstructionError) as error:
-            raise DecisionFailed(ErrorCode.INVALID_INPUT, str(error)) from error
-        except NavigationError as error:
-            raise DecisionFailed(ErrorCode.INTERNAL, str(error)) from error
-        prepared_ms = (time.monotonic() - began) * 1e3
-        return self._generate(prompt, jpeg, prepared_ms, cancel, on_text)
+            question, jpeg = asker.ask(job, s)
+            prepared_ms = (time.monotonic() - began) * 1e3
+            tell = _Telling(StreamingText(asker.tokenizer), lambda text, bare: on_text(text, jpeg, bare))
+            if s.on_link_loss == DRAFT_ONLY and self.link().health is LinkHealth.LOST:
+                answer = self._alone(question, Answer(), began, tell, cancel)
+            else:
+                try:
+                    answer = self._verified(s, question, prepared_ms, tell, cancel)
+                except DecisionFailed as failure:
+                    if failure.code is not ErrorCode.LINK_LOST or s.on_link_loss != DRAFT_ONLY:
+                        raise
+                    known = replace(question, verified=failure.answer.token_ids)
+                    answer = self._alone(known, failure.answer, began, tell, cancel)
+        except DecisionFailed as failure:
+            self._count_failure(failure)
+            raise
+        self._counts.answers += 1
+        self._counts.unverified_answers += answer.unverified
+        return answer
 
-    def _generate(
+    def verify(self, question: Question, cancel: threading.Event) -> Answer:
+        """See Decider."""
+        s, asker = self._current
+        tell = _Telling(StreamingText(asker.tokenizer), lambda text, bare: None)
+        tell.push(question.verified)
+        try:
+            answer = self._verified(s, question, 0.0, tell, cancel)
+        except DecisionFailed as failure:
+            self._count_failure(failure)
+            raise
+        self._counts.verified_later += 1
+        return answer
+
+    def _verified(
         self,
-        prompt: Prompt,
-        jpeg: bytes,
+        s: DecoderSettings,
+        question: Question,
         prepared_ms: float,
+        tell: _Telling,
         cancel: threading.Event,
-        on_text: Callable[[str, bytes], None],
     ) -> Answer:
-        s = self._settings
-        options = GenerationOptions(s.max_new_tokens, s.temperature, s.seed)
-        if self._link is None:
-            self._link = connect(s.verifier, s.connect_timeout_s, s.reply_timeout_s)
-        if self._decoder is None:  # one for all answers: it learns what the link and the models take
-            self._decoder = EdgeDecoder(self._link, self._model, s.method, s.gamma)
-        decoder = self._decoder
-        text, ids = StreamingText(self._tokenizer), []
+        """The target's answer. Raises DecisionFailed with what there is of it."""
+        decoder = self._edge(s)
         failure: tuple[ErrorCode, str] | None = None
         try:
-            for chunk in decoder.generate(prompt, options, cancel):
-                ids.extend(chunk)
-                if text.push(chunk):
-                    on_text(text.text, jpeg)
-            text.finish()
-        except LinkLost as error:
-            failure = (ErrorCode.LINK_LOST, str(error))
+            for chunk in decoder.generate(question.prompt, question.options, cancel, question.verified):
+                if self._monitor is not None:
+                    self._monitor.heard()
+                tell.push(chunk)
         except ModelError as error:
             failure = (ErrorCode.INVALID_INPUT, str(error))
         except SpecdecError as error:
             # A verifier that refuses us (other version, other vocabulary) is as good as none.
             failure = (ErrorCode.LINK_LOST, str(error))
-        answer = answer_of(text.text, tuple(ids), tuple(prompt.ids), decoder.stats, prepared_ms)
-        if failure is not None:
-            raise DecisionFailed(*failure, answer)
+        self._counts.resumes += decoder.stats.resumes
+        if failure is None and not cancel.is_set():
+            tell.finish()
+        answer = answer_of(tell.text, tuple(tell.ids), question, decoder.stats, prepared_ms)
         if cancel.is_set():
             raise DecisionFailed(ErrorCode.CANCELED, "canceled", answer)
-        on_text(text.text, jpeg)
+        if failure is not None:
+            raise DecisionFailed(*failure, answer)
         return answer
 
-    def close(self) -> None:
-        """See Decider."""
-        if self._link is not None:
-            self._link.close()
-            self._link = self._decoder = None
+    def _edge(self, s: DecoderSettings) -> EdgeDecoder:
+        """One decoder for all answers of the same kind: it learns what the link and the models take."""
+        monitor = self._monitor
+        if self._link is None:
+            self._link = connect(s.verifier, s.connect_timeout_s, s.reply_timeout_s)
+        elif monitor is not None and monitor.losses != self._losses_seen:
+            # A connection from before an outage may look sound and carry nothing for as long as TCP backs off.
+            self._link.reset()
+        self._losses_seen = 0 if monitor is None else monitor.losses
+        kind = (s.method, s.gamma, s.resume_timeout_s)
+        if self._decoder is None or self._decoder[0] != kind:
+            model = self._model if get_method(s.method).drafts else None
+            self._decoder = (kind, EdgeDecoder(self._link, model, *kind))
+        return self._decoder[1]
+
+    def _alone(
+        self, question: Question, known: Answer, began: float, tell: _Telling, cancel: threading.Event
+    ) -> Answer:
+        """The draft model's answer behind what is verified, all of it marked. Raises DecisionFailed."""
+        assert self._model is not None, "refused when configured"
+        self._counts.decodes_cut += bool(known.prompt_ids)
+        started_ms = (time.monotonic() - began) * 1e3
+        tell.unverified = True
+        first_ms = known.ttft_ms if question.verified else 0.0
+        failure: str | None = None
+        try:
+            for token in stream_local(self._model, question.prompt, question.options, question.verified):
+                if cancel.is_set():
+                    break
+                tell.push([token])
+                first_ms = first_ms or (time.monotonic() - began) * 1e3
+        except ModelError as error:
+            failure = str(error)
+        if not cancel.is_set():
+            tell.finish()
+        ended_ms = (time.monotonic() - began) * 1e3
+        answer = replace(
+            known,
+            text=tell.text,
+            token_ids=tuple(tell.ids),
+            prompt_ids=tuple(question.prompt.ids),
+            timeline=(*known.timeline, Span("edge", "draft alone", started_ms, ended_ms)),
+            ttft_ms=first_ms or ended_ms,
+            total_ms=ended_ms,
+            open=question,
+        )
+        if cancel.is_set():
+            raise DecisionFailed(ErrorCode.CANCELED, "canceled", answer)
+        if failure is not None:
+            raise DecisionFailed(ErrorCode.INVALID_INPUT, failure, answer)
+        return answer
+
+    def _count_failure(self, failure: DecisionFailed) -> None:
+        if failure.code is ErrorCode.CANCELED:
+            self._counts.canceled += 1
+        else:
+            self._counts.failures += 1
+
+    def _warm_up(self) -> None:
+        """Run the draft once on a black picture; a model that cannot take a prompt says so now, not on the way."""
+        asker = self._current[1]
+        black = to_jpeg(Image.new("RGB", WARM_UP_SIZE))
+        frames = choose_frames(asker.spec, (), black, black)
+        prompt = build_prompt(asker.spec, asker.tokenizer, "warm up", frames)
+        if self._model is not None:
+            session = self._model.new_session()
+            session.prefill(self._model.encode(prompt))
+            session.extend([prompt.ids[0]])
+
+
+class _Telling:
+    """An answer that grows, and who hears of it. unverified: from now on it is the draft model's word."""
+
+    def __init__(self, text: StreamingText, on_text: Callable[[str, bool], None]) -> None:
+        self.ids: list[int] = []
+        self.unverified = False
+        self._text = text
+        self._on_text = on_text
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return self._text.text
+
+    def push(self, ids: list[int] | tuple[int, ...]) -> None:
+        """More of the answer."""
+        self.ids.extend(ids)
+        if self._text.push(ids):
+            self._on_text(self.text, self.unverified)
+
+    def finish(self) -> None:
+        """The answer is over."""
+        self._text.finish()
+        self._on_text(self.text, self.unverified)
+
+
+def fitting_spec(settings: DecoderSettings, has_draft_model: bool) -> PromptSpec:
+    """The wording; ParameterError where settings ask for what there is no model for, or no wording."""
+    if get_method(settings.method).drafts and not has_draft_model:
+        raise ParameterError(
+            f"parameter method = {settings.method!r} refused: the draft model is not loaded, because the node was "
+            "configured with a method that needs none; configure it anew"
+        )
+    if settings.on_link_loss == DRAFT_ONLY and not has_draft_model:
+        raise ParameterError(
+            f"parameter on_link_loss = {DRAFT_ONLY!r} refused: method {settings.method!r} loads no draft model that "
+            "could decide alone; choose another method, or stop or hold"
+        )
+    return spec_of(settings)
 
 
 def answer_of(
-    text: str, ids: tuple[int, ...], prompt_ids: tuple[int, ...], stats: AnswerStats, prepared_ms: float
+    text: str, ids: tuple[int, ...], question: Question, stats: AnswerStats, prepared_ms: float
 ) -> Answer:
     """Turn specdec's AnswerStats into an Answer; times start `prepared_ms` before generation did."""
     return Answer(
         text=text,
         token_ids=ids,
-        prompt_ids=prompt_ids,
+        prompt_ids=tuple(question.prompt.ids),
         rounds=tuple(
             Round(r.drafted, r.accepted, r.uplink_bytes, r.downlink_bytes, r.draft_ms, r.wait_ms, r.verify_ms)
             for r in stats.rounds

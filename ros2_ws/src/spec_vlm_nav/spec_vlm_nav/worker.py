@@ -13,8 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from spec_vlm_nav.actions import Action, find_action
-from spec_vlm_nav.decider import Decider
-from spec_vlm_nav.decision import Answer, DecisionFailed, ErrorCode, Job
+from spec_vlm_nav.decider import Decider, LinkHealth
+from spec_vlm_nav.decision import Answer, DecisionFailed, ErrorCode, Job, Question
+
+RETRY_S = 0.5
+"""How often an open answer is looked at while nothing is heard of the link."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +66,21 @@ class Reconciled:
 Event = ActionFound | Answered | Failed | Reconciled
 
 
+@dataclass(frozen=True)
+class _Ticket:
+    """A job in the queue. over: set when nothing of its instruction is of interest any more."""
+
+    job: Job
+    cancel: threading.Event
+    over: threading.Event
+
+
 class DecisionWorker:
-    """Owns the decider's thread. `post` is called from that thread with each event."""
+    """Owns the decider's thread, and opens and closes the decider. `post` is called from that thread with each event.
+
+    An answer that the draft model gave alone stays open: as soon as the link is back it is verified, when nothing else
+    is to be done or before the next job is decided.
+    """
 
     def __init__(
         self, decider: Decider, post: Callable[[Event], None], clock: Callable[[], float] = time.monotonic
@@ -72,49 +88,92 @@ class DecisionWorker:
         self._decider = decider
         self._post = post
         self._clock = clock
-        self._jobs: queue.SimpleQueue[tuple[Job, threading.Event] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Ticket | LinkHealth | None] = queue.SimpleQueue()
         self._cancel = threading.Event()
+        self._over = threading.Event()
+        self._open: tuple[_Ticket, Question] | None = None
+        decider.open(self._jobs.put)
         self._thread = threading.Thread(target=self._run, name="decisions", daemon=True)
         self._thread.start()
 
     def begin(self, job: Job) -> None:
         """Decide this job next."""
         self._cancel = threading.Event()
-        self._jobs.put((job, self._cancel))
+        self._jobs.put(_Ticket(job, self._cancel, self._over))
 
-    def cancel(self) -> None:
-        """End the job that is under way or waiting, soon."""
+    def cancel(self, keep_open: bool = False) -> None:
+        """End the job that is under way or waiting, soon; keep_open: an open answer is verified nevertheless."""
         self._cancel.set()
+        if not keep_open:
+            over, self._over = self._over, threading.Event()
+            over.set()
 
-    def close(self, timeout_s: float = 3.0) -> None:
-        """Cancel and wait for the thread to end."""
+    def close(self, timeout_s: float = 3.0) -> bool:
+        """Cancel, wait for the thread to end and the decider to be closed; whether both did in time."""
         self.cancel()
         self._jobs.put(None)
         self._thread.join(timeout_s)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
-        while (item := self._jobs.get()) is not None:
-            job, cancel = item
-            if cancel.is_set():
-                self._post(Failed(job.number, ErrorCode.CANCELED, "canceled", Answer()))
+        while True:
+            try:
+                item = self._jobs.get(timeout=None if self._open is None else RETRY_S)
+            except queue.Empty:
+                item = LinkHealth.UNKNOWN
+            if item is None:
+                break
+            if not isinstance(item, _Ticket):
+                self._settle_open()
                 continue
-            self._post(self._decide(job, cancel))
+            if not item.cancel.is_set():
+                self._settle_open(item)
+            if item.cancel.is_set():
+                self._post(Failed(item.job.number, ErrorCode.CANCELED, "canceled", Answer()))
+                continue
+            event = self._decide(item)
+            self._post(event)
+            if isinstance(event, Answered):
+                self._open = None if event.answer.open is None else (item, event.answer.open)
         self._decider.close()
 
-    def _decide(self, job: Job, cancel: threading.Event) -> Event:
-        found = False
+    def _settle_open(self, next_: _Ticket | None = None) -> None:
+        """Have the open answer verified if there is one, it still matters and there is a link."""
+        if self._open is None:
+            return
+        ticket, question = self._open
+        if ticket.over.is_set() or (next_ is not None and next_.job.instruction != ticket.job.instruction):
+            self._open = None
+            return
+        if self._decider.link().health is not LinkHealth.UP:
+            return
+        try:
+            answer = self._decider.verify(question, ticket.over)
+        except DecisionFailed as failure:
+            if failure.code is not ErrorCode.LINK_LOST:  # then it can be tried again
+                self._open = None
+            return
+        except Exception:  # must not end the thread; the answer stays what it is: unverified
+            self._open = None
+            return
+        self._open = None
+        self._post(Reconciled(ticket.job.number, find_action(answer.text), answer))
 
-        def on_text(text: str, jpeg: bytes) -> None:
+    def _decide(self, ticket: _Ticket) -> Event:
+        job, found = ticket.job, False
+
+        def on_text(text: str, jpeg: bytes, unverified: bool = False) -> None:
             nonlocal found
-            if found or cancel.is_set():
+            if found or ticket.cancel.is_set():
                 return
             action = find_action(text)
             if action is not None:
                 found = True
-                self._post(ActionFound(job.number, action, text, jpeg, self._clock()))
+                self._post(ActionFound(job.number, action, text, jpeg, self._clock(), unverified))
 
         try:
-            return Answered(job.number, self._decider.decide(job, cancel, on_text))
+            answer = self._decider.decide(job, ticket.cancel, on_text)
+            return Answered(job.number, answer, answer.unverified)
         except DecisionFailed as failure:
             return Failed(job.number, failure.code, str(failure), failure.answer)
         except Exception as error:  # whatever goes wrong in here must stop the robot, not the thread

@@ -1,0 +1,58 @@
+"""How a decider asks: from a job to the question a model gets, worded and ordered as the settings say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spec_vlm_nav.decider import DecoderSettings
+from spec_vlm_nav.decision import DecisionFailed, ErrorCode, Job, Question
+from spec_vlm_nav.errors import FrameError, InstructionError, NavigationError, ParameterError, PromptError
+from spec_vlm_nav.images import black_like, prepare
+from spec_vlm_nav.prompting import PromptSpec, build_prompt, choose_frames
+from specdec.options import GenerationOptions
+
+
+def prompt_spec(model: str, preset: str) -> PromptSpec:
+    """Return the preset named, or with "auto" what lies in the model's folder, else what suits such a model."""
+    if preset != "auto":
+        return PromptSpec.preset(preset)
+    return PromptSpec.from_model_folder(model, "tiny_nav" if Path(model).is_dir() else "qwen2_vl")
+
+
+def spec_of(settings: DecoderSettings) -> PromptSpec:
+    """The wording these settings ask for.
+
+    Raises PromptError for an unknown preset, ParameterError for an order of the answer this wording cannot ask for.
+    """
+    spec = prompt_spec(settings.draft_model, settings.prompt)
+    try:
+        return spec.ordered(settings.answer_order)
+    except PromptError as error:
+        raise ParameterError(
+            f"parameter answer_order = {settings.answer_order!r} refused: {error}"
+        ) from error
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Words questions as `spec` says, for the model that `tokenizer` belongs to."""
+
+    spec: PromptSpec
+    tokenizer: Any
+
+    def ask(self, job: Job, settings: DecoderSettings) -> tuple[Question, bytes]:
+        """The question of a job and its frame as JPEG. Raises DecisionFailed where the job cannot be asked."""
+        try:
+            spec = self.spec
+            jpeg = prepare(job.frame.picture, settings.picture)
+            black = black_like(jpeg) if spec.pad_history else None
+            frames = choose_frames(spec, job.past, jpeg, black)
+            prompt = build_prompt(spec, self.tokenizer, job.instruction, frames, job.last_actions)
+        except (FrameError, InstructionError) as error:
+            raise DecisionFailed(ErrorCode.INVALID_INPUT, str(error)) from error
+        except NavigationError as error:
+            raise DecisionFailed(ErrorCode.INTERNAL, str(error)) from error
+        options = GenerationOptions(settings.max_new_tokens, settings.temperature, settings.seed)
+        return Question(prompt, options), jpeg
