@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from cloud_verifier.config import ServerConfig
@@ -22,6 +23,7 @@ from specnav.paths import ROOT
 READY = re.compile(r'"event":\s*"ready"')
 LOOPBACK = "tcp://127.0.0.1"
 Parameter = str | int | float | bool
+NOTHING: Mapping[str, Parameter] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -132,25 +134,43 @@ def yaml_word(value: Parameter) -> str:
     return json.dumps(value)
 
 
-def simulator_spec(config: DemoConfig, environment: Mapping[str, str]) -> ChildSpec:
+def node_spec(
+    name: str,
+    module: str,
+    parameters: Mapping[str, Parameter],
+    files: tuple[Path, ...],
+    remaps: Mapping[str, str],
+    environment: Mapping[str, str],
+) -> ChildSpec:
+    """A ROS node of ours: `python -m module` with parameter files, single parameters on top, and remaps."""
+    argv = [sys.executable, "-m", module, *ros_arguments(parameters, files, remaps)]
+    return ChildSpec(name, argv, environment, None, ROOT)
+
+
+def simulator_spec(
+    files: tuple[Path, ...], environment: Mapping[str, str], parameters: Mapping[str, Parameter] = NOTHING
+) -> ChildSpec:
     """The simulator's ROS node."""
-    argv = [sys.executable, "-m", "navsim.ros_node", *ros_arguments({}, (config.sim_config,), {})]
-    return ChildSpec("navsim", argv, environment, None, ROOT)
+    return node_spec("navsim", "navsim.ros_node", parameters, files, {}, environment)
 
 
-def motion_spec(config: DemoConfig, environment: Mapping[str, str]) -> ChildSpec:
+def motion_spec(
+    files: tuple[Path, ...], environment: Mapping[str, str], parameters: Mapping[str, Parameter] = NOTHING
+) -> ChildSpec:
     """The node that moves."""
-    argv = [
-        sys.executable,
-        "-m",
-        "spec_vlm_nav.nodes.motion_node",
-        *ros_arguments({}, (config.robot_config,), {}),
-    ]
-    return ChildSpec("motion_node", argv, environment, None, ROOT)
+    return node_spec("motion_node", "spec_vlm_nav.nodes.motion_node", parameters, files, {}, environment)
+
+
+def decider_spec(
+    name: str, files: tuple[Path, ...], environment: Mapping[str, str], parameters: Mapping[str, Parameter]
+) -> ChildSpec:
+    """The node that decides, listening to the simulator's camera."""
+    module, remaps = "spec_vlm_nav.nodes.vlm_nav_node", {"image": "camera/image_raw/compressed"}
+    return node_spec(name, module, parameters, files, remaps, environment)
 
 
 def vlm_spec(config: DemoConfig, decoding: Decoding, name: str, environment: Mapping[str, str]) -> ChildSpec:
-    """The node that decides."""
+    """The node that decides, as a demo's settings want it."""
     parameters: dict[str, Parameter] = {
         "verifier": decoding.endpoint,
         "method": decoding.method,
@@ -162,6 +182,4 @@ def vlm_spec(config: DemoConfig, decoding: Decoding, name: str, environment: Map
         "seed": config.seed,
         "exploration": config.exploration,
     }
-    argv = [sys.executable, "-m", "spec_vlm_nav.nodes.vlm_nav_node"]
-    argv += ros_arguments(parameters, (config.robot_config,), {"image": "camera/image_raw/compressed"})
-    return ChildSpec(name, argv, environment, None, ROOT)
+    return decider_spec(name, (config.robot_config,), environment, parameters)

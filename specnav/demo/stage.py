@@ -71,8 +71,8 @@ class Stage:
         config, start = self._config, self._supervisor.start
         self._view.phase("starting the verifier, the simulator and the robot")
         verifier = start(children.verifier_spec(self._server, self._environment))
-        start(children.simulator_spec(config, self._environment))
-        start(children.motion_spec(config, self._environment))
+        start(children.simulator_spec((config.sim_config,), self._environment))
+        start(children.motion_spec((config.robot_config,), self._environment))
         ready = self._supervisor.wait_ready(verifier, config.start_timeout_s)
         self.verifier = children.endpoint_of(ready)
         self._wait(

@@ -32,7 +32,9 @@ def pair(request):
 @pytest.fixture(scope="module")
 def running(pair, tmp_path_factory):
     """The stack of a module; tests that kill something start it again through `stack`."""
-    with Stack(tmp_path_factory.mktemp("stack"), pair) as stack:
+    # Slow, so that there is time to break things.
+    slow = {"max_linear": 0.25}
+    with Stack(tmp_path_factory.mktemp("stack"), pair, slow, {"motion_deadline_s": 3.0}) as stack:
         yield stack
 
 

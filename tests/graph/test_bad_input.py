@@ -32,7 +32,7 @@ def graph(tmp_path):
 
 
 def start(graph, pair, **parameters):
-    given = {"draft_model": str(pair.draft), "verifier": f'"tcp://127.0.0.1:{free_port()}"', **parameters}
+    given = {"draft_model": str(pair.draft), "verifier": f"tcp://127.0.0.1:{free_port()}", **parameters}
     return graph.start("vlm_nav_node", NODE, *ros_args(**given))
 
 
@@ -145,7 +145,7 @@ def test_a_verifier_of_another_version_is_named_as_such(graph, pair):
     thread = threading.Thread(target=answer, daemon=True)
     thread.start()
     try:
-        node = start(graph, pair, verifier=f'"tcp://127.0.0.1:{port}"')
+        node = start(graph, pair, verifier=f"tcp://127.0.0.1:{port}")
         node.wait_for("ready", 60)
         graph.probe.say("instruction", String(data="find the red chair"))
         with Camera(graph, CompressedImage(format="jpeg", data=jpeg())):

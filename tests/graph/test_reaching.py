@@ -20,7 +20,7 @@ pytestmark = pytest.mark.graph
 def test_an_instruction_makes_the_robot_move_reach_its_target_and_stop(pair, tmp_path):
     if not pair.trained:
         pytest.skip("needs the trained default models")
-    with Stack(tmp_path, pair, max_linear=0.5) as stack:
+    with Stack(tmp_path, pair) as stack:
         stack.make_ready()
         outcomes = []
         for _ in range(4):
