@@ -68,7 +68,7 @@ def test_a_command_is_carried_out_and_reported():
     robot.send(move())
     robot.run(4)
     assert robot.pose.x == pytest.approx(0.75, abs=0.04)
-    assert robot.states == [MotionState.MOVING, MotionState.REACHED]
+    assert robot.states == [MotionState.MOVING, MotionState.SETTLING, MotionState.REACHED]
     assert robot.core.status.done.distance_m == pytest.approx(0.75, abs=0.04)
 
 
@@ -216,12 +216,12 @@ def test_a_restarted_sender_takes_over_and_the_old_one_stays_out():
 
 def test_velocity_is_clamped_and_slewed_up_but_zero_is_immediate():
     gate = SafetyGate(SafetyConfig(max_linear=0.4, max_angular=0.5, linear_acceleration=1.0))
-    gate.odometry(HERE, 0.0)
+    gate.hear_odometry(HERE, 0.0)
     gate.filter(ZERO, 0.0)
     assert gate.admit(move(), 0.0) == ""
     sent = []
     for tick in range(1, 15):
-        gate.odometry(HERE, tick * DT)
+        gate.hear_odometry(HERE, tick * DT)
         sent.append(gate.filter(Velocity(9.0, -9.0), tick * DT))
     rises = [b.linear - a.linear for a, b in zip([ZERO, *sent], sent, strict=False)]
     assert max(rises) <= 1.0 * DT + 1e-9
@@ -232,7 +232,7 @@ def test_velocity_is_clamped_and_slewed_up_but_zero_is_immediate():
 
 def test_a_stalled_timer_does_not_earn_a_big_step():
     gate = SafetyGate(SafetyConfig(odom_timeout_s=60.0))
-    gate.odometry(HERE, 0.0)
+    gate.hear_odometry(HERE, 0.0)
     gate.filter(ZERO, 0.0)
     gate.admit(move(), 0.0)
     assert gate.filter(Velocity(0.5, 0.0), 3.0).linear <= 0.1 + 1e-9
@@ -245,7 +245,7 @@ def test_a_stalled_timer_does_not_earn_a_big_step():
 )
 def test_whatever_is_asked_for_what_goes_out_is_finite_and_within_limits(linear, angular, dt):
     gate = SafetyGate(SafetyConfig(odom_timeout_s=5.0))
-    gate.odometry(HERE, 0.0)
+    gate.hear_odometry(HERE, 0.0)
     gate.filter(ZERO, 0.0)
     gate.admit(move(), 0.0)
     sent = gate.filter(Velocity(linear, angular), dt)

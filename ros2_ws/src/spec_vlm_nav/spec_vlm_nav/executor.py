@@ -1,7 +1,8 @@
 """Carries out one motion (a distance or an angle) closed over odometry, with tolerance, time-out and contact check.
 
 Poses and the time come in, velocities and a state go out. It trusts only poses: many drivers never fill the odometry's
-twist. It must never go on for longer than its time-out, and never turns round to correct an overshoot.
+twist. It must never go on for longer than its time-out, and never turns round to correct an overshoot. `Executor` is
+what anything that carries out motions has in common.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class Progress(enum.Enum):
     REACHED = "reached"
     BLOCKED = "blocked"
     EXPIRED = "expired"
+    COLLISION = "collision"  # something is in the way, as the base's own planner says
+    REFUSED = "refused"  # nobody carries it out
 
 
 @dataclass(frozen=True)
@@ -92,24 +96,94 @@ def _towards(remaining: float, gain: float, slowest: float, fastest: float) -> f
     return math.copysign(min(fastest, max(slowest, gain * abs(remaining))), remaining)
 
 
+class Executor(Protocol):
+    """One motion at a time: `start`, then `update` at every tick until a final state, whose `reason` is in words."""
+
+    config: ExecutorConfig
+    reason: str
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a motion is under way."""
+        ...
+
+    def start(self, motion: Motion, pose: Pose, now: float, allowance_s: float = math.inf) -> None:
+        """Begin a motion at this pose, to be over within the allowance; `now` in seconds of any steady clock."""
+        ...
+
+    def update(self, pose: Pose, now: float) -> tuple[Velocity, Progress]:
+        """Return the velocity to ask for and the state; a final state ends the motion (velocity zero)."""
+        ...
+
+    def cancel(self) -> None:
+        """End the motion now."""
+        ...
+
+    def done(self, pose: Pose) -> Motion:
+        """Return what has been covered since the last start, as seen by odometry."""
+        ...
+
+
+class Track:
+    """What was covered since a pose, by odometry: metres along the heading there, metres aside, radians turned."""
+
+    def __init__(self, origin: Pose) -> None:
+        self.origin, self.turned = origin, 0.0
+        self._last_yaw = origin.yaw
+
+    def follow(self, pose: Pose) -> None:
+        """Take note of the next pose: turns are summed up, so that they may go on across pi."""
+        self.turned += wrap(pose.yaw - self._last_yaw)
+        self._last_yaw = pose.yaw
+
+    def covered(self, pose: Pose) -> float:
+        """Distance along the heading at the start, metres."""
+        dx, dy = pose.x - self.origin.x, pose.y - self.origin.y
+        return dx * math.cos(self.origin.yaw) + dy * math.sin(self.origin.yaw)
+
+    def aside(self, pose: Pose) -> float:
+        """Distance from the straight line of the motion, metres, left positive."""
+        dx, dy = pose.x - self.origin.x, pose.y - self.origin.y
+        return dy * math.cos(self.origin.yaw) - dx * math.sin(self.origin.yaw)
+
+    def done(self, pose: Pose) -> Motion:
+        """Return what was covered up to this pose."""
+        return Motion(self.covered(pose), self.turned)
+
+
+class Settling:
+    """Waits until the base stands still, or has had time enough to."""
+
+    def __init__(self, pose: Pose, now: float, config: ExecutorConfig) -> None:
+        self._since, self._still, self._config = now, (pose, now), config
+
+    def is_over(self, pose: Pose, now: float) -> bool:
+        """Whether it has stood still for a while."""
+        c = self._config
+        then, since = self._still
+        moved = math.hypot(pose.x - then.x, pose.y - then.y) > c.still_linear
+        if moved or abs(wrap(pose.yaw - then.yaw)) > c.still_angular:
+            self._still = (pose, now)
+        elif now - since >= c.settle_window_s:
+            return True
+        return now - self._since > c.settle_timeout_s
+
+
 class MotionExecutor:
-    """One motion at a time: `start`, then `update` at every tick until a final state."""
+    """Carries motions out by velocities of its own."""
 
     def __init__(self, config: ExecutorConfig | None = None) -> None:
         self.config = config or ExecutorConfig()
+        self.reason = ""
         self._motion: Motion | None = None
-        self._origin: Pose | None = None
+        self._track: Track | None = None
 
-    def start(self, motion: Motion, pose: Pose, now: float) -> None:
+    def start(self, motion: Motion, pose: Pose, now: float, allowance_s: float = math.inf) -> None:
         """Begin a motion at this pose; `now` in seconds of any steady clock."""
-        self._motion = motion
-        self._origin = pose
-        self._last_yaw = pose.yaw
-        self._turned = 0.0
-        self._started = now
+        self._motion, self._track, self.reason = motion, Track(pose), ""
+        self._started, self._allowance_s = now, allowance_s
         self._best = (0.0, now)  # furthest progress so far and when it was made
-        self._still: tuple[Pose, float] | None = None
-        self._settling_since: float | None = None
+        self._settling: Settling | None = None
 
     def cancel(self) -> None:
         """Forget the motion."""
@@ -122,9 +196,7 @@ class MotionExecutor:
 
     def done(self, pose: Pose) -> Motion:
         """Return what has been covered since the last start, as seen by odometry."""
-        if self._origin is None:
-            return Motion()
-        return Motion(self._covered(pose), self._turned)
+        return self._track.done(pose) if self._track else NO_MOTION
 
     def timeout_s(self, motion: Motion) -> float:
         """Return after how long the executor gives a motion up."""
@@ -136,56 +208,41 @@ class MotionExecutor:
 
     def update(self, pose: Pose, now: float) -> tuple[Velocity, Progress]:
         """Return the velocity to ask for and the state; a final state ends the motion (velocity zero)."""
-        if self._motion is None:
+        if self._motion is None or self._track is None:
             return ZERO, Progress.REACHED
-        self._turned += wrap(pose.yaw - self._last_yaw)
-        self._last_yaw = pose.yaw
-        if self._settling_since is not None:
-            return ZERO, self._settle(pose, now)
-        if now - self._started > self.timeout_s(self._motion):
-            return self._finish(Progress.EXPIRED)
+        self._track.follow(pose)
+        if self._settling is not None:
+            return self._finish(Progress.REACHED) if self._settling.is_over(pose, now) else _SETTLING
+        if now - self._started > min(self._allowance_s, self.timeout_s(self._motion)):
+            return self._finish(Progress.EXPIRED, "not reached in time")
         if self._motion.angle_rad:
-            return self._turn(self._motion.angle_rad, pose, now)
-        return self._drive(self._motion.distance_m, pose, now)
+            return self._turn(self._motion.angle_rad, self._track, pose, now)
+        return self._drive(self._motion.distance_m, self._track, pose, now)
 
-    def _turn(self, angle: float, pose: Pose, now: float) -> tuple[Velocity, Progress]:
+    def _turn(self, angle: float, track: Track, pose: Pose, now: float) -> tuple[Velocity, Progress]:
         c = self.config
-        remaining = angle - self._turned
+        remaining = angle - track.turned
         if abs(remaining) <= c.angular_tolerance or remaining * angle < 0:
-            return ZERO, self._begin_settling(pose, now)
-        if self._is_blocked(math.copysign(1.0, angle) * self._turned, c.blocked_angular, now):
-            return self._finish(Progress.BLOCKED)
-        return Velocity(
-            0.0, _towards(remaining, c.angular_gain, c.slowest_angular, c.angular_speed)
-        ), Progress.MOVING
+            return self._settle(pose, now)
+        if self._is_blocked(math.copysign(1.0, angle) * track.turned, c.blocked_angular, now):
+            return self._finish(Progress.BLOCKED, "no progress: against something?")
+        speed = _towards(remaining, c.angular_gain, c.slowest_angular, c.angular_speed)
+        return Velocity(0.0, speed), Progress.MOVING
 
-    def _drive(self, distance: float, pose: Pose, now: float) -> tuple[Velocity, Progress]:
+    def _drive(self, distance: float, track: Track, pose: Pose, now: float) -> tuple[Velocity, Progress]:
         c = self.config
-        covered = self._covered(pose)
+        covered = track.covered(pose)
         remaining = distance - covered
         if abs(remaining) <= c.linear_tolerance or remaining * distance < 0:
-            return ZERO, self._begin_settling(pose, now)
-        aside = abs(self._aside(pose)) > c.pushed_aside
-        if aside or self._is_blocked(math.copysign(1.0, distance) * covered, c.blocked_linear, now):
-            return self._finish(Progress.BLOCKED)
-        assert self._origin is not None
-        heading = -wrap(pose.yaw - self._origin.yaw) * c.heading_gain
+            return self._settle(pose, now)
+        if abs(track.aside(pose)) > c.pushed_aside:
+            return self._finish(Progress.BLOCKED, "pushed aside: against something?")
+        if self._is_blocked(math.copysign(1.0, distance) * covered, c.blocked_linear, now):
+            return self._finish(Progress.BLOCKED, "no progress: against something?")
+        heading = -wrap(pose.yaw - track.origin.yaw) * c.heading_gain
         steer = max(-0.5 * c.angular_speed, min(0.5 * c.angular_speed, heading))
-        return Velocity(
-            _towards(remaining, c.linear_gain, c.slowest_linear, c.linear_speed), steer
-        ), Progress.MOVING
-
-    def _covered(self, pose: Pose) -> float:
-        """Distance along the heading at the start, metres."""
-        assert self._origin is not None
-        dx, dy = pose.x - self._origin.x, pose.y - self._origin.y
-        return dx * math.cos(self._origin.yaw) + dy * math.sin(self._origin.yaw)
-
-    def _aside(self, pose: Pose) -> float:
-        """Distance from the straight line of the motion, metres, left positive."""
-        assert self._origin is not None
-        dx, dy = pose.x - self._origin.x, pose.y - self._origin.y
-        return dy * math.cos(self._origin.yaw) - dx * math.sin(self._origin.yaw)
+        speed = _towards(remaining, c.linear_gain, c.slowest_linear, c.linear_speed)
+        return Velocity(speed, steer), Progress.MOVING
 
     def _is_blocked(self, progress: float, counts: float, now: float) -> bool:
         best, since = self._best
@@ -194,24 +251,13 @@ class MotionExecutor:
             return False
         return now - since > self.config.blocked_after_s
 
-    def _begin_settling(self, pose: Pose, now: float) -> Progress:
-        self._settling_since = now
-        self._still = (pose, now)
-        return Progress.SETTLING
+    def _settle(self, pose: Pose, now: float) -> tuple[Velocity, Progress]:
+        self._settling = Settling(pose, now, self.config)
+        return _SETTLING
 
-    def _settle(self, pose: Pose, now: float) -> Progress:
-        c = self.config
-        assert self._settling_since is not None and self._still is not None
-        then, since = self._still
-        moved = math.hypot(pose.x - then.x, pose.y - then.y) > c.still_linear
-        if moved or abs(wrap(pose.yaw - then.yaw)) > c.still_angular:
-            self._still = (pose, now)
-        elif now - since >= c.settle_window_s:
-            return self._finish(Progress.REACHED)[1]
-        if now - self._settling_since > c.settle_timeout_s:
-            return self._finish(Progress.REACHED)[1]
-        return Progress.SETTLING
-
-    def _finish(self, progress: Progress) -> tuple[Velocity, Progress]:
-        self._motion = None
+    def _finish(self, progress: Progress, reason: str = "") -> tuple[Velocity, Progress]:
+        self._motion, self.reason = None, reason
         return ZERO, progress
+
+
+_SETTLING = (ZERO, Progress.SETTLING)

@@ -1,4 +1,4 @@
-"""The moving side as one object without ROS: commands and odometry in, a velocity per tick and status reports out.
+"""The moving side as one object without ROS: commands and senses in, a velocity per tick and status reports out.
 
 It joins the executor (how to get there) and the gate (whether to move at all). `motion_node` is a shell around it and
 adds nothing to its decisions.
@@ -6,12 +6,14 @@ adds nothing to its decisions.
 
 from __future__ import annotations
 
-import enum
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import replace
 
+from spec_vlm_nav.collision import View
 from spec_vlm_nav.executor import (
     NO_MOTION,
     ZERO,
+    Executor,
     ExecutorConfig,
     Motion,
     MotionExecutor,
@@ -19,56 +21,63 @@ from spec_vlm_nav.executor import (
     Progress,
     Velocity,
 )
-from spec_vlm_nav.safety import Command, CommandKind, SafetyConfig, SafetyGate
+from spec_vlm_nav.safety import OPERATOR_STOP, Command, CommandKind, SafetyConfig, SafetyGate
+from spec_vlm_nav.status import UNDER_WAY, MotionState, Status
+from spec_vlm_nav.watchdogs import Fault, Supervision
 
-
-class MotionState(enum.Enum):
-    """The states of MotionStatus.msg."""
-
-    IDLE = 0
-    MOVING = 1
-    REACHED = 2
-    STOPPED = 3
-    BLOCKED = 4
-    EXPIRED = 5
-    REFUSED = 6
-    STALE_ODOM = 7
-    SETTLING = 8
-    COLLISION_AHEAD = 9
-    STALE_CAMERA = 10
-    LINK_LOST = 11
-    SUPERVISOR_LOST = 12
-
+__all__ = ["OPERATOR_STOP", "MotionCore", "MotionState", "Status"]
 
 _FINAL = {
     Progress.REACHED: MotionState.REACHED,
     Progress.BLOCKED: MotionState.BLOCKED,
     Progress.EXPIRED: MotionState.EXPIRED,
+    Progress.COLLISION: MotionState.COLLISION_AHEAD,
+    Progress.REFUSED: MotionState.REFUSED,
 }
 
 
-@dataclass(frozen=True)
-class Status:
-    """One report: which command, what became of it, and why in words."""
-
-    state: MotionState
-    session: int = 0
-    sequence: int = 0
-    reason: str = ""
-    done: Motion = NO_MOTION
-    left: Motion = NO_MOTION
-    unverified: bool = False
+def _left(motion: Motion, done: Motion) -> Motion:
+    """What is left of a motion: of a distance metres, of an angle radians, the other 0."""
+    if motion.angle_rad:
+        return Motion(0.0, motion.angle_rad - done.angle_rad)
+    return Motion(motion.distance_m - done.distance_m, 0.0)
 
 
 class MotionCore:
     """Executor and gate of one robot."""
 
-    def __init__(self, executor: ExecutorConfig | None = None, safety: SafetyConfig | None = None) -> None:
+    def __init__(
+        self,
+        config: ExecutorConfig | None = None,
+        safety: SafetyConfig | None = None,
+        executor: Executor | None = None,
+    ) -> None:
         self.gate = SafetyGate(safety)
-        self.executor = MotionExecutor(executor)
+        self.executor: Executor = executor or MotionExecutor()
         self.status = Status(MotionState.IDLE)
+        self.ended: Counter[str] = Counter()  # motions by the state that ended them
+        self._config = config or ExecutorConfig()
         self._command: Command | None = None
         self._events: list[Status] = []
+        self._set_speeds()
+
+    def configure(self, config: ExecutorConfig, safety: SafetyConfig) -> None:
+        """Take changed limits, also for the motion under way."""
+        self._config, self.gate.config = config, safety
+        self._set_speeds()
+
+    def _set_speeds(self) -> None:
+        fastest = self.gate.config.fastest(self._command is not None and self._command.unverified)
+        self.executor.config = replace(
+            self._config,
+            linear_speed=min(self._config.linear_speed, fastest.linear),
+            angular_speed=min(self._config.angular_speed, fastest.angular),
+        )
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a command is being carried out."""
+        return self._command is not None
 
     def take_events(self) -> list[Status]:
         """Return the status changes since the last call, oldest first."""
@@ -77,50 +86,89 @@ class MotionCore:
 
     def on_odometry(self, pose: Pose, now: float) -> None:
         """Take note of odometry received now."""
-        self.gate.odometry(pose, now)
+        self.gate.hear_odometry(pose, now)
         # Here and not in the tick: the next message may come before it and look sound.
-        if self._command is not None and (fault := self.gate.odometry_fault(now)):
-            self._end(MotionState.STALE_ODOM, self._command, fault, now)
+        self._end_on_fault(now)
+
+    def on_supervision(self, told: Supervision, now: float) -> None:
+        """Take note of the deciding side's sign of life."""
+        self.gate.supervision.tell(told, now)
+        self._end_on_fault(now)
+
+    def on_view(self, view: View, now: float) -> None:
+        """Take note of what the sensor that looks ahead shows."""
+        self.gate.ahead.hear(view, now)
+        self._end_on_fault(now)
 
     def on_command(self, command: Command, now: float) -> None:
         """Carry out, or refuse with a reason."""
         refused = self.gate.admit(command, now)
         if command.kind is not CommandKind.MOVE:
             # Also a late or foreign STOP ends what is under way.
-            self.executor.cancel()
-            about = command if not refused or self._command is None else self._command
-            self._command = None
-            self._report(MotionState.STOPPED, about, command.text or command.kind.name)
+            by_hand = self.gate.latched_by == OPERATOR_STOP
+            reason = OPERATOR_STOP if by_hand else command.text or command.kind.name
+            self._stand(command if not refused or self._command is None else self._command, reason)
             return
         if refused:
-            self._events.append(Status(MotionState.REFUSED, command.session, command.sequence, refused))
+            unverified = command.unverified
+            self._events.append(
+                Status(MotionState.REFUSED, command.session, command.sequence, refused, unverified=unverified)
+            )
             return
         pose = self.gate.pose
         assert pose is not None  # the gate admits nothing without odometry
         self._command = command
-        self.executor.start(command.motion, pose, now)
+        if fault := self.gate.fault_ahead(command, now):
+            self.executor.cancel()
+            self._end(fault.state, command, fault.reason, now, NO_MOTION)
+            return
+        self._set_speeds()
+        self.executor.start(command.motion, pose, now, self.gate.time_left_s(now))
         self._report(MotionState.MOVING, command, command.text)
+
+    def stop(self) -> None:
+        """Stand still by the operator's hand, until the next instruction."""
+        self.gate.stop()
+        session, sequence = self.gate.session or 0, self.gate.sequence
+        self._stand(self._command or Command(CommandKind.STOP, session, 0, sequence), OPERATOR_STOP)
+
+    def _stand(self, about: Command, reason: str) -> None:
+        done = self._done() if self._command is not None else NO_MOTION
+        self.executor.cancel()
+        self._command = None
+        self._report(MotionState.STOPPED, about, reason, done)
 
     def tick(self, now: float) -> Velocity:
         """Return the velocity to publish now."""
+        self._end_on_fault(now)
         pose, command = self.gate.pose, self._command
-        if command is None or pose is None or not self.executor.is_active:
+        if command is None or pose is None:
             return self.gate.filter(ZERO, now)
-        if fault := self.gate.odometry_fault(now):
-            return self._end(MotionState.STALE_ODOM, command, fault, now)
         if self.gate.deadline_passed(now):
             return self._end(MotionState.EXPIRED, command, "deadline passed", now)
         wanted, progress = self.executor.update(pose, now)
         if progress in _FINAL:
-            reason = {
-                Progress.BLOCKED: "no progress, or pushed aside: against something?",
-                Progress.EXPIRED: "not reached in time",
-            }.get(progress, "")
-            return self._end(_FINAL[progress], command, reason, now)
+            return self._end(_FINAL[progress], command, self.executor.reason, now)
+        if progress is Progress.SETTLING and self.status.state is MotionState.MOVING:
+            self._report(MotionState.SETTLING, command, command.text, self._done())
+        done = self._done()
+        self.status = replace(self.status, done=done, left=_left(command.motion, done))
         return self.gate.filter(wanted, now)
 
-    def _end(self, state: MotionState, command: Command, reason: str, now: float) -> Velocity:
-        done = self.executor.done(self.gate.pose) if self.gate.pose else NO_MOTION
+    def _fault(self, command: Command, now: float) -> Fault | None:
+        return self.gate.fault(command, now) or self.gate.fault_ahead(command, now)
+
+    def _end_on_fault(self, now: float) -> None:
+        if self._command is not None and (fault := self._fault(self._command, now)):
+            self._end(fault.state, self._command, fault.reason, now)
+
+    def _done(self) -> Motion:
+        return self.executor.done(self.gate.pose) if self.gate.pose else NO_MOTION
+
+    def _end(
+        self, state: MotionState, command: Command, reason: str, now: float, done: Motion | None = None
+    ) -> Velocity:
+        done = self._done() if done is None else done
         self.executor.cancel()
         self.gate.end_motion()
         self._command = None
@@ -128,5 +176,8 @@ class MotionCore:
         return self.gate.filter(ZERO, now)
 
     def _report(self, state: MotionState, command: Command, reason: str, done: Motion = NO_MOTION) -> None:
-        self.status = Status(state, command.session, command.sequence, reason, done)
+        left = _left(command.motion, done)
+        self.status = Status(state, command.session, command.sequence, reason, done, left, command.unverified)
         self._events.append(self.status)
+        if state not in UNDER_WAY:
+            self.ended[state.name] += 1

@@ -9,9 +9,15 @@ from __future__ import annotations
 
 import enum
 import math
+from collections import Counter
 from dataclasses import dataclass
 
-from spec_vlm_nav.executor import NO_MOTION, ZERO, Motion, Pose, Velocity, wrap
+from spec_vlm_nav.collision import AheadConfig, AheadWatch
+from spec_vlm_nav.executor import NO_MOTION, ZERO, Motion, Pose, Velocity
+from spec_vlm_nav.status import MotionState
+from spec_vlm_nav.watchdogs import Fault, OdometryWatch, SupervisionWatch, WatchdogConfig
+
+OPERATOR_STOP = "stopped by the operator"
 
 
 class CommandKind(enum.Enum):
@@ -36,13 +42,20 @@ class Command:
     text: str = ""
     unverified: bool = False
 
+    @property
+    def is_forward(self) -> bool:
+        """Whether this drives where the collision sensor looks."""
+        return self.kind is CommandKind.MOVE and self.motion.distance_m > 0
+
 
 @dataclass(frozen=True)
-class SafetyConfig:
+class SafetyConfig(WatchdogConfig, AheadConfig):
     """Limits and time-outs; SI units."""
 
     max_linear: float = 0.5
     max_angular: float = 0.8
+    unverified_max_linear: float = 0.15
+    unverified_max_angular: float = 0.4
     linear_acceleration: float = 1.0
     angular_acceleration: float = 3.0
     linear_deceleration: float = 2.0
@@ -51,9 +64,23 @@ class SafetyConfig:
     max_angle: float = math.radians(90)
     max_command_s: float = 8.0  # a command's deadline is never later than this
     max_frame_age_s: float = 20.0  # a verdict for an older frame never moves the robot
-    odom_timeout_s: float = 0.5
-    odom_jump_m: float = 0.5  # between two odometry messages
-    odom_jump_rad: float = 1.0
+
+    def fastest(self, unverified: bool) -> Velocity:
+        """Return the limits of both speeds, as positive numbers."""
+        if not unverified:
+            return Velocity(self.max_linear, self.max_angular)
+        return Velocity(
+            min(self.max_linear, self.unverified_max_linear),
+            min(self.max_angular, self.unverified_max_angular),
+        )
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a command is not carried out: in one or two words to count by, and in full."""
+
+    kind: str
+    reason: str
 
 
 def slew(current: float, wanted: float, up: float, down: float, dt: float) -> float:
@@ -72,22 +99,30 @@ class SafetyGate:
 
     def __init__(self, config: SafetyConfig | None = None) -> None:
         self.config = config or SafetyConfig()
-        self._session: int | None = None
+        self.odometry_watch = OdometryWatch()
+        self.supervision = SupervisionWatch()
+        self.ahead = AheadWatch()
+        self.refusals: Counter[str] = Counter()
+        self.session: int | None = None
+        self.sequence = 0
         self._retired: set[int] = set()
-        self._sequence = 0
         self._instruction = 0
-        self._latched: int | None = None  # the instruction that STOP ended
-        self._deadline: float | None = None  # of the command being carried out; None: nothing may move
-        self._odom_at: float | None = None
-        self._odom: Pose | None = None
-        self._odom_fault = "no odometry yet"
+        self._latched: int | None = None  # the instruction that was ended
+        self._latched_by = ""
+        self._moving: Command | None = None  # None: nothing may move
+        self._deadline = 0.0
         self._sent = ZERO
         self._sent_at: float | None = None
 
     @property
-    def is_latched(self) -> bool:
-        """Whether STOP holds until the next instruction."""
-        return self._latched is not None
+    def latched_by(self) -> str:
+        """What holds the robot until the next instruction: "STOP", OPERATOR_STOP, or "" for nothing."""
+        return self._latched_by if self._latched is not None else ""
+
+    def stop(self) -> None:
+        """Latch by the operator's hand: nothing moves until the next instruction."""
+        self.end_motion()
+        self._latched, self._latched_by = self._instruction, OPERATOR_STOP
 
     def admit(self, command: Command, now: float) -> str:
         """Take note of a command; returns "" when it may be carried out, else why not.
@@ -96,104 +131,125 @@ class SafetyGate:
         """
         if command.kind is not CommandKind.MOVE:
             self.end_motion()
-        reason = self._out_of_order(command)
-        if reason:
-            return reason
-        if command.session != self._session:
-            if self._session is not None:
-                self._retired.add(self._session)
-            self._session, self._latched = command.session, None
-        self._sequence, self._instruction = command.sequence, command.instruction
+        refusal = self._out_of_order(command) or self._admit_in_order(command, now)
+        if refusal is None:
+            return ""
+        self.refusals[refusal.kind] += 1
+        return refusal.reason
+
+    def _admit_in_order(self, command: Command, now: float) -> Refusal | None:
+        if command.session != self.session:
+            if self.session is not None:
+                self._retired.add(self.session)
+            self.session, self._latched = command.session, None
+        self.supervision.hear(command.session, now)
+        self.sequence, self._instruction = command.sequence, command.instruction
         if self._latched is not None and command.instruction > self._latched:
             self._latched = None
         if command.kind is CommandKind.STOP:
-            self._latched = command.instruction
+            self._latched, self._latched_by = command.instruction, self.latched_by or "STOP"
         if command.kind is not CommandKind.MOVE:
-            return ""
-        reason = self._unfit(command, now)
-        if not reason:
+            return None
+        refusal = self._unfit(command, now)
+        if refusal is None:
+            self._moving = command
             self._deadline = now + min(command.deadline_s, self.config.max_command_s)
-        return reason
+        return refusal
 
-    def _out_of_order(self, command: Command) -> str:
+    def _out_of_order(self, command: Command) -> Refusal | None:
         if command.session in self._retired:
-            return "from a session that another one replaced"
-        if command.session != self._session:
-            return ""
-        if command.sequence <= self._sequence:
-            return f"sequence {command.sequence} is not after {self._sequence}"
+            return Refusal("order", "from a session that another one replaced")
+        if command.session != self.session:
+            return None
+        if command.sequence <= self.sequence:
+            return Refusal("order", f"sequence {command.sequence} is not after {self.sequence}")
         if command.instruction < self._instruction:
-            return f"instruction {command.instruction} is over, now at {self._instruction}"
-        return ""
+            over = f"instruction {command.instruction} is over, now at {self._instruction}"
+            return Refusal("order", over)
+        return None
 
-    def _unfit(self, command: Command, now: float) -> str:
+    def _unfit(self, command: Command, now: float) -> Refusal | None:
         c, motion = self.config, command.motion
         numbers = (motion.distance_m, motion.angle_rad, command.deadline_s, command.frame_age_s)
         if not all(math.isfinite(n) for n in numbers):
-            return "not a number in the command"
+            return Refusal("no number", "not a number in the command")
         if self._latched is not None:
-            return "STOP is latched until the next instruction"
+            return Refusal("latched", f"{self.latched_by} is latched until the next instruction")
         if (motion.distance_m == 0) == (motion.angle_rad == 0):
-            return "a motion is either a distance or an angle"
+            return Refusal("no motion", "a motion is either a distance or an angle")
         if abs(motion.distance_m) > c.max_distance or abs(motion.angle_rad) > c.max_angle:
-            return f"longer than one command may be ({c.max_distance:g} m, {math.degrees(c.max_angle):.0f} degrees)"
+            longest = f"{c.max_distance:g} m, {math.degrees(c.max_angle):.0f} degrees"
+            return Refusal("too long", f"longer than one command may be ({longest})")
         if command.deadline_s <= 0:
-            return "its deadline has passed"
+            return Refusal("deadline", "its deadline has passed")
         if not 0 <= command.frame_age_s <= c.max_frame_age_s:
-            return f"decided from a frame {command.frame_age_s:.1f} s old, limit {c.max_frame_age_s:g} s"
-        return self.odometry_fault(now)
+            old = f"decided from a frame {command.frame_age_s:.1f} s old, limit {c.max_frame_age_s:g} s"
+            return Refusal("frame age", old)
+        if fault := self.fault(command, now):
+            return Refusal(fault.state.name, fault.reason)
+        if command.is_forward and (blind := self.ahead.blind(now, c)):
+            return Refusal(MotionState.COLLISION_AHEAD.name, blind)
+        return None
 
-    def odometry(self, pose: Pose, now: float) -> None:
-        """Take note of an odometry message; a jump or a NaN makes odometry faulty until a sound pair follows."""
-        last, self._odom_fault = self._odom, ""
-        if not pose.is_finite:
-            self._odom_fault = "odometry is not a number"
-            return
-        if last is not None:
-            jump = math.hypot(pose.x - last.x, pose.y - last.y)
-            if jump > self.config.odom_jump_m or abs(wrap(pose.yaw - last.yaw)) > self.config.odom_jump_rad:
-                self._odom_fault = f"odometry jumped by {jump:.2f} m"
-        self._odom, self._odom_at = pose, now
+    def hear_odometry(self, pose: Pose, now: float) -> None:
+        """Take note of an odometry message."""
+        self.odometry_watch.hear(pose, now, self.config)
 
     @property
     def pose(self) -> Pose | None:
         """The latest sound pose."""
-        return self._odom
+        return self.odometry_watch.pose
 
-    def odometry_fault(self, now: float) -> str:
-        """Return why odometry cannot be trusted now, or ""."""
-        if self._odom_fault:
-            return self._odom_fault
-        assert self._odom_at is not None
-        age = now - self._odom_at
-        return f"odometry is {age:.2f} s old" if age > self.config.odom_timeout_s else ""
+    def fault(self, command: Command, now: float) -> Fault | None:
+        """Return the first fault of the senses that this command depends on, what is ahead left out."""
+        c, session = self.config, command.session
+        if reason := self.odometry_watch.fault(now, c):
+            return Fault(MotionState.STALE_ODOM, reason)
+        if reason := self.supervision.supervisor_fault(session, now, c):
+            return Fault(MotionState.SUPERVISOR_LOST, reason)
+        if reason := self.supervision.camera_fault(session, now, c):
+            return Fault(MotionState.STALE_CAMERA, reason)
+        if not command.unverified and (reason := self.supervision.verifier_fault(session, now, c)):
+            return Fault(MotionState.LINK_LOST, reason)
+        return None
+
+    def fault_ahead(self, command: Command, now: float) -> Fault | None:
+        """Return why the robot may not go on forward: something is too near, or nothing is seen."""
+        if not command.is_forward or not (reason := self.ahead.fault(now, self.config)):
+            return None
+        return Fault(MotionState.COLLISION_AHEAD, reason)
 
     def end_motion(self) -> None:
         """Nothing may move until the next admitted MOVE."""
-        self._deadline = None
+        self._moving = None
+
+    def time_left_s(self, now: float) -> float:
+        """Seconds to the deadline of the motion under way; 0 when there is none or it has passed."""
+        return 0.0 if self._moving is None else max(0.0, self._deadline - now)
 
     def deadline_passed(self, now: float) -> bool:
         """Whether there is a command and its time is over."""
-        return self._deadline is not None and now >= self._deadline
+        return self._moving is not None and now >= self._deadline
 
     def filter(self, wanted: Velocity, now: float) -> Velocity:
         """Return what may go out now: zero at once on any fault, else clamped and slewed."""
         # A stalled timer must not earn a big step.
         dt = 0.0 if self._sent_at is None else min(0.1, max(0.0, now - self._sent_at))
         self._sent_at = now
-        fault = (
-            self._deadline is None
+        command = self._moving
+        if (
+            command is None
             or now >= self._deadline
             or self._latched is not None
-            or bool(self.odometry_fault(now))
+            or self.fault(command, now) is not None
+            or self.fault_ahead(command, now) is not None
             or not (math.isfinite(wanted.linear) and math.isfinite(wanted.angular))
-        )
-        if fault:
+        ):
             self._sent = ZERO
             return ZERO
-        c = self.config
-        linear = max(-c.max_linear, min(c.max_linear, wanted.linear))
-        angular = max(-c.max_angular, min(c.max_angular, wanted.angular))
+        c, fastest = self.config, self.config.fastest(command.unverified)
+        linear = max(-fastest.linear, min(fastest.linear, wanted.linear))
+        angular = max(-fastest.angular, min(fastest.angular, wanted.angular))
         self._sent = Velocity(
             slew(self._sent.linear, linear, c.linear_acceleration, c.linear_deceleration, dt),
             slew(self._sent.angular, angular, c.angular_acceleration, c.angular_deceleration, dt),

@@ -1,7 +1,7 @@
 """The node that moves: the only sender of velocities, from its own steady timer, through executor and safety gate.
 
-It trusts nobody: commands have sequence numbers and deadlines, odometry has a watchdog, and whatever ends this process
-short of SIGKILL sends the motion back-end's stop first. (After a SIGKILL the base's own time-out must stop it.)
+It trusts nobody: commands have sequence numbers and deadlines, every sense has a watchdog, and whatever ends this
+process short of SIGKILL sends the motion back-end's stop first. (After a SIGKILL the base's own time-out must stop it.)
 """
 
 from __future__ import annotations
@@ -14,47 +14,28 @@ from nav_msgs.msg import Odometry
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus
+from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus, Supervision
+from std_msgs.msg import Empty
+from std_srvs.srv import Trigger
 
-from spec_vlm_nav.executor import ExecutorConfig
+from spec_vlm_nav.diagnostics import Health
 from spec_vlm_nav.motion_core import MotionCore
-from spec_vlm_nav.motion_parameters import MOTION
+from spec_vlm_nav.motion_health import healths
+from spec_vlm_nav.motion_parameters import MOTION, corridor_config, executor_config, safety_config
 from spec_vlm_nav.nodes.declare import declare, follow_changes
+from spec_vlm_nav.nodes.diagnostics import Diagnostics
 from spec_vlm_nav.nodes.messages import command_of, pose_of, status_message
 from spec_vlm_nav.nodes.outputs import make_output
 from spec_vlm_nav.nodes.run import run
+from spec_vlm_nav.nodes.senses import Lookout, supervision_of
 from spec_vlm_nav.parameters import Value
-from spec_vlm_nav.safety import CommandKind, SafetyConfig
+from spec_vlm_nav.safety import CommandKind
+from spec_vlm_nav.status import MotionState
 
 HEARTBEAT_S = 0.5
+MOVING_S = 0.1  # between two reports of a motion under way
 BURST_PAUSE_S = 0.02
-
-
-def executor_config(values: dict[str, Value]) -> ExecutorConfig:
-    """The executor's part of the parameters."""
-    return ExecutorConfig(
-        linear_speed=float(values["max_linear"]),
-        angular_speed=float(values["max_angular"]),
-        linear_tolerance=float(values["linear_tolerance"]),
-        angular_tolerance=float(values["angular_tolerance"]),
-        blocked_after_s=float(values["blocked_after_s"]),
-    )
-
-
-def safety_config(values: dict[str, Value]) -> SafetyConfig:
-    """The gate's part of the parameters."""
-    linear, angular = float(values["linear_acceleration"]), float(values["angular_acceleration"])
-    return SafetyConfig(
-        max_linear=float(values["max_linear"]),
-        max_angular=float(values["max_angular"]),
-        linear_acceleration=linear,
-        angular_acceleration=angular,
-        linear_deceleration=2 * linear,
-        angular_deceleration=2 * angular,
-        max_command_s=float(values["max_command_s"]),
-        max_frame_age_s=float(values["max_frame_age_s"]),
-        odom_timeout_s=float(values["odom_timeout_s"]),
-    )
+NOT_WORTH_A_WARNING = (MotionState.MOVING, MotionState.SETTLING, MotionState.REACHED, MotionState.STOPPED)
 
 
 class MotionNode:
@@ -62,29 +43,46 @@ class MotionNode:
 
     def __init__(self) -> None:
         self.node = node = Node("motion_node")
-        self._values = declare(node, MOTION)
-        self._core = MotionCore(executor_config(self._values), safety_config(self._values))
-        follow_changes(node, MOTION, self._values, self._apply)
-        self._output = make_output(node, self._values)
+        self._values = values = declare(node, MOTION)
+        self._output = make_output(node, values)
+        self._core = MotionCore(executor_config(values), safety_config(values))
+        self._lookout = Lookout(
+            node,
+            str(values["collision_source"]),
+            str(values["collision_reliability"]),
+            corridor_config(values),
+            self._core.on_view,
+        )
+        follow_changes(node, MOTION, values, self._apply)
         reliable = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
-        reliability = ReliabilityPolicy[str(self._values["odom_reliability"]).upper()]
+        reliability = ReliabilityPolicy[str(values["odom_reliability"]).upper()]
         self._status = node.create_publisher(MotionStatus, "motion_status", reliable)
         node.create_subscription(MotionCommand, "motion_command", self._on_command, reliable)
+        node.create_subscription(Supervision, "supervision", self._on_supervision, reliable)
+        node.create_subscription(Empty, "stop", self._on_stop, reliable)
+        node.create_service(Trigger, "~/stop", self._on_stop_request)
         node.create_subscription(
             Odometry, "odom", self._on_odometry, QoSProfile(depth=5, reliability=reliability)
         )
+        self._diagnostics = Diagnostics(node, self._healths)
         # Steady: a simulated clock that stands still, or a jump of the robot's clock, must not stop the stopping.
         steady = Clock(clock_type=ClockType.STEADY_TIME)
-        node.create_timer(1 / float(self._values["rate_hz"]), self._tick, clock=steady)
+        node.create_timer(1 / float(values["rate_hz"]), self._tick, clock=steady)
         self._reported_at = -HEARTBEAT_S
         node.get_logger().info("motion_node ready")
 
     def _apply(self, values: dict[str, Value]) -> None:
-        self._core.executor.config = executor_config(values)
-        self._core.gate.config = safety_config(values)
+        self._core.configure(executor_config(values), safety_config(values))
+        self._lookout.config = corridor_config(values)
+
+    def _healths(self) -> list[Health]:
+        return healths(self._core, time.monotonic())
 
     def _on_odometry(self, message: Odometry) -> None:
         self._core.on_odometry(pose_of(message), time.monotonic())
+
+    def _on_supervision(self, message: Supervision) -> None:
+        self._core.on_supervision(supervision_of(message), time.monotonic())
 
     def _on_command(self, message: MotionCommand) -> None:
         command = command_of(message)
@@ -96,6 +94,22 @@ class MotionNode:
             self._output.stop()
         self._report(time.monotonic())
 
+    def _on_stop(self, message: Empty) -> None:
+        self._stop()
+
+    def _on_stop_request(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        self._stop()
+        response.success = True
+        heard = "heard" if self._output.drain() else "sent; not every subscriber has confirmed it"
+        response.message = f"stop {heard}; the next instruction may move the robot again"
+        return response
+
+    def _stop(self) -> None:
+        self._core.stop()
+        self._output.stop()
+        self._report(time.monotonic())
+        self.node.get_logger().warning("stopped by the operator: nothing moves until the next instruction")
+
     def _tick(self) -> None:
         now = time.monotonic()
         self._output.send(self._core.tick(now))
@@ -104,14 +118,16 @@ class MotionNode:
     def _report(self, now: float) -> None:
         """Publish what has changed, and the present state now and then."""
         events = self._core.take_events()
-        if not events and now - self._reported_at < HEARTBEAT_S:
+        # Half a tick early: a period that just misses would be a whole tick late.
+        period = (MOVING_S if self._core.is_moving else HEARTBEAT_S) - 0.5 / float(self._values["rate_hz"])
+        if not events and now - self._reported_at < period:
             return
         self._reported_at = now
         stamp = self.node.get_clock().now().to_msg()
         for status in events or [self._core.status]:
             self._status.publish(status_message(status, stamp))
         for status in events:
-            if status.reason and status.state.name in ("BLOCKED", "EXPIRED", "REFUSED", "STALE_ODOM"):
+            if status.state not in NOT_WORTH_A_WARNING:
                 self.node.get_logger().warning(
                     f"command {status.sequence} {status.state.name}: {status.reason}"
                 )

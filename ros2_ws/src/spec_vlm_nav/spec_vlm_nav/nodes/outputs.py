@@ -33,8 +33,8 @@ class Output(Protocol):
         """Send what makes the robot stand still, now."""
         ...
 
-    def drain(self) -> None:
-        """Wait a moment until what was sent has arrived."""
+    def drain(self) -> bool:
+        """Wait a moment until what was sent has arrived; returns whether it is confirmed."""
         ...
 
 
@@ -61,9 +61,9 @@ class TwistOutput:
         """Publish a zero velocity."""
         self.send(ZERO)
 
-    def drain(self) -> None:
-        """Wait a moment until what was sent has arrived."""
-        self._publisher.wait_for_all_acked(DRAIN)
+    def drain(self) -> bool:
+        """Wait a moment until what was sent has arrived; returns whether it is confirmed."""
+        return bool(self._publisher.wait_for_all_acked(DRAIN))
 
 
 class SportOutput:
@@ -90,9 +90,9 @@ class SportOutput:
         """Publish Move(0, 0, 0) and StopMove."""
         self._publish(self._encoder.stop())
 
-    def drain(self) -> None:
-        """Wait a moment until what was sent has arrived."""
-        self._publisher.wait_for_all_acked(DRAIN)
+    def drain(self) -> bool:
+        """Wait a moment until what was sent has arrived; returns whether it is confirmed."""
+        return bool(self._publisher.wait_for_all_acked(DRAIN))
 
     def _publish(self, requests: tuple[SportRequest, ...]) -> None:
         for request in requests:

@@ -1,0 +1,166 @@
+"""Is something too near ahead? A laser scan or a depth image in, the nearest thing in the robot's corridor out.
+
+The corridor is as wide as twice `half_width_m` and lies straight ahead of the sensor (x forward, y left, metres). A
+thing counts when enough points agree on it, so that a speck does not stop the robot. A sensor that measures nothing
+where it should look is blind, and blind is not clear.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+SOURCES = ("none", "scan", "depth")
+SEEN_AT_LEAST = 0.1  # of the rays or pixels that look into the corridor; fewer measured: blind
+
+Points = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class CorridorConfig:
+    """What is looked at, and how a message is read."""
+
+    half_width_m: float = 0.25
+    reach_m: float = 0.35  # as far as this it must be able to see
+    min_points: int = 3
+    scan_yaw_rad: float = 0.0  # of the laser on the robot, left positive
+    depth_fov_rad: float = 1.5  # of the depth image, horizontal
+    depth_band: float = 0.2  # middle part of its rows
+
+
+@dataclass(frozen=True)
+class View:
+    """What a message shows: distance of the nearest thing (infinite: none), or why it shows nothing."""
+
+    nearest_m: float = math.inf
+    blind: str = ""
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A laser scan (see sensor_msgs/LaserScan): ranges in metres, angles in radians, left positive."""
+
+    ranges: npt.NDArray[np.float32]
+    angle_min: float
+    angle_increment: float
+    range_min: float
+
+
+@dataclass(frozen=True)
+class DepthImage:
+    """A depth image (see sensor_msgs/Image); `step` is bytes a row."""
+
+    encoding: str
+    width: int
+    height: int
+    step: int
+    data: bytes
+    big_endian: bool = False
+
+
+def view_of_scan(scan: Scan, config: CorridorConfig) -> View:
+    """Return what a scan shows. An infinite range is clear; NaN and what is under range_min was not measured."""
+    ranges = np.asarray(scan.ranges, dtype=np.float64)
+    header = (scan.angle_min, scan.angle_increment, scan.range_min)
+    if ranges.ndim != 1 or not ranges.size or not all(math.isfinite(n) for n in header):
+        return View(blind="scan without rays")
+    if scan.angle_increment == 0 and ranges.size > 1:
+        return View(blind="scan without angles")
+    angles = scan.angle_min + scan.angle_increment * np.arange(ranges.size) + config.scan_yaw_rad
+    forward, sideways = np.cos(angles), np.sin(angles)
+    # The ray's distance to the straight line ahead where the corridor has to be seen to its end.
+    looks_ahead = (forward > 0) & (np.abs(sideways) * config.reach_m <= config.half_width_m * forward)
+    measured = (ranges > 0) & (ranges >= scan.range_min)
+    if blind := _blind(looks_ahead, measured, "scan"):
+        return View(blind=blind)
+    near = measured & np.isfinite(ranges) & (forward > 0)
+    x, y = ranges[near] * forward[near], ranges[near] * sideways[near]
+    return View(_nearest(x, y, config))
+
+
+def view_of_depth(image: DepthImage, config: CorridorConfig) -> View:
+    """Return what a depth image shows: 16UC1 in millimetres, 32FC1 in metres; 0 and NaN were not measured."""
+    kinds = {"16UC1": ("u2", 0.001), "mono16": ("u2", 0.001), "32FC1": ("f4", 1.0)}
+    if image.encoding not in kinds:
+        return View(blind=f"depth image of encoding {image.encoding!r}: 16UC1 or 32FC1 is needed")
+    code, unit = kinds[image.encoding]
+    kind = np.dtype(f"{'>' if image.big_endian else '<'}{code}")
+    row = image.width * kind.itemsize
+    if image.width < 1 or image.height < 1 or image.step < row:
+        return View(blind=f"depth image of {image.width}x{image.height} with rows of {image.step} bytes")
+    if len(image.data) < image.step * image.height:
+        return View(blind="depth image is cut short")
+    rows = np.frombuffer(image.data, np.uint8, image.step * image.height).reshape(image.height, image.step)
+    band = max(1, round(image.height * config.depth_band))
+    first = (image.height - band) // 2
+    depth = np.ascontiguousarray(rows[first : first + band, :row]).view(kind).astype(np.float64) * unit
+    focal = image.width / 2 / math.tan(config.depth_fov_rad / 2)
+    slope = ((image.width - 1) / 2 - np.arange(image.width)) / focal  # y over x, left positive
+    looks_ahead = np.broadcast_to(np.abs(slope) * config.reach_m <= config.half_width_m, depth.shape)
+    measured = depth > 0
+    if blind := _blind(looks_ahead, measured, "depth image"):
+        return View(blind=blind)
+    near = measured & np.isfinite(depth)
+    return View(_nearest(depth[near], depth[near] * np.broadcast_to(slope, depth.shape)[near], config))
+
+
+def _blind(looks_ahead: npt.NDArray[np.bool_], measured: npt.NDArray[np.bool_], what: str) -> str:
+    looking = int(np.count_nonzero(looks_ahead))
+    if not looking:
+        return f"{what} does not look ahead"
+    if np.count_nonzero(looks_ahead & measured) < SEEN_AT_LEAST * looking:
+        return f"{what} measures nothing ahead"
+    return ""
+
+
+def _nearest(x: Points, y: Points, config: CorridorConfig) -> float:
+    """Distance of the nearest thing that `min_points` points agree on: that many are as near or nearer."""
+    inside = x[np.abs(y) <= config.half_width_m]
+    if inside.size < config.min_points:
+        return math.inf
+    return float(np.partition(inside, config.min_points - 1)[config.min_points - 1])
+
+
+@dataclass(frozen=True)
+class AheadConfig:
+    """When what is ahead ends a forward motion; `collision_watched`: there is a sensor."""
+
+    collision_watched: bool = False
+    collision_distance_m: float = 0.35
+    collision_timeout_s: float = 0.5
+
+
+class AheadWatch:
+    """What the sensor saw last, and when (receive time, s)."""
+
+    def __init__(self) -> None:
+        self.view: View | None = None
+        self.heard_at = -math.inf
+
+    def hear(self, view: View, now: float) -> None:
+        """Take note of a message."""
+        self.view, self.heard_at = view, now
+
+    def blind(self, now: float, config: AheadConfig) -> str:
+        """Return why it is not known what is ahead, or ""."""
+        if not config.collision_watched:
+            return ""
+        if self.view is None:
+            return "nothing heard yet of the sensor that looks ahead"
+        if (age := now - self.heard_at) > config.collision_timeout_s:
+            return f"the sensor that looks ahead is silent for {age:.2f} s"
+        return self.view.blind
+
+    def fault(self, now: float, config: AheadConfig) -> str:
+        """Return why the robot may not go forward, or ""."""
+        if not config.collision_watched:
+            return ""
+        if reason := self.blind(now, config):
+            return reason
+        assert self.view is not None
+        if self.view.nearest_m < config.collision_distance_m:
+            return f"something is {self.view.nearest_m:.2f} m ahead, allowed is {config.collision_distance_m:g} m"
+        return ""

@@ -1,0 +1,184 @@
+"""Watchdogs of the gate: what each sense said last, when, and why it cannot be relied on now.
+
+All times are receive times on a steady clock, in seconds. A watchdog answers with a reason in words, "" when all is
+well; it ends nothing itself. A time-out of 0 switches its watchdog off.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+from spec_vlm_nav.decider import LinkHealth
+from spec_vlm_nav.executor import Pose, wrap
+from spec_vlm_nav.status import MotionState
+
+RATE_OVER = 50  # messages that a rate is measured over
+SESSIONS_KEPT = 8
+
+
+@dataclass(frozen=True)
+class WatchdogConfig:
+    """Time-outs in seconds and what counts as a jump; 0 switches the three of the deciding side off."""
+
+    odom_timeout_s: float = 0.5
+    odom_jump_m: float = 0.5  # between two odometry messages
+    odom_jump_rad: float = 1.0
+    supervisor_timeout_s: float = 0.0
+    camera_timeout_s: float = 1.5
+    verifier_timeout_s: float = 2.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a motion has to end, and how that is reported."""
+
+    state: MotionState
+    reason: str
+
+
+@dataclass(frozen=True)
+class Supervision:
+    """The deciding side's sign of life as received (see Supervision.msg); a negative age: not known, not watched."""
+
+    session: int
+    camera_age_s: float = -1.0
+    verifier_age_s: float = -1.0
+    link: LinkHealth = LinkHealth.UNKNOWN
+    link_rtt_ms: float = 0.0
+
+
+class RateMeter:
+    """Rate of something that comes again and again."""
+
+    def __init__(self) -> None:
+        self._times: deque[float] = deque(maxlen=RATE_OVER)
+
+    def tick(self, now: float) -> None:
+        """It came."""
+        self._times.append(now)
+
+    def hz(self, now: float) -> float:
+        """Return the mean rate up to now; 0 before the second time."""
+        if len(self._times) < 2:
+            return 0.0
+        return (len(self._times) - 1) / max(1e-9, max(now, self._times[-1]) - self._times[0])
+
+
+class OdometryWatch:
+    """The pose, and whether it can be trusted: a jump or a NaN is a fault until a sound pair follows."""
+
+    def __init__(self) -> None:
+        self.pose: Pose | None = None  # the latest sound one
+        self.rate = RateMeter()
+        self._heard_at: float | None = None
+        self._broken = "no odometry yet"
+
+    def hear(self, pose: Pose, now: float, config: WatchdogConfig) -> None:
+        """Take note of an odometry message."""
+        self.rate.tick(now)
+        last, self._broken = self.pose, ""
+        if not pose.is_finite:
+            self._broken = "odometry is not a number"
+            return
+        if last is not None:
+            jump = math.hypot(pose.x - last.x, pose.y - last.y)
+            if jump > config.odom_jump_m or abs(wrap(pose.yaw - last.yaw)) > config.odom_jump_rad:
+                self._broken = f"odometry jumped by {jump:.2f} m"
+        self.pose, self._heard_at = pose, now
+
+    def age_s(self, now: float) -> float:
+        """Seconds since the last sound pose; infinite before the first."""
+        return math.inf if self._heard_at is None else now - self._heard_at
+
+    def fault(self, now: float, config: WatchdogConfig) -> str:
+        """Return why odometry cannot be trusted now, or ""."""
+        if self._broken:
+            return self._broken
+        age = self.age_s(now)
+        return f"odometry is {age:.2f} s old" if age > config.odom_timeout_s else ""
+
+
+@dataclass
+class _Session:
+    heard_at: float
+    told: Supervision | None = None
+    told_at: float = 0.0
+
+
+class SupervisionWatch:
+    """The deciding side: is it there, and what did it tell of its camera and its verifier? One record per session."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[int, _Session] = {}
+
+    def hear(self, session: int, now: float) -> None:
+        """Take note of any sign of life of a session."""
+        known = self._sessions.pop(session, None) or _Session(now)
+        known.heard_at = now
+        self._sessions[session] = known
+        while len(self._sessions) > SESSIONS_KEPT:  # the one not heard for longest comes first
+            del self._sessions[next(iter(self._sessions))]
+
+    def tell(self, told: Supervision, now: float) -> None:
+        """Take note of a Supervision message."""
+        self.hear(told.session, now)
+        self._sessions[told.session].told = told
+        self._sessions[told.session].told_at = now
+
+    def told(self, session: int | None) -> Supervision | None:
+        """Return what a session told last."""
+        known = self._sessions.get(session) if session is not None else None
+        return known.told if known else None
+
+    def silent_for_s(self, session: int | None, now: float) -> float:
+        """Seconds since a session was heard; infinite when it never was."""
+        known = self._sessions.get(session) if session is not None else None
+        return now - known.heard_at if known else math.inf
+
+    def camera_age_s(self, session: int | None, now: float) -> float:
+        """Age of the camera frames as told, plus the time since; negative: not told."""
+        told = self.told(session)
+        return self._aged(told.camera_age_s, session, now) if told else -1.0
+
+    def verifier_age_s(self, session: int | None, now: float) -> float:
+        """Seconds since the verifier was heard as told, plus the time since; negative: not told."""
+        told = self.told(session)
+        return self._aged(told.verifier_age_s, session, now) if told else -1.0
+
+    def _aged(self, age: float, session: int | None, now: float) -> float:
+        assert session is not None
+        return age if age < 0 else age + now - self._sessions[session].told_at
+
+    def supervisor_fault(self, session: int | None, now: float, config: WatchdogConfig) -> str:
+        """Return why the deciding side counts as gone, or ""."""
+        silent = self.silent_for_s(session, now)
+        if not config.supervisor_timeout_s or silent <= config.supervisor_timeout_s:
+            return ""
+        return f"nothing heard of the deciding side for {silent:.2f} s"
+
+    def camera_fault(self, session: int | None, now: float, config: WatchdogConfig) -> str:
+        """Return why the camera counts as gone, or ""."""
+        age = self.camera_age_s(session, now)
+        if not config.camera_timeout_s or age <= config.camera_timeout_s:
+            return ""
+        return (
+            f"camera frames are {age:.2f} s old" if math.isfinite(age) else "age of the camera is no number"
+        )
+
+    def verifier_fault(self, session: int | None, now: float, config: WatchdogConfig) -> str:
+        """Return why the verifier counts as gone, or ""."""
+        if not config.verifier_timeout_s:
+            return ""
+        told = self.told(session)
+        if told is not None and told.link is LinkHealth.LOST:
+            return "the link to the verifier is lost"
+        age = self.verifier_age_s(session, now)
+        if age <= config.verifier_timeout_s:
+            return ""
+        return (
+            f"verifier not heard for {age:.2f} s"
+            if math.isfinite(age)
+            else "age of the verifier is no number"
+        )
