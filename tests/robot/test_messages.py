@@ -15,7 +15,6 @@ from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus
 from spec_vlm_nav.decision import Answer, ErrorCode, Frame, Report, Round, Span
 from spec_vlm_nav.executor import Motion
 from spec_vlm_nav.motion_core import MotionState, Status
-from spec_vlm_nav.navigator import Order
 from spec_vlm_nav.nodes.messages import (
     command_message,
     command_of,
@@ -25,6 +24,7 @@ from spec_vlm_nav.nodes.messages import (
     status_message,
     status_of,
 )
+from spec_vlm_nav.orders import Order
 from spec_vlm_nav.safety import CommandKind
 
 STAMP = Time(sec=12, nanosec=500)

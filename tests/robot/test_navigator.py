@@ -9,7 +9,8 @@ from spec_vlm_nav.decision import Answer, ErrorCode, Frame
 from spec_vlm_nav.executor import Motion
 from spec_vlm_nav.exploration import ExplorationPolicy
 from spec_vlm_nav.motion_core import MotionState, Status
-from spec_vlm_nav.navigator import Navigator, NavigatorConfig, Phase
+from spec_vlm_nav.navigator import Navigator
+from spec_vlm_nav.orders import NavigatorConfig, Phase
 from spec_vlm_nav.safety import CommandKind
 from spec_vlm_nav.worker import ActionFound, Answered, Failed
 
@@ -24,6 +25,7 @@ class World:
     def __init__(self, policy="none", **config):
         self.now, self.camera = 100.0, True
         self.orders, self.jobs, self.cancels, self.reports, self.logs, self.said = [], [], 0, [], [], []
+        self.outcomes, self.kept_open = [], 0
         self.navigator = Navigator(self, NavigatorConfig(**config), ExplorationPolicy(policy))
 
     # Outputs
@@ -34,11 +36,15 @@ class World:
     def begin(self, job):
         self.jobs.append(job)
 
-    def cancel(self):
+    def cancel(self, keep_open=False):
         self.cancels += 1
+        self.kept_open += keep_open
 
-    def spoke(self, text, action):
-        self.said.append((text, action))
+    def spoke(self, text, action, unverified):
+        self.said.append(("[unverified] " if unverified else "") + text)
+
+    def concluded(self, outcome):
+        self.outcomes.append(outcome)
 
     def report(self, report):
         self.reports.append(report)
@@ -103,7 +109,7 @@ def test_an_instruction_is_decided_from_a_frame_newer_than_itself_and_moved():
         order.kind is CommandKind.MOVE and order.motion == Motion(distance_m=0.75) and order.source == "MODEL"
     )
     assert order.frame is world.jobs[0].frame and order.deadline_s > 0
-    assert world.said == [(FORWARD.split(" The")[0], "The next action is move forward 75 cm.")]
+    assert world.said == [FORWARD.split(" The")[0]]
 
 
 def test_the_robot_moves_when_the_action_is_found_not_when_the_answer_ends():

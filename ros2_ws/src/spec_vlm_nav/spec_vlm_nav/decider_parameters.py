@@ -7,6 +7,9 @@ from spec_vlm_nav.exploration import POLICIES
 from spec_vlm_nav.parameters import RELIABILITY, Parameter
 
 VLM_NAV = (
+    Parameter(
+        "autostart", True, "Configure and activate at the start; false: wait for lifecycle transitions."
+    ),
     Parameter("verifier", "tcp://127.0.0.1:5555", "Address of the cloud verifier, tcp://HOST:PORT."),
     Parameter(
         "method",
@@ -14,6 +17,7 @@ VLM_NAV = (
         "How answers are decoded: fsd (drafts prepared while the cloud verifies), auto (chosen as it goes), sd, "
         "specedge, picospec, or ar (the cloud alone).",
         choices=("fsd", "auto", "sd", "specedge", "picospec", "ar"),
+        live=True,
     ),
     Parameter("gamma", 4, "Draft tokens a round.", 1, 32, live=True),
     Parameter("draft_model", "default_models/nav-draft", "Draft model: Hugging Face folder or hub id."),
@@ -104,5 +108,42 @@ VLM_NAV = (
     Parameter(
         "parse_failure_limit", 3, "So many answers in a row without an action: give up.", 1, 100, live=True
     ),
+    Parameter(
+        "collision_limit",
+        5,
+        "So many motions in a row ended by something in the way: give up.",
+        1,
+        100,
+        live=True,
+    ),
+    Parameter(
+        "patience_s",
+        30.0,
+        "Camera, odometry, or (on_link_loss stop) verifier gone for so long: give the instruction up, s; 0: never.",
+        0.0,
+        86400.0,
+        live=True,
+    ),
+    Parameter(
+        "early_action",
+        True,
+        "Move when the action sentence is verified; false: when the whole answer is there.",
+        live=True,
+    ),
+    Parameter(
+        "prefetch",
+        False,
+        "Decide the next action while the motion before it settles; dropped when the scene changes until its end.",
+        live=True,
+    ),
+    Parameter(
+        "prefetch_tolerance",
+        3.0,
+        "Mean difference of two frames of the same scene at most, grey levels of 255.",
+        0.0,
+        255.0,
+        live=True,
+    ),
+    Parameter("dry_run", False, "Decide, but send no motion: for bags played into the live node."),
     Parameter("max_instruction_chars", 500, "Longer instructions are refused.", 10, 10000),
 )

@@ -134,11 +134,11 @@ class ExplorationPolicy:
         if name not in POLICIES:
             raise ParameterError(f"exploration policy must be one of {', '.join(POLICIES)}, got '{name}'")
         self.name = name
-        self._state = SearchState()
+        self.state = SearchState()
 
     def reset(self) -> None:
         """Forget everything."""
-        self._state = SearchState()
+        self.state = SearchState()
 
     def decide(
         self,
@@ -153,7 +153,7 @@ class ExplorationPolicy:
         """
         if self.name == "none":
             return Move(proposed, ActionSource.MODEL)
-        self._state, move = damped_search(
-            self._state, Observation(proposed, sees_target, contact, ahead_clear)
+        self.state, move = damped_search(
+            self.state, Observation(proposed, sees_target, contact, ahead_clear)
         )
         return move

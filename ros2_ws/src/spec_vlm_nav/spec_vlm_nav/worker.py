@@ -88,6 +88,7 @@ class DecisionWorker:
         self._decider = decider
         self._post = post
         self._clock = clock
+        self.text = ""  # all of the answer under way so far; any thread may read it
         self._jobs: queue.SimpleQueue[_Ticket | LinkHealth | None] = queue.SimpleQueue()
         self._cancel = threading.Event()
         self._over = threading.Event()
@@ -161,9 +162,11 @@ class DecisionWorker:
 
     def _decide(self, ticket: _Ticket) -> Event:
         job, found = ticket.job, False
+        self.text = ""
 
         def on_text(text: str, jpeg: bytes, unverified: bool = False) -> None:
             nonlocal found
+            self.text = text
             if found or ticket.cancel.is_set():
                 return
             action = find_action(text)

@@ -17,11 +17,11 @@ from spec_vlm_nav.parameters import Parameter, Value, check_all
 _GIVEN = re.compile(r"parameter value \((.*?)\) for|to '(.*?)' of type")
 
 
-def _descriptor(parameter: Parameter) -> ParameterDescriptor:
+def _descriptor(parameter: Parameter, read_only: bool) -> ParameterDescriptor:
     described = ParameterDescriptor(
         description=parameter.description,
         additional_constraints=f"allowed: {parameter.allowed}",
-        read_only=not parameter.live,
+        read_only=read_only,
     )
     if parameter.low is not None and parameter.high is not None:
         if isinstance(parameter.default, float):
@@ -35,13 +35,17 @@ def _descriptor(parameter: Parameter) -> ParameterDescriptor:
     return described
 
 
-def declare(node: Node, table: Sequence[Parameter]) -> dict[str, Value]:
-    """Declare a table on a node and return the values. Raises ParameterError for a value that is not allowed."""
+def declare(node: Node, table: Sequence[Parameter], only_live: bool = True) -> dict[str, Value]:
+    """Declare a table on a node and return the values.
+
+    only_live: what is not `live` is read-only from now on; False: the node itself decides about it. Raises
+    ParameterError for a value that is not allowed.
+    """
     values: dict[str, Value] = {}
     for parameter in table:
         try:
             declared: RosParameter = node.declare_parameter(
-                parameter.name, parameter.default, _descriptor(parameter)
+                parameter.name, parameter.default, _descriptor(parameter, only_live and not parameter.live)
             )
         except (InvalidParameterValueException, InvalidParameterTypeException) as error:
             value = _GIVEN.search(str(error))
@@ -60,18 +64,26 @@ def follow_changes(
     table: Sequence[Parameter],
     values: dict[str, Value],
     apply: Callable[[dict[str, Value]], None],
+    only_live: Callable[[], str] = lambda: "",
 ) -> None:
-    """Check later changes (rclpy itself refuses read-only ones) and hand all values to `apply`."""
+    """Check later changes (rclpy itself refuses read-only ones) and hand all values to `apply`.
+
+    apply: may refuse, with ParameterError, and must have changed nothing then. only_live: says why parameters that
+    are not live cannot change at the moment, "" when they can.
+    """
 
     def on_set(changes: list[RosParameter]) -> SetParametersResult:
-        known = {p.name for p in table}
+        known = {p.name: p for p in table}
         ours = {c.name: c.value for c in changes if c.name in known}
         try:
             check_all(table, ours)
+            fixed = [name for name in ours if not known[name].live and ours[name] != values[name]]
+            if fixed and (why := only_live()):
+                raise ParameterError(f"parameter {fixed[0]} cannot change now: {why}")
+            apply({**values, **ours})
         except ParameterError as error:
             return SetParametersResult(successful=False, reason=str(error))
         values.update(ours)
-        apply(values)
         return SetParametersResult(successful=True)
 
     node.add_on_set_parameters_callback(on_set)

@@ -14,7 +14,7 @@ from spec_vlm_nav.decision import Frame, Report
 from spec_vlm_nav.executor import Motion, Pose
 from spec_vlm_nav.images import RawImage
 from spec_vlm_nav.motion_core import MotionState, Status
-from spec_vlm_nav.navigator import Order
+from spec_vlm_nav.orders import Order
 from spec_vlm_nav.safety import Command, CommandKind
 
 _SOURCES = {

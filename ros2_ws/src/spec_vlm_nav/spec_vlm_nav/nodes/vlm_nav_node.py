@@ -1,196 +1,193 @@
 """The node that decides: camera frames and an instruction in, motion commands, reasoning and measurements out.
 
-A thin shell around Navigator (what to do when) and DecisionWorker (the model, in its own thread), so that callbacks
-never wait for a model. It never publishes a velocity.
+A lifecycle node. Unconfigured: parameters only. Configured: the model is in memory. Active: the camera is watched and
+instructions are carried out. Whatever leads out of "active" has the robot stand first. It never publishes a velocity.
 """
 
 from __future__ import annotations
 
-import secrets
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from rclpy.clock import Clock, ClockType
-from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
-from sensor_msgs.msg import CompressedImage, Image
-from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus
+from rclpy.lifecycle import LifecycleNode, TransitionCallbackReturn
 from std_msgs.msg import Empty, String
 
 from spec_vlm_nav.decider import Decider, DecoderSettings
 from spec_vlm_nav.decider_parameters import VLM_NAV
-from spec_vlm_nav.decision import Job, Report
-from spec_vlm_nav.exploration import ExplorationPolicy
-from spec_vlm_nav.images import PictureOptions
-from spec_vlm_nav.navigator import Navigator, NavigatorConfig, Order
+from spec_vlm_nav.diagnostics import Health, Level
+from spec_vlm_nav.errors import NavigationError
+from spec_vlm_nav.nodes.deciding import Deciding
 from spec_vlm_nav.nodes.declare import declare, follow_changes
-from spec_vlm_nav.nodes.messages import command_message, frame_of, metrics_message, status_of
+from spec_vlm_nav.nodes.diagnostics import Diagnostics
+from spec_vlm_nav.nodes.navigate_server import NavigateServer
 from spec_vlm_nav.nodes.run import leave, run
+from spec_vlm_nav.nodes.settings import decoder_settings, navigator_config
+from spec_vlm_nav.nodes.voice import RELIABLE, Voice
 from spec_vlm_nav.parameters import Value
-from spec_vlm_nav.safety import CommandKind
-from spec_vlm_nav.worker import DecisionWorker, Event
 from specdec.errors import SpecdecError
 
-TICK_S = 0.05
+SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 
-def decoder_settings(values: dict[str, Value]) -> DecoderSettings:
-    """The decider's part of the parameters."""
-    return DecoderSettings(
-        verifier=str(values["verifier"]),
-        draft_model=str(values["draft_model"]),
-        method=str(values["method"]),
-        gamma=int(values["gamma"]),
-        max_new_tokens=int(values["max_new_tokens"]),
-        temperature=float(values["temperature"]),
-        seed=int(values["seed"]),
-        device=str(values["device"]),
-        dtype=str(values["dtype"]),
-        quantize=str(values["quantize"]),
-        threads=int(values["threads"]),
-        connect_timeout_s=float(values["connect_timeout_s"]),
-        reply_timeout_s=float(values["reply_timeout_s"]),
-        link_timeout_s=float(values["link_timeout_s"]),
-        resume_timeout_s=float(values["resume_timeout_s"]),
-        on_link_loss=str(values["on_link_loss"]),
-        prompt=str(values["prompt"]),
-        answer_order=str(values["answer_order"]),
-        picture=PictureOptions(
-            int(values["image_width"]), int(values["image_height"]), int(values["jpeg_quality"])
-        ),
-    )
-
-
-def navigator_config(values: dict[str, Value]) -> NavigatorConfig:
-    """The navigator's part of the parameters."""
-    return NavigatorConfig(
-        camera_timeout_s=float(values["camera_timeout_s"]),
-        decision_timeout_s=float(values["decision_timeout_s"]),
-        motion_deadline_s=float(values["motion_deadline_s"]),
-        settle_s=float(values["settle_s"]),
-        parse_failure_limit=int(values["parse_failure_limit"]),
-        max_decisions=int(values["max_decisions"]),
-        max_instruction_chars=int(values["max_instruction_chars"]),
-    )
-
-
-class VlmNavNode:
-    """Shell around Navigator; also its Outputs. `make_decider` builds the decider from the settings."""
+class VlmNavNode(LifecycleNode):
+    """Lifecycle shell. `make_decider` builds the decider (loads the model) from the settings."""
 
     def __init__(self, make_decider: Callable[[DecoderSettings], Decider]) -> None:
-        self.node = node = Node("vlm_nav_node")
-        self._values = values = declare(node, VLM_NAV)
-        self._settings = decoder_settings(values)
-        # A fresh session tells motion_node that an earlier run of this node is over.
-        self._session = secrets.randbits(63) | 1
-        self._sequence = 0
-        reliable = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
-        self._commands = node.create_publisher(MotionCommand, "motion_command", reliable)
-        self._reasoning = node.create_publisher(String, "~/reasoning", reliable)
-        self._actions = node.create_publisher(String, "~/action", reliable)
-        self._metrics = node.create_publisher(DecisionMetrics, "~/metrics", reliable)
-        self._decider = make_decider(self._settings)
-        self._navigator = Navigator(
-            self, navigator_config(values), ExplorationPolicy(str(values["exploration"]))
+        super().__init__("vlm_nav_node")
+        self._make_decider = make_decider
+        self._values = declare(self, VLM_NAV, only_live=False)
+        self._decider: Decider | None = None
+        self._voice: Voice | None = None
+        self._server: NavigateServer | None = None
+        self._deciding: Deciding | None = None
+        self._failure: Exception | None = None
+        self._starting = False  # who started the process is told by an exception
+        follow_changes(self, VLM_NAV, self._values, self._apply, self._only_live)
+        self._operator = (
+            self.create_subscription(String, "instruction", self._on_instruction, RELIABLE),
+            self.create_subscription(Empty, "~/cancel", self._on_cancel, RELIABLE),
         )
-        self._events: deque[Event] = deque()
-        self._wake = node.create_guard_condition(self._take_events)
-        self._worker = DecisionWorker(self._decider, self._post)
-        follow_changes(node, VLM_NAV, values, self._apply)
-        node.create_subscription(String, "instruction", self._on_instruction, reliable)
-        node.create_subscription(Empty, "~/cancel", self._on_cancel, reliable)
-        node.create_subscription(MotionStatus, "motion_status", self._on_status, reliable)
-        camera = QoSProfile(depth=1, reliability=ReliabilityPolicy[str(values["image_reliability"]).upper()])
-        kind = CompressedImage if values["image_transport"] == "compressed" else Image
-        node.create_subscription(kind, "image", self._on_image, camera)
-        node.create_timer(TICK_S, self._tick, clock=Clock(clock_type=ClockType.STEADY_TIME))
-        node.get_logger().info(
-            f"vlm_nav_node ready: {self._settings.method} with {self._settings.draft_model}, "
-            f"verifier {self._settings.verifier}"
-        )
+        self._diagnostics = Diagnostics(self, self._healths)
+
+    @property
+    def node(self) -> VlmNavNode:
+        """For `run`."""
+        return self
+
+    def start(self) -> None:
+        """Configure and activate, if `autostart` says so. Raises what went wrong."""
+        if not self._values["autostart"]:
+            self.get_logger().info("unconfigured: waiting for lifecycle transitions (autostart is false)")
+            return
+        self._starting = True
+        for trigger in (self.trigger_configure, self.trigger_activate):
+            if trigger() != SUCCESS:
+                raise self._failure or NavigationError("the node could not be started: see the log")
+        self._starting = False
+
+    # -- transitions
+
+    def on_configure(self, state: Any) -> TransitionCallbackReturn:
+        """Load the model."""
+        return self._attempt("configure", self._configure)
+
+    def _configure(self) -> None:
+        settings = decoder_settings(self._values)
+        self._decider = self._make_decider(settings)
+        self._voice = Voice(self)
+        self._server = NavigateServer(self)
+        method, draft = settings.method, settings.draft_model
+        self.get_logger().info(f"configured: {method} with {draft}, verifier {settings.verifier}")
+
+    def on_activate(self, state: Any) -> TransitionCallbackReturn:
+        """Watch the camera and the link, take instructions."""
+        return self._attempt("activate", self._activate)
+
+    def _activate(self) -> None:
+        assert self._decider is not None and self._voice is not None and self._server is not None
+        settings, config = decoder_settings(self._values), navigator_config(self._values)
+        self._decider.use(settings)
+        self._deciding = Deciding(self, self._voice, self._decider, settings, config, self._values)
+        self._deciding.on_tick, self._deciding.on_outcome = self._server.tick, self._server.on_outcome
+        self._server.deciding = self._deciding
+        self.get_logger().info("vlm_nav_node ready" + (" (dry run: nothing moves)" if config.dry_run else ""))
+
+    def on_deactivate(self, state: Any) -> TransitionCallbackReturn:
+        """The robot stands, sockets are closed, the model stays."""
+        return self._attempt("deactivate", lambda: self._stand_down("vlm_nav_node was deactivated"))
+
+    def on_cleanup(self, state: Any) -> TransitionCallbackReturn:
+        """Let go of the model."""
+        return self._attempt("clean up", self._clean_up)
+
+    def on_shutdown(self, state: Any) -> TransitionCallbackReturn:
+        """From any state: the robot stands, everything is closed."""
+        return self._attempt("shut down", self._shut_down)
+
+    def on_error(self, state: Any) -> TransitionCallbackReturn:
+        """After an exception in a transition: the robot stands, back to unconfigured."""
+        return self._attempt("recover", self._shut_down)
+
+    def _attempt(self, what: str, act: Callable[[], None]) -> TransitionCallbackReturn:
+        """What users can mend fails the transition with one line; anything else leads through on_error."""
+        try:
+            act()
+        except (NavigationError, SpecdecError) as error:
+            self._failure = error
+            if not self._starting:
+                self.get_logger().error(f"cannot {what}: {error}")
+            return FAILURE
+        except Exception as error:
+            self._failure = NavigationError(f"cannot {what}: {type(error).__name__}: {error}")
+            self.get_logger().error(str(self._failure))
+            return TransitionCallbackReturn.ERROR
+        return SUCCESS
+
+    def _stand_down(self, why: str) -> None:
+        deciding, self._deciding = self._deciding, None
+        if deciding is not None:
+            deciding.close(why)
+        if self._server is not None:
+            self._server.deciding = None
+
+    def _clean_up(self) -> None:
+        self._decider = None
+        if self._server is not None:
+            self._server.destroy()
+        if self._voice is not None:
+            self._voice.destroy()
+        self._server = self._voice = None
+
+    def _shut_down(self) -> None:
+        self._stand_down("vlm_nav_node ends")
+        self._clean_up()
 
     # -- inputs
 
     def _on_instruction(self, message: String) -> None:
-        self._navigator.on_instruction(message.data, time.monotonic())
+        if self._deciding is not None:
+            self._deciding.instruct(message.data)
+        else:
+            self.get_logger().warning("instruction ignored: the node is not active")
 
     def _on_cancel(self, message: Empty) -> None:
-        self._navigator.on_cancel(time.monotonic())
+        if self._deciding is not None:
+            self._deciding.stop("stopped by the operator")
 
-    def _on_status(self, message: MotionStatus) -> None:
-        status = status_of(message)
-        if status is not None and status.session == self._session:
-            self._navigator.on_status(status, time.monotonic())
-
-    def _on_image(self, message: CompressedImage | Image) -> None:
-        self._navigator.on_frame(frame_of(message, time.monotonic()))
-
-    def _tick(self) -> None:
-        self._take_events()
-        self._navigator.tick(time.monotonic())
-
-    def _post(self, event: Event) -> None:
-        """Called by the worker's thread."""
-        self._events.append(event)
-        self._wake.trigger()
-
-    def _take_events(self) -> None:
-        while self._events:
-            self._navigator.on_event(self._events.popleft(), time.monotonic())
+    def _only_live(self) -> str:
+        if self._decider is None:
+            return ""
+        return "it is read when the node is configured: deactivate and clean up first (ros2 lifecycle set)"
 
     def _apply(self, values: dict[str, Value]) -> None:
-        self._navigator.config = navigator_config(values)
-        if self._navigator.policy.name != values["exploration"]:
-            self._navigator.policy = ExplorationPolicy(str(values["exploration"]))
-        self._settings = decoder_settings(values)
-        self._decider.use(self._settings)
+        if self._decider is None:
+            return
+        settings = decoder_settings(values)
+        self._decider.check(settings)
+        self._decider.use(settings)
+        if self._deciding is not None:
+            self._deciding.use(settings, navigator_config(values), str(values["exploration"]))
 
-    # -- outputs
-
-    def send(self, order: Order) -> int:
-        """Send a motion command; returns its sequence number."""
-        self._sequence += 1
-        stamp = self.node.get_clock().now().to_msg()
-        message = command_message(order, self._session, self._sequence, time.monotonic(), stamp)
-        self._commands.publish(message)
-        return self._sequence
-
-    def begin(self, job: Job) -> None:
-        """Have a job decided."""
-        self._worker.begin(job)
-
-    def cancel(self) -> None:
-        """Give up the job under way."""
-        self._worker.cancel()
-
-    def spoke(self, text: str, action: str) -> None:
-        """Publish reasoning and action."""
-        self._reasoning.publish(String(data=text))
-        self._actions.publish(String(data=action))
-
-    def report(self, report: Report) -> None:
-        """Publish the measurements of a decision."""
-        stamp = self.node.get_clock().now().to_msg()
-        s = self._settings
-        self._metrics.publish(metrics_message(report, self._session, s.method, s.gamma, stamp))
-
-    def log(self, level: str, text: str) -> None:
-        """Say something to the operator."""
-        logger = self.node.get_logger()
-        # rclpy binds a severity to the calling line: each needs a line of its own.
-        if level == "info":
-            logger.info(text)
-        elif level == "warn":
-            logger.warning(text)
-        else:
-            logger.error(text)
+    def _healths(self) -> list[Health]:
+        deciding = self._deciding
+        if deciding is None or self._decider is None:
+            state = "inactive" if self._decider is not None else "unconfigured"
+            return [Health("lifecycle", Level.WARN, state)]
+        navigator = deciding.navigator
+        rows = deciding.health.rows(
+            navigator.camera,
+            navigator.config.camera_timeout_s,
+            self._decider.link(),
+            self._decider.figures(),
+            navigator.phase.value,
+            time.monotonic(),
+        )
+        return [Health("lifecycle", Level.OK, "active"), *rows]
 
     def close(self) -> None:
-        """Tell motion_node to stand still, end the worker."""
-        self.send(Order(CommandKind.HOLD, self._navigator.number, "SUPERVISOR", "vlm_nav_node ends"))
-        self._worker.close()
+        """The last word: the robot stands, everything is closed."""
+        self.trigger_shutdown()
 
 
 def make_decider(settings: DecoderSettings) -> Decider:
@@ -200,9 +197,16 @@ def make_decider(settings: DecoderSettings) -> Decider:
     return SpeculativeDecider(settings)
 
 
+def make_node() -> VlmNavNode:
+    """The node, started if it is to start by itself."""
+    node = VlmNavNode(make_decider)
+    node.start()
+    return node
+
+
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Entry point."""
-    leave(run(lambda: VlmNavNode(make_decider), args, (SpecdecError,)))
+    leave(run(make_node, args, (SpecdecError,)))
 
 
 if __name__ == "__main__":

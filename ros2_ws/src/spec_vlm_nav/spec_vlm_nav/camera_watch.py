@@ -1,0 +1,70 @@
+"""Whether the camera can be trusted: frames must come, carry new stamps, and change when the robot moves.
+
+Judged by receive time. A driver that repeats its last picture, with the old stamp or with new ones, counts as silent.
+"""
+
+from __future__ import annotations
+
+import math
+
+from spec_vlm_nav.decision import Frame
+from spec_vlm_nav.executor import Motion
+
+# A robot that has moved so far cannot see the very same bytes.
+MOVED_M = 0.1
+MOVED_RAD = 0.2
+SAME_FRAMES = 3
+
+
+class CameraWatch:
+    """The newest trustworthy frame and its age."""
+
+    def __init__(self) -> None:
+        self.frame: Frame | None = None
+        self.repeated = 0  # frames that carried the stamp of the one before
+        self.received = 0
+        self._looks: bytes | object = b""
+        self._moved = Motion()
+        self._moved_at_change = Motion()
+        self._same = 0  # frames in a row with the same bytes
+        self._frozen = False
+
+    def take(self, frame: Frame) -> bool:
+        """Take a frame as it came in; False when it is none to look at (a repeated one)."""
+        self.received += 1
+        if self.frame is not None and frame.stamp == self.frame.stamp and any(frame.stamp):
+            self.repeated += 1
+            return False
+        if frame.picture != self._looks:
+            self._looks = frame.picture
+            self._moved_at_change, self._frozen, self._same = self._moved, False, 0
+        else:
+            self._same += 1
+            if self._frozen:
+                return False
+        self.frame = frame
+        return True
+
+    def robot_moved(self, done: Motion) -> None:
+        """What the motion under way has covered so far, by odometry; notices a picture that stays as it was."""
+        if abs(done.distance_m) < abs(self._moved.distance_m) or abs(done.angle_rad) < abs(
+            self._moved.angle_rad
+        ):
+            self._moved_at_change = Motion()  # another motion began
+        self._moved = done
+        since = self._moved_at_change
+        self._frozen = self._same >= SAME_FRAMES and (
+            abs(done.distance_m - since.distance_m) > MOVED_M
+            or abs(done.angle_rad - since.angle_rad) > MOVED_RAD
+        )
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the robot has moved and the picture has not changed."""
+        return self._frozen
+
+    def age(self, now: float) -> float:
+        """Seconds since the last trustworthy frame came in; inf before the first and while the picture is frozen."""
+        if self.frame is None or self._frozen:
+            return math.inf
+        return now - self.frame.received

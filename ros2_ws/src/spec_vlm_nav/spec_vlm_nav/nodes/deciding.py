@@ -1,0 +1,204 @@
+"""The active part of vlm_nav_node: camera and motion reports in, the navigator and its worker, signs of life out.
+
+Exists from activation to deactivation. Callbacks never wait for a model: decisions are made in the worker's thread.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable
+
+from rclpy.clock import Clock, ClockType
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.task import Future
+from sensor_msgs.msg import CompressedImage, Image
+from spec_vlm_nav_interfaces.msg import MotionStatus
+
+from spec_vlm_nav.decider import Decider, DecoderSettings, LinkReport
+from spec_vlm_nav.decision import Job, Report
+from spec_vlm_nav.exploration import ExplorationPolicy
+from spec_vlm_nav.health import DecidingHealth
+from spec_vlm_nav.motion_core import OPERATOR_STOP
+from spec_vlm_nav.navigator import GOING_ON, Navigator
+from spec_vlm_nav.nodes.messages import frame_of, status_of
+from spec_vlm_nav.nodes.voice import RELIABLE, Voice
+from spec_vlm_nav.orders import NavigatorConfig, Order, Outcome, Phase
+from spec_vlm_nav.parameters import Value
+from spec_vlm_nav.safety import CommandKind
+from spec_vlm_nav.worker import DecisionWorker, Event
+
+TICK_S = 0.05
+SUPERVISION_TICKS = 2
+STANDING_S = 0.25  # longest wait for motion_node to say that the robot stands
+
+
+class Deciding:
+    """Shell around Navigator; also its Outputs. `on_tick` and `on_outcome` are for the action server."""
+
+    def __init__(
+        self,
+        node: Node,
+        voice: Voice,
+        decider: Decider,
+        settings: DecoderSettings,
+        config: NavigatorConfig,
+        values: dict[str, Value],
+    ) -> None:
+        self._node, self._voice, self._decider, self._settings = node, voice, decider, settings
+        # A fresh session tells motion_node that what was before is over.
+        voice.session = secrets.randbits(63) | 1
+        voice.silent = config.dry_run
+        self.health = DecidingHealth()
+        self.on_tick: Callable[[], None] = lambda: None
+        self.on_outcome: Callable[[Outcome], None] = lambda outcome: None
+        self.navigator = Navigator(self, config, ExplorationPolicy(str(values["exploration"])))
+        self._standing: list[tuple[int, float, Future[bool]]] = []
+        self._ticks = 0
+        self._events: deque[Event] = deque()
+        self._wake = node.create_guard_condition(self._take_events)
+        self.worker = DecisionWorker(decider, self._post)
+        camera = QoSProfile(depth=1, reliability=ReliabilityPolicy[str(values["image_reliability"]).upper()])
+        kind = CompressedImage if values["image_transport"] == "compressed" else Image
+        self._subscriptions = (
+            node.create_subscription(MotionStatus, "motion_status", self._on_status, RELIABLE),
+            node.create_subscription(kind, "image", self._on_image, camera),
+        )
+        # Steady: a simulated clock that stands still, or a jump of the robot's clock, must not stop the watching.
+        self._timer = node.create_timer(TICK_S, self._tick, clock=Clock(clock_type=ClockType.STEADY_TIME))
+
+    # -- what the operator wants
+
+    def instruct(self, text: str, allowance_s: float = 0.0, hint: str = "") -> int:
+        """Begin an instruction; returns its number."""
+        return self.navigator.on_instruction(text, time.monotonic(), allowance_s, hint)
+
+    def stop(self, why: str) -> Future[bool]:
+        """Stop; the result comes when motion_node says that the robot stands (False: it did not say so in time)."""
+        self.navigator.on_cancel(time.monotonic(), why)
+        standing: Future[bool] = Future()
+        if self.navigator.config.dry_run:
+            standing.set_result(True)
+        else:
+            self._standing.append((self._voice.sequence, time.monotonic() + STANDING_S, standing))
+        return standing
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an instruction is under way."""
+        return self.navigator.phase is not Phase.IDLE
+
+    @property
+    def link(self) -> LinkReport:
+        """What is known of the link."""
+        return self._decider.link()
+
+    @property
+    def text_so_far(self) -> str:
+        """What the model has said so far in the decision under way."""
+        return self.worker.text if self.navigator.phase is Phase.THINKING else ""
+
+    def use(self, settings: DecoderSettings, config: NavigatorConfig, exploration: str) -> None:
+        """Take changed parameters."""
+        self._settings, self.navigator.config = settings, config
+        if self.navigator.policy.name != exploration:
+            self.navigator.policy = ExplorationPolicy(exploration)
+
+    # -- inputs
+
+    def _on_status(self, message: MotionStatus) -> None:
+        status = status_of(message)
+        if status is None:
+            return
+        ours = message.session == self._voice.session
+        if ours and status.state not in GOING_ON:
+            self._told_standing(status.sequence)
+        if ours or status.reason.startswith(OPERATOR_STOP):
+            self.navigator.on_status(status, time.monotonic())
+
+    def _told_standing(self, sequence: int) -> None:
+        for entry in [e for e in self._standing if e[0] <= sequence]:
+            self._standing.remove(entry)
+            entry[2].set_result(True)
+
+    def _on_image(self, message: CompressedImage | Image) -> None:
+        self.navigator.on_frame(frame_of(message, time.monotonic()))
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        link = self._decider.link()
+        self.navigator.on_link(link.health, now, link.reason)
+        self._take_events()
+        self.navigator.tick(now)
+        for entry in [e for e in self._standing if e[1] <= now]:
+            self._standing.remove(entry)
+            self.log("warn", f"motion_node did not say within {STANDING_S:g} s that the robot stands")
+            entry[2].set_result(False)
+        self._ticks += 1
+        if self._ticks % SUPERVISION_TICKS == 0:
+            frame = self.navigator.camera.frame
+            self._voice.supervise(-1.0 if frame is None else min(self.navigator.camera.age(now), 1e6), link)
+        self.on_tick()
+
+    def _post(self, event: Event) -> None:
+        """Called by the worker's thread."""
+        self._events.append(event)
+        self._wake.trigger()
+
+    def _take_events(self) -> None:
+        while self._events:
+            self.navigator.on_event(self._events.popleft(), time.monotonic())
+
+    # -- outputs of the navigator
+
+    def send(self, order: Order) -> int:
+        """Send a motion command; returns its sequence number."""
+        return self._voice.send(order)
+
+    def begin(self, job: Job) -> None:
+        """Have a job decided."""
+        self.worker.begin(job)
+
+    def cancel(self, keep_open: bool = False) -> None:
+        """Give up the job under way."""
+        self.worker.cancel(keep_open)
+
+    def spoke(self, text: str, action: str, unverified: bool) -> None:
+        """Publish reasoning and action."""
+        self._voice.spoke(text, action, unverified)
+
+    def report(self, report: Report) -> None:
+        """Publish the measurements of a decision."""
+        self.health.count(report)
+        self._voice.report(report, self._settings)
+
+    def concluded(self, outcome: Outcome) -> None:
+        """An instruction is over."""
+        self.health.last_outcome = f"{outcome.code.name} {outcome.message}".strip()
+        self.on_outcome(outcome)
+
+    def log(self, level: str, text: str) -> None:
+        """Say something to the operator."""
+        self._voice.log(level, text)
+
+    # -- the end
+
+    def close(self, why: str) -> None:
+        """Stop the robot, make sure that motion_node has heard it, then let go of everything."""
+        if self.is_busy:
+            self.navigator.on_cancel(time.monotonic(), why)
+        else:
+            self.send(Order(CommandKind.STOP, self.navigator.number, "SUPERVISOR", why))
+        if not self._voice.wait_until_heard():
+            self.log("warn", "motion_node has not acknowledged the stop: is it running?")
+        for _, _, standing in self._standing:
+            standing.set_result(False)
+        self._standing.clear()
+        self._node.destroy_timer(self._timer)
+        for subscription in self._subscriptions:
+            self._node.destroy_subscription(subscription)
+        if not self.worker.close():
+            self.log("warn", "the thread of the decisions did not end in time")
+        self._node.destroy_guard_condition(self._wake)

@@ -1,0 +1,158 @@
+"""The action NavigateInstruction: goals become instructions of the navigator, outcomes become results.
+
+Nothing in here waits in an executor's thread, and no coroutine outlives a stop: a goal is carried out by the
+navigator and its result is handed in when the outcome comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from builtin_interfaces.msg import Duration
+from rclpy.action import ActionServer, CancelResponse, GoalResponse
+from rclpy.action.server import ServerGoalHandle
+from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
+from rclpy.node import Node
+from spec_vlm_nav_interfaces.action import NavigateInstruction
+
+from spec_vlm_nav.decision import ErrorCode
+from spec_vlm_nav.navigator import is_stop_word
+from spec_vlm_nav.nodes.deciding import Deciding
+from spec_vlm_nav.orders import Outcome, Phase
+
+NAME = "navigate_instruction"
+FEEDBACK_TICKS = 4  # 5 Hz
+_PHASES = {
+    Phase.LOOKING: NavigateInstruction.Feedback.LOOKING,
+    Phase.THINKING: NavigateInstruction.Feedback.THINKING,
+    Phase.MOVING: NavigateInstruction.Feedback.MOVING,
+}
+
+
+class _DeferringServer(ActionServer):  # type: ignore[misc]
+    """An action server whose goals go on until their result is handed in with `finish`.
+
+    rclpy's way, an execute callback that returns the result, needs a thread a goal, or a coroutine that older
+    releases poll without pause.
+    """
+
+    def __init__(self, node: Node, begin: Callable[[Any], None], **callbacks: Any) -> None:
+        self._begin = begin
+        super().__init__(node, NavigateInstruction, NAME, execute_callback=begin, **callbacks)
+
+    def notify_execute(self, goal_handle: Any, execute_callback: Any) -> None:
+        """A goal is to be executed: begin it."""
+        self._begin(goal_handle)
+
+    def finish(self, goal_handle: Any, end: Callable[[Any], Any]) -> None:
+        """Have `end` set the goal's state and return the result."""
+        super().notify_execute(goal_handle, end)
+
+
+def result_of(outcome: Outcome) -> NavigateInstruction.Result:
+    """An outcome as a message."""
+    result = NavigateInstruction.Result(error_code=outcome.code.value, error_msg=outcome.message)
+    result.total_elapsed_time = Duration(sec=int(outcome.elapsed_s), nanosec=int(outcome.elapsed_s % 1 * 1e9))
+    result.decisions, result.motions, result.hint_met = outcome.decisions, outcome.motions, outcome.hint_met
+    return result
+
+
+class NavigateServer:
+    """One goal at a time; a newer one replaces it. `deciding` is None while the node is not active."""
+
+    def __init__(self, node: Node) -> None:
+        self.deciding: Deciding | None = None
+        self._node = node
+        self._goals: dict[int, ServerGoalHandle] = {}  # by the number of the instruction
+        self._outcomes: dict[int, Outcome] = {}
+        self._canceling: set[int] = set()
+        self._ticks = 0
+        # A group of its own: a cancel waits for motion_node's word, which must get through meanwhile.
+        self._server = _DeferringServer(
+            node, self._begin, goal_callback=self._on_goal, cancel_callback=self._on_cancel,
+            callback_group=MutuallyExclusiveCallbackGroup(),
+        )  # fmt: skip
+
+    def destroy(self) -> None:
+        """Let go of the server."""
+        self._server.destroy()
+
+    async def _on_goal(self, request: NavigateInstruction.Goal) -> GoalResponse:
+        """Always accepted, so that the client is told in the result what was wrong; the robot stands first."""
+        if self.deciding is not None and self.deciding.is_busy:
+            await self.deciding.stop("another instruction came")
+        return GoalResponse.ACCEPT
+
+    def _begin(self, goal: ServerGoalHandle) -> None:
+        request = goal.request
+        if self.deciding is None:
+            words = "vlm_nav_node is not active: ros2 lifecycle set /vlm_nav_node configure, then activate"
+            self._finish(goal, Outcome(0, ErrorCode.INVALID_INPUT, words))
+            return
+        if is_stop_word(request.instruction):
+            self.deciding.stop("stopped by an instruction")
+            self._finish(goal, Outcome(0, ErrorCode.NONE, "stopped"))
+            return
+        allowance = request.time_allowance.sec + request.time_allowance.nanosec * 1e-9
+        number = self.deciding.instruct(request.instruction, allowance, request.success_hint)
+        self._goals[number] = goal
+        self.tick()
+
+    async def _on_cancel(self, goal: ServerGoalHandle) -> CancelResponse:
+        """The robot stands before the cancel is acknowledged."""
+        number = next((n for n, g in self._goals.items() if g == goal), None)
+        if number is None or number in self._outcomes or self.deciding is None:
+            return CancelResponse.REJECT
+        self._canceling.add(number)
+        await self.deciding.stop("canceled")
+        return CancelResponse.ACCEPT
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        """An instruction is over."""
+        self._outcomes[outcome.instruction] = outcome
+        self.tick()
+
+    def tick(self) -> None:
+        """Hand in results that are due; feedback now and then."""
+        for number, goal in list(self._goals.items()):
+            waits = number in self._canceling and not goal.is_cancel_requested
+            if number in self._outcomes and not waits:
+                del self._goals[number]
+                self._canceling.discard(number)
+                self._finish(goal, self._outcomes[number])
+        # Outcomes of goals that are still to begin come later than their numbers: keep the newest.
+        self._outcomes = {
+            n: o for n, o in self._outcomes.items() if n in self._goals or n == max(self._outcomes)
+        }
+        self._ticks += 1
+        if self._ticks % FEEDBACK_TICKS == 0:
+            for goal in self._goals.values():
+                self._feed_back(goal)
+
+    def _finish(self, goal: ServerGoalHandle, outcome: Outcome) -> None:
+        def end(handle: ServerGoalHandle) -> NavigateInstruction.Result:
+            if handle.is_cancel_requested:
+                handle.canceled()
+            elif outcome.code is ErrorCode.NONE:
+                handle.succeed()
+            else:
+                handle.abort()
+            return result_of(outcome)
+
+        self._server.finish(goal, end)
+
+    def _feed_back(self, goal: ServerGoalHandle) -> None:
+        if self.deciding is None or not self.deciding.is_busy:
+            return
+        view, link = self.deciding.navigator.view, self.deciding.link
+        feedback = NavigateInstruction.Feedback(phase=_PHASES[view.phase], action=view.action)
+        feedback.reasoning = self.deciding.text_so_far or view.reasoning
+        feedback.unverified, feedback.decision_ms = view.unverified, view.decision_ms
+        feedback.distance_left_m, feedback.angle_left_rad = view.left.distance_m, view.left.angle_rad
+        feedback.decisions, feedback.link, feedback.link_rtt_ms = (
+            view.decisions,
+            link.health.value,
+            link.rtt_ms,
+        )
+        goal.publish_feedback(feedback)

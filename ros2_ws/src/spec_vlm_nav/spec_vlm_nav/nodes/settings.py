@@ -1,0 +1,55 @@
+"""From the parameters of vlm_nav_node to the settings of its parts."""
+
+from __future__ import annotations
+
+from spec_vlm_nav.decider import DecoderSettings
+from spec_vlm_nav.images import PictureOptions
+from spec_vlm_nav.orders import NavigatorConfig
+from spec_vlm_nav.parameters import Value
+
+
+def decoder_settings(values: dict[str, Value]) -> DecoderSettings:
+    """The decider's part of the parameters."""
+    return DecoderSettings(
+        verifier=str(values["verifier"]),
+        draft_model=str(values["draft_model"]),
+        method=str(values["method"]),
+        gamma=int(values["gamma"]),
+        max_new_tokens=int(values["max_new_tokens"]),
+        temperature=float(values["temperature"]),
+        seed=int(values["seed"]),
+        device=str(values["device"]),
+        dtype=str(values["dtype"]),
+        quantize=str(values["quantize"]),
+        threads=int(values["threads"]),
+        connect_timeout_s=float(values["connect_timeout_s"]),
+        reply_timeout_s=float(values["reply_timeout_s"]),
+        link_timeout_s=float(values["link_timeout_s"]),
+        resume_timeout_s=float(values["resume_timeout_s"]),
+        on_link_loss=str(values["on_link_loss"]),
+        prompt=str(values["prompt"]),
+        answer_order=str(values["answer_order"]),
+        picture=PictureOptions(
+            int(values["image_width"]), int(values["image_height"]), int(values["jpeg_quality"])
+        ),
+    )
+
+
+def navigator_config(values: dict[str, Value]) -> NavigatorConfig:
+    """The navigator's part of the parameters."""
+    return NavigatorConfig(
+        camera_timeout_s=float(values["camera_timeout_s"]),
+        decision_timeout_s=float(values["decision_timeout_s"]),
+        motion_deadline_s=float(values["motion_deadline_s"]),
+        settle_s=float(values["settle_s"]),
+        patience_s=float(values["patience_s"]),
+        on_link_loss=str(values["on_link_loss"]),
+        parse_failure_limit=int(values["parse_failure_limit"]),
+        collision_limit=int(values["collision_limit"]),
+        max_decisions=int(values["max_decisions"]),
+        max_instruction_chars=int(values["max_instruction_chars"]),
+        early_action=bool(values["early_action"]),
+        prefetch=bool(values["prefetch"]),
+        prefetch_tolerance=float(values["prefetch_tolerance"]),
+        dry_run=bool(values["dry_run"]),
+    )

@@ -1,0 +1,91 @@
+"""Everything vlm_nav_node says: publishers, and messages made from the navigator's records."""
+
+from __future__ import annotations
+
+import time
+
+from rclpy.duration import Duration
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, Supervision
+from std_msgs.msg import String
+
+from spec_vlm_nav.decider import DecoderSettings, LinkReport
+from spec_vlm_nav.decision import Report
+from spec_vlm_nav.nodes.messages import command_message, metrics_message, supervision_message
+from spec_vlm_nav.orders import Order
+
+RELIABLE = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
+HEARD = Duration(seconds=0.2)
+UNVERIFIED = "[unverified] "
+
+
+class Voice:
+    """The publishers of one configured node. `silent`: motion commands are made and counted, not sent (dry run)."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._sequence = 0
+        self.session = 0
+        self.silent = False
+        self._commands = node.create_publisher(MotionCommand, "motion_command", RELIABLE)
+        self._supervision = node.create_publisher(Supervision, "supervision", RELIABLE)
+        self._reasoning = node.create_publisher(String, "~/reasoning", RELIABLE)
+        self._actions = node.create_publisher(String, "~/action", RELIABLE)
+        self._metrics = node.create_publisher(DecisionMetrics, "~/metrics", RELIABLE)
+
+    def send(self, order: Order) -> int:
+        """Send a motion command; returns its sequence number."""
+        self._sequence += 1
+        stamp = self._node.get_clock().now().to_msg()
+        message = command_message(order, self.session, self._sequence, time.monotonic(), stamp)
+        if not self.silent:
+            self._commands.publish(message)
+        return self._sequence
+
+    @property
+    def sequence(self) -> int:
+        """Of the last command."""
+        return self._sequence
+
+    def wait_until_heard(self) -> bool:
+        """Wait a moment until motion_node has received what was sent; whether it has."""
+        return bool(self._commands.wait_for_all_acked(HEARD))
+
+    def supervise(self, camera_age_s: float, link: LinkReport) -> None:
+        """Give a sign of life. camera_age_s: negative before the first frame."""
+        now, stamp = time.monotonic(), self._node.get_clock().now().to_msg()
+        self._supervision.publish(supervision_message(self.session, camera_age_s, link, now, stamp))
+
+    def spoke(self, text: str, action: str, unverified: bool) -> None:
+        """Publish reasoning and action."""
+        mark = UNVERIFIED if unverified else ""
+        self._reasoning.publish(String(data=mark + text))
+        self._actions.publish(String(data=mark + action))
+
+    def report(self, report: Report, settings: DecoderSettings) -> None:
+        """Publish the measurements of a decision."""
+        stamp = self._node.get_clock().now().to_msg()
+        self._metrics.publish(metrics_message(report, self.session, settings.method, settings.gamma, stamp))
+
+    def log(self, level: str, text: str) -> None:
+        """Say something to the operator."""
+        logger = self._node.get_logger()
+        # rclpy binds a severity to the calling line: each needs a line of its own.
+        if level == "info":
+            logger.info(text)
+        elif level == "warn":
+            logger.warning(text)
+        else:
+            logger.error(text)
+
+    def destroy(self) -> None:
+        """Let go of the publishers."""
+        for publisher in (
+            self._commands,
+            self._supervision,
+            self._reasoning,
+            self._actions,
+            self._metrics,
+        ):
+            self._node.destroy_publisher(publisher)

@@ -1,0 +1,43 @@
+"""Whether a decision that was begun early still holds: does the camera show the same scene now as it did then?"""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from spec_vlm_nav.errors import FrameError
+from spec_vlm_nav.images import RawImage, from_raw
+
+THUMBNAIL = (56, 35)
+
+
+def thumbnail(picture: bytes | RawImage) -> NDArray[np.float32]:
+    """The picture small and grey, [35, 56] float32 of 0 to 255. Raises FrameError when it cannot be decoded."""
+    if isinstance(picture, RawImage):
+        image = from_raw(picture)
+    else:
+        try:
+            image = Image.open(io.BytesIO(picture), formats=("JPEG", "PNG"))
+            # A JPEG comes out at an eighth of its size for an eighth of the work.
+            image.draft("L", THUMBNAIL)
+            image.load()
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            raise FrameError(f"corrupt camera frame ({error})") from error
+    small = image.convert("L").resize(THUMBNAIL, Image.Resampling.BOX)
+    return np.asarray(small, dtype=np.float32)
+
+
+def difference(one: bytes | RawImage, other: bytes | RawImage) -> float:
+    """Mean difference of two pictures, grey levels of 255. Raises FrameError."""
+    return float(np.abs(thumbnail(one) - thumbnail(other)).mean())
+
+
+def same_scene(one: bytes | RawImage, other: bytes | RawImage, tolerance: float) -> bool:
+    """Whether two pictures differ by no more than `tolerance` grey levels; False when one cannot be decoded."""
+    try:
+        return difference(one, other) <= tolerance
+    except FrameError:
+        return False

@@ -1,0 +1,34 @@
+"""A decision that the draft model took alone, kept until the target has spoken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from spec_vlm_nav.actions import Action, reasoning_of
+from spec_vlm_nav.decision import Report, Verification
+from spec_vlm_nav.exploration import SearchState
+from spec_vlm_nav.worker import Reconciled
+
+
+@dataclass(frozen=True)
+class OpenDecision:
+    """What has to be known to confirm it, or to take it back.
+
+    action: the draft model's own. policy_before: the exploration policy's memory before this decision.
+    """
+
+    job: int
+    action: Action
+    sequence: int
+    report: Report
+    policy_before: SearchState
+
+    def told(self, verdict: Verification, event: Reconciled) -> Report:
+        """The report that is sent again, with the target's answer."""
+        return replace(
+            self.report,
+            verification=verdict,
+            answer=event.answer,
+            reasoning=reasoning_of(event.answer.text),
+            model_action=event.action.sentence if event.action is not None else "",
+        )

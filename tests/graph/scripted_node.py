@@ -1,0 +1,72 @@
+"""vlm_nav_node with a SCRIPTED decider (no model, no link): what it answers is told by the instruction's first word.
+
+drive: forward for ever; finish: done at once; babble: no action; slow: thinks until it is canceled; crash: raises.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from spec_vlm_nav.decider import DecoderSettings, LinkHealth, LinkReport
+from spec_vlm_nav.decision import Answer, DecisionFailed, ErrorCode
+from spec_vlm_nav.errors import NavigationError, ParameterError
+from spec_vlm_nav.nodes.run import leave, run
+from spec_vlm_nav.nodes.vlm_nav_node import VlmNavNode
+
+ANSWERS = {
+    "drive": "I see it, ahead, clear. The next action is move forward 75 cm.",
+    "finish": "I see it, near. I think I should stop because I have finished the instruction.",
+    "babble": "I like trains.",
+}
+
+
+class ScriptedDecider:
+    """See the module. As slow as a decision is here: 0.1 s."""
+
+    def __init__(self, settings: DecoderSettings) -> None:
+        if settings.draft_model == "missing":
+            raise NavigationError("no model in 'missing': give a folder")
+        self._open = False
+
+    def open(self, on_link_change):
+        assert not self._open
+        self._open = True
+
+    def decide(self, job, cancel, on_text):
+        word = job.instruction.split()[0]
+        if word == "crash":
+            raise RuntimeError("scripted crash")
+        if cancel.wait(60 if word == "slow" else 0.1):
+            raise DecisionFailed(ErrorCode.CANCELED, "canceled")
+        on_text(ANSWERS[word], b"jpeg")
+        return Answer(ANSWERS[word], (1, 2, 3), (4,))
+
+    def verify(self, question, cancel):
+        raise DecisionFailed(ErrorCode.LINK_LOST, "scripted")
+
+    def check(self, settings):
+        if settings.method == "ar":
+            raise ParameterError("method ar refused: scripted")
+
+    def use(self, settings):
+        pass
+
+    def link(self):
+        return LinkReport(LinkHealth.UP, 1.5, time.monotonic()) if self._open else LinkReport()
+
+    def figures(self):
+        return {"threads": threading.active_count()}
+
+    def close(self):
+        self._open = False
+
+
+def make() -> VlmNavNode:
+    node = VlmNavNode(ScriptedDecider)
+    node.start()
+    return node
+
+
+if __name__ == "__main__":
+    leave(run(make, None))

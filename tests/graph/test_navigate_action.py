@@ -1,0 +1,238 @@
+"""The action and the lifecycle of vlm_nav_node: real processes and DDS, a scripted decider, an ideal fake base."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from geometry_msgs.msg import Twist
+from sensor_msgs.msg import CompressedImage
+from spec_vlm_nav_interfaces.action import NavigateInstruction
+from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus, Supervision
+from std_msgs.msg import String
+
+from tests.graph.action_client import Operator
+from tests.graph.bases import FakeBase
+from tests.graph.harness import Graph, ros_args, wait_until
+from tests.graph.stack import speed
+
+pytestmark = pytest.mark.graph
+RESULT = NavigateInstruction.Result
+
+
+class Camera:
+    """Publishes numbered frames at 10 Hz; what is in them is no picture (the scripted decider does not look)."""
+
+    def __init__(self, graph):
+        self._publisher = graph.probe.node.create_publisher(CompressedImage, "image", 1)
+        self._end = threading.Event()
+        self.on = True
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        count = 0
+        while not self._end.wait(0.1):
+            count += 1
+            if self.on:
+                message = CompressedImage(format="jpeg", data=count.to_bytes(4, "big"))
+                message.header.stamp.sec = count
+                self._publisher.publish(message)
+
+    def close(self):
+        self._end.set()
+        self._thread.join(2)
+
+
+class Robot:
+    """motion_node, vlm_nav_node with its scripted decider, base and camera."""
+
+    def __init__(self, graph):
+        self.graph, self.probe = graph, graph.probe
+        self.base, self.camera = FakeBase(graph), Camera(graph)
+        for kind, topic in (
+            (Twist, "cmd_vel"),
+            (MotionCommand, "motion_command"),
+            (MotionStatus, "motion_status"),
+            (DecisionMetrics, "vlm_nav_node/metrics"),
+            (Supervision, "supervision"),
+        ):
+            self.probe.listen(kind, topic)
+        self.mover = graph.start("motion_node", "spec_vlm_nav.nodes.motion_node", *ros_args(max_linear=0.3))
+        self.node = graph.start("vlm_nav_node", "tests.graph.scripted_node", *ros_args(patience_s=1.0))
+        self.operator = Operator(graph)
+        self.mover.wait_for("ready")
+        self.node.wait_for("ready")
+        wait_until(lambda: self.probe.node.count_subscribers("image") > 0, 10, "the camera's subscriber")
+        wait_until(lambda: self.probe.heard("cmd_vel") != [], 10, "cmd_vel")
+        time.sleep(0.5)
+
+    @property
+    def is_moving(self):
+        return speed(self.probe.heard("cmd_vel")[-1]) > 0.05
+
+    def wait_until_moving(self):
+        wait_until(lambda: self.is_moving, 5, "motion", lambda: self.node.text)
+
+    def stood_from(self, at):
+        """Whether every velocity since then was zero."""
+        return all(speed(h) == 0 for h in self.probe.heard("cmd_vel", at))
+
+    def close(self):
+        self.base.close()
+        self.camera.close()
+
+
+@pytest.fixture(scope="module")
+def robot(tmp_path_factory):
+    with Graph(tmp_path_factory.mktemp("action")) as graph:
+        made = Robot(graph)
+        yield made
+        made.close()
+
+
+@pytest.fixture(autouse=True)
+def ready(robot):
+    robot.camera.on = True
+    if robot.operator.state() == "unconfigured":
+        assert robot.operator.set(draft_model="any") == "" and robot.operator.transition("configure")
+    if robot.operator.state() == "inactive":
+        assert robot.operator.transition("activate")
+    wait_until(lambda: not robot.is_moving, 8, "standing")
+
+
+def test_a_goal_tells_what_it_does_and_ends_when_the_model_says_so(robot):
+    goal = robot.operator.send("drive on", allowance_s=1.5)
+    status, result = goal.result()
+    assert (status, result.error_code) == ("aborted", RESULT.TIMEOUT) and "1.5 s" in result.error_msg
+    assert result.decisions >= 1 and result.motions >= 1
+    assert 1.4 < result.total_elapsed_time.sec + result.total_elapsed_time.nanosec * 1e-9 < 1.8
+    moving = [f for f in goal.feedback if f.phase == f.MOVING]
+    assert moving and moving[-1].action == "The next action is move forward 75 cm."
+    assert moving[-1].reasoning == "I see it, ahead, clear." and moving[-1].decision_ms > 50
+    left = [f.distance_left_m for f in moving]
+    assert 0 < left[-1] < 0.75 and moving[-1].link == moving[-1].LINK_UP and moving[-1].link_rtt_ms == 1.5
+    status, result = robot.operator.send("finish it", hint="see it").result()
+    assert (status, result.error_code, result.error_msg) == ("succeeded", RESULT.NONE, "")
+    assert result.hint_met and result.decisions == 1
+    assert not robot.operator.send("finish it", hint="unicorn").result()[1].hint_met
+
+
+def test_a_cancel_is_acknowledged_when_the_robot_stands(robot):
+    goal = robot.operator.send("drive on")
+    robot.wait_until_moving()
+    acknowledged = goal.cancel()
+    assert goal.result()[0] == "canceled" and goal.result()[1].error_code == RESULT.CANCELED
+    time.sleep(0.4)
+    assert robot.stood_from(acknowledged)
+
+
+def test_a_goal_that_replaces_another_is_accepted_when_the_robot_stands(robot):
+    first = robot.operator.send("drive on")
+    robot.wait_until_moving()
+    second = robot.operator.send("slow thoughts")
+    accepted = time.monotonic()
+    status, result = first.result()
+    assert (status, result.error_code) == ("aborted", RESULT.CANCELED) and "another" in result.error_msg
+    time.sleep(0.4)
+    assert robot.stood_from(accepted)
+    second.cancel()
+    assert second.result()[0] == "canceled"
+
+
+def test_the_topic_goes_the_same_way_a_word_on_it_replaces_a_goal_and_stop_stops(robot):
+    goal = robot.operator.send("drive on")
+    robot.wait_until_moving()
+    robot.probe.say("instruction", String(data="slow thoughts"))
+    assert goal.result()[1].error_code == RESULT.CANCELED
+    goal = robot.operator.send("drive on")
+    robot.wait_until_moving()
+    said = robot.probe.say("instruction", String(data="stop"))
+    assert goal.result()[1].error_code == RESULT.CANCELED
+    time.sleep(0.5)
+    assert robot.stood_from(said + 0.3)
+
+
+@pytest.mark.parametrize(
+    ("instruction", "code", "said"),
+    [
+        ("  ", RESULT.INVALID_INPUT, "empty instruction"),
+        ("drive " * 200, RESULT.INVALID_INPUT, "the limit is 500"),
+        ("babble away", RESULT.PARSE_FAILED, "without an action"),
+        ("crash now", RESULT.INTERNAL, "scripted crash"),
+    ],
+)
+def test_a_goal_that_cannot_be_done_says_why(robot, instruction, code, said):
+    status, result = robot.operator.send(instruction).result(15)
+    assert (status, result.error_code) == ("aborted", code) and said in result.error_msg
+    assert not robot.is_moving
+
+
+def test_a_camera_that_stays_away_ends_the_goal_after_the_patience(robot):
+    goal = robot.operator.send("drive on")
+    robot.wait_until_moving()
+    robot.camera.on = False
+    status, result = goal.result(6)
+    assert (status, result.error_code) == ("aborted", RESULT.STALE_CAMERA) and "camera" in result.error_msg
+    assert not robot.is_moving
+
+
+def test_the_operators_stop_at_motion_node_ends_the_goal(robot):
+    from std_msgs.msg import Empty
+
+    goal = robot.operator.send("drive on")
+    robot.wait_until_moving()
+    said = robot.probe.say("stop", Empty())
+    assert goal.result()[1].error_code == RESULT.CANCELED
+    time.sleep(0.3)
+    assert robot.stood_from(said + 0.3)
+
+
+def test_deactivation_while_moving_stands_first_and_a_goal_meanwhile_is_told_so(robot):
+    goal = robot.operator.send("drive on")
+    robot.wait_until_moving()
+    assert robot.operator.transition("deactivate")
+    done = time.monotonic()
+    assert goal.result()[1].error_code == RESULT.CANCELED and "deactivated" in goal.result()[1].error_msg
+    status, result = robot.operator.send("drive on").result()
+    assert (status, result.error_code) == (
+        "aborted",
+        RESULT.INVALID_INPUT,
+    ) and "not active" in result.error_msg
+    time.sleep(0.3)
+    assert robot.stood_from(done) and robot.probe.heard("supervision", done + 0.2) == []
+
+
+def test_a_configuration_that_fails_says_why_and_can_be_mended(robot):
+    assert robot.operator.transition("deactivate") and robot.operator.transition("cleanup")
+    assert robot.operator.set(draft_model="missing") == ""
+    assert not robot.operator.transition("configure") and robot.operator.state() == "unconfigured"
+    assert "cannot configure: no model in 'missing'" in robot.node.text
+    assert robot.operator.set(draft_model="any") == "" and robot.operator.transition("configure")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"gamma": 7}, ""),
+        ({"gamma": 0}, "out of range. Min: 1, Max: 32"),
+        ({"method": "sd"}, ""),
+        ({"method": "ar"}, "method ar refused: scripted"),
+        ({"draft_model": "other"}, "read when the node is configured"),
+        ({"early_action": 1.0}, "Wrong parameter type"),
+    ],
+)
+def test_parameters_change_live_or_are_refused_with_the_reason(robot, change, said):
+    reason = robot.operator.set(**change)
+    assert said in reason and bool(said) == bool(reason)
+
+
+def test_the_sign_of_life_comes_at_10_hz_and_tells_the_cameras_age(robot):
+    began = time.monotonic()
+    time.sleep(1.0)
+    heard = robot.probe.heard("supervision", began)
+    assert 8 <= len(heard) <= 12 and 0 <= heard[-1].message.camera_age_s < 0.3
+    robot.camera.on = False
+    time.sleep(0.8)
+    assert robot.probe.heard("supervision")[-1].message.camera_age_s > 0.5
