@@ -11,9 +11,11 @@ pytest.importorskip("spec_vlm_nav_interfaces.msg", reason="the interface package
 
 from geometry_msgs.msg import Twist
 from nav_msgs.msg import Odometry
+from nav_msgs.msg import Path as PathMessage
 from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionStatus
 from std_msgs.msg import Empty, String
+from visualization_msgs.msg import MarkerArray
 
 CONFIG = Path(__file__).resolve().parents[2] / "config"
 TOPICS = {
@@ -23,6 +25,9 @@ TOPICS = {
     "/cmd_vel": Twist,
     "/instruction": String,
     "/motion_status": MotionStatus,
+    "/view_node/action_marker": MarkerArray,
+    "/view_node/image_annotated/compressed": CompressedImage,
+    "/view_node/path": PathMessage,
     "/vlm_nav_node/action": String,
     "/vlm_nav_node/cancel": Empty,
     "/vlm_nav_node/metrics": DecisionMetrics,
@@ -62,9 +67,19 @@ def test_foxglove_publishes_messages_of_the_type_that_is_listened_to():
         kind(**json.loads(config["value"]))
 
 
-def test_rviz_displays_are_of_topics_that_exist():
+def test_rviz_displays_are_of_topics_that_exist_and_of_their_type():
     displays = yaml.safe_load((CONFIG / "rviz/navigation.rviz").read_text())["Visualization Manager"][
         "Displays"
     ]
-    kinds = {d["Class"].rsplit("/", 1)[1]: TOPICS[d["Topic"]["Value"]] for d in displays if "Topic" in d}
-    assert kinds == {"Odometry": Odometry, "Image": Image}
+    kinds = {
+        d["Name"]: (d["Class"].rsplit("/", 1)[1], TOPICS[d["Topic"]["Value"]])
+        for d in displays
+        if "Topic" in d
+    }
+    assert kinds == {
+        "Odometry": ("Odometry", Odometry),
+        "Camera": ("Image", Image),
+        "Annotated camera": ("Image", CompressedImage),
+        "Path": ("Path", PathMessage),
+        "Action": ("MarkerArray", MarkerArray),
+    }

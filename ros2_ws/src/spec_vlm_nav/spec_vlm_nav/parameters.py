@@ -1,6 +1,6 @@
 """What a parameter is: default, range, meaning, and whether it may change while running; checks without ROS.
 
-The tables are in `decider_parameters` and `motion_parameters`; `nodes/declare.py` hands them to rclpy.
+The tables are in the modules `*_parameters`; `nodes/declare.py` hands them to rclpy.
 `python -m spec_vlm_nav.parameters` prints them as the README's tables.
 """
 
@@ -81,5 +81,7 @@ if __name__ == "__main__":
 
     from spec_vlm_nav.decider_parameters import VLM_NAV
     from spec_vlm_nav.motion_parameters import MOTION
+    from spec_vlm_nav.view_parameters import VIEW
 
-    sys.stdout.write(f"### vlm_nav_node\n\n{markdown(VLM_NAV)}\n\n### motion_node\n\n{markdown(MOTION)}\n")
+    tables = {"vlm_nav_node": VLM_NAV, "motion_node": MOTION, "view_node": VIEW}
+    sys.stdout.write("\n\n".join(f"### {name}\n\n{markdown(table)}" for name, table in tables.items()) + "\n")
