@@ -7,8 +7,8 @@ import pytest
 
 from spec_vlm_nav.actions import Action, ActionKind
 from spec_vlm_nav.decider import LinkHealth, LinkReport
-from spec_vlm_nav.decision import Answer, DecisionFailed, ErrorCode, Frame, Job
-from spec_vlm_nav.worker import ActionFound, Answered, DecisionWorker, Failed
+from spec_vlm_nav.decision import Answer, DecisionFailed, ErrorCode, Frame, Job, Question
+from spec_vlm_nav.worker import ActionFound, Answered, DecisionWorker, Failed, Reconciled
 
 TEXT = "I see it. The next action is move forward 25 cm."
 
@@ -55,8 +55,14 @@ def start():
         worker.close()
 
 
-def job(number):
-    return Job(number, "go", Frame(b"", (0, 0), 0.0))
+def job(number, instruction="go"):
+    return Job(number, instruction, Frame(b"", (0, 0), 0.0))
+
+
+def alone(job, cancel, on_text):
+    """A script: the draft model's word, which has to be verified."""
+    on_text(TEXT, b"jpeg", unverified=True)
+    return Answer(TEXT, open=Question(job.number, None))
 
 
 def wait_for(events, count):
@@ -116,3 +122,106 @@ def test_close_ends_the_thread_and_closes_the_decider(start):
     worker, _, decider = start(lambda *_: Answer())
     worker.close()
     assert decider.closed and not any(t.name == "decisions" and t.is_alive() for t in threading.enumerate())
+
+
+def test_an_open_answer_is_verified_once_when_the_link_is_back(start):
+    asked = []
+    worker, events, decider = start(alone, lambda question, cancel: asked.append(question) or Answer(TEXT))
+    decider.health = LinkHealth.LOST
+    worker.begin(job(1))
+    found, answered = wait_for(events, 2)
+    assert found.unverified and answered.unverified
+    decider.becomes(LinkHealth.UP)
+    assert wait_for(events, 3)[2] == Reconciled(1, Action(ActionKind.FORWARD, 25), Answer(TEXT))
+    decider.becomes(LinkHealth.UP)
+    time.sleep(0.05)
+    assert len(events) == 3 and [q.prompt for q in asked] == [1]
+
+
+def test_an_open_answer_is_verified_before_the_next_job_is_decided(start):
+    verified, begun = threading.Event(), []
+
+    def script(job, cancel, on_text):
+        if job.number == 1:
+            return alone(job, cancel, on_text)
+        begun.append(verified.is_set())
+        return Answer("two")
+
+    def verify(question, cancel):
+        time.sleep(0.05)
+        verified.set()
+        return Answer("no action")
+
+    worker, events, decider = start(script, verify)
+    decider.health = LinkHealth.LOST
+    worker.begin(job(1))
+    wait_for(events, 2)
+    decider.health = LinkHealth.UP  # and nobody says so
+    worker.begin(job(2))
+    assert wait_for(events, 4)[2:] == [Reconciled(1, None, Answer("no action")), Answered(2, Answer("two"))]
+    assert begun == [True]
+
+
+@pytest.mark.parametrize("how", ["canceled", "new instruction", "canceled while verified"])
+def test_an_open_answer_of_an_instruction_that_is_over_is_dropped(start, how):
+    verifying = threading.Event()
+
+    def script(job, cancel, on_text):
+        return alone(job, cancel, on_text) if job.number == 1 else Answer("two")
+
+    def verify(question, cancel):
+        assert how == "canceled while verified"
+        verifying.set()
+        assert cancel.wait(5)
+        raise DecisionFailed(ErrorCode.CANCELED, "canceled")
+
+    worker, events, decider = start(script, verify)
+    decider.health = LinkHealth.LOST
+    worker.begin(job(1))
+    wait_for(events, 2)
+    if how == "canceled":
+        worker.cancel()
+        decider.becomes(LinkHealth.UP)
+    elif how == "canceled while verified":
+        decider.becomes(LinkHealth.UP)
+        assert verifying.wait(5)
+        worker.cancel()
+    decider.health = LinkHealth.UP
+    worker.begin(job(2, "go elsewhere" if how == "new instruction" else "go"))
+    assert wait_for(events, 3)[2:] == [Answered(2, Answer("two"))]
+
+
+def test_an_answer_that_cannot_be_verified_now_is_tried_again_what_never_can_is_left(start):
+    outcomes = [DecisionFailed(ErrorCode.LINK_LOST, "gone"), Answer(TEXT), ZeroDivisionError(), Answer(TEXT)]
+    tried = []
+
+    def verify(question, cancel):
+        tried.append(question)
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    worker, events, decider = start(alone, verify)
+    worker.begin(job(1))
+    assert isinstance(wait_for(events, 3)[2], Reconciled) and len(tried) == 2
+    worker.begin(job(2))
+    wait_for(events, 5)
+    deadline = time.monotonic() + 5
+    while len(tried) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    decider.becomes(LinkHealth.UP)
+    time.sleep(0.6)
+    assert len(tried) == 3 and len(events) == 5
+
+
+def test_a_newer_unverified_answer_takes_the_place_of_the_open_one(start):
+    worker, events, decider = start(alone, lambda question, cancel: Answer(f"{question.prompt}"))
+    decider.health = LinkHealth.LOST
+    for number in (1, 2):
+        worker.begin(job(number))
+    wait_for(events, 4)
+    decider.becomes(LinkHealth.UP)
+    assert wait_for(events, 5)[4] == Reconciled(2, None, Answer("2"))
+    time.sleep(0.05)
+    assert len(events) == 5
