@@ -5,62 +5,11 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from moving_robot import DT, HERE, Robot, move, stand
 
-from spec_vlm_nav.executor import ZERO, Motion, Pose, Velocity
+from spec_vlm_nav.executor import ZERO, Pose, Velocity
 from spec_vlm_nav.motion_core import MotionCore, MotionState
-from spec_vlm_nav.safety import Command, CommandKind, SafetyConfig, SafetyGate
-
-DT = 1 / 30
-HERE = Pose(0, 0, 0)
-
-
-def move(sequence=1, instruction=1, session=7, distance=0.75, angle=0.0, **more):
-    more = {"deadline_s": 4.0, "frame_age_s": 0.1, **more}
-    return Command(CommandKind.MOVE, session, instruction, sequence, Motion(distance, angle), **more)
-
-
-def stand(kind, sequence=2, instruction=1, session=7):
-    return Command(kind, session, instruction, sequence)
-
-
-class Robot:
-    """A core on an ideal base; odometry at every tick unless switched off."""
-
-    def __init__(self, **config):
-        self.core, self.now, self.pose, self.odometry = (
-            MotionCore(safety=SafetyConfig(**config)),
-            100.0,
-            HERE,
-            True,
-        )
-        self.velocity = ZERO
-        self.run(0.1)
-
-    def run(self, seconds):
-        for _ in range(round(seconds / DT)):
-            self.now += DT
-            yaw = self.pose.yaw + self.velocity.angular * DT
-            self.pose = Pose(
-                self.pose.x + self.velocity.linear * DT * math.cos(yaw),
-                self.pose.y + self.velocity.linear * DT * math.sin(yaw),
-                yaw,
-            )
-            if self.odometry:
-                self.core.on_odometry(self.pose, self.now)
-            self.velocity = self.core.tick(self.now)
-        return self.velocity
-
-    def send(self, command):
-        self.core.on_command(command, self.now)
-
-    def moving(self, **kwargs):
-        self.send(move(**kwargs))
-        assert self.run(0.4).linear > 0.2
-        return self
-
-    @property
-    def states(self):
-        return [event.state for event in self.core.take_events()]
+from spec_vlm_nav.safety import CommandKind, SafetyConfig, SafetyGate
 
 
 def test_a_command_is_carried_out_and_reported():
