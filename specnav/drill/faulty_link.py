@@ -147,7 +147,7 @@ class FaultyLink:
             moved = True
             self._pass(_Held(identity, True, frames))
         for identity, client in list(self._clients.items()):
-            while True:
+            while identity in self._clients:  # sending to an edge that is gone takes it out
                 try:
                     frames = client.back.recv_multipart(flags=zmq.DONTWAIT)
                 except zmq.Again:
@@ -172,7 +172,10 @@ class FaultyLink:
                 self._reached.set()
 
     def _is_the_point(self, held: _Held) -> bool:
-        watcher = self._client(held.identity).watcher
+        client = self._client(held.identity) if held.up else self._clients.get(held.identity)
+        if client is None:
+            return False
+        watcher = client.watcher
         reached = watcher.up(held.frames[-1]) if held.up else watcher.down(held.frames[-1])
         if reached is None or reached is not self._point:
             return False
