@@ -251,6 +251,10 @@ def test_without_a_link_the_draft_goes_on_from_what_is_verified_and_everything_s
     for text, bare in on_text.heard:
         assert bare or len(text) <= spoken, "text was told without a mark that nobody verified"
     assert on_text.heard[-1] == (answer.text, True)
+    proxy.heal()
+    assert until(lambda: decider.link().health is LinkHealth.UP)
+    later = decider.verify(question, never())
+    assert later.token_ids == right and later.text == text_of(draft, right) and not later.unverified
 
 
 def text_of(model, ids):

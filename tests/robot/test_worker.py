@@ -164,13 +164,13 @@ def test_an_open_answer_is_verified_before_the_next_job_is_decided(start):
 
 @pytest.mark.parametrize("how", ["canceled", "new instruction", "canceled while verified"])
 def test_an_open_answer_of_an_instruction_that_is_over_is_dropped(start, how):
-    verifying = threading.Event()
+    verifying, calls = threading.Event(), []
 
     def script(job, cancel, on_text):
         return alone(job, cancel, on_text) if job.number == 1 else Answer("two")
 
     def verify(question, cancel):
-        assert how == "canceled while verified"
+        calls.append(question)
         verifying.set()
         assert cancel.wait(5)
         raise DecisionFailed(ErrorCode.CANCELED, "canceled")
@@ -189,6 +189,7 @@ def test_an_open_answer_of_an_instruction_that_is_over_is_dropped(start, how):
     decider.health = LinkHealth.UP
     worker.begin(job(2, "go elsewhere" if how == "new instruction" else "go"))
     assert wait_for(events, 3)[2:] == [Answered(2, Answer("two"))]
+    assert len(calls) == (how == "canceled while verified")
 
 
 def test_an_answer_that_cannot_be_verified_now_is_tried_again_what_never_can_is_left(start):
