@@ -23,3 +23,7 @@ class ParameterError(NavigationError):
 
 class BackendError(NavigationError):
     """The motion back-end asked for cannot be used here."""
+
+
+class CameraError(NavigationError):
+    """The video source asked for cannot be used here."""
