@@ -10,6 +10,7 @@ from spec_vlm_nav.actions import (
     STOP_SENTENCE,
     Action,
     ActionKind,
+    ahead_clear,
     find_action,
     parse_action,
     reasoning_of,
@@ -150,6 +151,26 @@ def test_one_changed_character_makes_it_no_action(sentence, at, character):
 def test_reasoning_is_what_stands_before_the_action():
     assert reasoning_of("I see it. The next action is turn left 15 degree.") == "I see it."
     assert reasoning_of("I see it.") == "I see it."
+    quoted = 'I was told "The next action is turn left 15 degree."'
+    assert reasoning_of(f"{quoted} The next action is turn left 30 degree.") == quoted
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+@pytest.mark.parametrize("gap", [" ", "\n"])
+def test_an_action_that_comes_before_its_reasoning_is_found_as_soon(sentence, gap):
+    text = f"{sentence}{gap}I see the red chair, ahead, about 0.6 m, clear."
+    assert find_action(sentence[:-1]) is None
+    assert find_action(sentence) == find_action(text) == ACTION_SENTENCES[sentence]
+    assert reasoning_of(text) == "I see the red chair, ahead, about 0.6 m, clear."
+    assert sees_target(text) is True and ahead_clear(text) is True
+    assert reasoning_of(sentence) == ""
+
+
+@pytest.mark.parametrize("before", ["", "I see it. "])
+def test_of_two_actions_the_first_counts_and_the_second_is_no_reasoning(before):
+    text = f"{before}The next action is turn left 15 degree. I see the chair. {STOP_SENTENCE} I see no more."
+    assert find_action(text) == Action(ActionKind.TURN_LEFT, 15)
+    assert reasoning_of(text) == (before.strip() or "I see the chair.")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spec_vlm_nav.actions import Action, ActionKind
+from spec_vlm_nav.actions import ACTION_SENTENCES, Action, ActionKind
 from spec_vlm_nav.errors import InstructionError, PromptError
 from spec_vlm_nav.prompting import (
     FRAME,
@@ -156,3 +156,23 @@ def test_a_tokenizer_without_vision_is_refused():
 
     with pytest.raises(PromptError, match="vision-language"):
         build_prompt(spec(), Blind(), "go", [b"jpeg"])
+
+
+def test_the_action_can_be_asked_for_first_where_the_wording_knows_how():
+    spec = PRESETS["qwen2_vl"].ordered("action_first")
+    text = render(spec, "go")
+    assert text.index("The first is exactly one of these") < text.index("The second says where")
+    assert all(sentence in text for sentence in ACTION_SENTENCES)
+    assert PRESETS["qwen2_vl"].ordered("as_trained") == PRESETS["qwen2_vl"]
+
+
+@pytest.mark.parametrize("name", ["tiny_nav", "navila"])
+def test_a_model_trained_on_one_order_is_not_asked_for_another(name):
+    with pytest.raises(PromptError, match="order it was trained on"):
+        PRESETS[name].ordered("action_first")
+
+
+def test_a_models_folder_may_bring_its_own_wording_for_the_action_first(tmp_path):
+    spec = PromptSpec("mine", "{instruction}{frame}", action_first="Act. {instruction}{frame}")
+    spec.save(tmp_path)
+    assert render(PromptSpec.from_model_folder(tmp_path).ordered("action_first"), "go").startswith("Act. go")

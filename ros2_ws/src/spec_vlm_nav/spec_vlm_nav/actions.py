@@ -106,27 +106,43 @@ def _starts_a_sentence(text: str, at: int) -> bool:
     return bool(gap) and ("\n" in gap or said[-1] in _SENTENCE_ENDS)
 
 
-def find_action(text: str) -> Action | None:
-    """Return the first complete action sentence of a text that may still be growing, or None.
-
-    The action is there the moment its full stop is, and does not change when more text follows. Sentences quoted in
-    the middle of another one do not count.
-    """
-    found: tuple[int, Action] | None = None
+def _first_action(text: str) -> tuple[int, int, Action] | None:
+    """Where the first complete action sentence begins and ends, and what it says."""
+    found: tuple[int, int, Action] | None = None
     for sentence, action in ACTION_SENTENCES.items():
         at = text.find(sentence)
         while at != -1 and not _starts_a_sentence(text, at):
             at = text.find(sentence, at + 1)
         # The earliest END wins: that is the one a reader of the stream saw first.
-        if at != -1 and (found is None or at + len(sentence) < found[0]):
-            found = (at + len(sentence), action)
-    return found[1] if found else None
+        if at != -1 and (found is None or at + len(sentence) < found[1]):
+            found = (at, at + len(sentence), action)
+    return found
+
+
+def find_action(text: str) -> Action | None:
+    """Return the first complete action sentence of a text that may still be growing, or None.
+
+    The action is there the moment its full stop is, and does not change when more text follows. Sentences quoted in
+    the middle of another one do not count. The reasoning may stand before it or after it.
+    """
+    found = _first_action(text)
+    return found[2] if found else None
 
 
 def reasoning_of(text: str) -> str:
-    """Return what stands before the first action sentence (all of the text when there is none), stripped."""
-    starts = [text.find(sentence) for sentence in ACTION_SENTENCES if find_action(text) and sentence in text]
-    return text[: min(starts)].strip() if starts else text.strip()
+    """Return what stands before the first action sentence; where nothing does, what follows it (up to the next one).
+
+    All of the text when there is no action sentence. Stripped.
+    """
+    found = _first_action(text)
+    if found is None:
+        return text.strip()
+    start, end, _ = found
+    if before := text[:start].strip():
+        return before
+    after = text[end:]
+    another = _first_action(after)
+    return (after if another is None else after[: another[0]]).strip()
 
 
 def sees_target(text: str) -> bool | None:
