@@ -32,7 +32,9 @@ def graph(tmp_path):
 
 
 def start(graph, pair, **parameters):
-    given = {"draft_model": str(pair.draft), "verifier": f"tcp://127.0.0.1:{free_port()}", **parameters}
+    # There is no verifier; that the monitor says so is tested elsewhere, here each decision finds it out by itself.
+    address = f"tcp://127.0.0.1:{free_port()}"
+    given = {"draft_model": str(pair.draft), "verifier": address, "link_timeout_s": 30.0, **parameters}
     return graph.start("vlm_nav_node", NODE, *ros_args(**given))
 
 

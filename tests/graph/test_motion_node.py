@@ -40,7 +40,7 @@ def base(graph):
 def node(graph, base):
     graph.probe.listen(Twist, "cmd_vel")
     graph.probe.listen(MotionStatus, "motion_status")
-    process = graph.start("motion_node", NODE, *ros_args(odom_timeout_s=0.3))
+    process = graph.start("motion_node", NODE, *ros_args(odom_timeout_s=0.3, supervisor_timeout_s=0.0))
     process.wait_for("ready")
     wait_until(lambda: graph.probe.heard("cmd_vel") != [], 10, "cmd_vel")
     # The node must have heard odometry before it accepts anything.
