@@ -83,9 +83,11 @@ class Stack(Graph):
         """motion, deciding: parameters on top of the file's."""
         super().__init__(folder)
         self.pair = pair or Pair()
-        self._motion, self._deciding = motion, deciding
+        self._motion = {"max_linear": 0.5, "max_angular": 0.8, **motion}
+        self._deciding = deciding
         self.address = f"tcp://127.0.0.1:{free_port()}"
         self.seed = 100
+        self.instruction = ""
 
     def __enter__(self) -> Stack:
         super().__enter__()
@@ -113,6 +115,16 @@ class Stack(Graph):
     def __exit__(self, *error: object) -> None:
         self.link.__exit__()
         super().__exit__(*error)
+
+    @property
+    def max_linear(self) -> float:
+        """Forward speed of the robot, m/s."""
+        return float(self._motion["max_linear"])
+
+    @property
+    def max_angular(self) -> float:
+        """Turning speed of the robot, rad/s."""
+        return float(self._motion["max_angular"])
 
     @property
     def robot(self) -> tuple[Process, ...]:
