@@ -468,9 +468,10 @@ class Navigator:
 
     def _reconciled(self, event: Reconciled, now: float) -> None:
         """The target's word on the last unverified decision."""
-        decision, self._open = self._open, None
-        if decision is None or event.job != decision.job or self.phase is Phase.IDLE:
+        decision = self._open
+        if decision is None or event.job != decision.job:
             return
+        self._open = None
         if decision.action == event.action:
             self._out.report(decision.told(Verification.CONFIRMED, event))
             self._out.log("info", f"confirmed by the verifier: {decision.action.short}")
