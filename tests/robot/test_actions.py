@@ -151,7 +151,7 @@ def test_one_changed_character_makes_it_no_action(sentence, at, character):
 def test_reasoning_is_what_stands_before_the_action():
     assert reasoning_of("I see it. The next action is turn left 15 degree.") == "I see it."
     assert reasoning_of("I see it.") == "I see it."
-    quoted = 'I was told "The next action is turn left 15 degree."'
+    quoted = "I was told The next action is turn left 15 degree."
     assert reasoning_of(f"{quoted} The next action is turn left 30 degree.") == quoted
 
 
