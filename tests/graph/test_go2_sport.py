@@ -15,7 +15,7 @@ from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus
 
 from spec_vlm_nav.backends import MOVE, STOP_MOVE
 from tests.graph.harness import Graph, ros_args, wait_until
-from tests.graph.sport_messages import sport_messages
+from tests.graph.stand_ins import stand_in
 
 pytestmark = pytest.mark.graph
 NODE, FAILING = "spec_vlm_nav.nodes.motion_node", "tests.graph.failing_mover"
@@ -62,7 +62,7 @@ class FakeGo2:
 
 @pytest.fixture(scope="module")
 def overlay():
-    folder = str(sport_messages())
+    folder = str(stand_in("unitree_api"))
     sys.path.append(folder)
     yield folder
     sys.path.remove(folder)
@@ -85,7 +85,7 @@ def go2(graph, overlay):
 
 
 def start(graph, overlay, module=NODE):
-    arguments = [*ros_args(motion_backend="go2_sport"), *IN_NAMESPACE]
+    arguments = [*ros_args(motion_backend="go2_sport", supervisor_timeout_s=0.0), *IN_NAMESPACE]
     node = graph.start("motion_node", module, *arguments, PYTHONPATH=overlay)
     node.wait_for("ready")
     wait_until(lambda: graph.probe.heard("robot1/motion_status") != [], 10, "a heartbeat")

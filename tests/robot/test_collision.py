@@ -83,6 +83,12 @@ def test_a_speck_is_nothing_and_enough_rays_are_a_thing():
     assert view_of_scan(with_thing(0.2, 0, width=3), CORRIDOR).nearest_m == pytest.approx(0.2, abs=0.01)
 
 
+def test_a_speck_before_a_thing_does_not_bring_it_nearer():
+    both = with_thing(0.5, 0, width=40)
+    both.ranges[ray(0) : ray(0) + 2] = 0.2
+    assert view_of_scan(both, CORRIDOR).nearest_m == pytest.approx(0.5, abs=0.02)
+
+
 def test_a_laser_mounted_backwards_is_turned_by_its_parameter():
     backwards = CorridorConfig(scan_yaw_rad=math.pi)
     assert view_of_scan(with_thing(0.3, 170, width=10), backwards).nearest_m < 0.35

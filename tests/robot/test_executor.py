@@ -95,6 +95,22 @@ def test_an_overshoot_is_not_driven_back():
     assert wanted.linear == 0 and progress is Progress.SETTLING
 
 
+def test_a_base_that_slides_on_is_waited_for_until_it_stands_but_not_for_ever():
+    def took(slides_for_s):
+        executor, now = MotionExecutor(), 0.0
+        executor.start(Motion(distance_m=0.25), Pose(0, 0, 0), 0.0)
+        while True:
+            now += DT
+            wanted, progress = executor.update(Pose(0.24 + 0.3 * min(now, slides_for_s), 0, 0), now)
+            assert wanted == Velocity()
+            if progress is not Progress.SETTLING:
+                return progress, now
+
+    assert took(0.0) == (Progress.REACHED, pytest.approx(0.13, abs=0.05))
+    assert took(0.3) == (Progress.REACHED, pytest.approx(0.43, abs=0.05))
+    assert took(9.0) == (Progress.REACHED, pytest.approx(0.63, abs=0.05))
+
+
 def test_heading_is_held_on_a_straight_motion():
     executor = MotionExecutor()
     executor.start(Motion(distance_m=0.75), Pose(0, 0, 0), 0.0)

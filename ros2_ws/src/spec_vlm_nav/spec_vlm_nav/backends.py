@@ -1,8 +1,8 @@
 """Motion back-ends without ROS: what is sent to the robot for a velocity, and what makes it stand still.
 
-`twist` needs nothing here: a velocity is a Twist. `go2_sport` speaks the Unitree Go2's sport API: requests with a
-number and a JSON parameter. An encoder decides nothing about motion: velocities come out of the safety gate; it only
-keeps them within what the robot itself takes, and must never send a number that is none.
+`twist` needs nothing here: a velocity is a Twist; `nav2` is in a module of its own. `go2_sport` speaks the Unitree Go2's
+sport API: requests with a number and a JSON parameter. An encoder decides nothing about motion: velocities come out of
+the safety gate; it only keeps them within what the robot itself takes, and must never send a number that is none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from spec_vlm_nav.executor import Velocity
 
-BACKENDS = ("twist", "go2_sport")
+BACKENDS = ("twist", "go2_sport", "nav2")
 
 MOVE, STOP_MOVE = 1008, 1003  # api ids
 STOP_REPEATS = 5  # a stop is said so often: one may be lost

@@ -107,21 +107,15 @@ class MotionCore:
             # Also a late or foreign STOP ends what is under way.
             by_hand = self.gate.latched_by == OPERATOR_STOP
             reason = OPERATOR_STOP if by_hand else command.text or command.kind.name
-            self._stand(command if not refused or self._command is None else self._command, reason)
+            self._stand(command if refused is None or self._command is None else self._command, reason)
             return
-        if refused:
-            unverified = command.unverified
-            self._events.append(
-                Status(MotionState.REFUSED, command.session, command.sequence, refused, unverified=unverified)
-            )
+        if refused is not None:
+            status = Status(refused.state, command.session, command.sequence, refused.reason)
+            self._events.append(replace(status, left=command.motion, unverified=command.unverified))
             return
         pose = self.gate.pose
         assert pose is not None  # the gate admits nothing without odometry
         self._command = command
-        if fault := self.gate.fault_ahead(command, now):
-            self.executor.cancel()
-            self._end(fault.state, command, fault.reason, now, NO_MOTION)
-            return
         self._set_speeds()
         self.executor.start(command.motion, pose, now, self.gate.time_left_s(now))
         self._report(MotionState.MOVING, command, command.text)
@@ -165,10 +159,8 @@ class MotionCore:
     def _done(self) -> Motion:
         return self.executor.done(self.gate.pose) if self.gate.pose else NO_MOTION
 
-    def _end(
-        self, state: MotionState, command: Command, reason: str, now: float, done: Motion | None = None
-    ) -> Velocity:
-        done = self._done() if done is None else done
+    def _end(self, state: MotionState, command: Command, reason: str, now: float) -> Velocity:
+        done = self._done()
         self.executor.cancel()
         self.gate.end_motion()
         self._command = None

@@ -14,7 +14,8 @@ MOTION: tuple[Parameter, ...] = (
     Parameter(
         "motion_backend",
         "twist",
-        "How the robot is told to move: twist (cmd_vel, any robot) or go2_sport (Unitree's sport API, no driver).",
+        "How the robot is told to move: twist (cmd_vel, any robot), go2_sport (Unitree's sport API, no driver) "
+        "or nav2 (its DriveOnHeading and Spin actions).",
         choices=BACKENDS,
     ),
     Parameter("rate_hz", 30.0, "Rate of cmd_vel, Hz.", 20.0, 200.0),
@@ -53,7 +54,7 @@ MOTION: tuple[Parameter, ...] = (
     ),
     Parameter(
         "supervisor_timeout_s",
-        0.0,
+        1.0,
         "Nothing heard of vlm_nav_node for so long: stop, s; 0: not watched.",
         0.0,
         60.0,

@@ -77,10 +77,11 @@ class SafetyConfig(WatchdogConfig, AheadConfig):
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a command is not carried out: in one or two words to count by, and in full."""
+    """Why a command is not carried out: in one or two words to count by, in full, and how that is reported."""
 
     kind: str
     reason: str
+    state: MotionState = MotionState.REFUSED
 
 
 def slew(current: float, wanted: float, up: float, down: float, dt: float) -> float:
@@ -124,18 +125,17 @@ class SafetyGate:
         self.end_motion()
         self._latched, self._latched_by = self._instruction, OPERATOR_STOP
 
-    def admit(self, command: Command, now: float) -> str:
-        """Take note of a command; returns "" when it may be carried out, else why not.
+    def admit(self, command: Command, now: float) -> Refusal | None:
+        """Take note of a command; returns None when it may be carried out, else why not.
 
         STOP and HOLD end the motion in every case, even when the rest of them is refused.
         """
         if command.kind is not CommandKind.MOVE:
             self.end_motion()
         refusal = self._out_of_order(command) or self._admit_in_order(command, now)
-        if refusal is None:
-            return ""
-        self.refusals[refusal.kind] += 1
-        return refusal.reason
+        if refusal is not None:
+            self.refusals[refusal.kind] += 1
+        return refusal
 
     def _admit_in_order(self, command: Command, now: float) -> Refusal | None:
         if command.session != self.session:
@@ -186,9 +186,9 @@ class SafetyGate:
             old = f"decided from a frame {command.frame_age_s:.1f} s old, limit {c.max_frame_age_s:g} s"
             return Refusal("frame age", old)
         if fault := self.fault(command, now):
-            return Refusal(fault.state.name, fault.reason)
-        if command.is_forward and (blind := self.ahead.blind(now, c)):
-            return Refusal(MotionState.COLLISION_AHEAD.name, blind)
+            return Refusal(fault.state.name, fault.reason, fault.state)
+        if fault := self.fault_ahead(command, now):
+            return Refusal(fault.state.name, fault.reason, fault.state)
         return None
 
     def hear_odometry(self, pose: Pose, now: float) -> None:

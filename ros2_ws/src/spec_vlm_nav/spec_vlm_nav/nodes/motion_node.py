@@ -25,7 +25,7 @@ from spec_vlm_nav.motion_parameters import MOTION, corridor_config, executor_con
 from spec_vlm_nav.nodes.declare import declare, follow_changes
 from spec_vlm_nav.nodes.diagnostics import Diagnostics
 from spec_vlm_nav.nodes.messages import command_of, pose_of, status_message
-from spec_vlm_nav.nodes.outputs import make_output
+from spec_vlm_nav.nodes.outputs import make_backend
 from spec_vlm_nav.nodes.run import run
 from spec_vlm_nav.nodes.senses import Lookout, supervision_of
 from spec_vlm_nav.parameters import Value
@@ -44,8 +44,8 @@ class MotionNode:
     def __init__(self) -> None:
         self.node = node = Node("motion_node")
         self._values = values = declare(node, MOTION)
-        self._output = make_output(node, values)
-        self._core = MotionCore(executor_config(values), safety_config(values))
+        self._output, executor = make_backend(node, values)
+        self._core = MotionCore(executor_config(values), safety_config(values), executor)
         self._lookout = Lookout(
             node,
             str(values["collision_source"]),

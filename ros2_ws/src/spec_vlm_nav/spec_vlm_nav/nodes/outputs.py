@@ -13,7 +13,9 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 
 from spec_vlm_nav.backends import Go2Sport, SportRequest
 from spec_vlm_nav.errors import BackendError
-from spec_vlm_nav.executor import ZERO, Velocity
+from spec_vlm_nav.executor import ZERO, Executor, MotionExecutor, Velocity
+from spec_vlm_nav.nav2 import Nav2Executor
+from spec_vlm_nav.nodes.nav2_actions import Nav2Goals
 from spec_vlm_nav.parameters import Value
 
 DRAIN = Duration(seconds=0.2)
@@ -102,8 +104,31 @@ class SportOutput:
             self._publisher.publish(message)
 
 
-def make_output(node: Node, values: Mapping[str, Value]) -> Output:
+class Nav2Output:
+    """Sends no velocity of its own while Nav2 drives; a stop cancels the goal and says zero on `cmd_vel` as well."""
+
+    def __init__(self, goals: Nav2Goals, zero: TwistOutput) -> None:
+        self._goals, self._zero = goals, zero
+
+    def send(self, velocity: Velocity) -> None:
+        """Send nothing: the velocities are Nav2's."""
+
+    def stop(self) -> None:
+        """Cancel the goal and publish a zero velocity."""
+        self._goals.cancel()
+        self._zero.stop()
+
+    def drain(self) -> bool:
+        """Wait a moment until what was sent has arrived; returns whether it is confirmed."""
+        return self._zero.drain()
+
+
+def make_backend(node: Node, values: Mapping[str, Value]) -> tuple[Output, Executor]:
     """Make the back-end that the parameters name. Raises BackendError when its package is missing."""
     if values["motion_backend"] == "go2_sport":
-        return SportOutput(node)
-    return TwistOutput(node, bool(values["enable_stamped_cmd_vel"]), str(values["cmd_vel_frame"]))
+        return SportOutput(node), MotionExecutor()
+    twist = TwistOutput(node, bool(values["enable_stamped_cmd_vel"]), str(values["cmd_vel_frame"]))
+    if values["motion_backend"] == "nav2":
+        goals = Nav2Goals(node)
+        return Nav2Output(goals, twist), Nav2Executor(goals)
+    return twist, MotionExecutor()

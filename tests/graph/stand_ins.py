@@ -1,4 +1,4 @@
-"""Builds the stand-in `unitree_api` of the tests (same names and fields as Unitree's) beside the environment, once.
+"""Builds stand-ins of ROS packages that are not here (same names and fields) beside the environment, each once.
 
 The result is a prefix of its own, so that only processes that are given its path find the package; without it the
 node must say what is missing. Kept under a hash of everything it was built from.
@@ -17,14 +17,14 @@ from types import ModuleType
 
 from tests.graph.harness import ROOT
 
-PACKAGE = Path(__file__).parent / "unitree_api"
+PACKAGES = Path(__file__).parent
 PREFIX = Path(sys.prefix) / "test-overlays"
 
 # Loads the package's libraries by itself: no LD_LIBRARY_PATH is needed then.
 PRELOAD = """import ctypes
 from pathlib import Path
 
-_waiting = sorted(Path(__file__).resolve().parents[4].glob("lib/libunitree_api__*.so"))
+_waiting = sorted(Path(__file__).resolve().parents[4].glob("lib/lib{name}__*.so"))
 while _waiting:
     _failed = []
     for _library in _waiting:
@@ -33,7 +33,7 @@ while _waiting:
         except OSError:  # needs one of the others first
             _failed.append(_library)
     if len(_failed) == len(_waiting):
-        raise ImportError(f"cannot load {_failed[0]}")
+        raise ImportError(f"cannot load {{_failed[0]}}")
     _waiting = _failed
 """
 
@@ -47,19 +47,19 @@ def _builder() -> ModuleType:
     return module
 
 
-def sport_messages() -> Path:
-    """Build if needed; returns the folder to put on PYTHONPATH."""
+def stand_in(name: str) -> Path:
+    """Build a package of this folder if needed (unitree_api, nav2_msgs); returns the folder to put on PYTHONPATH."""
     builder = _builder()
     ros = builder.sourced_ros()
-    builder.PACKAGE = PACKAGE  # what its hash is made of
-    target = PREFIX / f"unitree_api-{builder.content_hash(ros)[:16]}"
+    builder.PACKAGE = PACKAGES / name  # what its hash is made of
+    target = PREFIX / f"{name}-{builder.content_hash(ros)[:16]}"
     if not target.is_dir():
         if not ros:
             builder.correct_wheel_paths()
         PREFIX.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(dir=PREFIX))
         try:
-            _build(builder, ros, scratch)
+            _build(builder, ros, scratch, name)
             # One rename at the end: a build that was interrupted is none.
             (scratch / "install").rename(target)
         except OSError:  # somebody else was faster
@@ -70,13 +70,13 @@ def sport_messages() -> Path:
     return next(target.glob("lib/python3*/*-packages"))
 
 
-def _build(builder: ModuleType, ros: list[str], scratch: Path) -> None:
+def _build(builder: ModuleType, ros: list[str], scratch: Path, name: str) -> None:
     prefixes = os.pathsep.join([*ros, sys.prefix])
     environment = {**os.environ, "AMENT_PREFIX_PATH": prefixes, "CMAKE_PREFIX_PATH": prefixes}
     environment["PATH"] = os.pathsep.join([f"{sys.prefix}/bin", environment.get("PATH", "")])
     builder.run(
         [
-            "cmake", "-S", str(PACKAGE), "-B", str(scratch / "build"), "-DBUILD_TESTING=OFF",
+            "cmake", "-S", str(PACKAGES / name), "-B", str(scratch / "build"), "-DBUILD_TESTING=OFF",
             f"-DCMAKE_INSTALL_PREFIX={scratch / 'install'}", f"-DPython3_EXECUTABLE={sys.executable}",
         ],
         environment,
@@ -84,5 +84,5 @@ def _build(builder: ModuleType, ros: list[str], scratch: Path) -> None:
     builder.run(["cmake", "--build", str(scratch / "build"), "--parallel", "2"], environment)
     builder.run(["cmake", "--install", str(scratch / "build")], environment)
     version = sysconfig.get_python_version()
-    for package in (scratch / "install").glob(f"lib/python{version}/*-packages/unitree_api"):
-        (package / "__init__.py").write_text(PRELOAD)
+    for package in (scratch / "install").glob(f"lib/python{version}/*-packages/{name}"):
+        (package / "__init__.py").write_text(PRELOAD.format(name=name))

@@ -1,0 +1,127 @@
+"""Nav2's DriveOnHeading and Spin as action clients, for whichever distribution's nav2_msgs is there.
+
+Goals carry an id of our own making, so that one can be canceled before the server has answered. Fields that only
+newer distributions have are left at their defaults (goals) or read when they are there (results).
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from typing import Any
+
+from rclpy.action import ActionClient
+from rclpy.node import Node
+from rclpy.task import Future
+
+from spec_vlm_nav.errors import BackendError
+from spec_vlm_nav.executor import Motion
+from spec_vlm_nav.nav2 import GoalReport, GoalState
+
+DRIVE, SPIN = "drive_on_heading", "spin"
+ERRORS = ("TIMEOUT", "TF_ERROR", "COLLISION_AHEAD", "INVALID_INPUT", "UNKNOWN")
+# action_msgs/GoalStatus
+SUCCEEDED, CANCELED = 4, 5
+
+
+def error_name(result: Any) -> str:
+    """Name of the error in an action's result; "" when there is none or the distribution tells none."""
+    code = getattr(result, "error_code", 0)
+    if not code:
+        return ""
+    return next((name for name in ERRORS if getattr(type(result), name, None) == code), f"error {code}")
+
+
+class _Goal:
+    """One goal from sending to its end; sends its own cancel requests."""
+
+    def __init__(self, client: ActionClient, canceler: Any, goal: Any) -> None:
+        from action_msgs.srv import CancelGoal
+        from unique_identifier_msgs.msg import UUID
+
+        self.report = GoalReport(GoalState.SENT)
+        self._canceler, self._cancel_wanted = canceler, False
+        self._cancel_request = CancelGoal.Request()
+        identity = UUID(uuid=list(uuid.uuid4().bytes))
+        self._cancel_request.goal_info.goal_id = identity
+        client.send_goal_async(goal, goal_uuid=identity).add_done_callback(self._answered)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing can come of it any more."""
+        return self.report.state not in (GoalState.SENT, GoalState.ACCEPTED)
+
+    def cancel(self) -> None:
+        """Ask the server to cancel it."""
+        self._cancel_wanted = True
+        if not self.is_over:
+            self._canceler.call_async(self._cancel_request)
+
+    def _answered(self, future: Future) -> None:
+        handle = future.result()
+        if handle is None or not handle.accepted:
+            self.report = GoalReport(GoalState.REJECTED)
+            return
+        self.report = GoalReport(GoalState.ACCEPTED)
+        if self._cancel_wanted:  # asked for before the server knew the goal
+            self.cancel()
+        handle.get_result_async().add_done_callback(self._ended)
+
+    def _ended(self, future: Future) -> None:
+        answer: Any = future.result()
+        if answer.status == SUCCEEDED:
+            self.report = GoalReport(GoalState.SUCCEEDED)
+        elif answer.status == CANCELED:
+            self.report = GoalReport(GoalState.CANCELED)
+        else:
+            message = str(getattr(answer.result, "error_msg", ""))
+            self.report = GoalReport(GoalState.ABORTED, error_name(answer.result), message)
+
+
+class Nav2Goals:
+    """The two action clients. Raises BackendError when nav2_msgs is missing."""
+
+    def __init__(self, node: Node) -> None:
+        try:
+            from nav2_msgs.action import DriveOnHeading, Spin
+        except ImportError as error:
+            raise BackendError(
+                "motion_backend nav2 needs the ROS package nav2_msgs: sudo apt-get install "
+                f"ros-$ROS_DISTRO-nav2-msgs, and source the installation ({error})"
+            ) from error
+        from action_msgs.srv import CancelGoal
+
+        self._kinds = {DRIVE: DriveOnHeading, SPIN: Spin}
+        self._clients: dict[str, Any] = {
+            name: ActionClient(node, kind, name) for name, kind in self._kinds.items()
+        }
+        self._cancelers: dict[str, Any] = {
+            name: node.create_client(CancelGoal, f"{name}/_action/cancel_goal") for name in self._kinds
+        }
+        self._goal: _Goal | None = None
+
+    def send(self, motion: Motion, speed: float, allowance_s: float) -> str:
+        """Send a goal; returns "" or why it cannot be sent. `speed`: m/s, positive; Spin goes at Nav2's own."""
+        name = SPIN if motion.angle_rad else DRIVE
+        self._goal = None
+        if not self._clients[name].server_is_ready():
+            return f"Nav2's action server {name} is not there: is behavior_server active?"
+        goal = self._kinds[name].Goal()
+        goal.time_allowance.sec = int(allowance_s)
+        goal.time_allowance.nanosec = int(allowance_s % 1 * 1e9)
+        if motion.angle_rad:
+            goal.target_yaw = motion.angle_rad
+        else:
+            goal.target.x = motion.distance_m
+            goal.speed = math.copysign(speed, motion.distance_m)
+        self._goal = _Goal(self._clients[name], self._cancelers[name], goal)
+        return ""
+
+    def cancel(self) -> None:
+        """Cancel the latest goal unless it is over; may be said again."""
+        if self._goal is not None:
+            self._goal.cancel()
+
+    def report(self) -> GoalReport:
+        """Return where the latest goal stands."""
+        return self._goal.report if self._goal is not None else GoalReport(GoalState.REJECTED)
