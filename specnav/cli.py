@@ -33,6 +33,7 @@ from specnav.cli_options import (
     TopK,
     TopP,
 )
+from specnav.cli_pipeline import add_pipeline_command
 from specnav.cli_train import train_app
 from specnav.errors import user_errors
 
@@ -107,6 +108,7 @@ def demo(
 
 add_bench_commands(app)
 add_bag_commands(app)
+add_pipeline_command(app)
 
 
 @app.command(
