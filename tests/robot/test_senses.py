@@ -26,8 +26,7 @@ def test_a_sign_of_life_keeps_its_ages_and_an_unknown_link_state_counts_as_lost(
 
 def test_a_scan_message_shows_what_is_ahead_of_it():
     message = LaserScan(angle_min=-1.0, angle_increment=0.01, range_min=0.1, range_max=10.0)
-    message.ranges = [2.0] * 200
-    message.ranges[95:105] = [0.25] * 10
+    message.ranges = [2.0] * 95 + [0.25] * 10 + [2.0] * 95
     assert view_of_scan(scan_of(message), CorridorConfig()).nearest_m == pytest.approx(0.25, abs=0.01)
     message.ranges = [math.nan] * 200
     assert view_of_scan(scan_of(message), CorridorConfig()).blind
