@@ -84,6 +84,7 @@ def degraded():
 def test_the_draft_models_action_moves_the_robot_and_is_marked_everywhere():
     world = unverified(degraded(), FORWARD)
     assert world.orders[-1].kind is CommandKind.MOVE and world.orders[-1].unverified
+    assert world.orders[-1].deadline_s == 2 * world.navigator.config.motion_deadline_s
     assert (
         world.said[-1].startswith("[unverified] ")
         and world.reports[-1].verification is Verification.UNVERIFIED
@@ -158,6 +159,14 @@ def test_without_early_action_the_robot_waits_for_the_whole_answer():
     assert CommandKind.MOVE not in world.kinds
     world.answer(FORWARD)
     assert world.kinds[-1] is CommandKind.MOVE
+
+
+def test_reasoning_that_comes_behind_the_action_is_published_when_it_is_there():
+    action, reasoning = "The next action is move forward 75 cm.", "I see the red chair, ahead."
+    world = World().instruct().find(action)
+    assert world.said == [""] and world.kinds[-1] is CommandKind.MOVE
+    world.answer(f"{action} {reasoning}")
+    assert world.said == ["", reasoning] and world.navigator.view.reasoning == reasoning
 
 
 def picture(level, size=(224, 140)):

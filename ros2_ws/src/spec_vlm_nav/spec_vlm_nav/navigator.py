@@ -29,6 +29,7 @@ from spec_vlm_nav.worker import ActionFound, Answered, Event, Failed, Reconciled
 
 STOP_WORDS = frozenset({"stop", "halt", "stop now", "stop here"})
 OLD_STOP_S = 0.2
+SLOW_FACTOR = 2.0  # unverified motions are slower: they get so much longer
 PAST_FRAMES = 256  # kept for prompts with history
 GOING_ON = (MotionState.IDLE, MotionState.MOVING, MotionState.SETTLING)
 SENSES = {
@@ -405,7 +406,7 @@ class Navigator:
         if action.is_stop:
             return self._end(move.source.value, action.sentence, ErrorCode.NONE, now, keep_thought=True)
         motion = Motion(action.distance_m, action.angle_rad)
-        deadline = self.config.motion_deadline_s
+        deadline = self.config.motion_deadline_s * (SLOW_FACTOR if unverified else 1)
         order = Order(
             CommandKind.MOVE,
             self.number,
@@ -435,6 +436,7 @@ class Navigator:
         if thought.action is not None:
             for code in (ErrorCode.PARSE_FAILED, ErrorCode.INTERNAL, ErrorCode.LINK_LOST, ErrorCode.TIMEOUT):
                 self.setbacks.clear(code)
+            self._say_late_reasoning(answer, event.unverified)
             self._finish(thought, answer)
             return
         self._stand(CommandKind.HOLD, SUPERVISOR, "no action in the answer")
@@ -446,6 +448,13 @@ class Navigator:
             self._give_up(ErrorCode.PARSE_FAILED, "too many answers in a row without an action", now)
             return
         self._look(now, now)
+
+    def _say_late_reasoning(self, answer: Answer, unverified: bool) -> None:
+        """Where the action comes first, what stands behind it is the reasoning."""
+        reasoning = reasoning_of(answer.text)
+        if reasoning and not self._view.reasoning:
+            self._view = replace(self._view, reasoning=reasoning)
+            self._out.spoke(reasoning, "", unverified)
 
     def _failed(self, thought: _Thought, failed: Failed, now: float) -> None:
         if thought.ahead:  # the motion goes on, and the next try is made after it

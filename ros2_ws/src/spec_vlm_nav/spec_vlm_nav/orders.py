@@ -122,7 +122,7 @@ class Outputs(Protocol):
         ...
 
     def spoke(self, text: str, action: str, unverified: bool) -> None:
-        """Publish the reasoning and the action of a decision."""
+        """Publish the reasoning and the action of a decision; "" where there is none, or not yet."""
         ...
 
     def report(self, report: Report) -> None:

@@ -58,10 +58,12 @@ class Voice:
         self._supervision.publish(supervision_message(self.session, camera_age_s, link, now, stamp))
 
     def spoke(self, text: str, action: str, unverified: bool) -> None:
-        """Publish reasoning and action."""
+        """Publish what there is of reasoning and action."""
         mark = UNVERIFIED if unverified else ""
-        self._reasoning.publish(String(data=mark + text))
-        self._actions.publish(String(data=mark + action))
+        if text:
+            self._reasoning.publish(String(data=mark + text))
+        if action:
+            self._actions.publish(String(data=mark + action))
 
     def report(self, report: Report, settings: DecoderSettings) -> None:
         """Publish the measurements of a decision."""
