@@ -5,10 +5,12 @@ import random
 import numpy as np
 import pytest
 
-pytest.importorskip("av", reason="PyAV is missing")
-
 from spec_vlm_nav.camera_decode import MAX_BYTES, H264Decoder
+from spec_vlm_nav.camera_health import StreamHealth
+from spec_vlm_nav.diagnostics import Level
+from spec_vlm_nav.errors import CameraError
 from spec_vlm_nav.h264 import IDR, PPS, SPS, access_units, kind, read_sps, split_nals
+from spec_vlm_nav.video_url import parse_interface, parse_url
 from tests.videos import encode, number_of
 
 UNITS = encode(30)
@@ -165,3 +167,46 @@ def test_profiles_and_several_slices_a_picture(profile, slices):
     assert true_ones(feed(decoder, enumerate(units))) == list(range(12))
     decoder = H264Decoder()
     assert true_ones(feed(decoder, [(n, d) for n, d in enumerate(units) if n != 4])) == [0, 1, 2, 3, 10, 11]
+
+
+def test_health_tells_silence_waiting_and_each_trouble_once():
+    decoder, health = H264Decoder(), StreamHealth()
+
+    def report(heard_at, now, published=0):
+        said = health.report(decoder, published, heard_at, now, silence_s=1.0)
+        return said.level, said.message
+
+    assert report(None, 10.0) == (Level.ERROR, "no video yet")
+    feed(decoder, [(4, UNITS[4])])
+    assert report(10.5, 11.0) == (Level.WARN, "waiting for a key picture (1 damaged)")
+    feed(decoder, enumerate(UNITS[:10]))
+    assert report(11.5, 12.0, published=10) == (Level.OK, "10 pictures")
+    feed(decoder, [(10, b"noise"), (11, b"noise!"), (12, UNITS[10])])
+    assert report(12.5, 13.0, published=11) == (Level.WARN, "2 not h264")
+    assert report(12.9, 13.0, published=11) == (Level.OK, "0 pictures")
+    assert report(12.9, 15.0, published=11) == (Level.ERROR, "silent for 2.1 s")
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("file:///etc/passwd", "must begin with"),
+        ("walk.mp4", "must begin with"),
+        ("", "must begin with"),
+        ("udp://230.1.1.1", "needs a port"),
+        ("udp://230.1.1.1:0", "needs a port"),
+        ("udp://230.1.1.1:99999999", "ort"),
+        ("rtp://camera:5000", "needs an IPv4 address"),
+        ("udp://230.1.1.1\r\na=x:1720", "refused"),
+    ],
+)
+def test_a_url_that_cannot_be_a_camera_is_refused(url, said):
+    with pytest.raises(CameraError, match=said):
+        parse_url(url)
+
+
+def test_an_interface_is_an_address_of_ours():
+    assert parse_url("udp://230.1.1.1:1720") == parse_url("rtp://230.1.1.1:1720")
+    assert str(parse_interface("")) == "0.0.0.0"
+    with pytest.raises(CameraError, match="interface 'eth0' refused"):
+        parse_interface("eth0")

@@ -26,6 +26,7 @@ setup(
         "console_scripts": [
             "vlm_nav_node = spec_vlm_nav.nodes.vlm_nav_node:main",
             "motion_node = spec_vlm_nav.nodes.motion_node:main",
+            "camera_decode_node = spec_vlm_nav.nodes.camera_decode_node:main",
             "view_node = spec_vlm_nav.nodes.view_node:main",
         ],
     },

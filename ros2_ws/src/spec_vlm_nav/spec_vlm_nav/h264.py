@@ -1,7 +1,7 @@
 """As much of H.264's syntax (ITU-T H.264, Annex B) as it takes to see what a decoder conceals: lost references.
 
 Words of the standard: a NAL unit is one piece after a start code; an access unit holds those of one picture; SPS and
-PPS are its parameter sets; a key picture needs none before it. Nothing here trusts its input: what does not parse is None.
+PPS are its parameter sets; a key picture needs none before it. What does not parse is None.
 """
 
 from __future__ import annotations

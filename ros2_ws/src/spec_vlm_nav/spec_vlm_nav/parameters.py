@@ -79,9 +79,10 @@ def markdown(table: Sequence[Parameter]) -> str:
 if __name__ == "__main__":
     import sys
 
+    from spec_vlm_nav.camera_parameters import CAMERA
     from spec_vlm_nav.decider_parameters import VLM_NAV
     from spec_vlm_nav.motion_parameters import MOTION
     from spec_vlm_nav.view_parameters import VIEW
 
-    tables = {"vlm_nav_node": VLM_NAV, "motion_node": MOTION, "view_node": VIEW}
+    tables = {"vlm_nav_node": VLM_NAV, "motion_node": MOTION, "view_node": VIEW, "camera_decode_node": CAMERA}
     sys.stdout.write("\n\n".join(f"### {name}\n\n{markdown(table)}" for name, table in tables.items()) + "\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spec_vlm_nav.parameters import RELIABILITY, Parameter
 
-VIEW = (
+VIEW: tuple[Parameter, ...] = (
     Parameter("image_transport", "compressed", "Type of the image topic.", choices=("compressed", "raw")),
     Parameter("image_reliability", "best_effort", "QoS of the image subscription.", choices=RELIABILITY),
     Parameter("odom_reliability", "best_effort", "QoS of the odometry subscription.", choices=RELIABILITY),
