@@ -285,6 +285,14 @@ def test_while_the_link_is_lost_the_draft_decides_at_once(make, proxy):
     assert find_action(answer.text) is not None
 
 
+def test_a_lost_link_is_not_waited_for_where_the_draft_can_go_on(make, proxy, target):
+    decider = make(replace(ALONE, connect_timeout_s=20.0, resume_timeout_s=20.0))
+    answer = decider.decide(job(), never(), at_token(2, proxy.silence))
+    assert answer.unverified and answer.open.verified and answer.total_ms < 1500
+    known = answer.open.verified
+    assert known == Oracle(target, decider)(job())[: len(known)]
+
+
 def test_the_open_answer_is_verified_by_itself_when_the_link_is_back(work, proxy, target):
     worker, decider, events = work(ALONE)
     proxy.cut()

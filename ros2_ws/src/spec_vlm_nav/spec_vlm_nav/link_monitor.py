@@ -26,6 +26,9 @@ _SMOOTHING = 0.125  # of a new RTT, as TCP does it
 class LinkMonitor:
     """UP while something was heard within `timeout_s`; UNKNOWN until then after the start; else LOST.
 
+    losses: how often it became LOST. connections: how often it connected; more than once means that another connection
+    to the verifier may be dead, too.
+
     `on_change` is called from the monitor's thread with every change of that, at most 0.1 s late; it must not wait.
     """
 
@@ -40,6 +43,7 @@ class LinkMonitor:
         """connect_timeout_s: how long one attempt to connect may take before the pause and the next one."""
         self.timeout_s = timeout_s
         self.losses = 0
+        self.connections = 0
         self._address = address
         self._connect_timeout_s = max(connect_timeout_s, 0.05)
         self._on_change = on_change
@@ -91,6 +95,7 @@ class LinkMonitor:
     def _watch(self, link: Link) -> None:
         """Ask and listen until the end. Raises LinkLost, or what else Link raises."""
         link.ensure_connected(self._over)
+        self.connections += 1
         self._hear()
         self._rtt_s = None
         while not self._over():

@@ -73,7 +73,7 @@ class SpeculativeDecider:
         self._monitor: LinkMonitor | None = None
         self._losses_before = 0
         self._link: Link | None = None
-        self._losses_seen = 0
+        self._connections_seen = 0
         self._decoder: tuple[object, EdgeDecoder] | None = None
         self._warm_up()
 
@@ -100,7 +100,6 @@ class SpeculativeDecider:
         s = self._current[0]
         if self._monitor is None:
             self._monitor = LinkMonitor(s.verifier, s.link_timeout_s, s.connect_timeout_s, on_link_change)
-            self._losses_seen = 0
 
     def close(self) -> None:
         """See Decider."""
@@ -172,8 +171,10 @@ class SpeculativeDecider:
         """The target's answer. Raises DecisionFailed with what there is of it."""
         decoder = self._edge(s)
         failure: tuple[ErrorCode, str] | None = None
+        # Whoever can go on without a link does not wait for it longer than it takes to know that it is lost.
+        patience = cancel if s.on_link_loss != DRAFT_ONLY else _CanceledOrLost(cancel, self.link)
         try:
-            for chunk in decoder.generate(question.prompt, question.options, cancel, question.verified):
+            for chunk in decoder.generate(question.prompt, question.options, patience, question.verified):
                 if self._monitor is not None:
                     self._monitor.heard()
                 tell.push(chunk)
@@ -182,6 +183,8 @@ class SpeculativeDecider:
         except SpecdecError as error:
             # A verifier that refuses us (other version, other vocabulary) is as good as none.
             failure = (ErrorCode.LINK_LOST, str(error))
+        if failure is None and decoder.stats.finish == "cancelled":
+            failure = (ErrorCode.LINK_LOST, self.link().reason or "the link to the verifier is lost")
         self._counts.resumes += decoder.stats.resumes
         if failure is None and not cancel.is_set():
             tell.finish()
@@ -197,10 +200,10 @@ class SpeculativeDecider:
         monitor = self._monitor
         if self._link is None:
             self._link = connect(s.verifier, s.connect_timeout_s, s.reply_timeout_s)
-        elif monitor is not None and monitor.losses != self._losses_seen:
+        elif monitor is not None and self._connections_seen not in (0, monitor.connections):
             # A connection from before an outage may look sound and carry nothing for as long as TCP backs off.
             self._link.reset()
-        self._losses_seen = 0 if monitor is None else monitor.losses
+        self._connections_seen = 0 if monitor is None else monitor.connections
         kind = (s.method, s.gamma, s.resume_timeout_s)
         if self._decoder is None or self._decoder[0] != kind:
             model = self._model if get_method(s.method).drafts else None
@@ -260,6 +263,22 @@ class SpeculativeDecider:
             session = self._model.new_session()
             session.prefill(self._model.encode(prompt))
             session.extend([prompt.ids[0]])
+
+
+class _CanceledOrLost(threading.Event):
+    """Set when `cancel` is, or while the monitor says that the link is lost."""
+
+    def __init__(self, cancel: threading.Event, link: Callable[[], LinkReport]) -> None:
+        super().__init__()
+        self._cancel = cancel
+        self._link = link
+
+    def is_set(self) -> bool:
+        return self._cancel.is_set() or self._link().health is LinkHealth.LOST
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._cancel.wait(timeout)
+        return self.is_set()
 
 
 class _Telling:
