@@ -29,8 +29,22 @@ ARGUMENTS = {
     "exits": ("", "Its early exits; empty: NAME-exits beside a model NAME-target, none: no hints."),
     "draft_model": ("default_models/nav-draft", "Draft model: folder or hub id."),
     "method": ("fsd", "fsd, auto, sd, specedge, picospec or ar."),
+    "on_link_loss": ("stop", "Without the verifier: stop, hold, or draft_only_slow."),
+    "autostart": ("true", "false: vlm_nav_node waits for ros2 lifecycle set."),
+    "view": ("false", "Also start view_node: annotated image, path, marker of the motion."),
 }
-PASSED_ON = ("namespace", "params_file", "use_sim_time", "log_level", "verifier", "draft_model", "method")
+PASSED_ON = (
+    "namespace",
+    "params_file",
+    "use_sim_time",
+    "log_level",
+    "verifier",
+    "draft_model",
+    "method",
+    "on_link_loss",
+    "autostart",
+    "view",
+)
 
 
 def generate_launch_description() -> LaunchDescription:
