@@ -119,7 +119,7 @@ def test_raw_images_are_taken_when_asked_for_and_unknown_encodings_refused(graph
     node = start(graph, pair, method="ar", image_transport="raw", connect_timeout_s=0.2)
     node.wait_for("ready", 60)
     graph.probe.say("instruction", String(data="find the red chair"))
-    good = Image(height=140, width=224, encoding="bgr8", step=672, data=bytes(140 * 672))
+    good = Image(height=140, width=224, encoding="bgr8", step=672, data=b"\x60" * (140 * 672))
     with Camera(
         graph, Image(height=140, width=224, encoding="yuv422", step=448, data=bytes(140 * 448))
     ) as camera:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from spec_vlm_nav.errors import FrameError
-from spec_vlm_nav.images import PictureOptions, RawImage, black_like, decode, prepare
+from spec_vlm_nav.images import PictureOptions, RawImage, black_like, decode, prepare, to_jpeg
 
 AS_IS = PictureOptions()
 
@@ -88,3 +88,13 @@ def test_raw_pictures_that_make_no_sense_are_refused(raw):
 def test_black_history_has_the_size_of_the_frame():
     black = decode(black_like(picture((96, 60))))
     assert black.size == (96, 60) and np.asarray(black).max() < 8
+
+
+@pytest.mark.parametrize(("level", "refused"), [(0, True), (3, True), (30, False)])
+def test_a_black_picture_is_refused_a_dark_one_is_not(level, refused):
+    picture = to_jpeg(Image.new("RGB", (64, 40), (level, level, level)))
+    if refused:
+        with pytest.raises(FrameError, match="the camera picture is black"):
+            prepare(picture, PictureOptions())
+    else:
+        assert prepare(picture, PictureOptions()) == picture

@@ -17,6 +17,7 @@ from spec_vlm_nav.errors import FrameError
 
 MAX_BYTES = 16 << 20
 MAX_PIXELS = 8192 * 8192
+DARKEST = 8  # a picture without any brighter value (of 255) shows nothing
 # encoding -> (channels, order of the channels that gives RGB or grey)
 _ENCODINGS = {
     "rgb8": (3, (0, 1, 2)),
@@ -109,6 +110,8 @@ def prepare(source: bytes | RawImage, options: PictureOptions) -> bytes:
     Compressed bytes are decoded once to be sure that they are whole, and passed on as they are when the size is right.
     """
     picture = decode(source) if isinstance(source, bytes) else from_raw(source)
+    if max(high for _, high in picture.getextrema()) < DARKEST:
+        raise FrameError("the camera picture is black: is the lens covered, or has the camera failed?")
     if options.width and options.height and picture.size != (options.width, options.height):
         return to_jpeg(fit(picture, options.width, options.height), options.quality)
     return source if isinstance(source, bytes) else to_jpeg(picture, options.quality)
