@@ -14,6 +14,7 @@ import typer
 
 from specnav.cli_bags import add_bag_commands
 from specnav.cli_bench import add_bench_commands
+from specnav.cli_drill import add_drill_commands
 from specnav.cli_options import (
     Bandwidth,
     Device,
@@ -108,6 +109,7 @@ def demo(
 
 add_bench_commands(app)
 add_bag_commands(app)
+add_drill_commands(app)
 add_pipeline_command(app)
 
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from rosgraph_msgs.msg import Clock
+from spec_vlm_nav_interfaces.msg import Supervision
+from std_msgs.msg import String
+
 from specnav.drill import faults_words as words
 from specnav.drill import meddling
 from specnav.drill.errors import DrillError
 from specnav.drill.faults import BadVerifier, BrokenSense, Frozen, Killed, LinkCut
-from specnav.drill.records import GRACE_S, Bound, Drill, Fault, Moment, Reaction, Reason, Recovery, Term
+from specnav.drill.graph import Process
+from specnav.drill.records import GRACE_S, Bound, Drill, Moment, Reaction, Reason, Recovery, Term
 from specnav.drill.stack import COMMAND, METRICS, STATUS, SUPERVISION, Stack
 
 DECIDER, MOVER = "vlm_nav_node", "motion_node"
@@ -20,7 +25,6 @@ LINK = Bound((Term(DECIDER, "link_timeout_s"),))
 CAMERA = Bound((Term(DECIDER, "camera_timeout_s"),))
 ODOMETRY = Bound((Term(MOVER, "odom_timeout_s"),))
 SUPERVISOR = Bound((Term(MOVER, "supervisor_timeout_s"),))
-MOTION = Bound((Term(DECIDER, "motion_deadline_s"),))
 # The turn that shows a frozen picture, and three frames; then the node's own tick and ours.
 PICTURE = Bound(seconds=0.2 / 0.35 + 0.4 + GRACE_S, note="0.2 rad at 0.35 rad/s, 4 frames, 100 ms")
 BASE = Bound(
@@ -57,8 +61,16 @@ def _cuts() -> list[Drill]:
     return found
 
 
-def _verifier(stack: Stack):  # type: ignore[no-untyped-def]
+def _verifier(stack: Stack) -> Process:
     return stack.verifier
+
+
+def _decider(stack: Stack) -> Process:
+    return stack.decider
+
+
+def _mover(stack: Stack) -> Process:
+    return stack.mover
 
 
 def _verifiers() -> list[Drill]:
@@ -127,9 +139,9 @@ def _verifiers() -> list[Drill]:
     return found
 
 
-def _camera(name: str, what: str, bound: Bound, **more: object) -> Drill:
+def _camera(name: str, what: str, bound: Bound) -> Drill:
     broken = BrokenSense({"camera_fault": name}, {"camera_fault": "none"})
-    return Drill(f"camera-{name.replace('_', '-')}", what, Moment.MOVING, broken, bound, STALE_CAMERA, **more)  # type: ignore[arg-type]
+    return Drill(f"camera-{name.replace('_', '-')}", what, Moment.MOVING, broken, bound, STALE_CAMERA)
 
 
 def _odometry(name: str, what: str, bound: Bound) -> Drill:
@@ -157,14 +169,7 @@ def _senses() -> list[Drill]:
         _camera("stopped", "the camera falls silent", CAMERA),
         _camera("frozen", "the camera repeats one frame with its stamp", CAMERA),
         _camera("frozen_restamped", "the camera repeats one picture with new stamps", PICTURE),
-        Drill(
-            "camera-black",
-            "the camera shows black",
-            Moment.MOVING,
-            BrokenSense({"camera_fault": "black"}, {"camera_fault": "none"}),
-            MOTION,
-            (*STALE_CAMERA, Reason(METRICS, "INVALID_INPUT")),
-        ),
+        _camera("black", "the camera shows black", PICTURE),
         Drill(
             "camera-1hz",
             "the camera delivers one frame a second",
@@ -183,12 +188,6 @@ def _senses() -> list[Drill]:
 
 
 def _processes() -> list[Drill]:
-    def decider(stack: Stack):  # type: ignore[no-untyped-def]
-        return stack.decider
-
-    def mover(stack: Stack):  # type: ignore[no-untyped-def]
-        return stack.mover
-
     lost = (Reason(STATUS, "SUPERVISOR_LOST"),)
     silent = (Reason(COMMAND, "HOLD", "motion_node is silent"),)
     again = Recovery.NEXT_INSTRUCTION
@@ -197,7 +196,7 @@ def _processes() -> list[Drill]:
             "vlm-nav-node-killed",
             "vlm_nav_node is killed (SIGKILL) and started again",
             Moment.MOVING,
-            Killed(decider),
+            Killed(_decider),
             SUPERVISOR,
             lost,
             recovery=again,
@@ -206,7 +205,7 @@ def _processes() -> list[Drill]:
             "vlm-nav-node-frozen",
             "vlm_nav_node is there but silent (SIGSTOP)",
             Moment.MOVING,
-            Frozen(decider),
+            Frozen(_decider),
             SUPERVISOR,
             lost,
         ),
@@ -214,7 +213,7 @@ def _processes() -> list[Drill]:
             "motion-node-killed",
             "motion_node is killed (SIGKILL) and started again; the base holds a command for 1 s",
             Moment.MOVING,
-            Killed(mover),
+            Killed(_mover),
             BASE,
             silent,
             lasts_s=6.0,
@@ -242,16 +241,17 @@ def _numbers_and_clocks() -> list[Drill]:
             "supervision-nan",
             "signs of life with ages of NaN",
             Moment.MOVING,
-            words.NanSupervision(20.0),
+            words.NanSupervision(20.0, (Supervision, SUPERVISION)),
             AT_ONCE,
             STALE_CAMERA,
+            reaction=Reaction.HALTS,  # the node's own signs of life come in between
             lasts_s=1.0,
         ),
         Drill(
             "clock-jumping",
             "use_sim_time, and /clock jumps by hours",
             Moment.MOVING,
-            words.JumpingClock(words.CLOCK_HZ, switch(True), switch(False)),
+            words.JumpingClock(words.CLOCK_HZ, (Clock, "/clock"), switch(True), switch(False)),
             AT_ONCE,
             reaction=Reaction.GOES_ON,
             lasts_s=3.0,
@@ -261,7 +261,7 @@ def _numbers_and_clocks() -> list[Drill]:
             "instruction-flood",
             "1000 instructions a second for 3 s",
             Moment.MOVING,
-            words.Flood(words.FLOOD_HZ),
+            words.Flood(words.FLOOD_HZ, (String, "instruction")),
             OPERATOR,
             (Reason(COMMAND, "HOLD", "new instruction"),),
             lasts_s=3.0,
@@ -335,6 +335,3 @@ def choose(names: Sequence[str]) -> list[Drill]:
         if not any(drill.name.startswith(name) for drill in known):
             raise DrillError(f"no fault is called {name!r}; `specnav drill --list` names them")
     return [drill for drill in known if any(drill.name.startswith(name) for name in names)]
-
-
-__all__ = ["Fault", "all_drills", "choose"]

@@ -6,23 +6,26 @@ import itertools
 import time
 from collections.abc import Callable
 
+import msgspec
+from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus
+
 from evaluation.drills.records import DrillRun
 from spec_vlm_nav.decider import LinkHealth
 from spec_vlm_nav.decision import ErrorCode
 from spec_vlm_nav.safety import CommandKind
 from spec_vlm_nav.status import MotionState
 from specnav.drill.errors import DrillError
+from specnav.drill.faults import LinkCut
 from specnav.drill.judging import judge
 from specnav.drill.probe import Heard
-from specnav.drill.records import GRACE_S, Bound, Drill, Moment, Reaction, Recovery, Said, Trace
+from specnav.drill.records import Bound, Drill, Moment, Reaction, Recovery, Said, Trace
 from specnav.drill.stack import CMD_VEL, COMMAND, IMAGE, METRICS, ODOM, STATUS, SUPERVISION, Stack, speed
-from specnav.drill.waiting import wait_until
-from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus
 
 MOMENT_S = 25.0
 FRESH_S = 0.25  # a motion that began so recently may be chosen to strike in
 AFTER_BOUND_S = 0.4
 ENOUGH_S = 0.25  # a motion is to last so much longer than the bound
+UP_TO_SPEED_S = 0.3
 ALIVE_S = 3.0
 POLL_S = 0.002
 
@@ -51,7 +54,7 @@ class Conductor:
                     raise DrillError(f"{term.node} has no parameter {term.parameter}: the bound is unknown")
                 self._terms[key] = value
             total += self._terms[key]
-        return total + (GRACE_S if bound.terms and bound.seconds == 0 else 0.0)
+        return total
 
     def run(self, drill: Drill, number: int, attempts: int = 3) -> DrillRun:
         """One run; a robot that was not at the moment is brought there again. Raises DrillError."""
@@ -65,8 +68,6 @@ class Conductor:
                 continue
             finally:
                 wall_s = time.monotonic() - began
-            import msgspec
-
             return msgspec.structs.replace(result, at_s=began - self.began, wall_s=wall_s)
         raise AssertionError
 
@@ -111,8 +112,9 @@ class Conductor:
             self._poll(lambda: self._settles(began), "a motion that settles")
             return
         lasting = bound_s + ENOUGH_S if drill.reaction is Reaction.STOPS and not drill.by_odometry else 0.5
-        limit = min(lasting, 1.8)  # no motion may last much longer
-        self._poll(lambda: self._moves(began, limit), "a motion that lasts")
+        self._poll(lambda: self._moves(began, lasting), "a motion that lasts")
+        if drill.by_odometry:
+            time.sleep(UP_TO_SPEED_S)
 
     def _poll(self, done: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + MOMENT_S
@@ -144,8 +146,6 @@ class Conductor:
     # -- the fault
 
     def _let_pass(self, drill: Drill, struck: float, lasts_s: float) -> None:
-        from specnav.drill.faults import LinkCut
-
         if drill.moment.point is not None and not isinstance(drill.fault, LinkCut):
             time.sleep(drill.release_s)
             self._stack.link.open()
@@ -208,14 +208,9 @@ class Conductor:
             (s for s in trace.said if s.at >= trace.struck and s.topic == STATUS and s.name not in GOING_ON),
             None,
         )
-        if (
-            first is not None
-            and first.name in OWN_END
-            and first.at < trace.struck + bound_s
-            and drill.bound.terms
-        ):
-            if not drill.lasts_s or first.at < trace.ended:
-                raise Inconclusive(f"the motion ended by itself ({first.name})")
+        until = min(trace.ended, trace.struck + bound_s)
+        if first is not None and drill.bound.terms and first.name in OWN_END and first.at < until:
+            raise Inconclusive(f"the motion ended by itself ({first.name})")
 
 
 GOING_ON = ("IDLE", "MOVING", "SETTLING")

@@ -67,6 +67,7 @@ class Repeated:
     """Something published again and again, in a thread, while the fault lasts."""
 
     rate_hz: float
+    topic: tuple[type, str]
     prepare: Callable[[Stack], None] = lambda stack: None
     restore: Callable[[Stack], None] = lambda stack: None
     _end: threading.Event = field(default_factory=threading.Event)
@@ -79,6 +80,7 @@ class Repeated:
     def strike(self, stack: Stack) -> float:
         """Begin."""
         self.prepare(stack)
+        stack.probe.open(*self.topic)
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(stack,), name="repeated", daemon=True)
         at = time.monotonic()

@@ -1,0 +1,79 @@
+"""`specnav drill` and `specnav soak`: what breaks, and what wears out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specnav.cli_options import Seed
+from specnav.errors import UsageError
+
+
+def add_drill_commands(app: typer.Typer) -> None:
+    """Give the app the commands of this module."""
+    app.command(
+        epilog="Examples:  specnav drill   |   specnav drill --faults camera,odometry --runs 20   |   "
+        "specnav drill --list   |   specnav drill --cancels 100 --cycles 50"
+    )(drill)
+    app.command(epilog="Example:  specnav soak --minutes 30")(soak)
+
+
+def _need_ros() -> None:
+    try:
+        import rclpy  # noqa: F401
+    except ImportError as error:
+        raise UsageError(
+            "drills need ROS 2 (rclpy): make setup, or source one; specnav doctor says more"
+        ) from error
+
+
+def drill(
+    faults: Annotated[
+        str | None,
+        typer.Option(help="Comma-separated names, or their beginnings (default: all; see --list)."),
+    ] = None,
+    runs: Annotated[int, typer.Option(min=1, max=1000, help="Strike each fault so often.")] = 1,
+    seed: Seed = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the report (default: runs/drill-<time>).")
+    ] = None,
+    cancels: Annotated[
+        int, typer.Option(min=0, help="Leak check: cancel so many instructions while memory is watched.")
+    ] = 0,
+    cycles: Annotated[
+        int, typer.Option(min=0, help="Leak check: deactivate and activate vlm_nav_node so often.")
+    ] = 0,
+    list_: Annotated[bool, typer.Option("--list", help="Name the faults, and end.")] = False,
+) -> None:
+    """Break things one at a time while the simulated robot moves or thinks; measure how soon it stands."""
+    _need_ros()
+    if list_:
+        from rich.console import Console
+
+        from specnav.drill.catalogue import all_drills
+        from specnav.drill.view import list_table
+
+        Console().print(list_table(all_drills()))
+        return
+    from specnav.drill.config import DrillConfig
+    from specnav.drill.run import run_drill
+
+    names = tuple(name.strip() for name in (faults or "").split(",") if name.strip())
+    raise typer.Exit(run_drill(DrillConfig(names, runs, seed, out, cancels, cycles)))
+
+
+def soak(
+    minutes: Annotated[float, typer.Option(min=0.2, max=1440, help="How long.")] = 30.0,
+    seed: Seed = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the report (default: runs/soak-<time>).")
+    ] = None,
+) -> None:
+    """Let the simulated robot work for long; watch memory, descriptors, threads and decision times for growth."""
+    _need_ros()
+    from specnav.drill.config import SoakConfig
+    from specnav.drill.run import run_soak
+
+    raise typer.Exit(run_soak(SoakConfig(minutes, seed, out)))
