@@ -192,14 +192,16 @@ def test_the_operators_stop_at_motion_node_ends_the_goal(robot):
 def test_deactivation_while_moving_stands_first_and_a_goal_meanwhile_is_told_so(robot):
     goal = robot.operator.send("drive on")
     robot.wait_until_moving()
+    warned = robot.node.text.count("motion_node did not say")
     assert robot.operator.transition("deactivate")
     done = time.monotonic()
+    assert robot.node.text.count("motion_node did not say") == warned
     assert goal.result()[1].error_code == RESULT.CANCELED and "deactivated" in goal.result()[1].error_msg
     status, result = robot.operator.send("drive on").result()
     assert (status, result.error_code) == (
         "aborted",
         RESULT.INVALID_INPUT,
-    ) and "not active" in result.error_msg
+    ) and "the node is not active" in result.error_msg
     time.sleep(0.3)
     assert robot.stood_from(done) and robot.probe.heard("supervision", done + 0.2) == []
 

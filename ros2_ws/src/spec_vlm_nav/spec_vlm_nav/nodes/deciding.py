@@ -33,6 +33,7 @@ from spec_vlm_nav.worker import DecisionWorker, Event
 TICK_S = 0.05
 SUPERVISION_TICKS = 2
 STANDING_S = 0.25  # longest wait for motion_node to say that the robot stands
+POLL_S = 0.005
 
 
 class Deciding:
@@ -118,6 +119,27 @@ class Deciding:
         if ours or status.reason.startswith(OPERATOR_STOP):
             self.navigator.on_status(status, time.monotonic())
 
+    def _await_standing(self) -> None:
+        """Wait for motion_node's word without the executor: it is in the middle of a transition."""
+        if self._voice.silent:
+            return
+        last, status = self._voice.sequence, self._subscriptions[0]
+        deadline = time.monotonic() + STANDING_S
+        while time.monotonic() < deadline:
+            with status.handle:
+                taken = status.handle.take_message(MotionStatus, False)
+            if taken is None:
+                time.sleep(POLL_S)
+                continue
+            message: MotionStatus = taken[0]
+            ours = message.session == self._voice.session and message.sequence >= last
+            if ours and message.state not in (MotionStatus.MOVING, MotionStatus.SETTLING):
+                self._told_standing(message.sequence)
+                return
+        self.log(
+            "warn", f"motion_node did not say within {STANDING_S:g} s that the robot stands: is it running?"
+        )
+
     def _told_standing(self, sequence: int) -> None:
         for entry in [e for e in self._standing if e[0] <= sequence]:
             self._standing.remove(entry)
@@ -191,8 +213,7 @@ class Deciding:
             self.navigator.on_cancel(time.monotonic(), why)
         else:
             self.send(Order(CommandKind.STOP, self.navigator.number, "SUPERVISOR", why))
-        if not self._voice.wait_until_heard():
-            self.log("warn", "motion_node has not acknowledged the stop: is it running?")
+        self._await_standing()
         for _, _, standing in self._standing:
             standing.set_result(False)
         self._standing.clear()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, Supervision
@@ -16,7 +15,6 @@ from spec_vlm_nav.nodes.messages import command_message, metrics_message, superv
 from spec_vlm_nav.orders import Order
 
 RELIABLE = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
-HEARD = Duration(seconds=0.2)
 UNVERIFIED = "[unverified] "
 
 
@@ -47,10 +45,6 @@ class Voice:
     def sequence(self) -> int:
         """Of the last command."""
         return self._sequence
-
-    def wait_until_heard(self) -> bool:
-        """Wait a moment until motion_node has received what was sent; whether it has."""
-        return bool(self._commands.wait_for_all_acked(HEARD))
 
     def supervise(self, camera_age_s: float, link: LinkReport) -> None:
         """Give a sign of life. camera_age_s: negative before the first frame."""
