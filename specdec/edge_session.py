@@ -281,7 +281,8 @@ class EdgeSession:
 
     def _hear(self, message: Down, size: int) -> list[int] | None:
         now = self._clock()
-        self._heartbeat.heard(now)
+        if not isinstance(message, Welcome) and message.session == self._number:
+            self._heartbeat.heard(now)  # who only speaks of other sessions is no sign that this one lives
         chunk = self._take(message, size, now)
         if chunk is not None:
             self._heartbeat.progressed(now)

@@ -189,6 +189,22 @@ def test_a_short_cut_in_the_middle_is_resumed_with_the_same_tokens(
     assert decider.figures()["resumes"] >= 1 and not any(bare for _, bare in on_text.heard)
 
 
+def test_a_cut_at_any_time_of_a_decision_does_not_change_its_tokens(make, proxy, target):
+    decider, dice = make(SETTINGS), random.Random(7)
+    oracle, span_s = Oracle(target, decider), 0.1
+    for number in range(16):
+        fault = dice.choice((proxy.cut, proxy.silence))
+        timers = [threading.Timer(dice.uniform(0, span_s), fault)]
+        timers.append(threading.Timer(span_s + 0.1, proxy.heal))
+        for timer in timers:
+            timer.start()
+        answer = decider.decide(job(number), never(), at_token(0, None))
+        for timer in timers:
+            timer.join()
+        assert answer.token_ids == oracle(job(number)) and not answer.unverified
+    assert decider.figures()["resumes"] >= 4
+
+
 def test_a_long_cut_fails_within_its_bound_and_the_next_answer_is_right(make, proxy, target):
     decider = make(SETTINGS)
     cut_at = []

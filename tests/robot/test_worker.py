@@ -90,6 +90,22 @@ def test_the_action_comes_before_the_answer_and_only_once(start):
     assert answered == Answered(1, Answer(TEXT))
 
 
+def test_the_text_of_the_answer_under_way_can_be_read_and_begins_anew(start):
+    seen = []
+
+    def script(job, cancel, on_text):
+        seen.append(worker.text)
+        on_text(f"{job.number} see", b"jpeg")
+        seen.append(worker.text)
+        return Answer()
+
+    worker, events, _ = start(script)
+    worker.begin(job(1))
+    worker.begin(job(2))
+    wait_for(events, 2)
+    assert seen == ["", "1 see", "", "2 see"]
+
+
 def test_cancel_reaches_a_thinking_decider_and_the_next_job_is_done(start):
     def script(job, cancel, on_text):
         if job.number == 1:

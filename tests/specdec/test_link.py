@@ -323,6 +323,27 @@ class TestLateAndLost:
         assert decoder.stats.finish == "failed"
         assert len(silent_since) > 1, "no heartbeat was sent"
 
+    def test_a_verifier_that_only_speaks_of_other_sessions_is_a_link_lost(
+        self, text_pair: Pair, scripted: Callable[..., ScriptedServer]
+    ) -> None:
+        prompt, right = self.right(text_pair)
+        servers: list[ScriptedServer] = []
+        honest = self.honest(servers, right)
+        astray_since: list[float] = []
+
+        def script(message: wire.Up, send: Callable[[wire.Down], None]) -> None:
+            if astray_since or (isinstance(message, wire.DraftUp) and message.round == 3):
+                astray_since.append(time.monotonic())
+                send(wire.Pong(999, 3, 3))
+            else:
+                honest(message, send)
+
+        servers.append(scripted(script))
+        decoder = EdgeDecoder(connect(servers[0].address, reply_timeout_s=0.4), text_pair.draft)
+        with pytest.raises(LinkLost, match="nothing was heard"):
+            collect(decoder, prompt)
+        assert time.monotonic() - astray_since[0] < 1.0
+
     def test_a_busy_verifier_that_answers_heartbeats_is_waited_for(
         self, text_pair: Pair, scripted: Callable[..., ScriptedServer]
     ) -> None:

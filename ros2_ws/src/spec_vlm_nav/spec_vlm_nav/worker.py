@@ -79,12 +79,13 @@ class DecisionWorker:
     """Owns the decider's thread, and opens and closes the decider. `post` is called from that thread with each event.
 
     An answer that the draft model gave alone stays open: as soon as the link is back it is verified, when nothing else
-    is to be done or before the next job is decided.
+    is to be done or before the next job is decided. `text`: all of the answer under way so far; any thread may read it.
     """
 
     def __init__(
         self, decider: Decider, post: Callable[[Event], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
+        self.text = ""
         self._decider = decider
         self._post = post
         self._clock = clock
