@@ -220,6 +220,7 @@ class Deciding:
         self._node.destroy_timer(self._timer)
         for subscription in self._subscriptions:
             self._node.destroy_subscription(subscription)
-        if not self.worker.close():
-            self.log("warn", "the thread of the decisions did not end in time")
+        ended = self.worker.close()
         self._node.destroy_guard_condition(self._wake)
+        if not ended:  # its decider must not be used again
+            raise RuntimeError("the thread of the decisions did not end in time")
