@@ -8,12 +8,14 @@ from collections.abc import Callable
 import psutil
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
+from spec_vlm_nav_interfaces.msg import MotionCommand
 
 from evaluation.drills.records import LeakCheck, Sample
 from specnav.drill.errors import DrillError
 from specnav.drill.graph import Process
 from specnav.drill.growth import Allowance, growth
 from specnav.drill.stack import Stack
+from specnav.drill.waiting import wait_until
 
 ALLOWED = {
     "vlm_nav_node": Allowance(12.0),
@@ -22,6 +24,7 @@ ALLOWED = {
 }
 THINKS_S = 0.12
 CHANGE_S = 20.0
+STOP_S = 2.0
 
 
 class Watch:
@@ -57,7 +60,9 @@ def check_cancels(stack: Stack, turns: int) -> LeakCheck:
             time.sleep(THINKS_S)
         else:
             stack.wait_until_moving(began)
-        stack.cancel()
+        said = stack.cancel()
+        # Two topics have no order: an instruction right behind the cancel could be heard before it.
+        wait_until(lambda: bool(stack.commands(said, MotionCommand.STOP)), STOP_S, "STOP after a cancel")
 
     stack.make_ready()
     return _check(stack, "cancels", turns, turn)

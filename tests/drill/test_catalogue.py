@@ -1,0 +1,57 @@
+"""The catalogue as data: names, what the issue asks for, parameters that exist."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("rclpy")
+
+from navsim.ros_parameters import SETTINGS
+from spec_vlm_nav.decider_parameters import VLM_NAV
+from spec_vlm_nav.motion_parameters import MOTION
+from specnav.drill.catalogue import all_drills, choose
+from specnav.drill.errors import DrillError
+from specnav.drill.faults import BrokenSense
+from specnav.drill.records import Reaction
+
+PARAMETERS = {
+    "vlm_nav_node": {p.name for p in VLM_NAV},
+    "motion_node": {p.name for p in MOTION},
+    "navsim": {s.name for s in SETTINGS},
+}
+
+
+def test_names_are_unique_and_every_fault_that_stops_it_has_a_reason():
+    drills = all_drills()
+    assert len({d.name for d in drills}) == len(drills)
+    assert all(d.reasons for d in drills if d.reaction in (Reaction.STOPS, Reaction.HALTS))
+
+
+def test_every_bound_is_made_of_parameters_that_exist_and_100_ms_or_of_300_ms():
+    for drill in all_drills():
+        for term in drill.bound.terms:
+            assert term.parameter in PARAMETERS[term.node], drill.name
+        if drill.prompt and drill.reaction is not Reaction.GOES_ON:
+            assert drill.bound.seconds == 0.3
+        elif not drill.bound.note:
+            assert drill.bound.seconds == pytest.approx(0.1)
+
+
+def test_the_simulators_faults_are_undone_to_its_normal_values():
+    for drill in all_drills():
+        if isinstance(drill.fault, BrokenSense):
+            assert drill.fault.broken.keys() == drill.fault.sound.keys() <= PARAMETERS["navsim"]
+
+
+def test_one_long_cut_is_in_ci_and_all_three_lengths_are_there():
+    cuts = [d for d in all_drills() if d.name.startswith("link-cut")]
+    assert {d.lasts_s for d in cuts} == {0.2, 2.0, 20.0} and len(cuts) == 12
+    assert sum(d.lasts_s == 20.0 and d.tested for d in cuts) == 1
+
+
+def test_faults_are_chosen_by_name_or_beginning_and_an_unknown_one_is_refused():
+    assert [d.name for d in choose(["odometry-nan"])] == ["odometry-nan"]
+    assert {d.name for d in choose(["odometry"])} == {"odometry-stopped", "odometry-jumping", "odometry-nan"}
+    assert [d.name for d in choose([])] == [d.name for d in all_drills()]
+    with pytest.raises(DrillError, match="no fault is called 'odour'"):
+        choose(["odour"])
