@@ -30,6 +30,7 @@ from spec_vlm_nav.decision import DecisionFailed, ErrorCode, Frame, Job
 from spec_vlm_nav.errors import ParameterError
 from spec_vlm_nav.speculative import SpeculativeDecider
 from spec_vlm_nav.worker import ActionFound, Answered, DecisionWorker, Failed, Reconciled
+from specdec.local import generate_local
 from specdec.models import load_model
 from specdec.options import GenerationOptions
 from specdec.text import StreamingText
@@ -192,7 +193,7 @@ def test_a_short_cut_in_the_middle_is_resumed_with_the_same_tokens(
 def test_a_cut_at_any_time_of_a_decision_does_not_change_its_tokens(make, proxy, target):
     decider, dice = make(SETTINGS), random.Random(7)
     oracle, span_s = Oracle(target, decider), 0.1
-    for number in range(16):
+    for number in range(10):
         fault = dice.choice((proxy.cut, proxy.silence))
         timers = [threading.Timer(dice.uniform(0, span_s), fault)]
         timers.append(threading.Timer(span_s + 0.1, proxy.heal))
@@ -202,7 +203,7 @@ def test_a_cut_at_any_time_of_a_decision_does_not_change_its_tokens(make, proxy,
         for timer in timers:
             timer.join()
         assert answer.token_ids == oracle(job(number)) and not answer.unverified
-    assert decider.figures()["resumes"] >= 4
+    assert decider.figures()["resumes"] >= 2
 
 
 def test_a_long_cut_fails_within_its_bound_and_the_next_answer_is_right(make, proxy, target):
@@ -280,15 +281,19 @@ def text_of(model, ids):
     return text.text
 
 
-def test_sampled_answers_of_the_draft_use_the_shared_noise(make, proxy):
-    decider = make(replace(ALONE, temperature=0.8, seed=3))
+def test_sampled_answers_share_their_noise_and_are_verified_later_as_they_were_asked(make, proxy, target):
+    used = replace(ALONE, temperature=0.8, seed=3, verifier=proxy.address)
+    decider = make(used)
     proxy.cut()
     assert until(lambda: decider.link().health is LinkHealth.LOST)
     answer = decider.decide(job(), never(), at_token(0, None))
-    from specdec.local import generate_local
-
     options = GenerationOptions(ALONE.max_new_tokens, 0.8, 3)
     assert list(answer.token_ids) == generate_local(decider._model, answer.open.prompt, options)
+    proxy.heal()
+    assert until(lambda: decider.link().health is LinkHealth.UP)
+    decider.use(replace(used, temperature=0.0))  # meanwhile
+    later = decider.verify(answer.open, never())
+    assert list(later.token_ids) == generate_local(target, answer.open.prompt, options)
 
 
 def test_while_the_link_is_lost_the_draft_decides_at_once(make, proxy):
@@ -376,7 +381,7 @@ def test_nothing_unverified_passes_for_verified_over_a_flapping_link(work, proxy
     flapping = threading.Thread(target=flap, daemon=True)
     flapping.start()
     began, number, kinds = time.monotonic(), 0, []
-    while (number < 12 or min(kinds.count(True), kinds.count(False)) < 3) and time.monotonic() - began < 20:
+    while (number < 8 or min(kinds.count(True), kinds.count(False)) < 2) and time.monotonic() - began < 15:
         number += 1
         worker.begin(job(number))
         assert until(partial(ended, events, number), 15), events
