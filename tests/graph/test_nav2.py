@@ -146,6 +146,18 @@ def test_stop_cancels_the_goal_at_once(graph):
     assert graph.probe.heard("cmd_vel")[-1].message.linear.x == 0
 
 
+def test_a_server_that_will_not_cancel_is_asked_again_and_gets_zeros_in_between(graph):
+    graph.driving()
+    graph.mode("ignore")
+    seen, ended = (graph.server.text.count(words) for words in ("cancel asked for", "canceled"))
+    said = graph.probe.say("stop", Empty())
+    graph.server.wait_for("cancel asked for", 2, count=seen + 3)
+    zeros = [h for h in graph.probe.heard("cmd_vel", said) if h.message.linear.x == 0]
+    assert zeros[0].at - said < 0.15 and len(zeros) >= 4
+    graph.mode("obey")
+    graph.server.wait_for("canceled", 2, count=ended + 1)
+
+
 def test_a_fault_of_a_sense_cancels_the_goal(graph):
     graph.driving()
     seen = graph.server.text.count("canceled")

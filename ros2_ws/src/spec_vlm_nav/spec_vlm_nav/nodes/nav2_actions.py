@@ -7,6 +7,7 @@ newer distributions have are left at their defaults (goals) or read when they ar
 from __future__ import annotations
 
 import math
+import time
 import uuid
 from typing import Any
 
@@ -22,6 +23,8 @@ DRIVE, SPIN = "drive_on_heading", "spin"
 ERRORS = ("TIMEOUT", "TF_ERROR", "COLLISION_AHEAD", "INVALID_INPUT", "UNKNOWN")
 # action_msgs/GoalStatus
 SUCCEEDED, CANCELED = 4, 5
+AGAIN_S = 0.1  # between two requests to cancel the same goal
+LINGERS_S = 1.0  # past its time allowance a server that still has not ended a goal is taken for gone
 
 
 def error_name(result: Any) -> str:
@@ -35,12 +38,13 @@ def error_name(result: Any) -> str:
 class _Goal:
     """One goal from sending to its end; sends its own cancel requests."""
 
-    def __init__(self, client: ActionClient, canceler: Any, goal: Any) -> None:
+    def __init__(self, client: ActionClient, canceler: Any, goal: Any, allowance_s: float) -> None:
         from action_msgs.srv import CancelGoal
         from unique_identifier_msgs.msg import UUID
 
         self.report = GoalReport(GoalState.SENT)
-        self._canceler, self._cancel_wanted = canceler, False
+        self._canceler, self._cancel_wanted, self._asked_at = canceler, False, 0.0
+        self._over_by = time.monotonic() + allowance_s + LINGERS_S
         self._cancel_request = CancelGoal.Request()
         identity = UUID(uuid=list(uuid.uuid4().bytes))
         self._cancel_request.goal_info.goal_id = identity
@@ -51,11 +55,21 @@ class _Goal:
         """Whether nothing can come of it any more."""
         return self.report.state not in (GoalState.SENT, GoalState.ACCEPTED)
 
+    @property
+    def lingers(self) -> bool:
+        """Whether it was to be canceled and may still drive the robot."""
+        return self._cancel_wanted and not self.is_over and time.monotonic() < self._over_by
+
     def cancel(self) -> None:
         """Ask the server to cancel it."""
-        self._cancel_wanted = True
+        self._cancel_wanted, self._asked_at = True, time.monotonic()
         if not self.is_over:
             self._canceler.call_async(self._cancel_request)
+
+    def cancel_again(self) -> None:
+        """Ask once more, when the last time is a while ago."""
+        if time.monotonic() - self._asked_at >= AGAIN_S:
+            self.cancel()
 
     def _answered(self, future: Future) -> None:
         handle = future.result()
@@ -114,13 +128,20 @@ class Nav2Goals:
         else:
             goal.target.x = motion.distance_m
             goal.speed = math.copysign(speed, motion.distance_m)
-        self._goal = _Goal(self._clients[name], self._cancelers[name], goal)
+        self._goal = _Goal(self._clients[name], self._cancelers[name], goal, allowance_s)
         return ""
 
     def cancel(self) -> None:
         """Cancel the latest goal unless it is over; may be said again."""
         if self._goal is not None:
             self._goal.cancel()
+
+    def insist(self) -> bool:
+        """Ask again where a goal that was canceled still lingers; returns whether one does."""
+        if self._goal is None or not self._goal.lingers:
+            return False
+        self._goal.cancel_again()
+        return True
 
     def report(self) -> GoalReport:
         """Return where the latest goal stands."""

@@ -111,7 +111,9 @@ class Nav2Output:
         self._goals, self._zero = goals, zero
 
     def send(self, velocity: Velocity) -> None:
-        """Send nothing: the velocities are Nav2's."""
+        """Send nothing: the velocities are Nav2's. But zero while a goal that was canceled still lingers."""
+        if self._goals.insist():
+            self._zero.stop()
 
     def stop(self) -> None:
         """Cancel the goal and publish a zero velocity."""
