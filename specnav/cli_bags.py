@@ -1,4 +1,4 @@
-"""`specnav replay` and `specnav record`: the commands around bags."""
+"""`specnav replay`, `specnav record` and `specnav play`: the commands around bags."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ def add_bag_commands(app: typer.Typer) -> None:
         epilog="Examples:  specnav record --out walk.mcap   |   specnav record --out walk.mcap /camera/color/image_raw "
         "/odom   |   specnav record --sim --episodes 3 --out rooms.mcap"
     )(record)
+    app.command(
+        epilog="Examples:  specnav play walk.mcap --clock   |   specnav play walk/ --rate 0.5 --loop   |   "
+        "specnav play walk.mcap /camera/color/image_raw /odom --remap /odom:=/robot1/odom"
+    )(play)
 
 
 def _need_rosbags() -> None:
@@ -155,3 +159,31 @@ def record(
     from specnav.record.run import run_live
 
     raise typer.Exit(run_live(out, tuple(topics or ()), duration, force))
+
+
+def play(
+    bag: Annotated[Path, typer.Argument(metavar="BAG", help="A rosbag2 folder, or an .mcap or .db3 file.")],
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TOPIC]…", help="Topics (default: cameras, sensors, odometry, instruction)."),
+    ] = None,
+    rate: Annotated[
+        float, typer.Option(min=0.01, max=100.0, help="So many times the bag's own speed.")
+    ] = 1.0,
+    loop: Annotated[bool, typer.Option("--loop", help="Again and again, until Ctrl-C.")] = False,
+    clock: Annotated[
+        bool, typer.Option("--clock", help="Publish /clock with the bag's time, for nodes with use_sim_time.")
+    ] = False,
+    remap: Annotated[
+        list[str] | None, typer.Option(metavar="/OLD:=/NEW", help="Publish a topic under another name.")
+    ] = None,
+    wait: Annotated[
+        float,
+        typer.Option(min=0.0, help="Wait up to so many seconds for somebody who listens to each topic."),
+    ] = 5.0,
+) -> None:
+    """Publish a bag's messages into a running ROS graph; what could move a robot only when it is named."""
+    _need_rosbags()
+    from specnav.play.run import run_play
+
+    raise typer.Exit(run_play(bag, tuple(topics or ()), tuple(remap or ()), rate, loop, clock, wait))

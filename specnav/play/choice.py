@@ -1,0 +1,85 @@
+"""Which topics of a bag are played: unless others are named, what a robot's nodes hear, never what tells it to move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from evaluation.bags.source import Bag, Topic
+from specnav.errors import UsageError
+
+SENSES = frozenset({"nav_msgs/msg/Odometry", "tf2_msgs/msg/TFMessage"})
+SENSORS, STRING = "sensor_msgs/msg/", "std_msgs/msg/String"
+# Types that a robot or motion_node obeys.
+COMMANDS = frozenset(
+    {
+        "geometry_msgs/msg/Twist",
+        "geometry_msgs/msg/TwistStamped",
+        "spec_vlm_nav_interfaces/msg/MotionCommand",
+        "unitree_api/msg/Request",
+    }
+)
+CLOCK = "/clock"
+
+
+@dataclass(frozen=True)
+class Played:
+    """A topic that is played, and the name it is published under."""
+
+    topic: Topic
+    name: str
+
+
+def is_heard(topic: Topic) -> bool:
+    """Whether a topic is played unless others are named."""
+    if topic.kind == STRING:
+        return topic.name.rpartition("/")[2] == "instruction"
+    return topic.kind in SENSES or topic.kind.startswith(SENSORS)
+
+
+def parse_remaps(given: Sequence[str]) -> dict[str, str]:
+    """`FROM:=TO` by FROM, both with a leading slash. Raises UsageError."""
+    remaps = {}
+    for text in given:
+        old, sign, new = text.partition(":=")
+        if not (sign and old.strip("/") and new.strip("/")):
+            raise UsageError(f"--remap {text}: write it as /recorded:=/published")
+        remaps[_slashed(old)] = _slashed(new)
+    return remaps
+
+
+def choose(bag: Bag, names: Sequence[str], remaps: dict[str, str], with_clock: bool) -> list[Played]:
+    """The topics to play. Raises UsageError naming what there is."""
+    there = ", ".join(str(topic) for topic in bag.topics)
+    if unknown := [name for name in [*names, *remaps] if bag.topic(name) is None]:
+        raise UsageError(f"{bag.path} has no topic {', '.join(unknown)}; there are {there}")
+    wanted = {_slashed(name) for name in names}
+    chosen = [t for t in bag.topics if t.count and (_slashed(t.name) in wanted if wanted else is_heard(t))]
+    if with_clock:  # one clock is enough
+        chosen = [topic for topic in chosen if _slashed(topic.name) != CLOCK]
+    if not chosen:
+        raise UsageError(
+            f"{bag.path} holds no camera, sensor, odometry or instruction; name topics of {there}"
+        )
+    return [Played(topic, remaps.get(_slashed(topic.name), topic.name)) for topic in chosen]
+
+
+def check_definition(topic: Topic, installed: Callable[[str], str | None]) -> None:
+    """Raise UsageError where bytes of the bag would be read as something else: the type was another one then."""
+    if topic.encoding != "ros2msg":
+        return
+    now = installed(topic.kind)
+    # A bag's definition is followed by those of the types it is made of.
+    if now is not None and _fields(topic.definition.partition("=" * 80)[0]) != _fields(now):
+        raise UsageError(
+            f"{topic.name} cannot be played: {topic.kind} was defined otherwise when it was recorded"
+        )
+
+
+def _fields(definition: str) -> list[str]:
+    lines = (" ".join(line.partition("#")[0].split()) for line in definition.splitlines())
+    return [line for line in lines if line and "=" not in line]
+
+
+def _slashed(name: str) -> str:
+    return f"/{name.strip('/')}"

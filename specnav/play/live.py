@@ -1,0 +1,142 @@
+"""Publishing a bag's bytes, and /clock on request. Needs rclpy."""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import rclpy
+from builtin_interfaces.msg import Time
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.signals import SignalHandlerOptions
+from rosgraph_msgs.msg import Clock
+
+from evaluation.bags.source import Bag, open_bag
+from specnav.errors import UsageError
+from specnav.play.choice import COMMANDS, Played, check_definition, choose, parse_remaps
+from specnav.play.pace import Pace
+from specnav.record.types import installed_definition
+
+CLOCK_HZ = 100.0
+POLL_S = 0.02
+DRAIN_S = 0.2
+# Reliable is heard by reliable and by best-effort subscribers alike.
+QOS = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
+
+
+@dataclass(frozen=True)
+class PlayConfig:
+    """What `specnav play` was asked for. wait_s: longest wait for a subscriber of every topic before it begins."""
+
+    bag: Path
+    topics: tuple[str, ...] = ()
+    remaps: tuple[str, ...] = ()
+    rate: float = 1.0
+    loop: bool = False
+    clock: bool = False
+    wait_s: float = 0.0
+
+
+class Player:
+    """Publishes on a node what is due. `ended` says whether to stop."""
+
+    def __init__(
+        self, node: Node, bag: Bag, played: list[Played], with_clock: bool, ended: Callable[[], bool]
+    ) -> None:
+        self._bag, self._played, self._ended = bag, played, ended
+        self._publishers = {one.topic.name: _publisher(node, one) for one in played}
+        self._clock = node.create_publisher(Clock, "/clock", QOS) if with_clock else None
+        self._next_tick = 0.0
+        self.counts = dict.fromkeys(self._publishers, 0)
+        self.latest_s = 0.0
+
+    @property
+    def unheard(self) -> list[str]:
+        """Names that nobody listens to."""
+        return [p.topic_name for p in self._publishers.values() if p.get_subscription_count() == 0]
+
+    def wait_for_listeners(self, wait_s: float) -> None:
+        """Wait until every topic has a subscriber, or so long."""
+        until = time.monotonic() + wait_s
+        while self.unheard and time.monotonic() < until and not self._ended():
+            time.sleep(POLL_S)
+
+    def play_once(self, rate: float) -> None:
+        """One pass over the bag."""
+        pace: Pace | None = None
+        for message in self._bag.messages(list(self._publishers)):
+            if pace is None:
+                pace = Pace(message.time_ns, time.monotonic(), rate)
+            due = pace.due(message.time_ns)
+            while (now := time.monotonic()) < due and not self._ended():
+                self._tick(pace, now)
+                time.sleep(max(0.0, min(due - now, 1 / CLOCK_HZ)))
+            if self._ended():
+                return
+            self._tick(pace, now)
+            self._publishers[message.topic].publish(message.data)
+            self.counts[message.topic] += 1
+            self.latest_s = max(self.latest_s, time.monotonic() - due)
+
+    def _tick(self, pace: Pace, now: float) -> None:
+        if self._clock is not None and now >= self._next_tick:
+            self._next_tick = now + 1 / CLOCK_HZ
+            sec, nanosec = divmod(pace.bag_time_ns(now), 10**9)
+            self._clock.publish(Clock(clock=Time(sec=sec, nanosec=nanosec)))
+
+
+def _publisher(node: Node, played: Played) -> Any:
+    package, _, kind = played.topic.kind.partition("/msg/")
+    try:
+        message = getattr(importlib.import_module(f"{package}.msg"), kind)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(
+            f"{played.topic.name} cannot be played: {played.topic.kind} is not installed"
+        ) from error
+    check_definition(played.topic, installed_definition)
+    return node.create_publisher(message, played.name, QOS)
+
+
+def play(config: PlayConfig, say: Callable[[str], None]) -> int:
+    """Play until the end, SIGINT or SIGTERM; returns the exit code. Raises UsageError and EvaluationError."""
+    asked_to_end = False
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal asked_to_end
+        asked_to_end = True
+
+    bag = open_bag(config.bag)
+    for warning in bag.warnings:
+        say(warning)
+    played = choose(bag, config.topics, parse_remaps(config.remaps), config.clock)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
+    rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
+    node = rclpy.create_node("specnav_play")
+    try:
+        player = Player(node, bag, played, config.clock, lambda: asked_to_end)
+        for one in played:
+            if one.topic.kind in COMMANDS:
+                say(f"{one.name} is played: a robot that listens to it will move")
+        player.wait_for_listeners(config.wait_s)
+        if unheard := player.unheard:
+            say(f"nobody listens to {', '.join(unheard)} (yet)")
+        say(f"playing {', '.join(one.name for one in played)} at {config.rate:g} times the bag's speed")
+        while not asked_to_end:
+            player.play_once(config.rate)
+            if not config.loop:
+                break
+        time.sleep(DRAIN_S)  # what was published last is to arrive
+    finally:
+        node.destroy_node()
+        rclpy.try_shutdown()
+    counts = ", ".join(f"{name} {count}" for name, count in sorted(player.counts.items()))
+    say(f"played {counts}; the latest message was {player.latest_s * 1e3:.0f} ms late")
+    return 0

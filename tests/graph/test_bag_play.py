@@ -1,0 +1,131 @@
+"""The committed bag played into the real vlm_nav_node (use_sim_time, dry run): it decides as was recorded."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+from geometry_msgs.msg import Twist
+from nav_msgs.msg import Odometry
+from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import CompressedImage
+from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand
+
+from evaluation.bags.contents import stamp_of
+from evaluation.bags.source import open_bag
+from evaluation.bags.writing import McapFile
+from specnav.record.types import own_types
+from tests.graph.harness import ROOT, Graph, ros_args, wait_until
+from tests.graph.stack import free_port
+
+pytestmark = pytest.mark.graph
+
+ROOMS = ROOT / "tests" / "data" / "rooms.mcap"
+CAMERA, METRICS = "camera/image_raw/compressed", "vlm_nav_node/metrics"
+METRICS_KIND = "spec_vlm_nav_interfaces/msg/DecisionMetrics"
+START_NS, STEP_NS = 1_800_000_000 * 10**9, 500_000_000
+LEAST_DECIDED = 0.8  # a frame is missed where a busy machine takes longer than `STEP_NS`
+LEAST_AGREEMENT = 0.92  # as in tests/bags/test_replay.py
+
+
+@pytest.fixture
+def graph(tmp_path):
+    with Graph(tmp_path) as running:
+        yield running
+
+
+def stamp_ns(stamp):
+    return stamp.sec * 10**9 + stamp.nanosec
+
+
+def play(graph, bag, *arguments):
+    return graph.start("play", "specnav.cli", "play", str(bag), *arguments)
+
+
+def decided_frames(out):
+    """The frames of the recorded decisions, `STEP_NS` apart, and the instructions; returns the decisions by stamp."""
+    bag, types = open_bag(ROOMS), own_types()
+    said = [types.decode(METRICS_KIND, m.data) for m in bag.messages([f"/{METRICS}"])]
+    recorded = {stamp_ns(one.frame_stamp): one for one in said}
+    camera, told = bag.topic(CAMERA), bag.topic("instruction")
+    file = McapFile(out, types)
+    for topic in (camera, told):
+        file.add_topic(topic.name, topic.kind)
+    now = START_NS
+    for message in bag.messages([camera.name, told.name]):
+        if message.topic == camera.name and stamp_of(message.data) not in recorded:
+            continue
+        now += STEP_NS
+        file.write(message.topic, now, message.data)
+    file.finish()
+    return recorded
+
+
+def test_a_live_node_decides_a_played_bag_as_it_was_recorded(graph, pair, tmp_path):
+    if not pair.trained:
+        pytest.skip("needs the trained default models")
+    recorded = decided_frames(tmp_path / "decided.mcap")
+    address = f"tcp://127.0.0.1:{free_port()}"
+    verifier = graph.start("cloud_verifier", "cloud_verifier", "--bind", address, "--model", str(pair.target))
+    decider = graph.start(
+        "vlm_nav_node",
+        "spec_vlm_nav.nodes.vlm_nav_node",
+        *ros_args({"image": CAMERA}, verifier=address, draft_model=str(pair.draft), exploration="none",
+                  dry_run=True, use_sim_time=True, image_width=224, image_height=140, settle_s=0.0),
+    )  # fmt: skip
+    verifier.wait_for("ready", 120)
+    decider.wait_for("vlm_nav_node ready", 120)
+    graph.probe.listen(DecisionMetrics, METRICS)
+    graph.probe.listen(MotionCommand, "motion_command")
+    player = play(graph, tmp_path / "decided.mcap", "--clock", "--wait", "20")
+    assert player.popen.wait(60) == 0, player.text
+    time.sleep(0.5)
+    decided = [h.message for h in graph.probe.heard(METRICS) if not h.message.error_code]
+    stamps = [stamp_ns(m.frame_stamp) for m in decided]
+    assert len(set(stamps)) == len(stamps) >= LEAST_DECIDED * len(recorded), decider.text
+    same = [m.model_action == recorded[at].model_action for m, at in zip(decided, stamps, strict=True)]
+    assert sum(same) >= LEAST_AGREEMENT * len(decided)
+    # Where the action is the same, so is every token: speculative decoding over a link gives the target's own answer.
+    assert all(
+        list(m.token_ids) == list(recorded[at].token_ids)
+        for m, at, agrees in zip(decided, stamps, same, strict=True)
+        if agrees
+    )
+    assert {m.instruction_text for m in decided} == {one.instruction_text for one in recorded.values()}
+    # Nothing is to move, whoever listens; stamps follow /clock.
+    assert [h for h in graph.probe.heard("motion_command") if h.message.kind == MotionCommand.MOVE] == []
+    assert all(0 <= stamp_ns(m.header.stamp) - START_NS <= 60 * 10**9 for m in decided)
+
+
+def test_the_player_keeps_the_bags_pace_and_moves_nothing_unasked(graph):
+    for kind, topic in (
+        (CompressedImage, CAMERA),
+        (Odometry, "other/odom"),
+        (Clock, "clock"),
+        (Twist, "cmd_vel"),
+    ):
+        graph.probe.listen(kind, topic)
+    player = play(graph, ROOMS, "--clock", "--rate", "10", "--remap", "/odom:=/other/odom", "--wait", "1")
+    assert player.popen.wait(30) == 0
+    frames = graph.probe.heard(CAMERA)
+    assert len(frames) == 51 and len(graph.probe.heard("other/odom")) == 319
+    assert graph.probe.heard("cmd_vel") == []
+    recorded = [m for m in open_bag(ROOMS).messages([f"/{CAMERA}"])]
+    began = frames[0].at
+    late = [
+        f.at - began - (m.time_ns - recorded[0].time_ns) * 1e-9 / 10
+        for f, m in zip(frames, recorded, strict=True)
+    ]
+    assert min(late) > -0.05 and sorted(late)[len(late) // 2] < 0.05
+    ticks = [stamp_ns(h.message.clock) for h in graph.probe.heard("clock")]
+    assert ticks == sorted(ticks) and len(ticks) > 150
+    assert "nobody listens to /instruction (yet)" in player.text
+
+
+def test_a_loop_goes_round_until_it_is_ended(graph):
+    graph.probe.listen(CompressedImage, CAMERA)
+    player = play(graph, ROOMS, "--loop", "--rate", "100", "--wait", "1")
+    wait_until(lambda: len(graph.probe.heard(CAMERA)) > 120, 20, "a third pass", lambda: player.text)
+    assert player.end(signal.SIGTERM) == 0
+    assert "played /camera/image_raw/compressed" in player.text and "Traceback" not in player.text
