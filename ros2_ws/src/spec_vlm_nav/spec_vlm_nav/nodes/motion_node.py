@@ -18,6 +18,7 @@ from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus, Supervision
 from std_msgs.msg import Empty
 from std_srvs.srv import Trigger
 
+from spec_vlm_nav.collision import View
 from spec_vlm_nav.diagnostics import Health
 from spec_vlm_nav.motion_core import MotionCore
 from spec_vlm_nav.motion_health import healths
@@ -46,12 +47,13 @@ class MotionNode:
         self._values = values = declare(node, MOTION)
         self._output, executor = make_backend(node, values)
         self._core = MotionCore(executor_config(values), safety_config(values), executor)
+        self._was_moving = False
         self._lookout = Lookout(
             node,
             str(values["collision_source"]),
             str(values["collision_reliability"]),
             corridor_config(values),
-            self._core.on_view,
+            self._on_view,
         )
         follow_changes(node, MOTION, values, self._apply)
         reliable = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
@@ -80,9 +82,22 @@ class MotionNode:
 
     def _on_odometry(self, message: Odometry) -> None:
         self._core.on_odometry(pose_of(message), time.monotonic())
+        self._follow()
 
     def _on_supervision(self, message: Supervision) -> None:
         self._core.on_supervision(supervision_of(message), time.monotonic())
+        self._follow()
+
+    def _on_view(self, view: View, now: float) -> None:
+        self._core.on_view(view, now)
+        self._follow()
+
+    def _follow(self) -> None:
+        """Stop now, not at the next tick, when what was just heard has ended the motion."""
+        if self._was_moving and not self._core.is_moving:
+            self._output.stop()
+            self._report(time.monotonic())
+        self._was_moving = self._core.is_moving
 
     def _on_command(self, message: MotionCommand) -> None:
         command = command_of(message)
@@ -90,6 +105,7 @@ class MotionNode:
             self.node.get_logger().warning(f"motion command of unknown kind {message.kind} ignored")
             return
         self._core.on_command(command, time.monotonic())
+        self._was_moving = self._core.is_moving
         if command.kind is not CommandKind.MOVE:
             self._output.stop()
         self._report(time.monotonic())
@@ -107,12 +123,14 @@ class MotionNode:
     def _stop(self) -> None:
         self._core.stop()
         self._output.stop()
+        self._was_moving = False
         self._report(time.monotonic())
         self.node.get_logger().warning("stopped by the operator: nothing moves until the next instruction")
 
     def _tick(self) -> None:
         now = time.monotonic()
         self._output.send(self._core.tick(now))
+        self._was_moving = self._core.is_moving
         self._report(now)
 
     def _report(self, now: float) -> None:
