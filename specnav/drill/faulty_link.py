@@ -31,7 +31,9 @@ class _Client:
 
     back: zmq.Socket[bytes]
     monitor: zmq.Socket[bytes]
+    descriptor: int  # of the edge's connection
     watcher: Watcher = field(default_factory=Watcher)
+    gone: bool = False  # the edge has closed it; what it said before is still delivered
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,7 @@ class FaultyLink:
         """verifier: tcp://HOST:PORT; it need not be there yet."""
         self._verifier = verifier
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._front = self._context.socket(zmq.ROUTER)
-        self._front_options()
+        self._open_front()
         self._front.bind("tcp://127.0.0.1:*")
         self.address: str = self._front.getsockopt_string(zmq.LAST_ENDPOINT)
         self._clients: dict[bytes, _Client] = {}
@@ -104,14 +105,26 @@ class FaultyLink:
             self._point, self._reached = point, threading.Event()
             return self._reached
 
+    @property
+    def connections(self) -> int:
+        """Connections to the verifier that are open now."""
+        return len(self._clients)
+
     # -- the thread
 
     def _wake(self) -> None:
         os.write(self._wake_write, b"x")
 
-    def _front_options(self) -> None:
+    def _open_front(self) -> None:
+        self._front: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
         self._front.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._front.setsockopt(zmq.LINGER, 0)
+        self._front_monitor: zmq.Socket[bytes] = self._front.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+
+    def _close_front(self) -> None:
+        self._front.disable_monitor()
+        self._front_monitor.close(linger=0)
+        self._front.close(linger=0)
 
     def _run(self) -> None:
         while not self._ending:
@@ -120,15 +133,17 @@ class FaultyLink:
                 self._sever()
             while self._take() | self._deliver():
                 pass
+            self._let_go()
         for client in self._clients.values():
             self._close(client)
-        self._front.close()
+        self._close_front()
         self._context.term()
 
     def _wait(self) -> None:
         poller = zmq.Poller()
         poller.register(self._wake_read, zmq.POLLIN)
         poller.register(self._front, zmq.POLLIN)
+        poller.register(self._front_monitor, zmq.POLLIN)
         for client in self._clients.values():
             poller.register(client.back, zmq.POLLIN)
             poller.register(client.monitor, zmq.POLLIN)
@@ -141,11 +156,13 @@ class FaultyLink:
         moved = False
         while True:
             try:
-                identity, *frames = self._front.recv_multipart(flags=zmq.DONTWAIT)
+                parts = self._front.recv_multipart(flags=zmq.DONTWAIT, copy=False)
             except zmq.Again:
                 break
             moved = True
-            self._pass(_Held(identity, True, frames))
+            identity = parts[0].bytes
+            self._client(identity).descriptor = int(parts[-1].get(zmq.SRCFD))
+            self._pass(_Held(identity, True, [part.bytes for part in parts[1:]]))
         for identity, client in list(self._clients.items()):
             while identity in self._clients:  # sending to an edge that is gone takes it out
                 try:
@@ -228,8 +245,19 @@ class FaultyLink:
             back.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
             monitor = back.get_monitor_socket(zmq.EVENT_DISCONNECTED)
             back.connect(self._verifier)
-            self._clients[identity] = _Client(back, monitor)
+            self._clients[identity] = _Client(back, monitor, -1)
         return self._clients[identity]
+
+    def _let_go(self) -> None:
+        """Close what belonged to edges that have closed their connection, once nothing of them is on its way."""
+        while self._front_monitor.poll(0):
+            closed = int(recv_monitor_message(self._front_monitor)["value"])
+            for client in self._clients.values():
+                client.gone |= client.descriptor == closed
+        with self._lock:
+            busy = {held.identity for held in self._waiting} | {item[2].identity for item in self._due}
+        for identity in [i for i, client in self._clients.items() if client.gone and i not in busy]:
+            self._close(self._clients.pop(identity))
 
     def _has_lost(self, client: _Client) -> bool:
         lost = False
@@ -250,9 +278,8 @@ class FaultyLink:
         self._due.clear()
         with self._lock:
             self._waiting.clear()
-        self._front.close(linger=0)
-        self._front = self._context.socket(zmq.ROUTER)
-        self._front_options()
+        self._close_front()
+        self._open_front()
         while not self._ending:
             try:
                 self._front.bind(self.address)

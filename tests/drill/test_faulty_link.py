@@ -175,6 +175,7 @@ def test_an_edge_that_goes_is_forgotten_and_others_are_served(ends):
     ends.edge = ends._socket(zmq.DEALER)
     ends.edge.connect(ends.link.address)
     time.sleep(0.2)
+    assert ends.link.connections == 0
     ends.down(peer, VERDICT)
     other, _ = ends.up()
     ends.down(other, VERDICT)
