@@ -27,8 +27,9 @@ from specnav.record.types import installed_definition
 CLOCK_HZ = 100.0
 POLL_S = 0.02
 DRAIN_S = 0.2
+MATCH_S = 0.3  # discovery is not symmetric: the other side may need a moment to match us
 # Reliable is heard by reliable and by best-effort subscribers alike.
-QOS = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
+QOS = QoSProfile(depth=100, reliability=ReliabilityPolicy.RELIABLE)
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class Player:
         until = time.monotonic() + wait_s
         while self.unheard and time.monotonic() < until and not self._ended():
             time.sleep(POLL_S)
+        time.sleep(min(MATCH_S, wait_s))
 
     def play_once(self, rate: float) -> None:
         """One pass over the bag."""
