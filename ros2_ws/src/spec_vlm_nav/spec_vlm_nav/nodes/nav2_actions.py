@@ -40,14 +40,13 @@ class _Goal:
 
     def __init__(self, client: ActionClient, canceler: Any, goal: Any, allowance_s: float) -> None:
         from action_msgs.srv import CancelGoal
-        from unique_identifier_msgs.msg import UUID
 
         self.report = GoalReport(GoalState.SENT)
         self._canceler, self._cancel_wanted, self._asked_at = canceler, False, 0.0
         self._over_by = time.monotonic() + allowance_s + LINGERS_S
         self._cancel_request = CancelGoal.Request()
-        identity = UUID(uuid=list(uuid.uuid4().bytes))
-        self._cancel_request.goal_info.goal_id = identity
+        identity = self._cancel_request.goal_info.goal_id
+        identity.uuid = list(uuid.uuid4().bytes)
         client.send_goal_async(goal, goal_uuid=identity).add_done_callback(self._answered)
 
     @property
