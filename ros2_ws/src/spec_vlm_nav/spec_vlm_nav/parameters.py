@@ -53,7 +53,7 @@ class Parameter:
             )
 
 
-RELIABILITY = ("best_effort", "reliable")
+RELIABILITY: tuple[str, ...] = ("best_effort", "reliable")
 
 
 def check_all(table: Sequence[Parameter], values: Mapping[str, object]) -> None:
