@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import select
 import socket
 import threading
 import time
+from collections.abc import Callable
 
 
 class CuttableProxy:
@@ -25,35 +27,49 @@ class CuttableProxy:
         self.accepted = 0
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._state = "pass"
-        self._lock = threading.Lock()
-        self._end = threading.Event()
+        self._wishes: queue.SimpleQueue[tuple[Callable[[], None], threading.Event]] = queue.SimpleQueue()
+        self._end = False
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def cut(self) -> None:
-        with self._lock:
-            self._state = "cut"
-            self._drop_all()
-            self._listener.close()
+        self._have_done(self._cut)
 
     def silence(self) -> None:
-        with self._lock:
-            self._state = "silent"
+        self._have_done(self._silence)
 
     def heal(self) -> None:
-        with self._lock:
-            if self._state == "silent":
-                self._drop_all()
-            elif self._state == "cut":
-                self._listener = socket.create_server(("127.0.0.1", self._port))
-            self._state = "pass"
+        self._have_done(self._heal)
 
     def close(self) -> None:
-        self._end.set()
+        self._have_done(self._close)
         self._thread.join(5)
-        with self._lock:
+
+    def _have_done(self, wish: Callable[[], None]) -> None:
+        """The proxy's own thread does it, before anything else goes through; returns when it is done."""
+        done = threading.Event()
+        self._wishes.put((wish, done))
+        assert done.wait(5)
+
+    def _cut(self) -> None:
+        self._state = "cut"
+        self._drop_all()
+        self._listener.close()
+
+    def _silence(self) -> None:
+        self._state = "silent"
+
+    def _heal(self) -> None:
+        if self._state == "silent":
             self._drop_all()
-            self._listener.close()
+        elif self._state == "cut":
+            self._listener = socket.create_server(("127.0.0.1", self._port))
+        self._state = "pass"
+
+    def _close(self) -> None:
+        self._end = True
+        self._drop_all()
+        self._listener.close()
 
     def _drop_all(self) -> None:
         for pair in self._pairs:
@@ -62,12 +78,15 @@ class CuttableProxy:
         self._pairs.clear()
 
     def _run(self) -> None:
-        while not self._end.is_set():
-            with self._lock:
-                if self._state == "pass":
-                    self._turn()
-                    continue
-            time.sleep(0.002)
+        while not self._end:
+            while not self._wishes.empty():
+                wish, done = self._wishes.get()
+                wish()
+                done.set()
+            if self._state == "pass" and not self._end:
+                self._turn()
+            else:
+                time.sleep(0.002)
 
     def _turn(self) -> None:
         other = {a: b for pair in self._pairs for a, b in (pair, pair[::-1])}
