@@ -15,13 +15,13 @@ from tests.graph.harness import Graph
 class FakeBase:
     """Ideal and planar: obeys a Twist at once, holds it for `hold_s` like a Go2, publishes odom at 50 Hz."""
 
-    def __init__(self, graph: Graph, hold_s: float = 1.0) -> None:
+    def __init__(self, graph: Graph, hold_s: float = 1.0, namespace: str = "") -> None:
         self.x = self.y = self.yaw = 0.0
         self.publish_odometry, self.broken_odometry = True, False
         self._twist, self._at, self._hold_s = Twist(), 0.0, hold_s
         node = graph.probe.node
-        node.create_subscription(Twist, "cmd_vel", self._on_twist, 10)
-        self._publisher = node.create_publisher(Odometry, "odom", 10)
+        node.create_subscription(Twist, f"{namespace}cmd_vel", self._on_twist, 10)
+        self._publisher = node.create_publisher(Odometry, f"{namespace}odom", 10)
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()

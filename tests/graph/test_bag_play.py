@@ -123,8 +123,8 @@ def test_the_player_keeps_the_bags_pace_and_moves_nothing_unasked(graph):
 
 def test_a_loop_goes_round_until_it_is_ended(graph):
     graph.probe.listen(CompressedImage, CAMERA)
-    player = play(graph, ROOMS, "--loop", "--rate", "100", "--wait", "1")
+    player = play(graph, ROOMS, "--loop", "--rate", "100", "--wait", "3")
     wait_until(lambda: len(graph.probe.heard(CAMERA)) > 120, 20, "a third pass", lambda: player.text)
-    assert "nobody listens to /instruction, /odom (yet)" in player.text
+    assert "/instruction, /odom (yet)" in player.text
     assert player.end(signal.SIGTERM) == 0
     assert "played /camera/image_raw/compressed" in player.text and "Traceback" not in player.text
