@@ -1,6 +1,6 @@
 # Ubuntu 24.04 with ROS 2 Jazzy and everything the tests and linters need:
 #   docker build -f docker/dev.Dockerfile -t specnav-dev .
-#   docker run --rm --shm-size 1g specnav-dev                                       # all tests
+#   docker run --rm --shm-size 1g specnav-dev                                       # all tests, then the launch files for real
 #   docker run --rm -it --shm-size 1g specnav-dev make test ARGS="tests/graph -x"
 #   docker run --rm -it specnav-dev ros2 launch spec_vlm_nav sim.launch.py --show-args
 FROM ros:jazzy-ros-base-noble
@@ -25,4 +25,4 @@ WORKDIR /opt/specnav/ros2_ws
 RUN ../docker/entrypoint.sh python -m colcon build
 WORKDIR /opt/specnav
 ENTRYPOINT ["/opt/specnav/docker/entrypoint.sh"]
-CMD ["make", "test"]
+CMD ["docker/all_tests.sh"]

@@ -8,6 +8,6 @@ for setup in "$ROS_PREFIX/setup.bash" "$ROS_PREFIX/install/setup.bash" \
   # shellcheck source=/dev/null
   if [ -f "$setup" ]; then source "$setup"; fi
 done
-# The first line of `ros2` names the system's Python; what a launch file starts needs the one with torch.
-if [ "${1:-}" = ros2 ]; then set -- python "$(command -v ros2)" "${@:2}"; fi
+# The first line of these names the system's Python; what a launch file starts needs the one with torch.
+case "${1:-}" in ros2 | launch_test) set -- python "$(command -v "$1")" "${@:2}" ;; esac
 exec "$@"

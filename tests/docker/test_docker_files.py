@@ -109,7 +109,11 @@ def test_commands_name_programs_modules_and_launch_files_that_are_there(where, a
         declared = LAUNCH_ARGUMENT.findall((ROOT / "launch" / rest[2]).read_text())
         assert {word.split(":=")[0] for word in rest[3:]} <= set(declared)
     else:
-        assert argv == ["make", "test"] and "\ntest:" in (ROOT / "Makefile").read_text()
+        assert argv == ["docker/all_tests.sh"] and os.access(ROOT / argv[0], os.X_OK)
+        assert "\nmake test\n" in (ROOT / argv[0]).read_text()
+        assert "\ntest:" in (ROOT / "Makefile").read_text()
+        launch_tests = re.findall(r"in (ros2_ws/\S+);", (ROOT / argv[0]).read_text())
+        assert [len(list(ROOT.glob(pattern))) for pattern in launch_tests] == [2]
 
 
 def test_the_emulator_takes_the_options_that_compose_gives_it():
