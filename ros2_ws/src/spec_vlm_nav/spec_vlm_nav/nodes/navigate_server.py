@@ -87,7 +87,9 @@ class NavigateServer:
     def _begin(self, goal: ServerGoalHandle) -> None:
         request = goal.request
         if self.deciding is None:
-            words = f"the node is not active: ros2 lifecycle set {self._node.get_fully_qualified_name()} activate"
+            words = (
+                f"the node is not active: ros2 lifecycle set {self._node.get_fully_qualified_name()} activate"
+            )
             self._finish(goal, Outcome(0, ErrorCode.INVALID_INPUT, words))
             return
         if is_stop_word(request.instruction):
