@@ -162,13 +162,14 @@ def test_the_entrypoint_sources_an_overlay_and_becomes_the_command(tmp_path):
     assert entrypoint("bash", "-c", "exit 7").returncode == 7
 
 
-def test_the_entrypoint_runs_ros2_with_the_python_of_the_environment(tmp_path):
-    ros2 = tmp_path / "ros2"
+@pytest.mark.parametrize("program", ["ros2", "launch_test"])
+def test_the_entrypoint_runs_ros2s_programs_with_the_python_of_the_environment(tmp_path, program):
+    ros2 = tmp_path / program
     ros2.write_text("#!/nowhere/python\nimport sys; print(sys.executable, *sys.argv[1:])\n")
     ros2.chmod(0o755)
     (tmp_path / "python").symlink_to(sys.executable)
     path = f"{tmp_path}:{os.environ['PATH']}"
-    done = entrypoint("ros2", "launch", "a b", PATH=path)
+    done = entrypoint(program, "launch", "a b", PATH=path)
     assert done.returncode == 0 and done.stdout.endswith(" launch a b\n")
 
 

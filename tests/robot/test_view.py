@@ -26,11 +26,14 @@ def test_a_motion_is_shown_from_its_command_to_its_end():
     board.on_command(TURN, 10.0)
     board.on_decision(DECIDED)
     assert board.scene(10.01).motion == TURN.motion
-    moving(board, 10.05)
+    board.on_status(Status(MotionState.MOVING, 5, 7, TURN.text), 10.05)
+    assert board.scene(10.1).state == "MOVING"
     moving(board, 10.9, state=MotionState.SETTLING)
     scene = board.scene(11.0)
     assert scene.motion == TURN.motion and scene.state == "SETTLING"
     assert (scene.action, scene.decided_by, scene.reasoning) == (TURN.text, "model", DECIDED.reasoning)
+    board.on_status(Status(MotionState.BLOCKED, 5, 7, "no progress"), 11.05)
+    assert board.scene(11.05).state == "BLOCKED: no progress"
     moving(board, 11.1, state=MotionState.REACHED)
     over = board.scene(11.1)
     assert over.motion is None and over.state == "REACHED" and over.action == TURN.text

@@ -131,7 +131,10 @@ class Board:
         if now - self._status_at > STATUS_SILENT_S:
             return "motion_node is silent"
         name = self._status.state.name.replace("_", " ")
-        return f"{name}: {self._status.reason}" if self._status.reason else name
+        reason = self._status.reason
+        if not reason or (self._told is not None and reason == self._told.text):
+            return name
+        return f"{name}: {reason}"
 
     def _link_now(self, now: float) -> str:
         if self._link_at is None:
