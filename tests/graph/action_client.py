@@ -27,6 +27,7 @@ TRANSITIONS = {
     "activate": Transition.TRANSITION_ACTIVATE,
     "deactivate": Transition.TRANSITION_DEACTIVATE,
     "cleanup": Transition.TRANSITION_CLEANUP,
+    "shutdown": Transition.TRANSITION_ACTIVE_SHUTDOWN,
 }
 
 
@@ -78,7 +79,7 @@ class Operator:
         return Goal(self._actions, instruction, allowance_s, hint)
 
     def transition(self, name: str) -> bool:
-        """Ask for a lifecycle transition; whether it succeeded."""
+        """Ask for a lifecycle transition (shutdown: from active); whether it succeeded."""
         request = ChangeState.Request()
         request.transition.id = TRANSITIONS[name]
         return bool(self._call(self._change, request).success)

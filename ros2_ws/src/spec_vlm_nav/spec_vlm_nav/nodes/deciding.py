@@ -220,7 +220,6 @@ class Deciding:
         self._node.destroy_timer(self._timer)
         for subscription in self._subscriptions:
             self._node.destroy_subscription(subscription)
-        ended = self.worker.close()
-        self._node.destroy_guard_condition(self._wake)
-        if not ended:  # its decider must not be used again
+        if not self.worker.close():  # its decider must not be used again, and it may still trigger the guard
             raise RuntimeError("the thread of the decisions did not end in time")
+        self._node.destroy_guard_condition(self._wake)

@@ -74,9 +74,10 @@ class NavigateServer:
             callback_group=MutuallyExclusiveCallbackGroup(),
         )  # fmt: skip
 
-    def destroy(self) -> None:
-        """Let go of the server."""
-        self._server.destroy()
+    @property
+    def is_busy(self) -> bool:
+        """Whether a goal waits for its result."""
+        return bool(self._goals)
 
     async def _on_goal(self, request: NavigateInstruction.Goal) -> GoalResponse:
         """Always accepted, so that the client is told in the result what was wrong; the robot stands first."""
@@ -108,6 +109,9 @@ class NavigateServer:
             return CancelResponse.REJECT
         self._canceling.add(number)
         await self.deciding.stop("canceled")
+        # As soon as rclpy has marked the goal as canceling; the node may have been deactivated meanwhile.
+        if self._node.executor is not None:
+            self._node.executor.create_task(self.tick)
         return CancelResponse.ACCEPT
 
     def on_outcome(self, outcome: Outcome) -> None:

@@ -27,6 +27,7 @@ from spec_vlm_nav.nodes.voice import RELIABLE, Voice
 from spec_vlm_nav.parameters import Value
 from specdec.errors import SpecdecError
 
+LAST_WORDS_S = 0.1
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 
@@ -39,8 +40,9 @@ class VlmNavNode(LifecycleNode):
         self._values = declare(self, VLM_NAV, only_live=False)
         self._decider: Decider | None = None
         self._voice: Voice | None = None
-        self._server: NavigateServer | None = None
         self._deciding: Deciding | None = None
+        self._instructions = 0  # begun so far: their numbers go on from one activation to the next
+        self._is_over = False
         self._failure: Exception | None = None
         self._starting = False  # who started the process is told by an exception
         follow_changes(self, VLM_NAV, self._values, self._apply, self._only_live)
@@ -48,6 +50,8 @@ class VlmNavNode(LifecycleNode):
             self.create_subscription(String, "instruction", self._on_instruction, RELIABLE),
             self.create_subscription(Empty, "~/cancel", self._on_cancel, RELIABLE),
         )
+        # There in every state, so that each goal is answered, also those that a transition ends.
+        self._server = NavigateServer(self)
         self._diagnostics = Diagnostics(self, self._healths)
 
     @property
@@ -76,7 +80,6 @@ class VlmNavNode(LifecycleNode):
         settings = decoder_settings(self._values)
         self._decider = self._make_decider(settings)
         self._voice = Voice(self)
-        self._server = NavigateServer(self)
         method, draft = settings.method, settings.draft_model
         self.get_logger().info(f"configured: {method} with {draft}, verifier {settings.verifier}")
 
@@ -85,10 +88,11 @@ class VlmNavNode(LifecycleNode):
         return self._attempt("activate", self._activate)
 
     def _activate(self) -> None:
-        assert self._decider is not None and self._voice is not None and self._server is not None
+        assert self._decider is not None and self._voice is not None
         settings, config = decoder_settings(self._values), navigator_config(self._values)
         self._decider.use(settings)
         self._deciding = Deciding(self, self._voice, self._decider, settings, config, self._values)
+        self._deciding.navigator.number = self._instructions
         self._deciding.on_tick, self._deciding.on_outcome = self._server.tick, self._server.on_outcome
         self._server.deciding = self._deciding
         self.get_logger().info("vlm_nav_node ready" + (" (dry run: nothing moves)" if config.dry_run else ""))
@@ -103,6 +107,7 @@ class VlmNavNode(LifecycleNode):
 
     def on_shutdown(self, state: Any) -> TransitionCallbackReturn:
         """From any state: the robot stands, everything is closed."""
+        self._is_over = True
         return self._attempt("shut down", self._shut_down)
 
     def on_error(self, state: Any) -> TransitionCallbackReturn:
@@ -127,17 +132,15 @@ class VlmNavNode(LifecycleNode):
     def _stand_down(self, why: str) -> None:
         deciding, self._deciding = self._deciding, None
         if deciding is not None:
+            self._instructions = deciding.navigator.number
             deciding.close(why)
-        if self._server is not None:
-            self._server.deciding = None
+        self._server.deciding = None
 
     def _clean_up(self) -> None:
         self._decider = None
-        if self._server is not None:
-            self._server.destroy()
         if self._voice is not None:
             self._voice.destroy()
-        self._server = self._voice = None
+        self._voice = None
 
     def _shut_down(self) -> None:
         self._stand_down("vlm_nav_node ends")
@@ -186,8 +189,13 @@ class VlmNavNode(LifecycleNode):
         return [Health("lifecycle", Level.OK, "active"), *rows]
 
     def close(self) -> None:
-        """The last word: the robot stands, everything is closed."""
-        self.trigger_shutdown()
+        """The last word: the robot stands, everything is closed, and whoever waits for a result gets it."""
+        is_awaited = self._server.is_busy
+        if not self._is_over:
+            self.trigger_shutdown()
+        until = time.monotonic() + LAST_WORDS_S
+        while is_awaited and self.executor is not None and time.monotonic() < until:
+            self.executor.spin_once(timeout_sec=0.01)
 
 
 def make_decider(settings: DecoderSettings) -> Decider:

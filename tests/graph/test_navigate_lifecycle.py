@@ -1,0 +1,72 @@
+"""Goals across lifecycle transitions of vlm_nav_node: none is lost, none is answered with another one's outcome."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+from spec_vlm_nav_interfaces.action import NavigateInstruction
+
+from tests.graph.harness import Graph, wait_until
+from tests.graph.test_navigate_action import Robot
+
+pytestmark = pytest.mark.graph
+RESULT = NavigateInstruction.Result
+
+
+@pytest.fixture
+def robot(tmp_path):
+    with Graph(tmp_path) as graph:
+        made = Robot(graph)
+        yield made
+        made.close()
+
+
+def end_of(robot):
+    """The exit code of vlm_nav_node once it has ended."""
+    popen = robot.node.popen
+    wait_until(lambda: popen.poll() is not None, 10, "the node's end", lambda: robot.node.text)
+    return popen.returncode
+
+
+def test_goals_after_a_new_activation_are_not_answered_with_outcomes_from_before(robot):
+    operator = robot.operator
+    assert operator.send("finish it").result()[0] == "succeeded"
+    assert operator.transition("deactivate") and operator.transition("activate")
+    goal = operator.send("slow thoughts")
+    time.sleep(0.5)
+    goal.cancel()
+    assert goal.result()[1].error_code == RESULT.CANCELED
+    assert operator.transition("deactivate") and operator.transition("activate")
+    assert operator.send("  ").result()[1].error_code == RESULT.INVALID_INPUT
+
+
+def test_a_cancel_overtaken_by_a_deactivation_still_ends_the_goal(robot):
+    goal = robot.operator.send("drive on")
+    robot.wait_until_moving()
+    robot.mover.popen.send_signal(signal.SIGSTOP)  # so that the cancel has to wait for its word
+    canceling = goal.handle.cancel_goal_async()
+    deactivated = robot.operator.transition("deactivate")
+    robot.mover.popen.send_signal(signal.SIGCONT)
+    assert deactivated
+    wait_until(canceling.done, 5, "the cancel's acknowledgement")
+    assert goal.result(3)[1].error_code == RESULT.CANCELED
+
+
+def test_a_shutdown_transition_tells_the_goal_and_the_node_then_ends_as_any_other(robot):
+    goal = robot.operator.send("drive on")
+    robot.wait_until_moving()
+    assert robot.operator.transition("shutdown")
+    assert goal.result(3)[1].error_code == RESULT.CANCELED
+    assert robot.operator.state() == "finalized" and not robot.is_moving
+    robot.node.popen.send_signal(signal.SIGTERM)
+    assert end_of(robot) == 0 and "Traceback" not in robot.node.text
+
+
+def test_sigterm_tells_the_goal_how_it_ended(robot):
+    goal = robot.operator.send("drive on")
+    robot.wait_until_moving()
+    robot.node.popen.send_signal(signal.SIGTERM)
+    assert goal.result(3)[1].error_code == RESULT.CANCELED
+    assert end_of(robot) == 0 and not robot.is_moving
