@@ -9,7 +9,7 @@ from pathlib import Path
 
 from launch.actions import DeclareLaunchArgument
 from launch.conditions import IfCondition, UnlessCondition
-from launch.substitutions import LaunchConfiguration
+from launch.substitutions import LaunchConfiguration, PythonExpression
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 
@@ -43,6 +43,11 @@ ARGUMENTS = {
     "autostart": ("true", "false: vlm_nav_node waits for ros2 lifecycle set."),
     "dry_run": ("false", "Decide, but move nothing; motion_node is not started (for bags)."),
     "view": ("false", "Also start view_node: annotated image, path, marker of the motion."),
+    "camera_decode": (
+        "",
+        "Also start camera_decode_node for a Go2's H.264: url (its multicast) or topic_unitree; then image is its output.",
+    ),
+    "camera_interface": ("", "With camera_decode url: this machine's address on the robot's network."),
     "settle_s": ("0.3", "Latency of the camera: only frames received so long after a motion are used, s."),
 }
 
@@ -100,6 +105,29 @@ def generate_launch_description() -> LaunchDescription:
                     },
                 ],
                 remappings=[("image", given["image"])],
+                arguments=log_level,
+            ),
+            Node(
+                package="spec_vlm_nav",
+                executable="camera_decode_node",
+                name="camera_decode_node",
+                namespace=given["namespace"],
+                output="screen",
+                condition=IfCondition(PythonExpression(["'", given["camera_decode"], "' != ''"])),
+                parameters=[
+                    given["params_file"],
+                    {
+                        "use_sim_time": use_sim_time,
+                        "source": ParameterValue(given["camera_decode"], value_type=str),
+                        "interface": ParameterValue(given["camera_interface"], value_type=str),
+                        "output": ParameterValue(given["image_transport"], value_type=str),
+                    },
+                ],
+                remappings=[
+                    ("video", "/frontvideostream"),
+                    ("camera/image_raw", given["image"]),
+                    ("camera/image_raw/compressed", given["image"]),
+                ],
                 arguments=log_level,
             ),
             Node(

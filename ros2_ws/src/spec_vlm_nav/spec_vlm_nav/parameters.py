@@ -69,7 +69,8 @@ def markdown(table: Sequence[Parameter]) -> str:
     """Return the table as Markdown."""
     rows = ["| parameter | default | allowed | live | meaning |", "|---|---|---|---|---|"]
     for p in table:
-        default = f"`{str(p.default).lower() if isinstance(p.default, bool) else p.default}`"
+        text = str(p.default).lower() if isinstance(p.default, bool) else str(p.default)
+        default = f"`{text or chr(34) * 2}`"
         rows.append(
             f"| `{p.name}` | {default} | {p.allowed} | {'yes' if p.live else 'no'} | {p.description} |"
         )

@@ -119,10 +119,10 @@ class Deciding:
         if ours or status.reason.startswith(OPERATOR_STOP):
             self.navigator.on_status(status, time.monotonic())
 
-    def _await_standing(self) -> None:
+    def _stands(self) -> bool:
         """Wait for motion_node's word without the executor: it is in the middle of a transition."""
         if self._voice.silent:
-            return
+            return True
         last, status = self._voice.sequence, self._subscriptions[0]
         deadline = time.monotonic() + STANDING_S
         while time.monotonic() < deadline:
@@ -135,10 +135,8 @@ class Deciding:
             ours = message.session == self._voice.session and message.sequence >= last
             if ours and message.state not in (MotionStatus.MOVING, MotionStatus.SETTLING):
                 self._told_standing(message.sequence)
-                return
-        self.log(
-            "warn", f"motion_node did not say within {STANDING_S:g} s that the robot stands: is it running?"
-        )
+                return True
+        return False
 
     def _told_standing(self, sequence: int) -> None:
         for entry in [e for e in self._standing if e[0] <= sequence]:
@@ -209,11 +207,16 @@ class Deciding:
 
     def close(self, why: str) -> None:
         """Stop the robot, make sure that motion_node has heard it, then let go of everything."""
-        if self.is_busy:
+        busy = self.is_busy
+        if busy:
             self.navigator.on_cancel(time.monotonic(), why)
         else:
             self.send(Order(CommandKind.STOP, self.navigator.number, "SUPERVISOR", why))
-        self._await_standing()
+        if not self._stands() and busy:
+            self.log(
+                "warn",
+                f"motion_node did not say within {STANDING_S:g} s that the robot stands: is it running?",
+            )
         for _, _, standing in self._standing:
             standing.set_result(False)
         self._standing.clear()
