@@ -9,7 +9,7 @@ import time
 
 import pytest
 import zmq
-from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand
+from spec_vlm_nav_interfaces.msg import DecisionMetrics
 
 from tests.graph.harness import wait_until
 from tests.graph.stack import METRICS
