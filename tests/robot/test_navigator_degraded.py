@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from PIL import Image
@@ -357,3 +358,59 @@ def test_a_picture_that_stays_the_same_while_the_robot_moves_is_none():
 def test_a_picture_that_stays_the_same_while_the_robot_stands_is_fine():
     world = World().instruct().run(5)
     assert not world.navigator.camera.is_frozen and len(world.jobs) == 1
+
+
+# -- found in review: what never ended, or moved against the operator's word
+
+
+@pytest.mark.parametrize("code", [ErrorCode.TIMEOUT, ErrorCode.INVALID_INPUT])
+def test_failures_that_go_on_and_on_end_the_instruction_after_the_patience(code):
+    world = World(patience_s=10.0, decision_timeout_s=60.0).instruct()
+    for _ in range(20):
+        if len(world.jobs) and not world.outcomes:
+            world.fail(code, "it fails").run(5)
+    assert codes(world) == [(1, code.name)] and "it fails" in world.outcomes[0].message
+    assert 10 < world.outcomes[0].elapsed_s < 20
+
+
+def test_a_second_decision_that_takes_too_long_is_told_again():
+    world = World().instruct().fail(ErrorCode.TIMEOUT, "no answer").run(1).answer(FORWARD).ended().run(1)
+    world.fail(ErrorCode.TIMEOUT, "no answer")
+    assert len([text for level, text in world.logs if level == "warn" and "no answer" in text]) == 2
+
+
+def test_a_stop_of_the_draft_that_is_never_confirmed_is_given_up_although_the_link_is_up():
+    world = unverified(degraded(), STOP)
+    link(world, UP).run(31)
+    assert codes(world) == [(1, "LINK_LOST")]
+
+
+def test_an_end_forgets_the_open_decision_of_the_worker_too():
+    world = unverified(degraded(), FORWARD)
+    before = world.cancels - world.kept_open
+    world.navigator.on_cancel(world.now)
+    assert world.cancels - world.kept_open == before + 1
+
+
+def test_once_on_link_loss_is_changed_the_draft_model_moves_nothing_more():
+    world = unverified(degraded(), FORWARD).run(0.1)
+    world.navigator.config = replace(world.navigator.config, on_link_loss="stop")
+    assert link(world, LOST).kinds[-1] is CommandKind.HOLD
+    world = degraded()
+    world.navigator.config = replace(world.navigator.config, on_link_loss="stop")
+    unverified(world, FORWARD)
+    assert CommandKind.MOVE not in world.kinds and world.reports[-1].code is ErrorCode.LINK_LOST
+    assert reconcile(world, TURN).kinds[-1] is CommandKind.HOLD and world.outcomes == []
+
+
+def test_a_picture_from_before_the_motion_is_no_proof_of_a_frozen_camera():
+    world = World().instruct().run(2).answer(FORWARD)  # it stood: all pictures were the same
+    sequence = len(world.orders)
+    world.camera = False  # the next frame takes a while
+    for done in (0.05, 0.1, 0.15, 0.2):
+        world.run(0.1)
+        moving = Status(MotionState.MOVING, 1, sequence, "", Motion(done), Motion(0.75 - done))
+        world.navigator.on_status(moving, world.now)
+    assert world.kinds[-1] is CommandKind.MOVE
+    world.navigator.on_frame(Frame(b"another", (5, 5), world.now))
+    assert world.run(0.1).kinds[-1] is CommandKind.MOVE

@@ -40,23 +40,27 @@ class CameraWatch:
             self._moved_at_change, self._frozen, self._same = self._moved, False, 0
         else:
             self._same += 1
+            # Only a frame that came after the movement proves anything: cameras may be slow.
+            self._frozen = self._frozen or (self._same >= SAME_FRAMES and self._has_moved)
             if self._frozen:
                 return False
         self.frame = frame
         return True
 
     def robot_moved(self, done: Motion) -> None:
-        """What the motion under way has covered so far, by odometry; notices a picture that stays as it was."""
+        """What the motion under way has covered so far, by odometry."""
         if abs(done.distance_m) < abs(self._moved.distance_m) or abs(done.angle_rad) < abs(
             self._moved.angle_rad
         ):
             self._moved_at_change = Motion()  # another motion began
         self._moved = done
-        since = self._moved_at_change
-        self._frozen = self._same >= SAME_FRAMES and (
-            abs(done.distance_m - since.distance_m) > MOVED_M
-            or abs(done.angle_rad - since.angle_rad) > MOVED_RAD
-        )
+
+    @property
+    def _has_moved(self) -> bool:
+        """Whether the robot has moved since the picture changed last."""
+        now, then = self._moved, self._moved_at_change
+        turned = abs(now.angle_rad - then.angle_rad) > MOVED_RAD
+        return turned or abs(now.distance_m - then.distance_m) > MOVED_M
 
     @property
     def is_frozen(self) -> bool:

@@ -119,7 +119,7 @@ VLM_NAV = (
     Parameter(
         "patience_s",
         30.0,
-        "Camera, odometry, or (on_link_loss stop) verifier gone for so long: give the instruction up, s; 0: never.",
+        "Camera, odometry, (on_link_loss stop) verifier or usable answers gone for so long: give up, s; 0: never.",
         0.0,
         86400.0,
         live=True,

@@ -166,7 +166,7 @@ class Navigator:
         )
         why = f": {reason}" if reason else ""
         self._complain(ErrorCode.LINK_LOST, f"the verifier is not heard{why}; {what} until it is back", now)
-        if self.phase is Phase.MOVING and not self._unverified_motion:
+        if self.phase is Phase.MOVING and not (self._unverified_motion and self.config.is_degradable):
             self._stand(CommandKind.HOLD, SUPERVISOR, "link lost")
             self._look(now, now)
 
@@ -259,13 +259,14 @@ class Navigator:
             self._give_up(ErrorCode.TIMEOUT, f"not done within {now - self._errand.began:.1f} s", now)
             return
         for code, what in GONE.items():
-            waits = (
-                code is not ErrorCode.LINK_LOST or self.config.on_link_loss == "stop" or self._stop_is_open
-            )
+            waits = code is not ErrorCode.LINK_LOST or self.config.on_link_loss == "stop"
             lasting = self.setbacks.lasting(code, now)
             if waits and 0 < self.config.patience_s < lasting:
                 self._give_up(code, f"{what} for {lasting:.0f} s", now)
                 return
+        if self._open is not None and self._stop_is_open and 0 < self.config.patience_s < now - self._open.at:
+            what = "the draft model says that it is done, and the verifier did not answer"
+            self._give_up(ErrorCode.LINK_LOST, f"{what} for {now - self._open.at:.0f} s", now)
 
     @property
     def view(self) -> View:
@@ -355,10 +356,9 @@ class Navigator:
     def _act(self, thought: _Thought, event: ActionFound, now: float) -> None:
         """The action sentence is there: move now, whatever else the model may still say."""
         thought.action = event.action
-        if self._camera_is_stale(now):
-            thought.report = replace(
-                thought.report, code=ErrorCode.STALE_CAMERA, error="camera went stale while thinking"
-            )
+        if (objection := self._objection(event, now)) is not None:
+            code, error = objection
+            thought.report = replace(thought.report, code=code, error=error)
             self._look(now, now)
             return
         before = self.policy.state
@@ -393,9 +393,17 @@ class Navigator:
         sequence = self._carry_out(thought, move, event.unverified, now)
         thought.report = replace(thought.report, sequence=sequence)
         if event.unverified:
-            self._open = OpenDecision(thought.job.number, event.action, sequence, thought.report, before)
+            self._open = OpenDecision(thought.job.number, event.action, sequence, thought.report, before, now)
             self._out.log("warn", f"UNVERIFIED, the draft model alone: {words}")
         self._out.spoke(reasoning_of(event.text), words, event.unverified)
+
+    def _objection(self, event: ActionFound, now: float) -> tuple[ErrorCode, str] | None:
+        """Why nothing may be done about an action although it was found."""
+        if self._camera_is_stale(now):
+            return ErrorCode.STALE_CAMERA, "camera went stale while thinking"
+        if event.unverified and not self.config.is_degradable:
+            return ErrorCode.LINK_LOST, "only the draft model says so, and it may no longer decide alone"
+        return None
 
     def _carry_out(self, thought: _Thought, move: Move, unverified: bool, now: float) -> int:
         frame, action = thought.job.frame, move.action
@@ -431,6 +439,7 @@ class Navigator:
         answer = event.answer
         if not event.unverified:
             self.setbacks.recovered(ErrorCode.LINK_LOST, now, "the verifier answers again")
+        self.setbacks.recovered(ErrorCode.TIMEOUT, now, "answers come in time again")
         self.setbacks.recovered(ErrorCode.INVALID_INPUT, now, "usable camera frames again")
         self.setbacks.recovered(ErrorCode.INTERNAL, now, "decisions work again")
         if thought.action is not None:
@@ -472,6 +481,10 @@ class Navigator:
         self.setbacks.complain(failed.code, f"{failed.message}; the robot stands still and tries again", now)
         if failed.code is ErrorCode.INTERNAL and count >= self.config.internal_failure_limit:
             self._give_up(ErrorCode.INTERNAL, f"too many internal errors in a row: {failed.message}", now)
+            return
+        lasting = self.setbacks.lasting(failed.code, now)
+        if failed.code is not ErrorCode.LINK_LOST and 0 < self.config.patience_s < lasting:
+            self._give_up(failed.code, f"no answer for {lasting:.0f} s: {failed.message}", now)
             return
         self._look(now, now + pause)
 
@@ -517,10 +530,11 @@ class Navigator:
         self._out.report(report)
 
     def _abandon(self, code: ErrorCode, why: str) -> None:
-        """Give up the decision under way, if there is one."""
+        """Give up the decision under way and the one that is still open, if there are any."""
+        if self._thought is not None or self._open is not None:
+            self._out.cancel()
         self._open = None
         if self._thought is not None:
-            self._out.cancel()
             self._finish(self._thought, Answer(), code, why)
 
     def _give_up(self, code: ErrorCode, message: str, now: float) -> None:
@@ -540,10 +554,9 @@ class Navigator:
         keep_thought: bool = False,
     ) -> int:
         """STOP: latches until the next instruction. Returns the sequence number."""
+        if not keep_thought:
+            self._abandon(ErrorCode.CANCELED, text)
         self._open = None
-        if self._thought is not None and not keep_thought:
-            self._out.cancel()
-            self._finish(self._thought, Answer(), ErrorCode.CANCELED, text)
         sequence = self._stand(CommandKind.STOP, source, text)
         self._over(code, message or ("" if code is ErrorCode.NONE else text), now)
         return sequence

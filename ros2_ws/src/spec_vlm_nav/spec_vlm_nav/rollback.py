@@ -12,7 +12,7 @@ from spec_vlm_nav.worker import Reconciled
 
 @dataclass(frozen=True)
 class OpenDecision:
-    """What has to be known to confirm it, or to take it back.
+    """What has to be known to confirm it, or to take it back. at: when it was taken, s.
 
     action: the draft model's own. policy_before: the exploration policy's memory before this decision.
     """
@@ -22,6 +22,7 @@ class OpenDecision:
     sequence: int
     report: Report
     policy_before: SearchState
+    at: float
 
     def told(self, verdict: Verification, event: Reconciled) -> Report:
         """The report that is sent again, with the target's answer."""
