@@ -11,9 +11,9 @@ from typing import Any
 from evaluation.bags.contents import NO_ACTION, Pixels
 from evaluation.bags.records import DecisionRecord
 from spec_vlm_nav.actions import Action, find_action, reasoning_of
+from spec_vlm_nav.conduct import PAST_FRAMES
 from spec_vlm_nav.errors import NavigationError
 from spec_vlm_nav.images import PictureOptions, RawImage, black_like, prepare
-from spec_vlm_nav.navigator import PAST_FRAMES
 from spec_vlm_nav.prompting import PromptSpec, build_prompt, choose_frames
 from specdec.edge import EdgeDecoder
 from specdec.errors import ModelError
