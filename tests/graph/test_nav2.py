@@ -154,6 +154,10 @@ def test_a_server_that_will_not_cancel_is_asked_again_and_gets_zeros_in_between(
     graph.server.wait_for("cancel asked for", 2, count=seen + 3)
     zeros = [h for h in graph.probe.heard("cmd_vel", said) if h.message.linear.x == 0]
     assert zeros[0].at - said < 0.15 and len(zeros) >= 4
+    status = graph.status(graph.move(angle=0.5), MotionStatus.MOVING, MotionStatus.REFUSED)
+    if status.state == MotionStatus.MOVING:  # taken, then not begun: one behaviour at a time
+        status = graph.status(said, MotionStatus.REFUSED)
+    assert "has not ended in Nav2 yet" in status.reason
     graph.mode("obey")
     graph.server.wait_for("canceled", 2, count=ended + 1)
 

@@ -148,6 +148,17 @@ def test_a_refused_command_leaves_the_running_one_alone():
     assert robot.run(0.1).linear > 0
 
 
+@pytest.mark.parametrize("newer", [{"sequence": 6}, {"sequence": 1, "session": 8}])
+def test_a_newer_command_that_is_unfit_ends_the_older_one_which_nobody_stands_behind_any_more(newer):
+    robot = Robot().moving(sequence=5)
+    robot.send(move(deadline_s=0.0, **newer))
+    assert robot.run(DT) == ZERO and robot.states == [
+        MotionState.MOVING,
+        MotionState.STOPPED,
+        MotionState.REFUSED,
+    ]
+
+
 def test_a_command_of_an_instruction_that_is_over_is_refused():
     robot = Robot()
     robot.send(move(sequence=1, instruction=3))

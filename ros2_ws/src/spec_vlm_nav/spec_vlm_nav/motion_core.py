@@ -110,6 +110,8 @@ class MotionCore:
             self._stand(command if refused is None or self._command is None else self._command, reason)
             return
         if refused is not None:
+            if self._command is not None and not self.gate.has_motion:
+                self._stand(self._command, "a newer command came, and is refused")
             status = Status(refused.state, command.session, command.sequence, refused.reason)
             self._events.append(replace(status, left=command.motion, unverified=command.unverified))
             return

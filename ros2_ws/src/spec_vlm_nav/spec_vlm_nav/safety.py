@@ -128,7 +128,8 @@ class SafetyGate:
     def admit(self, command: Command, now: float) -> Refusal | None:
         """Take note of a command; returns None when it may be carried out, else why not.
 
-        STOP and HOLD end the motion in every case, even when the rest of them is refused.
+        STOP and HOLD end the motion in every case, even when the rest of them is refused; a MOVE that is in order ends
+        the one before it, whether it is fit itself or not.
         """
         if command.kind is not CommandKind.MOVE:
             self.end_motion()
@@ -150,6 +151,7 @@ class SafetyGate:
             self._latched, self._latched_by = command.instruction, self.latched_by or "STOP"
         if command.kind is not CommandKind.MOVE:
             return None
+        self.end_motion()
         refusal = self._unfit(command, now)
         if refusal is None:
             self._moving = command
@@ -222,6 +224,11 @@ class SafetyGate:
     def end_motion(self) -> None:
         """Nothing may move until the next admitted MOVE."""
         self._moving = None
+
+    @property
+    def has_motion(self) -> bool:
+        """Whether there is an admitted MOVE that nothing has ended."""
+        return self._moving is not None
 
     def time_left_s(self, now: float) -> float:
         """Seconds to the deadline of the motion under way; 0 when there is none or it has passed."""

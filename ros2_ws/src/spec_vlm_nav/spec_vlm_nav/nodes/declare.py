@@ -10,7 +10,7 @@ from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValu
 from rclpy.node import Node
 from rclpy.parameter import Parameter as RosParameter
 
-from spec_vlm_nav.errors import ParameterError
+from spec_vlm_nav.errors import NavigationError, ParameterError
 from spec_vlm_nav.parameters import Parameter, Value, check_all
 
 # rclpy's exceptions hold the refused value only in their text.
@@ -68,7 +68,7 @@ def follow_changes(
 ) -> None:
     """Check later changes (rclpy itself refuses read-only ones) and hand all values to `apply`.
 
-    apply: may refuse, with ParameterError, and must have changed nothing then. only_live: says why parameters that
+    apply: may refuse, with a NavigationError, and must have changed nothing then. only_live: says why parameters that
     are not live cannot change at the moment, "" when they can.
     """
 
@@ -81,7 +81,7 @@ def follow_changes(
             if fixed and (why := only_live()):
                 raise ParameterError(f"parameter {fixed[0]} cannot change now: {why}")
             apply({**values, **ours})
-        except ParameterError as error:
+        except NavigationError as error:
             return SetParametersResult(successful=False, reason=str(error))
         values.update(ours)
         return SetParametersResult(successful=True)

@@ -105,9 +105,10 @@ class MotionNode:
             self.node.get_logger().warning(f"motion command of unknown kind {message.kind} ignored")
             return
         self._core.on_command(command, time.monotonic())
-        self._was_moving = self._core.is_moving
         if command.kind is not CommandKind.MOVE:
             self._output.stop()
+            self._was_moving = False
+        self._follow()
         self._report(time.monotonic())
 
     def _on_stop(self, message: Empty) -> None:

@@ -116,6 +116,8 @@ class Nav2Goals:
     def send(self, motion: Motion, speed: float, allowance_s: float) -> str:
         """Send a goal; returns "" or why it cannot be sent. `speed`: m/s, positive; Spin goes at Nav2's own."""
         name = SPIN if motion.angle_rad else DRIVE
+        if self._goal is not None and self._goal.lingers:
+            return "the goal before this one was canceled and has not ended in Nav2 yet"
         self._goal = None
         if not self._clients[name].server_is_ready():
             return f"Nav2's action server {name} is not there: is behavior_server active?"
