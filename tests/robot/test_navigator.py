@@ -284,7 +284,7 @@ def test_a_motion_that_slid_along_something_counts_as_contact(done_m, backs_off)
 def test_odometry_trouble_is_said_once_and_tried_again():
     world = World().instruct()
     for _ in range(3):
-        world.answer(TURN).ended(MotionState.REFUSED, "odometry is 3.00 s old").run(1.0)
+        world.answer(TURN).ended(MotionState.STALE_ODOM, "odometry is 3.00 s old").run(1.0)
     assert len(world.jobs) == 4
     assert len([text for _, text in world.logs if "odometry" in text]) == 1
     assert [r.code for r in world.reports].count(ErrorCode.STALE_ODOM) == 1

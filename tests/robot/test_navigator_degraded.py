@@ -414,3 +414,24 @@ def test_a_picture_from_before_the_motion_is_no_proof_of_a_frozen_camera():
     assert world.kinds[-1] is CommandKind.MOVE
     world.navigator.on_frame(Frame(b"another", (5, 5), world.now))
     assert world.run(0.1).kinds[-1] is CommandKind.MOVE
+
+
+def test_motions_that_motion_node_keeps_refusing_end_the_instruction_after_the_patience():
+    world = World(patience_s=5.0).instruct()
+    for _ in range(20):
+        if not world.outcomes:
+            world.answer(FORWARD).ended(MotionState.REFUSED, "longer than one command may be").run(1)
+    assert codes(world) == [(1, "INTERNAL")] and "longer than" in world.outcomes[0].message
+    assert 5 < world.outcomes[0].elapsed_s < 8
+
+
+def test_a_motion_node_that_stays_silent_ends_it_too_one_that_answers_again_does_not():
+    world = World(patience_s=8.0).instruct()
+    for _ in range(4):
+        if not world.outcomes:
+            world.answer(FORWARD).run(5.8)
+    assert codes(world) == [(1, "INTERNAL")] and "motion_node" in world.outcomes[0].message
+    world = World(patience_s=8.0).instruct()
+    for _ in range(4):
+        world.answer(FORWARD).run(5.8).answer(FORWARD).ended().run(0.3)
+    assert world.outcomes == []

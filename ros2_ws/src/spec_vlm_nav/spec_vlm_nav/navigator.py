@@ -138,17 +138,16 @@ class Navigator(Acting):
             return
         self._contact = _met_something(status, self._actions[-1])
         retry = now
-        refused = status.state is MotionState.REFUSED
+        refused = status.state in (MotionState.REFUSED, MotionState.SUPERVISOR_LOST)
         sense = SENSES.get(status.state)
-        if refused and "odometry" in status.reason:
-            sense = ErrorCode.STALE_ODOM
         if sense is not None:
             self._complain(sense, f"motion ended: {status.reason}", now)
             retry = now + self.config.first_retry_s
-        elif refused or status.state is MotionState.SUPERVISOR_LOST:
+        elif refused:
             self._out.log("warn", f"motion {status.sequence} {status.state.name.lower()}: {status.reason}")
             retry = now + self.config.first_retry_s
         else:
+            self._errand.refused_since = math.inf
             self.setbacks.recovered(ErrorCode.STALE_ODOM, now, "odometry is back")
             if status.state is not MotionState.REACHED:
                 self._out.log("info", f"motion ended {status.state.name}: {status.reason}")
@@ -156,6 +155,14 @@ class Navigator(Acting):
             self._drop_ahead("the motion ended early")
         self._look(now + self.config.settle_s, retry)
         self._mind_collisions(status, now)
+        if refused:
+            self._mind_refusals(status.reason, now)
+
+    def _mind_refusals(self, why: str, now: float) -> None:
+        self._errand.refused_since = min(self._errand.refused_since, now)
+        lasting = now - self._errand.refused_since
+        if 0 < self.config.patience_s < lasting:
+            self._give_up(ErrorCode.INTERNAL, f"motion_node moves nothing for {lasting:.0f} s: {why}", now)
 
     def _mind_collisions(self, status: Status, now: float) -> None:
         if status.state is not MotionState.COLLISION_AHEAD:
@@ -183,7 +190,9 @@ class Navigator(Acting):
             self._stand(CommandKind.HOLD, SUPERVISOR, "motion_node is silent")
             self._drop_ahead("motion_node is silent")
             self._look(now, now + self.config.first_retry_s)
-        self._mind_patience(now)
+            self._mind_refusals("it does not answer", now)
+        if self.phase is not Phase.IDLE:
+            self._mind_patience(now)
         self._maybe_think(now)
 
     def _mind_patience(self, now: float) -> None:

@@ -64,6 +64,7 @@ class Errand:
     hint: str = ""
     decisions: int = 0
     motions: int = 0
+    refused_since: float = math.inf  # motion_node has carried nothing out from then on
 
 
 @dataclass(frozen=True)
