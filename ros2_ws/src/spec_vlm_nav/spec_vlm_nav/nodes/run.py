@@ -5,6 +5,7 @@ rclpy's own signal handlers shut the context down before a node can publish anyt
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -58,6 +59,7 @@ def run(
     except expected as error:
         sys.stderr.write(f"error: {error}\n")
         rclpy.try_shutdown()
+        gc.collect()
         return 1
     executor = SingleThreadedExecutor()
     executor.add_node(shell.node)
@@ -71,4 +73,7 @@ def run(
         executor.shutdown()
         shell.node.destroy_node()
         rclpy.try_shutdown()
+        # A lifecycle node's state machine keeps its DDS participant, and so files in shared memory, until it is gone.
+        del shell, executor
+        gc.collect()
     return 0
