@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -29,6 +30,12 @@ TRANSITIONS = {
     "cleanup": Transition.TRANSITION_CLEANUP,
     "shutdown": Transition.TRANSITION_ACTIVE_SHUTDOWN,
 }
+
+
+class _Client(ActionClient):
+    """rclpy makes the lock only after the node knows the client, and the probe's thread may use it before."""
+
+    _lock = threading.Lock()
 
 
 class Goal:
@@ -68,7 +75,7 @@ class Operator:
 
     def __init__(self, graph: Graph) -> None:
         node = graph.probe.node
-        self._actions = ActionClient(node, NavigateInstruction, "navigate_instruction")
+        self._actions = _Client(node, NavigateInstruction, "navigate_instruction")
         self._change = node.create_client(ChangeState, "vlm_nav_node/change_state")
         self._get = node.create_client(GetState, "vlm_nav_node/get_state")
         self._set = node.create_client(SetParameters, "vlm_nav_node/set_parameters")
