@@ -48,6 +48,8 @@ class ScriptedDecider:
     def check(self, settings):
         if settings.method == "ar":
             raise ParameterError("method ar refused: scripted")
+        if settings.method == "picospec":
+            raise NavigationError("the wording is gone: scripted")
 
     def use(self, settings):
         pass

@@ -221,6 +221,7 @@ def test_a_configuration_that_fails_says_why_and_can_be_mended(robot):
         ({"gamma": 0}, "out of range. Min: 1, Max: 32"),
         ({"method": "sd"}, ""),
         ({"method": "ar"}, "method ar refused: scripted"),
+        ({"method": "picospec"}, "the wording is gone"),
         ({"draft_model": "other"}, "read when the node is configured"),
         ({"early_action": 1.0}, "Wrong parameter type"),
     ],
