@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
@@ -39,6 +40,7 @@ def test_signals_end_everything_with_zero_twist_exit_0_and_nothing_left(pair, tm
         time.sleep(0.2)
         assert stack.last_motion(ended) < 0.3
         assert speed(stack.probe.heard("cmd_vel")[-1]) == 0
-        # What they shared with the probe is still the probe's; some files are shared by all of a machine's ROS.
-        living = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-        assert {s for s in segments if s.exists()} <= segments_of(living)
+        # What they shared with the probe is still the probe's; ports under 7400 are shared by all domains, whose other
+        # processes may leave them behind.
+        ours = {s for s in segments if s.exists() and not re.fullmatch(r"fastdds_port7[0-3]\d\d", s.name)}
+        assert ours <= segments_of([os.getpid()])
