@@ -435,3 +435,11 @@ def test_a_motion_node_that_stays_silent_ends_it_too_one_that_answers_again_does
     for _ in range(4):
         world.answer(FORWARD).run(5.8).answer(FORWARD).ended().run(0.3)
     assert world.outcomes == []
+
+
+def test_a_stop_of_the_draft_whose_answer_then_fails_is_not_waited_for():
+    world = degraded()
+    found = ActionFound(world.jobs[-1].number, find_action(STOP), STOP, b"jpeg", world.now, unverified=True)
+    world.navigator.on_event(found, world.now)
+    world.fail(ErrorCode.INVALID_INPUT, "the model broke").run(2)
+    assert len(world.jobs) == 2 and world.outcomes == []

@@ -168,6 +168,8 @@ class Acting(Conduct):
         if not seen_to:
             self._stand(CommandKind.HOLD, SUPERVISOR, failed.code.name)
         self._finish(thought, failed.answer, failed.code, failed.message)
+        if self._open is not None and self._open.job == thought.job.number:
+            self._open = None  # there is no whole answer that could be verified
         if seen_to:
             return
         count = self.setbacks.count(failed.code)
