@@ -208,7 +208,7 @@ def test_an_open_answer_of_an_instruction_that_is_over_is_dropped(start, how):
     assert len(calls) == (how == "canceled while verified")
 
 
-def test_an_answer_that_cannot_be_verified_now_is_tried_again_what_never_can_is_left(start):
+def test_an_answer_that_cannot_be_verified_now_is_tried_again_what_never_can_is_refuted(start):
     outcomes = [DecisionFailed(ErrorCode.LINK_LOST, "gone"), Answer(TEXT), ZeroDivisionError(), Answer(TEXT)]
     tried = []
 
@@ -229,7 +229,8 @@ def test_an_answer_that_cannot_be_verified_now_is_tried_again_what_never_can_is_
         time.sleep(0.01)
     decider.becomes(LinkHealth.UP)
     time.sleep(0.6)
-    assert len(tried) == 3 and len(events) == 5
+    assert len(tried) == 3 and len(events) == 6
+    assert isinstance(events[5], Reconciled) and events[5].job == 2 and events[5].action is None
 
 
 def test_a_newer_unverified_answer_takes_the_place_of_the_open_one(start):

@@ -120,7 +120,8 @@ class SpeculativeDecider:
         """See Decider."""
         monitor, counts = self._monitor, vars(self._counts)
         losses = self._losses_before + (0 if monitor is None else monitor.losses)
-        malformed = 0 if self._link is None else self._link.malformed
+        link = self._link  # may be closed meanwhile
+        malformed = 0 if link is None else link.malformed
         return {**counts, "link_losses": losses, "malformed_messages": malformed}
 
     def decide(self, job: Job, cancel: threading.Event, on_text: OnText) -> Answer:

@@ -85,7 +85,6 @@ class DecisionWorker:
     def __init__(
         self, decider: Decider, post: Callable[[Event], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.text = ""
         self._decider = decider
         self._post = post
         self._clock = clock
@@ -128,6 +127,7 @@ class DecisionWorker:
             if not isinstance(item, _Ticket):
                 self._settle_open()
                 continue
+            self.text = ""
             if not item.cancel.is_set():
                 self._settle_open(item)
             if item.cancel.is_set():
@@ -152,18 +152,17 @@ class DecisionWorker:
         try:
             answer = self._decider.verify(question, ticket.over)
         except DecisionFailed as failure:
-            if failure.code is not ErrorCode.LINK_LOST:  # then it can be tried again
-                self._open = None
-            return
-        except Exception:  # must not end the thread; the answer stays what it is: unverified
-            self._open = None
-            return
+            if failure.code is ErrorCode.LINK_LOST:  # it can be tried again
+                return
+            answer = failure.answer
+        except Exception:  # must not end the thread
+            answer = Answer()
         self._open = None
-        self._post(Reconciled(ticket.job.number, find_action(answer.text), answer))
+        if not ticket.over.is_set():  # what the target has not said counts as refuted
+            self._post(Reconciled(ticket.job.number, find_action(answer.text), answer))
 
     def _decide(self, ticket: _Ticket) -> Event:
         job, found = ticket.job, False
-        self.text = ""
 
         def on_text(text: str, jpeg: bytes, unverified: bool = False) -> None:
             nonlocal found
