@@ -45,7 +45,7 @@ ARGUMENTS = {
     "view": ("false", "Also start view_node: annotated image, path, marker of the motion."),
     "camera_decode": (
         "",
-        "Also start camera_decode_node for a Go2's H.264: url (its multicast) or topic_unitree; then image is its output.",
+        "Also start camera_decode_node for a Go2's H.264: url (its multicast) or topic_unitree; image is its output.",
     ),
     "camera_interface": ("", "With camera_decode url: this machine's address on the robot's network."),
     "settle_s": ("0.3", "Latency of the camera: only frames received so long after a motion are used, s."),

@@ -57,7 +57,8 @@ def is_up_to_date(wanted: str) -> bool:
             return False
     except OSError:
         return False
-    probe = f"import {NAME}.msg as m; m.MotionCommand(); m.DecisionMetrics(); m.MotionStatus(); m.Supervision(); import {NAME}.action"
+    made = "".join(f"m.{p.stem}(); " for p in sorted(PACKAGE.glob("msg/*.msg")))
+    probe = f"import {NAME}.msg as m; import {NAME}.action; {made}"
     return subprocess.run([sys.executable, "-c", probe], capture_output=True).returncode == 0
 
 
