@@ -2,7 +2,7 @@
 
 `twist` needs nothing here: a velocity is a Twist; `nav2` is in a module of its own. `go2_sport` speaks the Unitree
 Go2's sport API: requests with a number and a JSON parameter. An encoder decides nothing about motion: velocities come
-out of the safety gate; it only keeps them within what the robot itself takes, and must never send a number that is none.
+out of the safety gate; it only keeps them within what the robot itself takes, and never sends a number that is none.
 """
 
 from __future__ import annotations
