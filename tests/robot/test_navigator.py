@@ -23,7 +23,7 @@ class World:
     """Records what the navigator asks for; time moves when told to, with camera frames at 10 Hz."""
 
     def __init__(self, policy="none", **config):
-        self.now, self.camera = 100.0, True
+        self.now, self.camera, self.mover = 100.0, True, True
         self.orders, self.jobs, self.cancels, self.reports, self.logs, self.said = [], [], 0, [], [], []
         self.outcomes, self.kept_open = [], 0
         self.navigator = Navigator(self, NavigatorConfig(**config), ExplorationPolicy(policy))
@@ -59,8 +59,13 @@ class World:
             if self.camera and round(self.now * 20) % 2 == 0:
                 stamp = (int(self.now), int(self.now % 1 * 1e9))
                 self.navigator.on_frame(Frame(b"jpeg", stamp, self.now))
+            self.mover_tells()
             self.navigator.tick(self.now)
         return self
+
+    def mover_tells(self):
+        if self.mover and self.navigator.phase is Phase.MOVING:
+            self.navigator.on_status(Status(MotionState.MOVING, 1, len(self.orders)), self.now)
 
     def instruct(self, text="find the red chair"):
         self.navigator.on_instruction(text, self.now)
@@ -257,8 +262,13 @@ def test_a_decision_that_takes_too_long_is_canceled_and_tried_again():
     assert CommandKind.MOVE not in world.kinds
 
 
-def test_a_silent_motion_node_is_noticed():
-    world = World(motion_deadline_s=2.0, status_grace_s=0.5).instruct().answer(FORWARD).run(2.7)
+@pytest.mark.parametrize(("tells", "after_s"), [(False, 1.0), (True, 2.5)])
+def test_a_motion_node_that_is_silent_or_never_done_is_noticed(tells, after_s):
+    world = World(motion_deadline_s=2.0, status_grace_s=0.5).instruct().answer(FORWARD)
+    world.mover = tells
+    world.run(after_s - 0.1)
+    assert world.orders[-1].kind is CommandKind.MOVE
+    world.run(0.2)
     assert world.orders[-1].kind is CommandKind.HOLD and "motion_node" in world.logs[-1][1]
 
 

@@ -127,6 +127,7 @@ class Acting(Conduct):
             return sequence
         self.phase, self._sequence, self._settling_since = Phase.MOVING, sequence, None
         self._give_up_at = now + deadline + self.config.status_grace_s
+        self._silent_at = now + self.config.status_timeout_s
         return sequence
 
     def _answered(self, thought: Thought, event: Answered, now: float) -> None:

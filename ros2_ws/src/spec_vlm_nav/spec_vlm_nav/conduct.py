@@ -59,6 +59,7 @@ class Conduct:
         self._unverified_motion = False
         self._settling_since: float | None = None
         self._give_up_at = 0.0
+        self._silent_at = 0.0
         self._contact = False
         self._past: deque[bytes] = deque(maxlen=max(1, keep_frames))
         self._actions: deque[Action] = deque(maxlen=16)

@@ -130,6 +130,7 @@ class Navigator(Acting):
             return
         if self.phase is not Phase.MOVING or status.sequence != self._sequence:
             return
+        self._silent_at = now + self.config.status_timeout_s
         self.camera.robot_moved(status.done)
         self._view = replace(self._view, left=status.left)
         if status.state is MotionState.SETTLING and self._settling_since is None:
@@ -185,7 +186,7 @@ class Navigator(Acting):
             text = f"no answer within {self.config.decision_timeout_s:g} s"
             self._out.cancel()
             self._failed(self._thought, Failed(0, ErrorCode.TIMEOUT, text, Answer()), now)
-        if self.phase is Phase.MOVING and now > self._give_up_at:
+        if self.phase is Phase.MOVING and now > min(self._give_up_at, self._silent_at):
             self._out.log("error", "motion_node does not say what became of the motion: is it running?")
             self._stand(CommandKind.HOLD, SUPERVISOR, "motion_node is silent")
             self._drop_ahead("motion_node is silent")

@@ -32,6 +32,9 @@ class NavigatorConfig:
     decision_timeout_s: float = 20.0
     motion_deadline_s: float = 4.0
     status_grace_s: float = 1.0  # after a motion's deadline, until motion_node counts as silent
+    status_timeout_s: float = (
+        1.0  # motion_node tells of a motion 10 times a second: silent for so long, it is gone
+    )
     settle_s: float = 0.05  # a frame counts as taken after the motion when received so long after its end
     first_retry_s: float = 0.5
     last_retry_s: float = 4.0
