@@ -8,6 +8,7 @@ ros2 action send_goal --feedback /navigate_instruction spec_vlm_nav_interfaces/a
 from pathlib import Path
 
 from launch.actions import DeclareLaunchArgument
+from launch.condition import Condition
 from launch.conditions import IfCondition, UnlessCondition
 from launch.substitutions import LaunchConfiguration, PythonExpression
 from launch_ros.actions import Node
@@ -47,6 +48,7 @@ ARGUMENTS = {
         "",
         "Also start camera_decode_node for a Go2's H.264: url (its multicast) or topic_unitree; image is its output.",
     ),
+    "video": ("/frontvideostream", "With camera_decode topic_unitree: where the video is."),
     "camera_interface": ("", "With camera_decode url: this machine's address on the robot's network."),
     "settle_s": ("0.3", "Latency of the camera: only frames received so long after a motion are used, s."),
 }
@@ -55,97 +57,68 @@ ARGUMENTS = {
 def generate_launch_description() -> LaunchDescription:
     """Declare the arguments and start the nodes."""
     given = {name: LaunchConfiguration(name) for name in ARGUMENTS}
-    use_sim_time = ParameterValue(given["use_sim_time"], value_type=bool)
-    log_level = ["--ros-args", "--log-level", given["log_level"]]
+
+    def parameters(**kinds: type) -> dict[str, ParameterValue]:
+        return {name: ParameterValue(given[name], value_type=kind) for name, kind in kinds.items()}
+
+    def node(
+        name: str, own: dict[str, ParameterValue], remaps: dict[str, str], condition: Condition | None = None
+    ) -> Node:
+        return Node(
+            package="spec_vlm_nav",
+            executable=name,
+            name=name,
+            namespace=given["namespace"],
+            output="screen",
+            condition=condition,
+            parameters=[given["params_file"], {**parameters(use_sim_time=bool), **own}],
+            remappings=[(topic, given[argument]) for topic, argument in remaps.items()],
+            arguments=["--ros-args", "--log-level", given["log_level"]],
+        )
+
+    decode = {
+        "source": ParameterValue(given["camera_decode"], value_type=str),
+        "interface": ParameterValue(given["camera_interface"], value_type=str),
+        "output": ParameterValue(given["image_transport"], value_type=str),
+    }
     return LaunchDescription(
         [
             *(
                 DeclareLaunchArgument(name, default_value=default, description=description)
                 for name, (default, description) in ARGUMENTS.items()
             ),
-            Node(
-                package="spec_vlm_nav",
-                executable="motion_node",
-                name="motion_node",
-                namespace=given["namespace"],
-                output="screen",
-                condition=UnlessCondition(given["dry_run"]),
-                parameters=[
-                    given["params_file"],
-                    {
-                        "use_sim_time": use_sim_time,
-                        "motion_backend": ParameterValue(given["motion_backend"], value_type=str),
-                        "enable_stamped_cmd_vel": ParameterValue(
-                            given["enable_stamped_cmd_vel"], value_type=bool
-                        ),
-                    },
-                ],
-                remappings=[("odom", given["odom"]), ("cmd_vel", given["cmd_vel"])],
-                arguments=log_level,
+            node(
+                "motion_node",
+                parameters(motion_backend=str, enable_stamped_cmd_vel=bool),
+                {"odom": "odom", "cmd_vel": "cmd_vel"},
+                UnlessCondition(given["dry_run"]),
             ),
-            Node(
-                package="spec_vlm_nav",
-                executable="vlm_nav_node",
-                name="vlm_nav_node",
-                namespace=given["namespace"],
-                output="screen",
-                parameters=[
-                    given["params_file"],
-                    {
-                        "use_sim_time": use_sim_time,
-                        "verifier": ParameterValue(given["verifier"], value_type=str),
-                        "draft_model": ParameterValue(given["draft_model"], value_type=str),
-                        "method": ParameterValue(given["method"], value_type=str),
-                        "image_transport": ParameterValue(given["image_transport"], value_type=str),
-                        "settle_s": ParameterValue(given["settle_s"], value_type=float),
-                        "exploration": ParameterValue(given["exploration"], value_type=str),
-                        "on_link_loss": ParameterValue(given["on_link_loss"], value_type=str),
-                        "autostart": ParameterValue(given["autostart"], value_type=bool),
-                        "dry_run": ParameterValue(given["dry_run"], value_type=bool),
-                    },
-                ],
-                remappings=[("image", given["image"])],
-                arguments=log_level,
+            node(
+                "vlm_nav_node",
+                parameters(
+                    verifier=str,
+                    draft_model=str,
+                    method=str,
+                    image_transport=str,
+                    settle_s=float,
+                    exploration=str,
+                    on_link_loss=str,
+                    autostart=bool,
+                    dry_run=bool,
+                ),
+                {"image": "image"},
             ),
-            Node(
-                package="spec_vlm_nav",
-                executable="camera_decode_node",
-                name="camera_decode_node",
-                namespace=given["namespace"],
-                output="screen",
-                condition=IfCondition(PythonExpression(["'", given["camera_decode"], "' != ''"])),
-                parameters=[
-                    given["params_file"],
-                    {
-                        "use_sim_time": use_sim_time,
-                        "source": ParameterValue(given["camera_decode"], value_type=str),
-                        "interface": ParameterValue(given["camera_interface"], value_type=str),
-                        "output": ParameterValue(given["image_transport"], value_type=str),
-                    },
-                ],
-                remappings=[
-                    ("video", "/frontvideostream"),
-                    ("camera/image_raw", given["image"]),
-                    ("camera/image_raw/compressed", given["image"]),
-                ],
-                arguments=log_level,
+            node(
+                "camera_decode_node",
+                decode,
+                {"video": "video", "camera/image_raw": "image", "camera/image_raw/compressed": "image"},
+                IfCondition(PythonExpression(["'", given["camera_decode"], "' != ''"])),
             ),
-            Node(
-                package="spec_vlm_nav",
-                executable="view_node",
-                name="view_node",
-                namespace=given["namespace"],
-                output="screen",
-                condition=IfCondition(given["view"]),
-                parameters=[
-                    given["params_file"],
-                    {
-                        "use_sim_time": use_sim_time,
-                        "image_transport": ParameterValue(given["image_transport"], value_type=str),
-                    },
-                ],
-                remappings=[("image", given["image"]), ("odom", given["odom"])],
-                arguments=log_level,
+            node(
+                "view_node",
+                parameters(image_transport=str),
+                {"image": "image", "odom": "odom"},
+                IfCondition(given["view"]),
             ),
         ]
     )
