@@ -98,7 +98,11 @@ def times_of(stack: Stack, since: float) -> tuple[list[float], list[float]]:
         (h.message.header.stamp.sec, h.message.header.stamp.nanosec): h.at
         for h in stack.probe.heard(IMAGE, since)
     }
-    ends = [h.at for h in stack.probe.heard(STATUS, since) if h.message.state == MotionStatus.REACHED]
+    ended: dict[tuple[int, int], float] = {}  # a motion's end is said again and again
+    for heard in stack.probe.heard(STATUS, since):
+        if heard.message.state == MotionStatus.REACHED:
+            ended.setdefault((heard.message.session, heard.message.sequence), heard.at)
+    ends = sorted(ended.values())
     camera, standing = [], []
     for command in stack.probe.heard(COMMAND, since):
         said = command.message

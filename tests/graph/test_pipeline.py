@@ -48,7 +48,7 @@ def test_camera_to_motion_is_from_the_frame_and_standing_from_the_end_of_the_mot
     stack = Heardings(**{
         IMAGE: [frame(1.0, 7), frame(3.0, 8)],
         COMMAND: [move(1.2, 7), move(3.1, 8)],
-        STATUS: [Heard(2.8, MotionStatus(state=MotionStatus.REACHED))],
+        STATUS: [Heard(at, MotionStatus(state=MotionStatus.REACHED, sequence=1)) for at in (2.8, 3.05)],
         CMD_VEL: [twist(0.9, 0.0), twist(1.25, 0.1), twist(2.7, 0.0), twist(3.05, 0.0), twist(3.2, 0.1)],
     })  # fmt: skip
     camera, standing = times_of(stack, 0.0)
