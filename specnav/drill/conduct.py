@@ -24,6 +24,7 @@ from specnav.drill.stack import CMD_VEL, COMMAND, IMAGE, METRICS, ODOM, STATUS, 
 MOMENT_S = 25.0
 FRESH_S = 0.25  # a motion that began so recently may be chosen to strike in
 AFTER_BOUND_S = 0.4
+FOLLOWS_S = 0.3  # until odometry shows what cmd_vel asks for
 ENOUGH_S = 0.25  # a motion is to last so much longer than the bound
 UP_TO_SPEED_S = 0.3
 ALIVE_S = 3.0
@@ -92,6 +93,8 @@ class Conductor:
             instructed = stack.instruct(stack.instruction)
         since = instructed if instructed is not None else ended
         self._wait_for_motion(since, drill.within_s)
+        if drill.by_odometry:
+            time.sleep(FOLLOWS_S)
         problems += self._dead_or_hung()
         trace = self._trace(drill, struck, ended, instructed)
         self._check_moment(drill, trace, bound_s)
