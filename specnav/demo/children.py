@@ -28,10 +28,11 @@ NOTHING: Mapping[str, Parameter] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Decoding:
-    """How a vlm_nav_node decodes: its endpoint and method."""
+    """How a vlm_nav_node decodes: its endpoint and method. prefetch: None: as the parameter file says."""
 
     endpoint: str
     method: str
+    prefetch: bool | None = None
 
 
 class LinkSettings(Protocol):
@@ -182,4 +183,6 @@ def vlm_spec(config: DemoConfig, decoding: Decoding, name: str, environment: Map
         "seed": config.seed,
         "exploration": config.exploration,
     }
+    if decoding.prefetch is not None:
+        parameters["prefetch"] = decoding.prefetch
     return decider_spec(name, (config.robot_config,), environment, parameters)

@@ -80,7 +80,9 @@ class Stage:
         )
 
     @contextmanager
-    def deciding(self, method: str, rtt_ms: float, name: str, emulated: bool) -> Iterator[None]:
+    def deciding(
+        self, method: str, rtt_ms: float, name: str, emulated: bool, prefetch: bool | None = None
+    ) -> Iterator[None]:
         """A deciding node with its link, for as long as the block runs. `name` tells its log files apart."""
         config, supervisor = self._config, self._supervisor
         self._view.phase(f"starting the deciding node ({method}{f', RTT {rtt_ms:g} ms' if emulated else ''})")
@@ -95,7 +97,7 @@ class Stage:
                 child = supervisor.start(spec)
                 endpoint = children.endpoint_of(supervisor.wait_ready(child, config.start_timeout_s))
             node = children.vlm_spec(
-                config, Decoding(endpoint, method), f"vlm_nav_node_{name}", self._environment
+                config, Decoding(endpoint, method, prefetch), f"vlm_nav_node_{name}", self._environment
             )
             started.append(node.name)
             supervisor.start(node)

@@ -111,6 +111,8 @@ def test_commands_carry_the_runs_settings() -> None:
     link = list(emulator_spec(config, "link", config.rtt_ms, "tcp://127.0.0.1:9", {}).argv)
     assert link[link.index("--rtt") + 1] == "40" and link[link.index("--loss") + 1] == "0.1"
     node = list(vlm_spec(config, Decoding("tcp://127.0.0.1:8", "ar"), "vlm", {}).argv)
+    assert not any("prefetch" in word for word in node)
+    assert "prefetch:=false" in vlm_spec(config, Decoding("tcp://127.0.0.1:8", "ar", False), "vlm", {}).argv
     assert "gamma:=6" in node and 'method:="ar"' in node
 
 
