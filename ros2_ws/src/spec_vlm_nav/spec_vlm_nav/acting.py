@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spec_vlm_nav.actions import STOP, ahead_clear, reasoning_of, sees_target
+from spec_vlm_nav.actions import ahead_clear, reasoning_of, sees_target, STOP
 from spec_vlm_nav.conduct import Conduct, Thought
 from spec_vlm_nav.decision import Answer, ErrorCode, Verification
-from spec_vlm_nav.executor import NO_MOTION, Motion
+from spec_vlm_nav.executor import Motion, NO_MOTION
 from spec_vlm_nav.exploration import ActionSource, Move
-from spec_vlm_nav.orders import SUPERVISOR, Order, Phase, View
+from spec_vlm_nav.orders import Order, Phase, SUPERVISOR, View
 from spec_vlm_nav.rollback import OpenDecision
 from spec_vlm_nav.safety import CommandKind
 from spec_vlm_nav.worker import ActionFound, Answered, Event, Failed, Reconciled
@@ -41,7 +41,9 @@ class Acting(Conduct):
         """Do what is due: the action once its sentence is there (or the answer complete), and the bookkeeping."""
         if thought.ahead:
             return
-        due = thought.found is not None and (self.config.early_action or thought.answered is not None)
+        due = thought.found is not None and (
+            self.config.early_action or thought.answered is not None
+        )
         if due and thought.action is None and thought.found is not None:
             self._act(thought, thought.found, now)
         if thought.answered is not None:
@@ -87,16 +89,21 @@ class Acting(Conduct):
         sequence = self._carry_out(thought, move, event.unverified, now)
         thought.report = replace(thought.report, sequence=sequence)
         if event.unverified:
-            self._open = OpenDecision(thought.job.number, event.action, sequence, thought.report, before, now)
-            self._out.log("warn", f"UNVERIFIED, the draft model alone: {words}")
+            self._open = OpenDecision(
+                thought.job.number, event.action, sequence, thought.report, before, now
+            )
+            self._out.log('warn', f'UNVERIFIED, the draft model alone: {words}')
         self._out.spoke(reasoning_of(event.text), words, event.unverified)
 
     def _objection(self, event: ActionFound, now: float) -> tuple[ErrorCode, str] | None:
         """Why nothing may be done about an action although it was found."""
         if self._camera_is_stale(now):
-            return ErrorCode.STALE_CAMERA, "camera went stale while thinking"
+            return ErrorCode.STALE_CAMERA, 'camera went stale while thinking'
         if event.unverified and not self.config.is_degradable:
-            return ErrorCode.LINK_LOST, "only the draft model says so, and it may no longer decide alone"
+            return (
+                ErrorCode.LINK_LOST,
+                'only the draft model says so, and it may no longer decide alone',
+            )
         return None
 
     def _carry_out(self, thought: Thought, move: Move, unverified: bool, now: float) -> int:
@@ -106,7 +113,9 @@ class Acting(Conduct):
             self._look(now, now)
             return sequence
         if action.is_stop:
-            return self._end(move.source.value, action.sentence, ErrorCode.NONE, now, keep_thought=True)
+            return self._end(
+                move.source.value, action.sentence, ErrorCode.NONE, now, keep_thought=True
+            )
         motion = Motion(action.distance_m, action.angle_rad)
         deadline = self.config.motion_deadline_s * (SLOW_FACTOR if unverified else 1)
         order = Order(
@@ -133,23 +142,33 @@ class Acting(Conduct):
     def _answered(self, thought: Thought, event: Answered, now: float) -> None:
         answer = event.answer
         if not event.unverified:
-            self.setbacks.recovered(ErrorCode.LINK_LOST, now, "the verifier answers again")
-        self.setbacks.recovered(ErrorCode.TIMEOUT, now, "answers come in time again")
-        self.setbacks.recovered(ErrorCode.INVALID_INPUT, now, "usable camera frames again")
-        self.setbacks.recovered(ErrorCode.INTERNAL, now, "decisions work again")
+            self.setbacks.recovered(ErrorCode.LINK_LOST, now, 'the verifier answers again')
+        self.setbacks.recovered(ErrorCode.TIMEOUT, now, 'answers come in time again')
+        self.setbacks.recovered(ErrorCode.INVALID_INPUT, now, 'usable camera frames again')
+        self.setbacks.recovered(ErrorCode.INTERNAL, now, 'decisions work again')
         if thought.action is not None:
-            for code in (ErrorCode.PARSE_FAILED, ErrorCode.INTERNAL, ErrorCode.LINK_LOST, ErrorCode.TIMEOUT):
+            for code in (
+                ErrorCode.PARSE_FAILED,
+                ErrorCode.INTERNAL,
+                ErrorCode.LINK_LOST,
+                ErrorCode.TIMEOUT,
+            ):
                 self.setbacks.clear(code)
             self._say_late_reasoning(answer, event.unverified)
             self._finish(thought, answer)
             return
-        self._stand(CommandKind.HOLD, SUPERVISOR, "no action in the answer")
+        self._stand(CommandKind.HOLD, SUPERVISOR, 'no action in the answer')
         self._finish(
-            thought, answer, ErrorCode.PARSE_FAILED, "the answer holds no action sentence: not moving"
+            thought,
+            answer,
+            ErrorCode.PARSE_FAILED,
+            'the answer holds no action sentence: not moving',
         )
-        self._out.log("warn", f"no action in the answer, not moving: {answer.text[:120]!r}")
+        self._out.log('warn', f'no action in the answer, not moving: {answer.text[:120]!r}')
         if self.setbacks.count(ErrorCode.PARSE_FAILED) >= self.config.parse_failure_limit:
-            self._give_up(ErrorCode.PARSE_FAILED, "too many answers in a row without an action", now)
+            self._give_up(
+                ErrorCode.PARSE_FAILED, 'too many answers in a row without an action', now
+            )
             return
         self._look(now, now)
 
@@ -158,7 +177,7 @@ class Acting(Conduct):
         reasoning = reasoning_of(answer.text)
         if reasoning and not self._view.reasoning:
             self._view = replace(self._view, reasoning=reasoning)
-            self._out.spoke(reasoning, "", unverified)
+            self._out.spoke(reasoning, '', unverified)
 
     def _failed(self, thought: Thought, failed: Failed, now: float) -> None:
         if thought.ahead:  # the motion goes on, and the next try is made after it
@@ -175,13 +194,17 @@ class Acting(Conduct):
             return
         count = self.setbacks.count(failed.code)
         pause = min(self.config.first_retry_s * 2 ** (count - 1), self.config.last_retry_s)
-        self.setbacks.complain(failed.code, f"{failed.message}; the robot stands still and tries again", now)
+        self.setbacks.complain(
+            failed.code, f'{failed.message}; the robot stands still and tries again', now
+        )
         if failed.code is ErrorCode.INTERNAL and count >= self.config.internal_failure_limit:
-            self._give_up(ErrorCode.INTERNAL, f"too many internal errors in a row: {failed.message}", now)
+            self._give_up(
+                ErrorCode.INTERNAL, f'too many internal errors in a row: {failed.message}', now
+            )
             return
         lasting = self.setbacks.lasting(failed.code, now)
         if failed.code is not ErrorCode.LINK_LOST and 0 < self.config.patience_s < lasting:
-            self._give_up(failed.code, f"no answer for {lasting:.0f} s: {failed.message}", now)
+            self._give_up(failed.code, f'no answer for {lasting:.0f} s: {failed.message}', now)
             return
         self._look(now, now + pause)
 
@@ -193,18 +216,20 @@ class Acting(Conduct):
         self._open = None
         if decision.action == event.action:
             self._out.report(decision.told(Verification.CONFIRMED, event))
-            self._out.log("info", f"confirmed by the verifier: {decision.action.short}")
-            self._unverified_motion = self._unverified_motion and self._sequence != decision.sequence
+            self._out.log('info', f'confirmed by the verifier: {decision.action.short}')
+            self._unverified_motion = (
+                self._unverified_motion and self._sequence != decision.sequence
+            )
             if decision.action.is_stop:
                 self._end(ActionSource.MODEL.value, decision.action.sentence, ErrorCode.NONE, now)
             return
-        self._abandon(ErrorCode.CANCELED, "rolled back")
-        self._stand(CommandKind.HOLD, SUPERVISOR, "rolled back")
+        self._abandon(ErrorCode.CANCELED, 'rolled back')
+        self._stand(CommandKind.HOLD, SUPERVISOR, 'rolled back')
         if self._actions:
             self._actions.pop()
             self._past.pop()
         self.policy.state = decision.policy_before
         self._out.report(decision.told(Verification.ROLLED_BACK, event))
-        instead = event.action.short if event.action is not None else "no action"
-        self._out.log("warn", f"rolled back {decision.action.short}: the verifier says {instead}")
+        instead = event.action.short if event.action is not None else 'no action'
+        self._out.log('warn', f'rolled back {decision.action.short}: the verifier says {instead}')
         self._look(now, now)

@@ -1,4 +1,5 @@
-"""The action language: ten English sentences, the only text that may ever move the robot.
+"""
+The action language: ten English sentences, the only text that may ever move the robot.
 
 A sentence counts when it stands there letter by letter, from the start of a sentence to its full stop; numbers are
 never picked out of prose, units are never guessed. What does not parse is no action, and no action means stop.
@@ -7,19 +8,19 @@ never picked out of prose, units are never guessed. What does not parse is no ac
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 import enum
 import math
-from dataclasses import dataclass
 
 
 class ActionKind(enum.Enum):
     """What a motion does. BACKWARD is not in the language: only the exploration policy may ask for it."""
 
-    STOP = "stop"
-    FORWARD = "forward"
-    BACKWARD = "backward"
-    TURN_LEFT = "turn left"
-    TURN_RIGHT = "turn right"
+    STOP = 'stop'
+    FORWARD = 'forward'
+    BACKWARD = 'backward'
+    TURN_LEFT = 'turn left'
+    TURN_RIGHT = 'turn right'
 
 
 _TURNS = (ActionKind.TURN_LEFT, ActionKind.TURN_RIGHT)
@@ -34,7 +35,7 @@ class Action:
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.amount) or self.amount < 0:
-            raise ValueError(f"amount of an action must be finite and >= 0, got {self.amount}")
+            raise ValueError(f'amount of an action must be finite and >= 0, got {self.amount}')
 
     @property
     def is_turn(self) -> bool:
@@ -61,34 +62,37 @@ class Action:
     @property
     def short(self) -> str:
         """A few words, such as "turn left 30": for prompts and displays."""
-        return self.kind.value if self.is_stop else f"{self.kind.value} {self.amount:.0f}"
+        return self.kind.value if self.is_stop else f'{self.kind.value} {self.amount:.0f}'
 
     @property
     def sentence(self) -> str:
         """The sentence of the language, or "" for a motion that has none (halved turns, backing off)."""
-        return _SENTENCE_OF.get(self, "")
+        return _SENTENCE_OF.get(self, '')
 
 
 STOP = Action(ActionKind.STOP)
-STOP_SENTENCE = "I think I should stop because I have finished the instruction."
+STOP_SENTENCE = 'I think I should stop because I have finished the instruction.'
 
 # The whole language: sentence -> action.
 ACTION_SENTENCES: dict[str, Action] = {
-    **{f"The next action is move forward {cm} cm.": Action(ActionKind.FORWARD, cm) for cm in (25, 50, 75)},
     **{
-        f"The next action is turn left {deg} degree.": Action(ActionKind.TURN_LEFT, deg)
+        f'The next action is move forward {cm} cm.': Action(ActionKind.FORWARD, cm)
+        for cm in (25, 50, 75)
+    },
+    **{
+        f'The next action is turn left {deg} degree.': Action(ActionKind.TURN_LEFT, deg)
         for deg in (15, 30, 45)
     },
     **{
-        f"The next action is turn right {deg} degree.": Action(ActionKind.TURN_RIGHT, deg)
+        f'The next action is turn right {deg} degree.': Action(ActionKind.TURN_RIGHT, deg)
         for deg in (15, 30, 45)
     },
     STOP_SENTENCE: STOP,
 }
 _SENTENCE_OF = {action: sentence for sentence, action in ACTION_SENTENCES.items()}
 
-_SENTENCE_ENDS = ".!?"
-_BLANKS = " \t\r\n"
+_SENTENCE_ENDS = '.!?'
+_BLANKS = ' \t\r\n'
 
 
 def parse_action(text: str) -> Action | None:
@@ -103,7 +107,7 @@ def _starts_a_sentence(text: str, at: int) -> bool:
     said = before.rstrip(_BLANKS)
     if not said:
         return True
-    return bool(gap) and ("\n" in gap or said[-1] in _SENTENCE_ENDS)
+    return bool(gap) and ('\n' in gap or said[-1] in _SENTENCE_ENDS)
 
 
 def _first_action(text: str) -> tuple[int, int, Action] | None:
@@ -120,7 +124,8 @@ def _first_action(text: str) -> tuple[int, int, Action] | None:
 
 
 def find_action(text: str) -> Action | None:
-    """Return the first complete action sentence of a text that may still be growing, or None.
+    """
+    Return the first complete action sentence of a text that may still be growing, or None.
 
     The action is there the moment its full stop is, and does not change when more text follows. Sentences quoted in
     the middle of another one do not count. The reasoning may stand before it or after it.
@@ -130,7 +135,8 @@ def find_action(text: str) -> Action | None:
 
 
 def reasoning_of(text: str) -> str:
-    """Return what stands before the first action sentence; where nothing does, what follows it (up to the next one).
+    """
+    Return what stands before the first action sentence; where nothing does, what follows it (up to the next one).
 
     All of the text when there is no action sentence. Stripped.
     """
@@ -146,22 +152,23 @@ def reasoning_of(text: str) -> str:
 
 
 def sees_target(text: str) -> bool | None:
-    """Whether the reasoning says that the model sees the target ("I see …" / "I do not see …"); None: neither.
+    """
+    Whether the reasoning says that the model sees the target ("I see …" / "I do not see …"); None: neither.
 
     Only the beginning of a sentence counts, and the first sentence that says either decides.
     """
-    for chunk in text.replace("!", ".").replace("\n", ".").split("."):
+    for chunk in text.replace('!', '.').replace('\n', '.').split('.'):
         sentence = chunk.strip(_BLANKS)
-        if sentence.startswith(("I do not see ", "I don't see ", "I cannot see ")):
+        if sentence.startswith(('I do not see ', "I don't see ", 'I cannot see ')):
             return False
-        if sentence.startswith("I see "):
+        if sentence.startswith('I see '):
             return True
     return None
 
 
 def ahead_clear(text: str) -> bool | None:
     """Whether the reasoning ends by calling the way ahead clear or blocked ("…, blocked."); None: it says neither."""
-    said = reasoning_of(text).rstrip(_BLANKS).rstrip(".")
-    if said.endswith(", clear"):
+    said = reasoning_of(text).rstrip(_BLANKS).rstrip('.')
+    if said.endswith(', clear'):
         return True
-    return False if said.endswith(", blocked") else None
+    return False if said.endswith(', blocked') else None

@@ -8,21 +8,28 @@ from typing import Any
 
 from spec_vlm_nav.decider import DecoderSettings
 from spec_vlm_nav.decision import DecisionFailed, ErrorCode, Job, Question
-from spec_vlm_nav.errors import FrameError, InstructionError, NavigationError, ParameterError, PromptError
+from spec_vlm_nav.errors import (
+    FrameError,
+    InstructionError,
+    NavigationError,
+    ParameterError,
+    PromptError,
+)
 from spec_vlm_nav.images import black_like, prepare
-from spec_vlm_nav.prompting import PromptSpec, build_prompt, choose_frames
+from spec_vlm_nav.prompting import build_prompt, choose_frames, PromptSpec
 from specdec.options import GenerationOptions
 
 
 def prompt_spec(model: str, preset: str) -> PromptSpec:
     """Return the preset named, or with "auto" what lies in the model's folder, else what suits such a model."""
-    if preset != "auto":
+    if preset != 'auto':
         return PromptSpec.preset(preset)
-    return PromptSpec.from_model_folder(model, "tiny_nav" if Path(model).is_dir() else "qwen2_vl")
+    return PromptSpec.from_model_folder(model, 'tiny_nav' if Path(model).is_dir() else 'qwen2_vl')
 
 
 def spec_of(settings: DecoderSettings) -> PromptSpec:
-    """The wording these settings ask for.
+    """
+    The wording these settings ask for.
 
     Raises PromptError for an unknown preset, ParameterError for an order of the answer this wording cannot ask for.
     """
@@ -31,7 +38,7 @@ def spec_of(settings: DecoderSettings) -> PromptSpec:
         return spec.ordered(settings.answer_order)
     except PromptError as error:
         raise ParameterError(
-            f"parameter answer_order = {settings.answer_order!r} refused: {error}"
+            f'parameter answer_order = {settings.answer_order!r} refused: {error}'
         ) from error
 
 

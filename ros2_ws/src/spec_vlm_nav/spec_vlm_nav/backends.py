@@ -1,4 +1,5 @@
-"""Motion back-ends without ROS: what is sent to the robot for a velocity, and what makes it stand still.
+"""
+Motion back-ends without ROS: what is sent to the robot for a velocity, and what makes it stand still.
 
 `twist` needs nothing here: a velocity is a Twist; `nav2` is in a module of its own. `go2_sport` speaks the Unitree
 Go2's sport API: requests with a number and a JSON parameter. An encoder decides nothing about motion: velocities come
@@ -7,13 +8,13 @@ out of the safety gate; it only keeps them within what the robot itself takes, a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 import json
 import math
-from dataclasses import dataclass
 
 from spec_vlm_nav.executor import Velocity
 
-BACKENDS = ("twist", "go2_sport", "nav2")
+BACKENDS = ('twist', 'go2_sport', 'nav2')
 
 MOVE, STOP_MOVE = 1008, 1003  # api ids
 STOP_REPEATS = 5  # a stop is said so often: one may be lost
@@ -28,7 +29,7 @@ class SportRequest:
     """One request to the robot: the number of the function and its parameter, JSON or ""."""
 
     api_id: int
-    parameter: str = ""
+    parameter: str = ''
 
 
 def _within(value: float, limits: tuple[float, float]) -> float:
@@ -41,18 +42,19 @@ def move(forward: float, sideways: float, yaw_rate: float) -> SportRequest:
     if not all(math.isfinite(v) for v in (forward, sideways, yaw_rate)):
         forward = sideways = yaw_rate = 0.0
     parameter = {
-        "x": _within(forward, FORWARD_MPS),
-        "y": _within(sideways, SIDEWAYS_MPS),
-        "z": _within(yaw_rate, YAW_RPS),
+        'x': _within(forward, FORWARD_MPS),
+        'y': _within(sideways, SIDEWAYS_MPS),
+        'z': _within(yaw_rate, YAW_RPS),
     }
-    return SportRequest(MOVE, json.dumps(parameter, separators=(",", ":")))
+    return SportRequest(MOVE, json.dumps(parameter, separators=(',', ':')))
 
 
 STOP = (move(0.0, 0.0, 0.0), SportRequest(STOP_MOVE))
 
 
 class Go2Sport:
-    """Turns the gate's velocities, one a tick, into requests.
+    """
+    Turns the gate's velocities, one a tick, into requests.
 
     While the robot moves every tick is a Move (the robot holds one for 1 s). A standing robot is told so a few times
     and then left alone: requests without end would take it away from its remote control.

@@ -1,4 +1,5 @@
-"""H.264 video to single pictures, each with the stamp of the bytes it was made of. Free of ROS; needs PyAV.
+"""
+H.264 video to single pictures, each with the stamp of the bytes it was made of. Free of ROS; needs PyAV.
 
 A model must not decide from a picture that a decoder made up: after a lost or damaged picture nothing comes out until
 the next key picture. Damaged, repeated or strange bytes are counted and dropped; nothing fed to it raises.
@@ -6,31 +7,30 @@ the next key picture. Damaged, repeated or strange bytes are counted and dropped
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+import time
 
 import numpy as np
 from PIL import Image
-
 from spec_vlm_nav.errors import CameraError
 from spec_vlm_nav.h264 import (
+    access_units,
+    AccessUnit,
     IDR,
+    kind,
+    Numbering,
     PPS,
     SLICE,
-    SPS,
-    AccessUnit,
-    Numbering,
     SliceHead,
-    access_units,
-    kind,
+    SPS,
 )
 
 try:
     import av
 except ImportError as error:  # pragma: no cover - it is installed with the rest
-    raise CameraError(f"decoding H.264 needs PyAV: pip install av ({error})") from error
+    raise CameraError(f'decoding H.264 needs PyAV: pip install av ({error})') from error
 
 Stamp = tuple[int, int]
 MAX_BYTES = 8 << 20
@@ -73,17 +73,20 @@ class Picture:
         if max_width and width > max_width:
             # Even numbers: half of a pixel of colour cannot be scaled.
             width, height = max_width, max(2, round(height * max_width / width / 2) * 2)
-        pixels: np.ndarray = self.frame.reformat(width, height, format="rgb24").to_ndarray()
+        pixels: np.ndarray = self.frame.reformat(width, height, format='rgb24').to_ndarray()
         return Image.fromarray(pixels)
 
 
 class H264Decoder:
-    """One stream. Fed whole access units, one or several at a time, or parameter sets alone.
+    """
+    One stream. Fed whole access units, one or several at a time, or parameter sets alone.
 
     strict: False lets pictures through whose references are missing, smeared as decoders show them.
     """
 
-    def __init__(self, strict: bool = True, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, strict: bool = True, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self.counts = Counts()
         self.size: tuple[int, int] | None = None
         self.waits_since: float | None = None
@@ -91,7 +94,7 @@ class H264Decoder:
         self._numbering = Numbering()
         self._stamps: dict[int, Stamp] = {}
         self._number = 0
-        self._last = b""
+        self._last = b''
         self._has_key = False
         self._took: deque[float] = deque(maxlen=KEPT_TIMES)
         self._begin_anew()
@@ -147,7 +150,9 @@ class H264Decoder:
         # The first slice of a picture begins at its first block: else its beginning has been lost.
         return head if head is not None and head.first else None
 
-    def _decode(self, unit: AccessUnit, head: SliceHead, is_key: bool, stamp: Stamp) -> list[Picture]:
+    def _decode(
+        self, unit: AccessUnit, head: SliceHead, is_key: bool, stamp: Stamp
+    ) -> list[Picture]:
         began = self._clock()
         data = unit.data
         if is_key and not self._has_key and not any(kind(nal) in (SPS, PPS) for nal in unit.nals):
@@ -193,9 +198,13 @@ class H264Decoder:
 
     def _begin_anew(self) -> None:
         """A fresh decoder: one that has seen damage may show it later."""
-        codec = av.CodecContext.create("h264", "r")
+        codec = av.CodecContext.create('h264', 'r')
         codec.thread_count = 1  # more would hold pictures back
-        codec.options = {"err_detect": "explode", "flags": "low_delay", "max_pixels": str(MAX_PIXELS)}
+        codec.options = {
+            'err_detect': 'explode',
+            'flags': 'low_delay',
+            'max_pixels': str(MAX_PIXELS),
+        }
         self._codec, self._has_key = codec, False
         self._stamps.clear()
         self._wait()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from spec_vlm_nav.camera_decode import Counts, H264Decoder
 from spec_vlm_nav.diagnostics import Health, Level
 
-_TROUBLES = ("damaged", "lost", "not_h264", "empty", "repeated", "stray")
+_TROUBLES = ('damaged', 'lost', 'not_h264', 'empty', 'repeated', 'stray')
 
 
 class StreamHealth:
@@ -16,26 +16,36 @@ class StreamHealth:
         self._published = 0
 
     def report(
-        self, decoder: H264Decoder, published: int, heard_at: float | None, now: float, silence_s: float
+        self,
+        decoder: H264Decoder,
+        published: int,
+        heard_at: float | None,
+        now: float,
+        silence_s: float,
     ) -> Health:
         """One line. heard_at: when bytes last came (None: never); published: pictures passed on so far."""
         counts = decoder.counts.as_dict()
         new = {name: counts[name] - self._before[name] for name in _TROUBLES}
         passed = published - self._published
         self._before, self._published = counts, published
-        values: dict[str, object] = {**counts, "passed_on": published}
-        values["decode_ms_p50"], values["decode_ms_p99"] = decoder.took_ms(), decoder.took_ms(0.99)
+        values: dict[str, object] = {**counts, 'passed_on': published}
+        values['decode_ms_p50'], values['decode_ms_p99'] = decoder.took_ms(), decoder.took_ms(0.99)
         if decoder.size is not None:
-            values["size"] = f"{decoder.size[0]}x{decoder.size[1]}"
-        troubles = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in new.items() if count)
+            values['size'] = f'{decoder.size[0]}x{decoder.size[1]}'
+        troubles = ', '.join(
+            f'{count} {name.replace("_", " ")}' for name, count in new.items() if count
+        )
         if heard_at is None:
-            level, said = Level.ERROR, "no video yet"
+            level, said = Level.ERROR, 'no video yet'
         elif now - heard_at > silence_s:
-            level, said = Level.ERROR, f"silent for {now - heard_at:.1f} s"
+            level, said = Level.ERROR, f'silent for {now - heard_at:.1f} s'
         elif decoder.waits_since is not None:
-            level, said = Level.WARN, "waiting for a key picture" + (f" ({troubles})" if troubles else "")
+            level, said = (
+                Level.WARN,
+                'waiting for a key picture' + (f' ({troubles})' if troubles else ''),
+            )
         elif troubles:
             level, said = Level.WARN, troubles
         else:
-            level, said = Level.OK, f"{passed} pictures"
-        return Health("video", level, said, values)
+            level, said = Level.OK, f'{passed} pictures'
+        return Health('video', level, said, values)

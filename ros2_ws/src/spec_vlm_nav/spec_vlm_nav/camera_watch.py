@@ -1,4 +1,5 @@
-"""Whether the camera can be trusted: frames must come, carry new stamps, and change when the robot moves.
+"""
+Whether the camera can be trusted: frames must come, carry new stamps, and change when the robot moves.
 
 Judged by receive time. A driver that repeats its last picture, with the old stamp or with new ones, counts as silent.
 """
@@ -23,7 +24,7 @@ class CameraWatch:
         self.frame: Frame | None = None
         self.repeated = 0  # frames that carried the stamp of the one before
         self.received = 0
-        self._looks: bytes | object = b""
+        self._looks: bytes | object = b''
         self._moved = Motion()
         self._moved_at_change = Motion()
         self._same = 0  # frames in a row with the same bytes

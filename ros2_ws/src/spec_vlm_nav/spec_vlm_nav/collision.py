@@ -1,4 +1,5 @@
-"""Is something too near ahead? A laser scan or a depth image in, the nearest thing in the robot's corridor out.
+"""
+Is something too near ahead? A laser scan or a depth image in, the nearest thing in the robot's corridor out.
 
 The corridor is as wide as twice `half_width_m` and lies straight ahead of the sensor (x forward, y left, metres). A
 thing counts when enough points agree on it, so that a speck does not stop the robot. A sensor that measures nothing
@@ -7,13 +8,13 @@ where it should look is blind, and blind is not clear.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+import math
 
 import numpy as np
 import numpy.typing as npt
 
-SOURCES = ("none", "scan", "depth")
+SOURCES = ('none', 'scan', 'depth')
 SEEN_AT_LEAST = 0.1  # of the rays or pixels that look into the corridor; fewer measured: blind
 
 Points = npt.NDArray[np.float64]
@@ -36,7 +37,7 @@ class View:
     """What a message shows: distance of the nearest thing (infinite: none), or why it shows nothing."""
 
     nearest_m: float = math.inf
-    blind: str = ""
+    blind: str = ''
 
 
 @dataclass(frozen=True)
@@ -66,15 +67,17 @@ def view_of_scan(scan: Scan, config: CorridorConfig) -> View:
     ranges = np.asarray(scan.ranges, dtype=np.float64)
     header = (scan.angle_min, scan.angle_increment, scan.range_min)
     if ranges.ndim != 1 or not ranges.size or not all(math.isfinite(n) for n in header):
-        return View(blind="scan without rays")
+        return View(blind='scan without rays')
     if scan.angle_increment == 0 and ranges.size > 1:
-        return View(blind="scan without angles")
+        return View(blind='scan without angles')
     angles = scan.angle_min + scan.angle_increment * np.arange(ranges.size) + config.scan_yaw_rad
     forward, sideways = np.cos(angles), np.sin(angles)
     # The ray's distance to the straight line ahead where the corridor has to be seen to its end.
-    looks_ahead = (forward > 0) & (np.abs(sideways) * config.reach_m <= config.half_width_m * forward)
+    looks_ahead = (forward > 0) & (
+        np.abs(sideways) * config.reach_m <= config.half_width_m * forward
+    )
     measured = (ranges > 0) & (ranges >= scan.range_min)
-    if blind := _blind(looks_ahead, measured, "scan"):
+    if blind := _blind(looks_ahead, measured, 'scan'):
         return View(blind=blind)
     near = measured & np.isfinite(ranges) & (forward > 0)
     x, y = ranges[near] * forward[near], ranges[near] * sideways[near]
@@ -83,37 +86,47 @@ def view_of_scan(scan: Scan, config: CorridorConfig) -> View:
 
 def view_of_depth(image: DepthImage, config: CorridorConfig) -> View:
     """Return what a depth image shows: 16UC1 in millimetres, 32FC1 in metres; 0 and NaN were not measured."""
-    kinds = {"16UC1": ("u2", 0.001), "mono16": ("u2", 0.001), "32FC1": ("f4", 1.0)}
+    kinds = {'16UC1': ('u2', 0.001), 'mono16': ('u2', 0.001), '32FC1': ('f4', 1.0)}
     if image.encoding not in kinds:
-        return View(blind=f"depth image of encoding {image.encoding!r}: 16UC1 or 32FC1 is needed")
+        return View(blind=f'depth image of encoding {image.encoding!r}: 16UC1 or 32FC1 is needed')
     code, unit = kinds[image.encoding]
-    kind = np.dtype(f"{'>' if image.big_endian else '<'}{code}")
+    kind = np.dtype(f'{">" if image.big_endian else "<"}{code}')
     row = image.width * kind.itemsize
     if image.width < 1 or image.height < 1 or image.step < row:
-        return View(blind=f"depth image of {image.width}x{image.height} with rows of {image.step} bytes")
+        return View(
+            blind=f'depth image of {image.width}x{image.height} with rows of {image.step} bytes'
+        )
     if len(image.data) < image.step * image.height:
-        return View(blind="depth image is cut short")
-    rows = np.frombuffer(image.data, np.uint8, image.step * image.height).reshape(image.height, image.step)
+        return View(blind='depth image is cut short')
+    rows = np.frombuffer(image.data, np.uint8, image.step * image.height).reshape(
+        image.height, image.step
+    )
     band = max(1, round(image.height * config.depth_band))
     first = (image.height - band) // 2
-    depth = np.ascontiguousarray(rows[first : first + band, :row]).view(kind).astype(np.float64) * unit
+    depth = (
+        np.ascontiguousarray(rows[first : first + band, :row]).view(kind).astype(np.float64) * unit
+    )
     focal = image.width / 2 / math.tan(config.depth_fov_rad / 2)
     slope = ((image.width - 1) / 2 - np.arange(image.width)) / focal  # y over x, left positive
-    looks_ahead = np.broadcast_to(np.abs(slope) * config.reach_m <= config.half_width_m, depth.shape)
+    looks_ahead = np.broadcast_to(
+        np.abs(slope) * config.reach_m <= config.half_width_m, depth.shape
+    )
     measured = depth > 0
-    if blind := _blind(looks_ahead, measured, "depth image"):
+    if blind := _blind(looks_ahead, measured, 'depth image'):
         return View(blind=blind)
     near = measured & np.isfinite(depth)
-    return View(_nearest(depth[near], depth[near] * np.broadcast_to(slope, depth.shape)[near], config))
+    return View(
+        _nearest(depth[near], depth[near] * np.broadcast_to(slope, depth.shape)[near], config)
+    )
 
 
 def _blind(looks_ahead: npt.NDArray[np.bool_], measured: npt.NDArray[np.bool_], what: str) -> str:
     looking = int(np.count_nonzero(looks_ahead))
     if not looking:
-        return f"{what} does not look ahead"
+        return f'{what} does not look ahead'
     if np.count_nonzero(looks_ahead & measured) < SEEN_AT_LEAST * looking:
-        return f"{what} measures nothing ahead"
-    return ""
+        return f'{what} measures nothing ahead'
+    return ''
 
 
 def _nearest(x: Points, y: Points, config: CorridorConfig) -> float:
@@ -147,20 +160,20 @@ class AheadWatch:
     def blind(self, now: float, config: AheadConfig) -> str:
         """Return why it is not known what is ahead, or ""."""
         if not config.collision_watched:
-            return ""
+            return ''
         if self.view is None:
-            return "nothing heard yet of the sensor that looks ahead"
+            return 'nothing heard yet of the sensor that looks ahead'
         if (age := now - self.heard_at) > config.collision_timeout_s:
-            return f"the sensor that looks ahead is silent for {age:.2f} s"
+            return f'the sensor that looks ahead is silent for {age:.2f} s'
         return self.view.blind
 
     def fault(self, now: float, config: AheadConfig) -> str:
         """Return why the robot may not go forward, or ""."""
         if not config.collision_watched:
-            return ""
+            return ''
         if reason := self.blind(now, config):
             return reason
         assert self.view is not None
         if self.view.nearest_m < config.collision_distance_m:
-            return f"something is {self.view.nearest_m:.2f} m ahead, allowed is {config.collision_distance_m:g} m"
-        return ""
+            return f'something is {self.view.nearest_m:.2f} m ahead, allowed is {config.collision_distance_m:g} m'
+        return ''

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from dataclasses import dataclass, replace
+import math
 
 from spec_vlm_nav.actions import Action, reasoning_of
 from spec_vlm_nav.camera_watch import CameraWatch
 from spec_vlm_nav.decider import LinkHealth
 from spec_vlm_nav.decision import Answer, ErrorCode, Job, Report
 from spec_vlm_nav.exploration import ExplorationPolicy
-from spec_vlm_nav.orders import SUPERVISOR, Errand, NavigatorConfig, Order, Outcome, Outputs, Phase, View
+from spec_vlm_nav.orders import (
+    Errand,
+    NavigatorConfig,
+    Order,
+    Outcome,
+    Outputs,
+    Phase,
+    SUPERVISOR,
+    View,
+)
 from spec_vlm_nav.rollback import OpenDecision
 from spec_vlm_nav.safety import CommandKind
 from spec_vlm_nav.setbacks import Setbacks
@@ -27,7 +36,9 @@ class Thought:
     job: Job
     began: float
     report: Report
-    ahead: bool = False  # begun before the motion's end; nothing is done about it until that has come
+    ahead: bool = (
+        False  # begun before the motion's end; nothing is done about it until that has come
+    )
     found: ActionFound | None = None
     answered: Answered | None = None
     action: Action | None = None
@@ -50,7 +61,7 @@ class Conduct:
         self.setbacks = Setbacks(outputs.log)
         self.number = 0  # of the instruction
         self._out = outputs
-        self._errand = Errand(0, "", -math.inf)
+        self._errand = Errand(0, '', -math.inf)
         self._jobs = 0
         self._look_after = 0.0
         self._retry_at = 0.0
@@ -87,7 +98,7 @@ class Conduct:
         self._settling_since = None
 
     def _finish(
-        self, thought: Thought, answer: Answer, code: ErrorCode = ErrorCode.NONE, error: str = ""
+        self, thought: Thought, answer: Answer, code: ErrorCode = ErrorCode.NONE, error: str = ''
     ) -> None:
         """Publish what a decision cost; it is over."""
         self._thought = None
@@ -95,7 +106,7 @@ class Conduct:
             thought.report,
             answer=answer,
             reasoning=reasoning_of(answer.text),
-            model_action=thought.action.sentence if thought.action else "",
+            model_action=thought.action.sentence if thought.action else '',
         )
         if code is not ErrorCode.NONE:
             report = replace(report, code=code, error=error)
@@ -111,7 +122,7 @@ class Conduct:
 
     def _give_up(self, code: ErrorCode, message: str, now: float) -> None:
         """STOP because it makes no sense to go on."""
-        self._out.log("error", f"gave up: {message}")
+        self._out.log('error', f'gave up: {message}')
         if code is ErrorCode.TIMEOUT:
             self._out.report(self._blank(code, message))
         self._end(SUPERVISOR, message, code, now)
@@ -122,7 +133,7 @@ class Conduct:
         text: str,
         code: ErrorCode,
         now: float,
-        message: str = "",
+        message: str = '',
         keep_thought: bool = False,
     ) -> int:
         """STOP: latches until the next instruction. Returns the sequence number."""
@@ -130,7 +141,7 @@ class Conduct:
             self._abandon(ErrorCode.CANCELED, text)
         self._open = None
         sequence = self._stand(CommandKind.STOP, source, text)
-        self._over(code, message or ("" if code is ErrorCode.NONE else text), now)
+        self._over(code, message or ('' if code is ErrorCode.NONE else text), now)
         return sequence
 
     def _over(self, code: ErrorCode, message: str, now: float) -> None:
@@ -140,7 +151,9 @@ class Conduct:
             return
         e = self._errand
         met = code is ErrorCode.NONE and e.hint.lower() in self._view.reasoning.lower()
-        self._out.concluded(Outcome(e.number, code, message, e.decisions, e.motions, now - e.began, met))
+        self._out.concluded(
+            Outcome(e.number, code, message, e.decisions, e.motions, now - e.began, met)
+        )
 
     def _stand(self, kind: CommandKind, source: str, text: str) -> int:
         frame = self._thought.job.frame if self._thought is not None else None
@@ -152,4 +165,6 @@ class Conduct:
             self._out.report(self._blank(code, text))
 
     def _blank(self, code: ErrorCode, text: str) -> Report:
-        return Report(instruction=self.number, instruction_text=self._errand.words, code=code, error=text)
+        return Report(
+            instruction=self.number, instruction_text=self._errand.words, code=code, error=text
+        )

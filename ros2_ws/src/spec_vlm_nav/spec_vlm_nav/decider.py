@@ -1,21 +1,22 @@
-"""What a decider is: it turns a job into verified text, in one worker thread; `cancel` is set from another.
+"""
+What a decider is: it turns a job into verified text, in one worker thread; `cancel` is set from another.
 
 Only the interface and its settings; the real one (`speculative`) is the only module that touches models and links.
 """
 
 from __future__ import annotations
 
-import enum
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+import enum
+import threading
 from typing import Protocol
 
 from spec_vlm_nav.decision import Answer, Job, Question
 from spec_vlm_nav.images import PictureOptions
 
-ON_LINK_LOSS = ("stop", "hold", "draft_only_slow")
-ANSWER_ORDERS = ("as_trained", "action_first")
+ON_LINK_LOSS = ('stop', 'hold', 'draft_only_slow')
+ANSWER_ORDERS = ('as_trained', 'action_first')
 
 
 class LinkHealth(enum.Enum):
@@ -28,7 +29,8 @@ class LinkHealth(enum.Enum):
 
 @dataclass(frozen=True)
 class LinkReport:
-    """What is known of the link to the verifier. rtt_ms: 0 before the first measurement; heard_at: steady clock, s.
+    """
+    What is known of the link to the verifier. rtt_ms: 0 before the first measurement; heard_at: steady clock, s.
 
     reason: one line where the link is LOST.
     """
@@ -36,7 +38,7 @@ class LinkReport:
     health: LinkHealth = LinkHealth.UNKNOWN
     rtt_ms: float = 0.0
     heard_at: float | None = None
-    reason: str = ""
+    reason: str = ''
 
 
 class OnText(Protocol):
@@ -48,7 +50,8 @@ class OnText(Protocol):
 
 
 class Decider(Protocol):
-    """Anything that can answer a job. Made: models are in memory, no socket and no thread is. May be opened, closed
+    """
+    Anything that can answer a job. Made: models are in memory, no socket and no thread is. May be opened, closed
     and opened again.
 
     open, decide, verify and close are for one thread at a time; the others for any.
@@ -91,22 +94,22 @@ class Decider(Protocol):
 class DecoderSettings:
     """What the real decider is told; see the parameters of vlm_nav_node."""
 
-    verifier: str = "tcp://127.0.0.1:5555"
-    draft_model: str = "default_models/nav-draft"
-    method: str = "fsd"
+    verifier: str = 'tcp://127.0.0.1:5555'
+    draft_model: str = 'default_models/nav-draft'
+    method: str = 'fsd'
     gamma: int = 4
     max_new_tokens: int = 96
     temperature: float = 0.0
     seed: int = 0
-    device: str = "auto"
-    dtype: str = "auto"
-    quantize: str = "none"
+    device: str = 'auto'
+    dtype: str = 'auto'
+    quantize: str = 'none'
     threads: int = 1
     connect_timeout_s: float = 1.0
     reply_timeout_s: float = 1.0
     link_timeout_s: float = 1.0
     resume_timeout_s: float = 2.0
-    on_link_loss: str = "stop"
-    prompt: str = "auto"
-    answer_order: str = "as_trained"
+    on_link_loss: str = 'stop'
+    prompt: str = 'auto'
+    answer_order: str = 'as_trained'
     picture: PictureOptions = field(default_factory=PictureOptions)

@@ -4,98 +4,140 @@ from __future__ import annotations
 
 from spec_vlm_nav.decider import ANSWER_ORDERS, ON_LINK_LOSS
 from spec_vlm_nav.exploration import POLICIES
-from spec_vlm_nav.parameters import RELIABILITY, Parameter
+from spec_vlm_nav.parameters import Parameter, RELIABILITY
 
 VLM_NAV = (
     Parameter(
-        "autostart", True, "Configure and activate at the start; false: wait for lifecycle transitions."
+        'autostart',
+        True,
+        'Configure and activate at the start; false: wait for lifecycle transitions.',
     ),
-    Parameter("verifier", "tcp://127.0.0.1:5555", "Address of the cloud verifier, tcp://HOST:PORT."),
     Parameter(
-        "method",
-        "fsd",
-        "How answers are decoded: fsd (drafts prepared while the cloud verifies), auto (chosen as it goes), sd, "
-        "specedge, picospec, or ar (the cloud alone).",
-        choices=("fsd", "auto", "sd", "specedge", "picospec", "ar"),
+        'verifier', 'tcp://127.0.0.1:5555', 'Address of the cloud verifier, tcp://HOST:PORT.'
+    ),
+    Parameter(
+        'method',
+        'fsd',
+        'How answers are decoded: fsd (drafts prepared while the cloud verifies), auto (chosen as it goes), sd, '
+        'specedge, picospec, or ar (the cloud alone).',
+        choices=('fsd', 'auto', 'sd', 'specedge', 'picospec', 'ar'),
         live=True,
     ),
-    Parameter("gamma", 4, "Draft tokens a round.", 1, 32, live=True),
-    Parameter("draft_model", "default_models/nav-draft", "Draft model: Hugging Face folder or hub id."),
+    Parameter('gamma', 4, 'Draft tokens a round.', 1, 32, live=True),
     Parameter(
-        "prompt",
-        "auto",
+        'draft_model', 'default_models/nav-draft', 'Draft model: Hugging Face folder or hub id.'
+    ),
+    Parameter(
+        'prompt',
+        'auto',
         "Prompt preset; auto: nav_prompt.json in the draft's folder, else what suits it.",
     ),
-    Parameter("max_new_tokens", 96, "Longest answer, tokens.", 8, 1024, live=True),
+    Parameter('max_new_tokens', 96, 'Longest answer, tokens.', 8, 1024, live=True),
     Parameter(
-        "temperature",
+        'temperature',
         0.0,
         "0: greedy; above: the target's distribution by shared noise.",
         0.0,
         2.0,
         live=True,
     ),
-    Parameter("seed", 0, "Seed of the shared noise.", 0, 2**31 - 1, live=True),
-    Parameter("device", "auto", "Device of the draft model: auto, cpu, cuda, cuda:0 ..."),
+    Parameter('seed', 0, 'Seed of the shared noise.', 0, 2**31 - 1, live=True),
+    Parameter('device', 'auto', 'Device of the draft model: auto, cpu, cuda, cuda:0 ...'),
     Parameter(
-        "dtype", "auto", "Type the draft computes in.", choices=("auto", "float32", "float16", "bfloat16")
+        'dtype',
+        'auto',
+        'Type the draft computes in.',
+        choices=('auto', 'float32', 'float16', 'bfloat16'),
     ),
     Parameter(
-        "quantize", "none", "bitsandbytes quantisation of the draft.", choices=("none", "8bit", "4bit")
+        'quantize',
+        'none',
+        'bitsandbytes quantisation of the draft.',
+        choices=('none', '8bit', '4bit'),
     ),
-    Parameter("threads", 1, "CPU threads of the draft model.", 1, 64),
-    Parameter("connect_timeout_s", 1.0, "Longest wait for the verifier's hand-shake, s.", 0.05, 60.0),
-    Parameter("reply_timeout_s", 1.0, "Silence of the verifier that counts as a lost link, s.", 0.05, 60.0),
+    Parameter('threads', 1, 'CPU threads of the draft model.', 1, 64),
     Parameter(
-        "link_timeout_s", 1.0, "Link monitor: silence that counts as a lost link, s.", 0.3, 60.0, live=True
+        'connect_timeout_s', 1.0, "Longest wait for the verifier's hand-shake, s.", 0.05, 60.0
     ),
     Parameter(
-        "resume_timeout_s",
+        'reply_timeout_s',
+        1.0,
+        'Silence of the verifier that counts as a lost link, s.',
+        0.05,
+        60.0,
+    ),
+    Parameter(
+        'link_timeout_s',
+        1.0,
+        'Link monitor: silence that counts as a lost link, s.',
+        0.3,
+        60.0,
+        live=True,
+    ),
+    Parameter(
+        'resume_timeout_s',
         2.0,
-        "An answer cut off goes on where it was if the verifier is back so soon, s; 0: never.",
+        'An answer cut off goes on where it was if the verifier is back so soon, s; 0: never.',
         0.0,
         60.0,
         live=True,
     ),
     Parameter(
-        "on_link_loss",
-        "stop",
-        "Without a verifier: stop (and give up after a while), hold (wait as long as it takes), or draft_only_slow "
-        "(the draft model decides alone, slowly, marked unverified).",
+        'on_link_loss',
+        'stop',
+        'Without a verifier: stop (and give up after a while), hold (wait as long as it takes), or draft_only_slow '
+        '(the draft model decides alone, slowly, marked unverified).',
         choices=ON_LINK_LOSS,
         live=True,
     ),
     Parameter(
-        "answer_order",
-        "as_trained",
-        "as_trained, or action_first: the model is asked for the action before its reasoning.",
+        'answer_order',
+        'as_trained',
+        'as_trained, or action_first: the model is asked for the action before its reasoning.',
         choices=ANSWER_ORDERS,
         live=True,
     ),
-    Parameter("image_transport", "compressed", "Type of the image topic.", choices=("compressed", "raw")),
-    Parameter("image_reliability", "best_effort", "QoS of the image subscription.", choices=RELIABILITY),
-    Parameter("image_width", 0, "Width the model gets, pixels; 0: as it comes.", 0, 4096),
-    Parameter("image_height", 0, "Height the model gets, pixels; 0: as it comes.", 0, 4096),
     Parameter(
-        "jpeg_quality", 90, "Quality where the node itself encodes JPEG (raw topics, resizing).", 30, 100
+        'image_transport', 'compressed', 'Type of the image topic.', choices=('compressed', 'raw')
     ),
     Parameter(
-        "exploration", "damped_search", "Exploration policy around the model.", choices=POLICIES, live=True
+        'image_reliability', 'best_effort', 'QoS of the image subscription.', choices=RELIABILITY
+    ),
+    Parameter('image_width', 0, 'Width the model gets, pixels; 0: as it comes.', 0, 4096),
+    Parameter('image_height', 0, 'Height the model gets, pixels; 0: as it comes.', 0, 4096),
+    Parameter(
+        'jpeg_quality',
+        90,
+        'Quality where the node itself encodes JPEG (raw topics, resizing).',
+        30,
+        100,
     ),
     Parameter(
-        "camera_timeout_s", 1.0, "No frame for so long: stand still, s (receive time).", 0.1, 10.0, live=True
+        'exploration',
+        'damped_search',
+        'Exploration policy around the model.',
+        choices=POLICIES,
+        live=True,
     ),
-    Parameter("decision_timeout_s", 20.0, "Longest decision, s.", 0.5, 600.0, live=True),
     Parameter(
-        "motion_deadline_s",
+        'camera_timeout_s',
+        1.0,
+        'No frame for so long: stand still, s (receive time).',
+        0.1,
+        10.0,
+        live=True,
+    ),
+    Parameter('decision_timeout_s', 20.0, 'Longest decision, s.', 0.5, 600.0, live=True),
+    Parameter(
+        'motion_deadline_s',
         4.0,
-        "A motion command is void so long after its receipt, s.",
+        'A motion command is void so long after its receipt, s.',
         0.2,
         30.0,
         live=True,
     ),
     Parameter(
-        "settle_s",
+        'settle_s',
         0.05,
         "A frame is used when received so long after a motion's end, s.",
         0.0,
@@ -103,47 +145,57 @@ VLM_NAV = (
         live=True,
     ),
     Parameter(
-        "max_decisions", 0, "Give an instruction up after so many decisions; 0: never.", 0, 100000, live=True
+        'max_decisions',
+        0,
+        'Give an instruction up after so many decisions; 0: never.',
+        0,
+        100000,
+        live=True,
     ),
     Parameter(
-        "parse_failure_limit", 3, "So many answers in a row without an action: give up.", 1, 100, live=True
-    ),
-    Parameter(
-        "collision_limit",
-        5,
-        "So many motions in a row ended by something in the way: give up.",
+        'parse_failure_limit',
+        3,
+        'So many answers in a row without an action: give up.',
         1,
         100,
         live=True,
     ),
     Parameter(
-        "patience_s",
+        'collision_limit',
+        5,
+        'So many motions in a row ended by something in the way: give up.',
+        1,
+        100,
+        live=True,
+    ),
+    Parameter(
+        'patience_s',
         30.0,
-        "Camera, odometry, (on_link_loss stop) verifier or usable answers gone for so long: give up, s; 0: never.",
+        'Camera, odometry, (on_link_loss stop) verifier or usable answers gone for so long: give up, s; 0: never.',
         0.0,
         86400.0,
         live=True,
     ),
     Parameter(
-        "early_action",
+        'early_action',
         True,
-        "Move when the action sentence is verified; false: when the whole answer is there.",
+        'Move when the action sentence is verified; false: when the whole answer is there.',
         live=True,
     ),
     Parameter(
-        "prefetch",
+        'prefetch',
         False,
-        "Decide the next action while the motion before it settles; dropped when the scene changes until its end.",
+        'Decide the next action while the motion before it settles; dropped when the scene changes until its end.',
         live=True,
     ),
     Parameter(
-        "prefetch_tolerance",
+        'prefetch_tolerance',
         3.0,
-        "Mean difference of two frames of the same scene at most, grey levels of 255.",
+        'Mean difference of two frames of the same scene at most, grey levels of 255.',
         0.0,
         255.0,
         live=True,
     ),
-    Parameter("dry_run", False, "Decide, but send no motion: for bags played into the live node."),
-    Parameter("max_instruction_chars", 500, "Longer instructions are refused.", 10, 10000),
+    Parameter('dry_run', False, 'Decide, but send no motion: for bags played into the live node.'),
+    Parameter('max_instruction_chars', 500, 'Longer instructions are refused.', 10, 10000),
 )

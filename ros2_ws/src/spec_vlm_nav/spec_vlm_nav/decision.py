@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass, field
+import enum
 from typing import TYPE_CHECKING
 
 from spec_vlm_nav.actions import Action
@@ -95,7 +95,7 @@ class Question:
 class Answer:
     """What the model said, and what it cost. open: what the target must still be asked; None: all of it is verified."""
 
-    text: str = ""
+    text: str = ''
     token_ids: tuple[int, ...] = ()
     prompt_ids: tuple[int, ...] = ()
     rounds: tuple[Round, ...] = ()
@@ -128,17 +128,17 @@ class Report:
 
     frame: Frame | None = None
     instruction: int = 0
-    instruction_text: str = ""
+    instruction_text: str = ''
     sequence: int = 0  # of the motion command; 0: none was sent
     answer: Answer = field(default_factory=Answer)
-    reasoning: str = ""
-    model_action: str = ""
-    action: str = ""
-    source: str = "SUPERVISOR"
-    rule: str = ""
+    reasoning: str = ''
+    model_action: str = ''
+    action: str = ''
+    source: str = 'SUPERVISOR'
+    rule: str = ''
     verification: Verification = Verification.VERIFIED
     prefetched: bool = False
     code: ErrorCode = ErrorCode.NONE
-    error: str = ""
+    error: str = ''
     decision_ms: float = 0.0
     camera_to_action_ms: float = 0.0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+import enum
 
 
 class Level(enum.Enum):

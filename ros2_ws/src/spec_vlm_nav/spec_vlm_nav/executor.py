@@ -1,4 +1,5 @@
-"""Carries out one motion (a distance or an angle) closed over odometry, with tolerance, time-out and contact check.
+"""
+Carries out one motion (a distance or an angle) closed over odometry, with tolerance, time-out and contact check.
 
 Poses and the time come in, velocities and a state go out. It trusts only poses: many drivers never fill the odometry's
 twist. It must never go on for longer than its time-out, and never turns round to correct an overshoot. `Executor` is
@@ -7,9 +8,9 @@ what anything that carries out motions has in common.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 import enum
 import math
-from dataclasses import dataclass
 from typing import Protocol
 
 
@@ -52,13 +53,13 @@ NO_MOTION = Motion()
 class Progress(enum.Enum):
     """Where a motion stands. All but MOVING and SETTLING are final."""
 
-    MOVING = "moving"
-    SETTLING = "settling"  # within tolerance, waiting for the base to stand still
-    REACHED = "reached"
-    BLOCKED = "blocked"
-    EXPIRED = "expired"
-    COLLISION = "collision"  # something is in the way, as the base's own planner says
-    REFUSED = "refused"  # nobody carries it out
+    MOVING = 'moving'
+    SETTLING = 'settling'  # within tolerance, waiting for the base to stand still
+    REACHED = 'reached'
+    BLOCKED = 'blocked'
+    EXPIRED = 'expired'
+    COLLISION = 'collision'  # something is in the way, as the base's own planner says
+    REFUSED = 'refused'  # nobody carries it out
 
 
 @dataclass(frozen=True)
@@ -174,13 +175,13 @@ class MotionExecutor:
 
     def __init__(self, config: ExecutorConfig | None = None) -> None:
         self.config = config or ExecutorConfig()
-        self.reason = ""
+        self.reason = ''
         self._motion: Motion | None = None
         self._track: Track | None = None
 
     def start(self, motion: Motion, pose: Pose, now: float, allowance_s: float = math.inf) -> None:
         """Begin a motion at this pose; `now` in seconds of any steady clock."""
-        self._motion, self._track, self.reason = motion, Track(pose), ""
+        self._motion, self._track, self.reason = motion, Track(pose), ''
         self._started, self._allowance_s = now, allowance_s
         self._best = (0.0, now)  # furthest progress so far and when it was made
         self._settling: Settling | None = None
@@ -212,33 +213,39 @@ class MotionExecutor:
             return ZERO, Progress.REACHED
         self._track.follow(pose)
         if self._settling is not None:
-            return self._finish(Progress.REACHED) if self._settling.is_over(pose, now) else _SETTLING
+            return (
+                self._finish(Progress.REACHED) if self._settling.is_over(pose, now) else _SETTLING
+            )
         if now - self._started > min(self._allowance_s, self.timeout_s(self._motion)):
-            return self._finish(Progress.EXPIRED, "not reached in time")
+            return self._finish(Progress.EXPIRED, 'not reached in time')
         if self._motion.angle_rad:
             return self._turn(self._motion.angle_rad, self._track, pose, now)
         return self._drive(self._motion.distance_m, self._track, pose, now)
 
-    def _turn(self, angle: float, track: Track, pose: Pose, now: float) -> tuple[Velocity, Progress]:
+    def _turn(
+        self, angle: float, track: Track, pose: Pose, now: float
+    ) -> tuple[Velocity, Progress]:
         c = self.config
         remaining = angle - track.turned
         if abs(remaining) <= c.angular_tolerance or remaining * angle < 0:
             return self._settle(pose, now)
         if self._is_blocked(math.copysign(1.0, angle) * track.turned, c.blocked_angular, now):
-            return self._finish(Progress.BLOCKED, "no progress: against something?")
+            return self._finish(Progress.BLOCKED, 'no progress: against something?')
         speed = _towards(remaining, c.angular_gain, c.slowest_angular, c.angular_speed)
         return Velocity(0.0, speed), Progress.MOVING
 
-    def _drive(self, distance: float, track: Track, pose: Pose, now: float) -> tuple[Velocity, Progress]:
+    def _drive(
+        self, distance: float, track: Track, pose: Pose, now: float
+    ) -> tuple[Velocity, Progress]:
         c = self.config
         covered = track.covered(pose)
         remaining = distance - covered
         if abs(remaining) <= c.linear_tolerance or remaining * distance < 0:
             return self._settle(pose, now)
         if abs(track.aside(pose)) > c.pushed_aside:
-            return self._finish(Progress.BLOCKED, "pushed aside: against something?")
+            return self._finish(Progress.BLOCKED, 'pushed aside: against something?')
         if self._is_blocked(math.copysign(1.0, distance) * covered, c.blocked_linear, now):
-            return self._finish(Progress.BLOCKED, "no progress: against something?")
+            return self._finish(Progress.BLOCKED, 'no progress: against something?')
         heading = -wrap(pose.yaw - track.origin.yaw) * c.heading_gain
         steer = max(-0.5 * c.angular_speed, min(0.5 * c.angular_speed, heading))
         speed = _towards(remaining, c.linear_gain, c.slowest_linear, c.linear_speed)
@@ -255,7 +262,7 @@ class MotionExecutor:
         self._settling = Settling(pose, now, self.config)
         return _SETTLING
 
-    def _finish(self, progress: Progress, reason: str = "") -> tuple[Velocity, Progress]:
+    def _finish(self, progress: Progress, reason: str = '') -> tuple[Velocity, Progress]:
         self._motion, self.reason = None, reason
         return ZERO, progress
 

@@ -1,4 +1,5 @@
-"""What a memoryless model needs around it: a small, named, switchable policy that may replace the model's action.
+"""
+What a memoryless model needs around it: a small, named, switchable policy that may replace the model's action.
 
 The model proposes, the policy disposes: every motion that is not exactly the model's own is marked EXPLORATION with
 the rule that made it. It must never turn a STOP into a motion.
@@ -6,8 +7,8 @@ the rule that made it. It must never turn a STOP into a motion.
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
+import enum
 
 from spec_vlm_nav.actions import Action, ActionKind
 from spec_vlm_nav.errors import ParameterError
@@ -16,8 +17,8 @@ from spec_vlm_nav.errors import ParameterError
 class ActionSource(enum.Enum):
     """Whose action it is."""
 
-    MODEL = "MODEL"
-    EXPLORATION = "EXPLORATION"
+    MODEL = 'MODEL'
+    EXPLORATION = 'EXPLORATION'
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Move:
 
     action: Action
     source: ActionSource
-    rule: str = ""
+    rule: str = ''
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,11 @@ class SearchState:
 
 
 # The rules' names, as they appear in metrics and reports.
-RULE_CONTACT = "contact: back off"
-RULE_LOST = "lost after a turn: forward"
-RULE_UNSEEN = "not seen for long: forward"
-RULE_FREEING = "something in the way: pass it"
-RULE_DAMPED = "turn sign flipped: halved"
+RULE_CONTACT = 'contact: back off'
+RULE_LOST = 'lost after a turn: forward'
+RULE_UNSEEN = 'not seen for long: forward'
+RULE_FREEING = 'something in the way: pass it'
+RULE_DAMPED = 'turn sign flipped: halved'
 
 SIDESTEP = (Action(ActionKind.TURN_LEFT, 45), Action(ActionKind.TURN_RIGHT, 45))
 PASS_BY = Action(ActionKind.FORWARD, 50)
@@ -67,7 +68,9 @@ BACK_OFF = Action(ActionKind.BACKWARD, 12)
 AFTER_LOSS = Action(ActionKind.FORWARD, 50)
 AFTER_LONG_SEARCH = Action(ActionKind.FORWARD, 75)
 UNSEEN_LIMIT = 9  # a full turn in steps of 45 degrees, and one more
-STRIDES = 2  # moves from one place of looking around to the next, as long as the way is said to be clear
+STRIDES = (
+    2  # moves from one place of looking around to the next, as long as the way is said to be clear
+)
 SMALLEST_TURN = 7.5  # degrees; halving stops here
 
 
@@ -94,13 +97,24 @@ def damped_search(state: SearchState, seen: Observation) -> tuple[SearchState, M
             )
         elif not aside:
             move = Move(PASS_BY, ActionSource.EXPLORATION, RULE_FREEING)
-    elif not sees and state.last_seen and last is not None and last.is_turn and seen.ahead_clear is not False:
+    elif (
+        not sees
+        and state.last_seen
+        and last is not None
+        and last.is_turn
+        and seen.ahead_clear is not False
+    ):
         move = Move(AFTER_LOSS, ActionSource.EXPLORATION, RULE_LOST)
     elif _walks_on(state, seen, unseen):
         move = Move(AFTER_LONG_SEARCH, ActionSource.EXPLORATION, RULE_UNSEEN)
         unseen = 0
         strides = state.strides + 1
-    elif last is not None and last.is_turn and seen.proposed.is_turn and seen.proposed.kind is not last.kind:
+    elif (
+        last is not None
+        and last.is_turn
+        and seen.proposed.is_turn
+        and seen.proposed.kind is not last.kind
+    ):
         flips = state.flips + 1
         halved = max(last.amount / 2, SMALLEST_TURN)
         if flips >= FLIPS_LIMIT:
@@ -124,15 +138,17 @@ def _walks_on(state: SearchState, seen: Observation, unseen: int) -> bool:
     return False
 
 
-POLICIES = ("damped_search", "none")
+POLICIES = ('damped_search', 'none')
 
 
 class ExplorationPolicy:
     """A policy by name, with its memory; one per robot, `reset` at every new instruction."""
 
-    def __init__(self, name: str = "damped_search") -> None:
+    def __init__(self, name: str = 'damped_search') -> None:
         if name not in POLICIES:
-            raise ParameterError(f"exploration policy must be one of {', '.join(POLICIES)}, got '{name}'")
+            raise ParameterError(
+                f"exploration policy must be one of {', '.join(POLICIES)}, got '{name}'"
+            )
         self.name = name
         self.state = SearchState()
 
@@ -147,11 +163,12 @@ class ExplorationPolicy:
         contact: bool = False,
         ahead_clear: bool | None = None,
     ) -> Move:
-        """Return what to do at this decision.
+        """
+        Return what to do at this decision.
 
         `contact` is about the motion that has just ended, `ahead_clear` about what the reasoning says of the way ahead.
         """
-        if self.name == "none":
+        if self.name == 'none':
             return Move(proposed, ActionSource.MODEL)
         self.state, move = damped_search(
             self.state, Observation(proposed, sees_target, contact, ahead_clear)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, deque
 from collections.abc import Mapping
+import math
 
 from spec_vlm_nav.camera_watch import CameraWatch
 from spec_vlm_nav.decider import LinkHealth, LinkReport
@@ -26,8 +26,8 @@ class DecidingHealth:
 
     def __init__(self) -> None:
         self.errors: Counter[str] = Counter()
-        self.last_error = ""
-        self.last_outcome = ""
+        self.last_error = ''
+        self.last_outcome = ''
         self._decision_ms: deque[float] = deque(maxlen=KEPT)
         self._frames = (0, 0.0)
         self._rate = 0.0
@@ -56,30 +56,34 @@ class DecidingHealth:
         self._frames = (camera.received, now)
         age = camera.age(now)
         stale = age > camera_timeout_s
-        said = "frozen" if camera.is_frozen else "no fresh frames" if stale else "ok"
-        values = {"rate Hz": self._rate, "age s": age, "repeated frames": camera.repeated}
-        rows = [Health("camera", Level.ERROR if stale else Level.OK, said, values)]
-        level = {LinkHealth.UP: Level.OK, LinkHealth.LOST: Level.ERROR, LinkHealth.UNKNOWN: Level.STALE}[
-            link.health
-        ]
+        said = 'frozen' if camera.is_frozen else 'no fresh frames' if stale else 'ok'
+        values = {'rate Hz': self._rate, 'age s': age, 'repeated frames': camera.repeated}
+        rows = [Health('camera', Level.ERROR if stale else Level.OK, said, values)]
+        level = {
+            LinkHealth.UP: Level.OK,
+            LinkHealth.LOST: Level.ERROR,
+            LinkHealth.UNKNOWN: Level.STALE,
+        }[link.health]
         heard = math.inf if link.heard_at is None else now - link.heard_at
         words = link.reason or link.health.name.lower()
-        rows.append(Health("verifier", level, words, {"RTT ms": link.rtt_ms, "heard s ago": heard}))
+        rows.append(
+            Health('verifier', level, words, {'RTT ms': link.rtt_ms, 'heard s ago': heard})
+        )
         times = list(self._decision_ms)
-        parse = self.errors["PARSE_FAILED"]
+        parse = self.errors['PARSE_FAILED']
         rows.append(
             Health(
-                "decisions",
+                'decisions',
                 Level.WARN if parse else Level.OK,
                 self.last_error or activity,
                 {
-                    "decision ms p50": percentile(times, 0.5),
-                    "decision ms p95": percentile(times, 0.95),
-                    "parse failures": parse,
-                    **{f"errors {name}": number for name, number in sorted(self.errors.items())},
+                    'decision ms p50': percentile(times, 0.5),
+                    'decision ms p95': percentile(times, 0.95),
+                    'parse failures': parse,
+                    **{f'errors {name}': number for name, number in sorted(self.errors.items())},
                     **figures,
-                    "instruction": activity,
-                    "last outcome": self.last_outcome,
+                    'instruction': activity,
+                    'last outcome': self.last_outcome,
                 },
             )
         )

@@ -1,4 +1,5 @@
-"""Camera pictures as bytes: checking what arrived, turning raw pixels into JPEG, resizing when asked to.
+"""
+Camera pictures as bytes: checking what arrived, turning raw pixels into JPEG, resizing when asked to.
 
 A picture that cannot be decoded completely raises FrameError with one line; nothing here guesses what a broken frame
 may have shown. Compressed pictures go through unchanged unless a size is asked for.
@@ -6,13 +7,12 @@ may have shown. Compressed pictures go through unchanged unless a size is asked 
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
+import io
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
-
 from spec_vlm_nav.errors import FrameError
 
 MAX_BYTES = 16 << 20
@@ -20,11 +20,11 @@ MAX_PIXELS = 8192 * 8192
 DARKEST = 8  # a picture without any brighter value (of 255) shows nothing
 # encoding -> (channels, order of the channels that gives RGB or grey)
 _ENCODINGS = {
-    "rgb8": (3, (0, 1, 2)),
-    "bgr8": (3, (2, 1, 0)),
-    "rgba8": (4, (0, 1, 2)),
-    "bgra8": (4, (2, 1, 0)),
-    "mono8": (1, (0,)),
+    'rgb8': (3, (0, 1, 2)),
+    'bgr8': (3, (2, 1, 0)),
+    'rgba8': (4, (0, 1, 2)),
+    'bgra8': (4, (2, 1, 0)),
+    'mono8': (1, (0,)),
 }
 
 
@@ -51,22 +51,24 @@ class PictureOptions:
 def decode(data: bytes) -> Image.Image:
     """Decode a JPEG or PNG completely; returns an RGB picture. Raises FrameError."""
     if not data:
-        raise FrameError("empty camera frame: check the camera driver")
+        raise FrameError('empty camera frame: check the camera driver')
     if len(data) > MAX_BYTES:
-        raise FrameError(f"camera frame of {len(data)} bytes refused: the limit is {MAX_BYTES}")
+        raise FrameError(f'camera frame of {len(data)} bytes refused: the limit is {MAX_BYTES}')
     try:
-        with Image.open(io.BytesIO(data), formats=("JPEG", "PNG")) as picture:
+        with Image.open(io.BytesIO(data), formats=('JPEG', 'PNG')) as picture:
             if picture.width * picture.height > MAX_PIXELS:
                 raise FrameError(
-                    f"camera frame of {picture.width}x{picture.height} pixels refused: too large"
+                    f'camera frame of {picture.width}x{picture.height} pixels refused: too large'
                 )
-            return picture.convert("RGB")
+            return picture.convert('RGB')
     except UnidentifiedImageError:
         raise FrameError(
-            "camera frame is neither JPEG nor PNG: check the topic and image_transport"
+            'camera frame is neither JPEG nor PNG: check the topic and image_transport'
         ) from None
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise FrameError(f"corrupt camera frame ({error}): check the camera and the network") from error
+        raise FrameError(
+            f'corrupt camera frame ({error}): check the camera and the network'
+        ) from error
 
 
 def from_raw(raw: RawImage) -> Image.Image:
@@ -79,13 +81,15 @@ def from_raw(raw: RawImage) -> Image.Image:
     row = raw.width * channels
     if raw.width < 1 or raw.height < 1 or raw.step < row or len(raw.data) < raw.step * raw.height:
         raise FrameError(
-            f"camera frame of {len(raw.data)} bytes does not hold {raw.width}x{raw.height} {raw.encoding}"
+            f'camera frame of {len(raw.data)} bytes does not hold {raw.width}x{raw.height} {raw.encoding}'
         )
     rows: NDArray[np.uint8] = np.frombuffer(raw.data, np.uint8, raw.step * raw.height).reshape(
         raw.height, raw.step
     )
     pixels = rows[:, :row].reshape(raw.height, raw.width, channels)[:, :, list(order)]
-    return Image.fromarray(pixels[:, :, 0] if channels == 1 else np.ascontiguousarray(pixels)).convert("RGB")
+    return Image.fromarray(
+        pixels[:, :, 0] if channels == 1 else np.ascontiguousarray(pixels)
+    ).convert('RGB')
 
 
 def fit(picture: Image.Image, width: int, height: int) -> Image.Image:
@@ -100,18 +104,21 @@ def fit(picture: Image.Image, width: int, height: int) -> Image.Image:
 def to_jpeg(picture: Image.Image, quality: int = 90) -> bytes:
     """Encode as JPEG."""
     out = io.BytesIO()
-    picture.save(out, "JPEG", quality=quality)
+    picture.save(out, 'JPEG', quality=quality)
     return out.getvalue()
 
 
 def prepare(source: bytes | RawImage, options: PictureOptions) -> bytes:
-    """Return the encoded picture a model gets. Raises FrameError.
+    """
+    Return the encoded picture a model gets. Raises FrameError.
 
     Compressed bytes are decoded once to be sure that they are whole, and passed on as they are when the size is right.
     """
     picture = decode(source) if isinstance(source, bytes) else from_raw(source)
     if max(high for _, high in picture.getextrema()) < DARKEST:
-        raise FrameError("the camera picture is black: is the lens covered, or has the camera failed?")
+        raise FrameError(
+            'the camera picture is black: is the lens covered, or has the camera failed?'
+        )
     if options.width and options.height and picture.size != (options.width, options.height):
         return to_jpeg(fit(picture, options.width, options.height), options.quality)
     return source if isinstance(source, bytes) else to_jpeg(picture, options.quality)
@@ -119,4 +126,4 @@ def prepare(source: bytes | RawImage, options: PictureOptions) -> bytes:
 
 def black_like(encoded: bytes) -> bytes:
     """Return a black JPEG of the same size: stands for history that there was not."""
-    return to_jpeg(Image.new("RGB", decode(encoded).size))
+    return to_jpeg(Image.new('RGB', decode(encoded).size))

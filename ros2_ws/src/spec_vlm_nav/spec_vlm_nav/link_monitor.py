@@ -1,4 +1,5 @@
-"""Watches the link to the verifier over a connection of its own, so that a robot knows at any time whether it has one.
+"""
+Watches the link to the verifier over a connection of its own, so that a robot knows at any time whether it has one.
 
 Its thread asks for a sign of life a few times a second and connects anew for as long as it takes, whatever happens to
 the network or the verifier. Decoding is not disturbed: the messages are a few bytes, and no lock is shared.
@@ -6,9 +7,9 @@ the network or the verifier. Decoding is not disturbed: the messages are a few b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import threading
 import time
-from collections.abc import Callable
 
 from spec_vlm_nav.decider import LinkHealth, LinkReport
 from specdec.errors import LinkLost, SpecdecError
@@ -24,7 +25,8 @@ _SMOOTHING = 0.125  # of a new RTT, as TCP does it
 
 
 class LinkMonitor:
-    """UP while something was heard within `timeout_s`; UNKNOWN until then after the start; else LOST.
+    """
+    UP while something was heard within `timeout_s`; UNKNOWN until then after the start; else LOST.
 
     losses: how often it became LOST. connections: how often it connected; more than once means that another connection
     to the verifier may be dead, too.
@@ -51,11 +53,11 @@ class LinkMonitor:
         self._began = clock()
         self._heard_at: float | None = None
         self._rtt_s: float | None = None
-        self._trouble = ""
+        self._trouble = ''
         self._refused = False
         self._health = LinkHealth.UNKNOWN
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="link monitor", daemon=True)
+        self._thread = threading.Thread(target=self._run, name='link monitor', daemon=True)
         self._thread.start()
 
     def report(self) -> LinkReport:
@@ -65,7 +67,7 @@ class LinkMonitor:
         if not self._refused and now - since <= self.timeout_s:
             health = LinkHealth.UNKNOWN if heard_at is None else LinkHealth.UP
             return LinkReport(health, rtt_s * 1e3, heard_at)
-        silence = f"nothing was heard from the verifier at {self._address} for {now - since:.1f} s"
+        silence = f'nothing was heard from the verifier at {self._address} for {now - since:.1f} s'
         return LinkReport(LinkHealth.LOST, rtt_s * 1e3, heard_at, self._trouble or silence)
 
     def heard(self) -> None:
@@ -89,7 +91,11 @@ class LinkMonitor:
                 except SpecdecError as error:  # somebody answers, but is no verifier for us
                     self._trouble, self._refused = str(error), True
                 link.reset()
-                pause_s = _FIRST_PAUSE_S if self._heard_at != before else min(2 * pause_s, _LONGEST_PAUSE_S)
+                pause_s = (
+                    _FIRST_PAUSE_S
+                    if self._heard_at != before
+                    else min(2 * pause_s, _LONGEST_PAUSE_S)
+                )
                 self._wait(pause_s)
 
     def _watch(self, link: Link) -> None:
@@ -112,7 +118,9 @@ class LinkMonitor:
                 self._hear()
                 rtt_s = now - asked
                 self._rtt_s = (
-                    rtt_s if self._rtt_s is None else self._rtt_s + _SMOOTHING * (rtt_s - self._rtt_s)
+                    rtt_s
+                    if self._rtt_s is None
+                    else self._rtt_s + _SMOOTHING * (rtt_s - self._rtt_s)
                 )
                 return
             if now - asked > self.timeout_s:
@@ -123,7 +131,7 @@ class LinkMonitor:
 
     def _hear(self) -> None:
         self._heard_at = self._clock()
-        self._trouble, self._refused = "", False
+        self._trouble, self._refused = '', False
         self._over()
 
     def _wait(self, seconds: float) -> None:

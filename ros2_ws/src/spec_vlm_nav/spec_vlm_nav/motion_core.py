@@ -1,4 +1,5 @@
-"""The moving side as one object without ROS: commands and senses in, a velocity per tick and status reports out.
+"""
+The moving side as one object without ROS: commands and senses in, a velocity per tick and status reports out.
 
 It joins the executor (how to get there) and the gate (whether to move at all). `motion_node` is a shell around it and
 adds nothing to its decisions.
@@ -11,21 +12,21 @@ from dataclasses import replace
 
 from spec_vlm_nav.collision import View
 from spec_vlm_nav.executor import (
-    NO_MOTION,
-    ZERO,
     Executor,
     ExecutorConfig,
     Motion,
     MotionExecutor,
+    NO_MOTION,
     Pose,
     Progress,
     Velocity,
+    ZERO,
 )
-from spec_vlm_nav.safety import OPERATOR_STOP, Command, CommandKind, SafetyConfig, SafetyGate
-from spec_vlm_nav.status import UNDER_WAY, MotionState, Status
+from spec_vlm_nav.safety import Command, CommandKind, OPERATOR_STOP, SafetyConfig, SafetyGate
+from spec_vlm_nav.status import MotionState, Status, UNDER_WAY
 from spec_vlm_nav.watchdogs import Fault, Supervision
 
-__all__ = ["OPERATOR_STOP", "MotionCore", "MotionState", "Status"]
+__all__ = ['OPERATOR_STOP', 'MotionCore', 'MotionState', 'Status']
 
 _FINAL = {
     Progress.REACHED: MotionState.REACHED,
@@ -107,13 +108,17 @@ class MotionCore:
             # Also a late or foreign STOP ends what is under way.
             by_hand = self.gate.latched_by == OPERATOR_STOP
             reason = OPERATOR_STOP if by_hand else command.text or command.kind.name
-            self._stand(command if refused is None or self._command is None else self._command, reason)
+            self._stand(
+                command if refused is None or self._command is None else self._command, reason
+            )
             return
         if refused is not None:
             if self._command is not None and not self.gate.has_motion:
-                self._stand(self._command, "a newer command came, and is refused")
+                self._stand(self._command, 'a newer command came, and is refused')
             status = Status(refused.state, command.session, command.sequence, refused.reason)
-            self._events.append(replace(status, left=command.motion, unverified=command.unverified))
+            self._events.append(
+                replace(status, left=command.motion, unverified=command.unverified)
+            )
             return
         pose = self.gate.pose
         assert pose is not None  # the gate admits nothing without odometry
@@ -126,7 +131,9 @@ class MotionCore:
         """Stand still by the operator's hand, until the next instruction."""
         self.gate.stop()
         session, sequence = self.gate.session or 0, self.gate.sequence
-        self._stand(self._command or Command(CommandKind.STOP, session, 0, sequence), OPERATOR_STOP)
+        self._stand(
+            self._command or Command(CommandKind.STOP, session, 0, sequence), OPERATOR_STOP
+        )
 
     def _stand(self, about: Command, reason: str) -> None:
         done = self._done() if self._command is not None else NO_MOTION
@@ -141,7 +148,7 @@ class MotionCore:
         if command is None or pose is None:
             return self.gate.filter(ZERO, now)
         if self.gate.deadline_passed(now):
-            return self._end(MotionState.EXPIRED, command, "deadline passed", now)
+            return self._end(MotionState.EXPIRED, command, 'deadline passed', now)
         wanted, progress = self.executor.update(pose, now)
         if progress in _FINAL:
             return self._end(_FINAL[progress], command, self.executor.reason, now)
@@ -169,9 +176,13 @@ class MotionCore:
         self._report(state, command, reason, done)
         return self.gate.filter(ZERO, now)
 
-    def _report(self, state: MotionState, command: Command, reason: str, done: Motion = NO_MOTION) -> None:
+    def _report(
+        self, state: MotionState, command: Command, reason: str, done: Motion = NO_MOTION
+    ) -> None:
         left = _left(command.motion, done)
-        self.status = Status(state, command.session, command.sequence, reason, done, left, command.unverified)
+        self.status = Status(
+            state, command.session, command.sequence, reason, done, left, command.unverified
+        )
         self._events.append(self.status)
         if state not in UNDER_WAY:
             self.ended[state.name] += 1

@@ -21,7 +21,13 @@ _OF_A_SENSE = (
 def healths(core: MotionCore, now: float) -> list[Health]:
     """Return the rows of /diagnostics at a receive time on the steady clock, s."""
     gate = core.gate
-    return [_gate(core), _odometry(gate, now), *_deciding_side(gate, now), _ahead(gate, now), _counts(core)]
+    return [
+        _gate(core),
+        _odometry(gate, now),
+        *_deciding_side(gate, now),
+        _ahead(gate, now),
+        _counts(core),
+    ]
 
 
 def _row(name: str, fault: str, fine: str, **values: object) -> Health:
@@ -29,31 +35,31 @@ def _row(name: str, fault: str, fine: str, **values: object) -> Health:
 
 
 def _seconds(age: float) -> object:
-    return age if math.isfinite(age) and age >= 0 else "unknown"
+    return age if math.isfinite(age) and age >= 0 else 'unknown'
 
 
 def _gate(core: MotionCore) -> Health:
     status, gate = core.status, core.gate
     level = Level.WARN if status.state in _OF_A_SENSE or gate.latched_by else Level.OK
-    latched = f"latched by {gate.latched_by}" if gate.latched_by else ""
-    message = ": ".join(part for part in (status.state.name, latched or status.reason) if part)
+    latched = f'latched by {gate.latched_by}' if gate.latched_by else ''
+    message = ': '.join(part for part in (status.state.name, latched or status.reason) if part)
     values = {
-        "state": status.state.name,
-        "reason": status.reason,
-        "latched_by": gate.latched_by,
-        "session": status.session,
-        "sequence": status.sequence,
-        "unverified": status.unverified,
+        'state': status.state.name,
+        'reason': status.reason,
+        'latched_by': gate.latched_by,
+        'session': status.session,
+        'sequence': status.sequence,
+        'unverified': status.unverified,
     }
-    return Health("gate", level, message, values)
+    return Health('gate', level, message, values)
 
 
 def _odometry(gate: SafetyGate, now: float) -> Health:
     watch = gate.odometry_watch
     return _row(
-        "odometry",
+        'odometry',
         watch.fault(now, gate.config),
-        "sound",
+        'sound',
         rate_hz=watch.rate.hz(now),
         age_s=_seconds(watch.age_s(now)),
         timeout_s=gate.config.odom_timeout_s,
@@ -64,31 +70,33 @@ def _deciding_side(gate: SafetyGate, now: float) -> list[Health]:
     config, watch, session = gate.config, gate.supervision, gate.session
     told = watch.told(session)
     if session is None:
-        nothing = "no command yet"
-        return [Health(name, Level.STALE, nothing) for name in ("supervisor", "camera", "verifier")]
+        nothing = 'no command yet'
+        return [
+            Health(name, Level.STALE, nothing) for name in ('supervisor', 'camera', 'verifier')
+        ]
     return [
         _row(
-            "supervisor",
+            'supervisor',
             watch.supervisor_fault(session, now, config),
-            "heard" if config.supervisor_timeout_s else "not watched",
+            'heard' if config.supervisor_timeout_s else 'not watched',
             age_s=_seconds(watch.silent_for_s(session, now)),
             timeout_s=config.supervisor_timeout_s,
         ),
         _row(
-            "camera",
+            'camera',
             watch.camera_fault(session, now, config),
-            "fresh" if told and told.camera_age_s >= 0 else "not told",
+            'fresh' if told and told.camera_age_s >= 0 else 'not told',
             age_s=_seconds(watch.camera_age_s(session, now)),
             timeout_s=config.camera_timeout_s,
         ),
         _row(
-            "verifier",
+            'verifier',
             watch.verifier_fault(session, now, config),
-            "heard" if told and told.verifier_age_s >= 0 else "not told",
+            'heard' if told and told.verifier_age_s >= 0 else 'not told',
             age_s=_seconds(watch.verifier_age_s(session, now)),
             timeout_s=config.verifier_timeout_s,
-            link=told.link.name if told else "unknown",
-            link_rtt_ms=told.link_rtt_ms if told else "unknown",
+            link=told.link.name if told else 'unknown',
+            link_rtt_ms=told.link_rtt_ms if told else 'unknown',
         ),
     ]
 
@@ -96,19 +104,26 @@ def _deciding_side(gate: SafetyGate, now: float) -> list[Health]:
 def _ahead(gate: SafetyGate, now: float) -> Health:
     config, watch = gate.config, gate.ahead
     if not config.collision_watched:
-        return Health("collision", Level.OK, "no sensor looks ahead")
+        return Health('collision', Level.OK, 'no sensor looks ahead')
     if blind := watch.blind(now, config):
-        return Health("collision", Level.ERROR, blind)
+        return Health('collision', Level.ERROR, blind)
     fault, nearest = watch.fault(now, config), watch.view.nearest_m if watch.view else math.inf
-    values = {"nearest_m": nearest, "allowed_m": config.collision_distance_m, "age_s": now - watch.heard_at}
-    return Health("collision", Level.WARN if fault else Level.OK, fault or "clear", values)
+    values = {
+        'nearest_m': nearest,
+        'allowed_m': config.collision_distance_m,
+        'age_s': now - watch.heard_at,
+    }
+    return Health('collision', Level.WARN if fault else Level.OK, fault or 'clear', values)
 
 
 def _counts(core: MotionCore) -> Health:
-    ended = {f"ended {name}": count for name, count in sorted(core.ended.items())}
-    refused = {f"refused: {kind}": count for kind, count in sorted(core.gate.refusals.items())}
+    ended = {f'ended {name}': count for name, count in sorted(core.ended.items())}
+    refused = {f'refused: {kind}': count for kind, count in sorted(core.gate.refusals.items())}
     total = sum(core.gate.refusals.values())
     by_watchdog = sum(core.ended[state.name] for state in _OF_A_SENSE)
     return Health(
-        "counts", Level.OK, f"{by_watchdog} ended by a watchdog, {total} refused", {**ended, **refused}
+        'counts',
+        Level.OK,
+        f'{by_watchdog} ended by a watchdog, {total} refused',
+        {**ended, **refused},
     )

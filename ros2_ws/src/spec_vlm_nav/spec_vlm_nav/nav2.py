@@ -1,4 +1,5 @@
-"""Motions carried out by Nav2's behaviours DriveOnHeading and Spin, as an Executor: goals out, their results in.
+"""
+Motions carried out by Nav2's behaviours DriveOnHeading and Spin, as an Executor: goals out, their results in.
 
 The gate stays in charge of whether a motion may go on; how the wheels turn is Nav2's. A goal is the action client's
 word for one motion. Whatever ends a motion here cancels its goal first; nothing waits.
@@ -6,21 +7,21 @@ word for one motion. Whatever ends a motion here cancels its goal first; nothing
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 import enum
 import math
-from dataclasses import dataclass
 from typing import Protocol
 
 from spec_vlm_nav.executor import (
-    NO_MOTION,
-    ZERO,
     ExecutorConfig,
     Motion,
+    NO_MOTION,
     Pose,
     Progress,
     Settling,
     Track,
     Velocity,
+    ZERO,
 )
 
 ANSWER_S = 1.0  # a server that has not accepted or rejected a goal by then is taken for gone
@@ -29,12 +30,12 @@ ANSWER_S = 1.0  # a server that has not accepted or rejected a goal by then is t
 class GoalState(enum.Enum):
     """Where a goal stands."""
 
-    SENT = "sent"
-    ACCEPTED = "accepted"
-    REJECTED = "rejected"
-    SUCCEEDED = "succeeded"
-    ABORTED = "aborted"
-    CANCELED = "canceled"
+    SENT = 'sent'
+    ACCEPTED = 'accepted'
+    REJECTED = 'rejected'
+    SUCCEEDED = 'succeeded'
+    ABORTED = 'aborted'
+    CANCELED = 'canceled'
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,8 @@ class GoalReport:
     """A goal's state; when it was aborted, the name of Nav2's error ("" where it tells none) and its words."""
 
     state: GoalState
-    error: str = ""
-    message: str = ""
+    error: str = ''
+    message: str = ''
 
 
 class Goals(Protocol):
@@ -67,7 +68,7 @@ class Nav2Executor:
 
     def __init__(self, goals: Goals, config: ExecutorConfig | None = None) -> None:
         self.config = config or ExecutorConfig()
-        self.reason = ""
+        self.reason = ''
         self._goals = goals
         self._motion: Motion | None = None
         self._track: Track | None = None
@@ -76,7 +77,7 @@ class Nav2Executor:
         """Send a motion's goal; one under way is canceled first."""
         self.cancel()
         speed = self.config.angular_speed if motion.angle_rad else self.config.linear_speed
-        self._motion, self._track, self.reason = motion, Track(pose), ""
+        self._motion, self._track, self.reason = motion, Track(pose), ''
         self._started = now
         self._settling: Settling | None = None
         self._unsent = self._goals.send(motion, speed, allowance_s)
@@ -113,13 +114,13 @@ class Nav2Executor:
             if now - self._started <= ANSWER_S:
                 return ZERO, Progress.MOVING
             self._goals.cancel()
-            return self._finish(Progress.REFUSED, f"Nav2 has not answered within {ANSWER_S:g} s")
+            return self._finish(Progress.REFUSED, f'Nav2 has not answered within {ANSWER_S:g} s')
         if report.state is GoalState.SUCCEEDED:
             self._settling = Settling(pose, now, self.config)
             return ZERO, Progress.SETTLING
         return self._finish(*_failure(report))
 
-    def _finish(self, progress: Progress, reason: str = "") -> tuple[Velocity, Progress]:
+    def _finish(self, progress: Progress, reason: str = '') -> tuple[Velocity, Progress]:
         self._motion, self.reason = None, reason
         return ZERO, progress
 
@@ -127,15 +128,15 @@ class Nav2Executor:
 def _failure(report: GoalReport) -> tuple[Progress, str]:
     """What a goal that did not succeed means for the motion, and in words."""
     if report.state is GoalState.REJECTED:
-        return Progress.REFUSED, "Nav2 rejected the goal"
+        return Progress.REFUSED, 'Nav2 rejected the goal'
     if report.state is GoalState.CANCELED:
-        return Progress.REFUSED, "somebody else canceled the goal in Nav2"
-    told = f": {report.message}" if report.message else ""
-    if report.error == "COLLISION_AHEAD":
-        return Progress.COLLISION, f"Nav2 sees something ahead{told}"
-    if report.error == "TIMEOUT":
-        return Progress.EXPIRED, f"Nav2 did not reach it in time{told}"
+        return Progress.REFUSED, 'somebody else canceled the goal in Nav2'
+    told = f': {report.message}' if report.message else ''
+    if report.error == 'COLLISION_AHEAD':
+        return Progress.COLLISION, f'Nav2 sees something ahead{told}'
+    if report.error == 'TIMEOUT':
+        return Progress.EXPIRED, f'Nav2 did not reach it in time{told}'
     if report.error:
-        return Progress.REFUSED, f"Nav2 gave up with {report.error}{told}"
+        return Progress.REFUSED, f'Nav2 gave up with {report.error}{told}'
     # Humble tells no reason: most often its own collision check.
-    return Progress.BLOCKED, f"Nav2 gave up{told}"
+    return Progress.BLOCKED, f'Nav2 gave up{told}'

@@ -1,4 +1,5 @@
-"""The deciding side as one object without ROS: which frame to decide from, what to ask of motion_node, when to stand.
+"""
+The deciding side as one object without ROS: which frame to decide from, what to ask of motion_node, when to stand.
 
 One decision at a time: look (wait for a frame newer than the end of the last motion), think, move. Whatever goes wrong
 the robot is told to stand still first and the reason is given once. It never blocks: decisions run elsewhere and come
@@ -7,8 +8,8 @@ back as events; `now` is a steady clock in seconds. Every instruction ends exact
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
+import math
 
 from spec_vlm_nav.acting import Acting
 from spec_vlm_nav.actions import Action
@@ -16,14 +17,14 @@ from spec_vlm_nav.conduct import Thought
 from spec_vlm_nav.decider import LinkHealth
 from spec_vlm_nav.decision import Answer, ErrorCode, Frame, Job, Report
 from spec_vlm_nav.errors import InstructionError
-from spec_vlm_nav.motion_core import OPERATOR_STOP, MotionState, Status
-from spec_vlm_nav.orders import SUPERVISOR, Errand, Outcome, Phase, View
+from spec_vlm_nav.motion_core import MotionState, OPERATOR_STOP, Status
+from spec_vlm_nav.orders import Errand, Outcome, Phase, SUPERVISOR, View
 from spec_vlm_nav.prefetch import same_scene
 from spec_vlm_nav.prompting import clean_instruction
 from spec_vlm_nav.safety import CommandKind
 from spec_vlm_nav.worker import Failed
 
-STOP_WORDS = frozenset({"stop", "halt", "stop now", "stop here"})
+STOP_WORDS = frozenset({'stop', 'halt', 'stop now', 'stop here'})
 OLD_STOP_S = 0.2
 GOING_ON = (MotionState.IDLE, MotionState.MOVING, MotionState.SETTLING)
 SENSES = {
@@ -32,15 +33,15 @@ SENSES = {
     MotionState.LINK_LOST: ErrorCode.LINK_LOST,
 }
 GONE = {
-    ErrorCode.STALE_CAMERA: "no camera frames",
-    ErrorCode.STALE_ODOM: "no odometry that can be trusted",
-    ErrorCode.LINK_LOST: "the verifier was not heard",
+    ErrorCode.STALE_CAMERA: 'no camera frames',
+    ErrorCode.STALE_ODOM: 'no odometry that can be trusted',
+    ErrorCode.LINK_LOST: 'the verifier was not heard',
 }
 
 
 def is_stop_word(text: str) -> bool:
     """Whether an instruction means nothing but: stop."""
-    return " ".join(text[:100].lower().split()).rstrip(" .!") in STOP_WORDS
+    return ' '.join(text[:100].lower().split()).rstrip(' .!') in STOP_WORDS
 
 
 def _met_something(status: Status, action: Action) -> bool:
@@ -55,8 +56,11 @@ class Navigator(Acting):
 
     # -- what the operator wants
 
-    def on_instruction(self, text: str, now: float, allowance_s: float = 0.0, hint: str = "") -> int:
-        """Stand still, forget the old instruction and begin this one; returns its number.
+    def on_instruction(
+        self, text: str, now: float, allowance_s: float = 0.0, hint: str = ''
+    ) -> int:
+        """
+        Stand still, forget the old instruction and begin this one; returns its number.
 
         allowance_s: it may take so long, 0: as long as it takes. hint: words that the last reasoning should hold.
         A bad instruction ends at once, with the robot standing.
@@ -67,16 +71,20 @@ class Navigator(Acting):
         try:
             words = clean_instruction(text, self.config.max_instruction_chars)
         except InstructionError as error:
-            self._end(SUPERVISOR, "bad instruction", ErrorCode.CANCELED, now, "another instruction came")
+            self._end(
+                SUPERVISOR, 'bad instruction', ErrorCode.CANCELED, now, 'another instruction came'
+            )
             self.number += 1
-            self._out.log("error", str(error))
-            self._out.report(Report(instruction=self.number, code=ErrorCode.INVALID_INPUT, error=str(error)))
+            self._out.log('error', str(error))
+            self._out.report(
+                Report(instruction=self.number, code=ErrorCode.INVALID_INPUT, error=str(error))
+            )
             self._out.concluded(Outcome(self.number, ErrorCode.INVALID_INPUT, str(error)))
             return self.number
-        self._abandon(ErrorCode.CANCELED, "a new instruction came")
+        self._abandon(ErrorCode.CANCELED, 'a new instruction came')
         self.number += 1
-        self._stand(CommandKind.HOLD, SUPERVISOR, "new instruction")
-        self._over(ErrorCode.CANCELED, "another instruction came", now)
+        self._stand(CommandKind.HOLD, SUPERVISOR, 'new instruction')
+        self._over(ErrorCode.CANCELED, 'another instruction came', now)
         self._errand = Errand(
             self.number, words, now, now + allowance_s if allowance_s > 0 else math.inf, hint
         )
@@ -87,14 +95,14 @@ class Navigator(Acting):
         self._contact = False
         self._view = View(Phase.LOOKING)
         self._look(now, now)
-        self._out.log("info", f"instruction {self.number}: {words}")
+        self._out.log('info', f'instruction {self.number}: {words}')
         return self.number
 
-    def on_cancel(self, now: float, why: str = "stopped by the operator") -> None:
+    def on_cancel(self, now: float, why: str = 'stopped by the operator') -> None:
         """Stop and idle until the next instruction."""
         self._abandon(ErrorCode.CANCELED, why)
-        self._end(SUPERVISOR, "stop", ErrorCode.CANCELED, now, why)
-        self._out.log("info", f"{why}; waiting for the next instruction")
+        self._end(SUPERVISOR, 'stop', ErrorCode.CANCELED, now, why)
+        self._out.log('info', f'{why}; waiting for the next instruction')
 
     # -- what the robot perceives
 
@@ -102,23 +110,31 @@ class Navigator(Acting):
         """Keep the newest camera frame; decide from it if that is what is waited for."""
         if not self.camera.take(frame):
             return
-        self.setbacks.recovered(ErrorCode.STALE_CAMERA, frame.received, "camera frames arrive again")
+        self.setbacks.recovered(
+            ErrorCode.STALE_CAMERA, frame.received, 'camera frames arrive again'
+        )
         self._maybe_think(frame.received)
 
-    def on_link(self, health: LinkHealth, now: float, reason: str = "") -> None:
+    def on_link(self, health: LinkHealth, now: float, reason: str = '') -> None:
         """Take note of the link; without a verifier nothing but a declared degraded mode moves the robot."""
         was, self._link = self._link, health
         if health is LinkHealth.UP and was is not LinkHealth.UP:
-            self.setbacks.recovered(ErrorCode.LINK_LOST, now, "the verifier answers again")
+            self.setbacks.recovered(ErrorCode.LINK_LOST, now, 'the verifier answers again')
         if health is not LinkHealth.LOST or self.phase is Phase.IDLE:
             return
         what = (
-            "the draft model decides alone, slowly" if self.config.is_degradable else "the robot stands still"
+            'the draft model decides alone, slowly'
+            if self.config.is_degradable
+            else 'the robot stands still'
         )
-        why = f": {reason}" if reason else ""
-        self._complain(ErrorCode.LINK_LOST, f"the verifier is not heard{why}; {what} until it is back", now)
-        if self.phase is Phase.MOVING and not (self._unverified_motion and self.config.is_degradable):
-            self._stand(CommandKind.HOLD, SUPERVISOR, "link lost")
+        why = f': {reason}' if reason else ''
+        self._complain(
+            ErrorCode.LINK_LOST, f'the verifier is not heard{why}; {what} until it is back', now
+        )
+        if self.phase is Phase.MOVING and not (
+            self._unverified_motion and self.config.is_degradable
+        ):
+            self._stand(CommandKind.HOLD, SUPERVISOR, 'link lost')
             self._look(now, now)
 
     def on_status(self, status: Status, now: float) -> None:
@@ -142,18 +158,20 @@ class Navigator(Acting):
         refused = status.state in (MotionState.REFUSED, MotionState.SUPERVISOR_LOST)
         sense = SENSES.get(status.state)
         if sense is not None:
-            self._complain(sense, f"motion ended: {status.reason}", now)
+            self._complain(sense, f'motion ended: {status.reason}', now)
             retry = now + self.config.first_retry_s
         elif refused:
-            self._out.log("warn", f"motion {status.sequence} {status.state.name.lower()}: {status.reason}")
+            self._out.log(
+                'warn', f'motion {status.sequence} {status.state.name.lower()}: {status.reason}'
+            )
             retry = now + self.config.first_retry_s
         else:
             self._errand.refused_since = math.inf
-            self.setbacks.recovered(ErrorCode.STALE_ODOM, now, "odometry is back")
+            self.setbacks.recovered(ErrorCode.STALE_ODOM, now, 'odometry is back')
             if status.state is not MotionState.REACHED:
-                self._out.log("info", f"motion ended {status.state.name}: {status.reason}")
+                self._out.log('info', f'motion ended {status.state.name}: {status.reason}')
         if status.state is not MotionState.REACHED:
-            self._drop_ahead("the motion ended early")
+            self._drop_ahead('the motion ended early')
         self._look(now + self.config.settle_s, retry)
         self._mind_collisions(status, now)
         if refused:
@@ -163,13 +181,17 @@ class Navigator(Acting):
         self._errand.refused_since = min(self._errand.refused_since, now)
         lasting = now - self._errand.refused_since
         if 0 < self.config.patience_s < lasting:
-            self._give_up(ErrorCode.INTERNAL, f"motion_node moves nothing for {lasting:.0f} s: {why}", now)
+            self._give_up(
+                ErrorCode.INTERNAL, f'motion_node moves nothing for {lasting:.0f} s: {why}', now
+            )
 
     def _mind_collisions(self, status: Status, now: float) -> None:
         if status.state is not MotionState.COLLISION_AHEAD:
             self.setbacks.clear(ErrorCode.COLLISION_AHEAD)
         elif self.setbacks.count(ErrorCode.COLLISION_AHEAD) >= self.config.collision_limit:
-            self._give_up(ErrorCode.COLLISION_AHEAD, f"something stays in the way: {status.reason}", now)
+            self._give_up(
+                ErrorCode.COLLISION_AHEAD, f'something stays in the way: {status.reason}', now
+            )
 
     def tick(self, now: float) -> None:
         """Watch the clocks; call at 10 Hz or more."""
@@ -177,38 +199,51 @@ class Navigator(Acting):
             return
         if self._camera_is_stale(now):
             if self.phase is Phase.MOVING:
-                self._stand(CommandKind.HOLD, SUPERVISOR, "camera stale")
+                self._stand(CommandKind.HOLD, SUPERVISOR, 'camera stale')
                 self._look(now, now)
-            said = "the picture does not change although the robot moves"
+            said = 'the picture does not change although the robot moves'
             what = said if self.camera.is_frozen else GONE[ErrorCode.STALE_CAMERA]
-            self._complain(ErrorCode.STALE_CAMERA, f"{what}: the robot stands still until they are back", now)
-        if self._thought is not None and now - self._thought.began > self.config.decision_timeout_s:
-            text = f"no answer within {self.config.decision_timeout_s:g} s"
+            self._complain(
+                ErrorCode.STALE_CAMERA, f'{what}: the robot stands still until they are back', now
+            )
+        if (
+            self._thought is not None
+            and now - self._thought.began > self.config.decision_timeout_s
+        ):
+            text = f'no answer within {self.config.decision_timeout_s:g} s'
             self._out.cancel()
             self._failed(self._thought, Failed(0, ErrorCode.TIMEOUT, text, Answer()), now)
         if self.phase is Phase.MOVING and now > min(self._give_up_at, self._silent_at):
-            self._out.log("error", "motion_node does not say what became of the motion: is it running?")
-            self._stand(CommandKind.HOLD, SUPERVISOR, "motion_node is silent")
-            self._drop_ahead("motion_node is silent")
+            self._out.log(
+                'error', 'motion_node does not say what became of the motion: is it running?'
+            )
+            self._stand(CommandKind.HOLD, SUPERVISOR, 'motion_node is silent')
+            self._drop_ahead('motion_node is silent')
             self._look(now, now + self.config.first_retry_s)
-            self._mind_refusals("it does not answer", now)
+            self._mind_refusals('it does not answer', now)
         if self.phase is not Phase.IDLE:
             self._mind_patience(now)
         self._maybe_think(now)
 
     def _mind_patience(self, now: float) -> None:
         if now >= self._errand.ends_at:
-            self._give_up(ErrorCode.TIMEOUT, f"not done within {now - self._errand.began:.1f} s", now)
+            self._give_up(
+                ErrorCode.TIMEOUT, f'not done within {now - self._errand.began:.1f} s', now
+            )
             return
         for code, what in GONE.items():
-            waits = code is not ErrorCode.LINK_LOST or self.config.on_link_loss == "stop"
+            waits = code is not ErrorCode.LINK_LOST or self.config.on_link_loss == 'stop'
             lasting = self.setbacks.lasting(code, now)
             if waits and 0 < self.config.patience_s < lasting:
-                self._give_up(code, f"{what} for {lasting:.0f} s", now)
+                self._give_up(code, f'{what} for {lasting:.0f} s', now)
                 return
-        if self._open is not None and self._stop_is_open and 0 < self.config.patience_s < now - self._open.at:
-            what = "the draft model says that it is done, and the verifier did not answer"
-            self._give_up(ErrorCode.LINK_LOST, f"{what} for {now - self._open.at:.0f} s", now)
+        if (
+            self._open is not None
+            and self._stop_is_open
+            and 0 < self.config.patience_s < now - self._open.at
+        ):
+            what = 'the draft model says that it is done, and the verifier did not answer'
+            self._give_up(ErrorCode.LINK_LOST, f'{what} for {now - self._open.at:.0f} s', now)
 
     # -- inside: looking and thinking
 
@@ -231,15 +266,19 @@ class Navigator(Acting):
         if self.phase is not Phase.LOOKING or frame.received <= self._look_after:
             return
         if thought is not None and thought.ahead:
-            if same_scene(thought.job.frame.picture, frame.picture, self.config.prefetch_tolerance):
+            if same_scene(
+                thought.job.frame.picture, frame.picture, self.config.prefetch_tolerance
+            ):
                 thought.ahead, self.phase = False, Phase.THINKING
                 self._advance(thought, now)
                 return
-            self._drop_ahead("the scene has changed")
+            self._drop_ahead('the scene has changed')
         if self._thought is not None:
             return
         if self._limit_reached:
-            self._give_up(ErrorCode.TIMEOUT, f"gave up after {self._errand.decisions} decisions", now)
+            self._give_up(
+                ErrorCode.TIMEOUT, f'gave up after {self._errand.decisions} decisions', now
+            )
             return
         self.phase = Phase.THINKING
         self._begin(frame, now)
@@ -253,7 +292,9 @@ class Navigator(Acting):
         self._errand.decisions += 1
         words = self._errand.words
         job = Job(self._jobs, words, frame, tuple(self._past), tuple(self._actions))
-        report = Report(frame=frame, instruction=self.number, instruction_text=words, prefetched=ahead)
+        report = Report(
+            frame=frame, instruction=self.number, instruction_text=words, prefetched=ahead
+        )
         self._thought = Thought(job, now, report, ahead)
         self._out.begin(job)
 

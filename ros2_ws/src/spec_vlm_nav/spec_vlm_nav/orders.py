@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 import enum
 import math
-from dataclasses import dataclass
 from typing import Protocol
 
 from spec_vlm_nav.decision import ErrorCode, Frame, Job, Report
-from spec_vlm_nav.executor import NO_MOTION, Motion
+from spec_vlm_nav.executor import Motion, NO_MOTION
 from spec_vlm_nav.prompting import MAX_INSTRUCTION_CHARS
 from spec_vlm_nav.safety import CommandKind
 
-SUPERVISOR = "SUPERVISOR"
+SUPERVISOR = 'SUPERVISOR'
 
 
 class Phase(enum.Enum):
     """What the robot is doing about its instruction."""
 
-    IDLE = "idle"  # no instruction, or it is over
-    LOOKING = "looking"  # waiting for a frame that may be used
-    THINKING = "thinking"
-    MOVING = "moving"
+    IDLE = 'idle'  # no instruction, or it is over
+    LOOKING = 'looking'  # waiting for a frame that may be used
+    THINKING = 'thinking'
+    MOVING = 'moving'
 
 
 @dataclass(frozen=True)
@@ -35,17 +35,21 @@ class NavigatorConfig:
     status_timeout_s: float = (
         1.0  # motion_node tells of a motion 10 times a second: silent for so long, it is gone
     )
-    settle_s: float = 0.05  # a frame counts as taken after the motion when received so long after its end
+    settle_s: float = (
+        0.05  # a frame counts as taken after the motion when received so long after its end
+    )
     first_retry_s: float = 0.5
     last_retry_s: float = 4.0
     patience_s: float = 30.0  # camera, odometry or verifier gone for so long: give up; 0: never
-    on_link_loss: str = "stop"  # stop | hold | draft_only_slow
+    on_link_loss: str = 'stop'  # stop | hold | draft_only_slow
     parse_failure_limit: int = 3
     internal_failure_limit: int = 3
     collision_limit: int = 5
     max_decisions: int = 0  # 0: no limit
     max_instruction_chars: int = MAX_INSTRUCTION_CHARS
-    early_action: bool = True  # move when the action sentence is verified, not when the answer is complete
+    early_action: bool = (
+        True  # move when the action sentence is verified, not when the answer is complete
+    )
     prefetch: bool = False  # decide the next action while the motion before it settles
     prefetch_tolerance: float = 3.0  # mean difference of the two frames, grey levels of 255
     dry_run: bool = False  # decide, but move nothing
@@ -53,7 +57,7 @@ class NavigatorConfig:
     @property
     def is_degradable(self) -> bool:
         """Whether the draft model may decide alone."""
-        return self.on_link_loss == "draft_only_slow"
+        return self.on_link_loss == 'draft_only_slow'
 
 
 @dataclass
@@ -64,7 +68,7 @@ class Errand:
     words: str
     began: float
     ends_at: float = math.inf
-    hint: str = ""
+    hint: str = ''
     decisions: int = 0
     motions: int = 0
     refused_since: float = math.inf  # motion_node has carried nothing out from then on
@@ -102,8 +106,8 @@ class View:
     """What can be told of an instruction while it is carried out."""
 
     phase: Phase
-    reasoning: str = ""
-    action: str = ""
+    reasoning: str = ''
+    action: str = ''
     unverified: bool = False
     left: Motion = NO_MOTION
     decision_ms: float = 0.0

@@ -1,4 +1,5 @@
-"""What a parameter is: default, range, meaning, and whether it may change while running; checks without ROS.
+"""
+What a parameter is: default, range, meaning, and whether it may change while running; checks without ROS.
 
 The tables are in the modules `*_parameters`; `nodes/declare.py` hands them to rclpy.
 `python -m spec_vlm_nav.parameters` prints them as the README's tables.
@@ -6,9 +7,9 @@ The tables are in the modules `*_parameters`; `nodes/declare.py` hands them to r
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+import math
 
 from spec_vlm_nav.errors import ParameterError
 
@@ -31,10 +32,10 @@ class Parameter:
     def allowed(self) -> str:
         """The allowed values in words."""
         if self.choices:
-            return "one of " + ", ".join(self.choices)
+            return 'one of ' + ', '.join(self.choices)
         if self.low is not None and self.high is not None:
-            return f"{self.low:g} to {self.high:g}"
-        return {bool: "true or false", str: "any text"}.get(type(self.default), "any number")
+            return f'{self.low:g} to {self.high:g}'
+        return {bool: 'true or false', str: 'any text'}.get(type(self.default), 'any number')
 
     def check(self, value: object) -> None:
         """Raise ParameterError with the allowed values unless `value` is one of them."""
@@ -47,13 +48,13 @@ class Parameter:
             assert isinstance(value, (int, float))
             right = math.isfinite(value) and self.low <= value <= self.high
         if not right:
-            kind_name = "" if right_type else f"{kind.__name__}, "
+            kind_name = '' if right_type else f'{kind.__name__}, '
             raise ParameterError(
-                f"parameter {self.name} = {value!r} refused: allowed is {kind_name}{self.allowed}"
+                f'parameter {self.name} = {value!r} refused: allowed is {kind_name}{self.allowed}'
             )
 
 
-RELIABILITY: tuple[str, ...] = ("best_effort", "reliable")
+RELIABILITY: tuple[str, ...] = ('best_effort', 'reliable')
 
 
 def check_all(table: Sequence[Parameter], values: Mapping[str, object]) -> None:
@@ -67,17 +68,17 @@ def check_all(table: Sequence[Parameter], values: Mapping[str, object]) -> None:
 
 def markdown(table: Sequence[Parameter]) -> str:
     """Return the table as Markdown."""
-    rows = ["| parameter | default | allowed | live | meaning |", "|---|---|---|---|---|"]
+    rows = ['| parameter | default | allowed | live | meaning |', '|---|---|---|---|---|']
     for p in table:
         text = str(p.default).lower() if isinstance(p.default, bool) else str(p.default)
-        default = f"`{text or chr(34) * 2}`"
+        default = f'`{text or chr(34) * 2}`'
         rows.append(
-            f"| `{p.name}` | {default} | {p.allowed} | {'yes' if p.live else 'no'} | {p.description} |"
+            f'| `{p.name}` | {default} | {p.allowed} | {"yes" if p.live else "no"} | {p.description} |'
         )
-    return "\n".join(rows)
+    return '\n'.join(rows)
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
     import sys
 
     from spec_vlm_nav.camera_parameters import CAMERA
@@ -85,5 +86,12 @@ if __name__ == "__main__":
     from spec_vlm_nav.motion_parameters import MOTION
     from spec_vlm_nav.view_parameters import VIEW
 
-    tables = {"vlm_nav_node": VLM_NAV, "motion_node": MOTION, "view_node": VIEW, "camera_decode_node": CAMERA}
-    sys.stdout.write("\n\n".join(f"### {name}\n\n{markdown(table)}" for name, table in tables.items()) + "\n")
+    tables = {
+        'vlm_nav_node': VLM_NAV,
+        'motion_node': MOTION,
+        'view_node': VIEW,
+        'camera_decode_node': CAMERA,
+    }
+    sys.stdout.write(
+        '\n\n'.join(f'### {name}\n\n{markdown(table)}' for name, table in tables.items()) + '\n'
+    )

@@ -12,7 +12,8 @@ from spec_vlm_nav.worker import Reconciled
 
 @dataclass(frozen=True)
 class OpenDecision:
-    """What has to be known to confirm it, or to take it back. at: when it was taken, s.
+    """
+    What has to be known to confirm it, or to take it back. at: when it was taken, s.
 
     action: the draft model's own. policy_before: the exploration policy's memory before this decision.
     """
@@ -31,5 +32,5 @@ class OpenDecision:
             verification=verdict,
             answer=event.answer,
             reasoning=reasoning_of(event.answer.text),
-            model_action=event.action.sentence if event.action is not None else "",
+            model_action=event.action.sentence if event.action is not None else '',
         )

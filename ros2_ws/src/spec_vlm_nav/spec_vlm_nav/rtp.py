@@ -1,4 +1,5 @@
-"""RTP packets to H.264 access units (RFC 3550, RFC 6184). Free of ROS and of sockets; nothing fed to it raises.
+"""
+RTP packets to H.264 access units (RFC 3550, RFC 6184). Free of ROS and of sockets; nothing fed to it raises.
 
 An access unit of which a packet is missing is dropped whole. One is complete with its last packet (the marker), so that
 nothing is held back until the next one comes.
@@ -6,13 +7,13 @@ nothing is held back until the next one comes.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
+import struct
 
 from spec_vlm_nav.h264 import START_CODE
 
 MAX_UNIT_BYTES = 8 << 20
-_HEADER = struct.Struct("!BBHII")
+_HEADER = struct.Struct('!BBHII')
 _STAP_A, _FU_A, _LAST_SINGLE = 24, 28, 23
 
 
@@ -84,7 +85,7 @@ class Depacketizer:
         elif number == _STAP_A:
             at = 1
             while at + 2 < len(payload):
-                size = int.from_bytes(payload[at : at + 2], "big")
+                size = int.from_bytes(payload[at : at + 2], 'big')
                 if size == 0 or at + 2 + size > len(payload):
                     self._spoiled = True
                     return
@@ -129,7 +130,7 @@ def _parse(data: bytes) -> _Packet | None:
     if first & 0x10:
         if len(data) < begin + 4:
             return None
-        begin += 4 + 4 * int.from_bytes(data[begin + 2 : begin + 4], "big")
+        begin += 4 + 4 * int.from_bytes(data[begin + 2 : begin + 4], 'big')
     if first & 0x20:
         end -= data[-1]
     if begin >= end:

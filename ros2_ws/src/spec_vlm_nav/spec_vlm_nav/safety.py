@@ -1,4 +1,5 @@
-"""The last gate before the wheels: what does not pass every check here does not move the robot.
+"""
+The last gate before the wheels: what does not pass every check here does not move the robot.
 
 Two questions: may this COMMAND be carried out at all (`admit`), and what VELOCITY may go out now (`filter`)? Time is
 passed in and is always receive time on a steady clock; stamps of other machines are never compared with it. A stop is
@@ -7,17 +8,17 @@ obeyed whoever says it.
 
 from __future__ import annotations
 
-import enum
-import math
 from collections import Counter
 from dataclasses import dataclass
+import enum
+import math
 
 from spec_vlm_nav.collision import AheadConfig, AheadWatch
-from spec_vlm_nav.executor import NO_MOTION, ZERO, Motion, Pose, Velocity
+from spec_vlm_nav.executor import Motion, NO_MOTION, Pose, Velocity, ZERO
 from spec_vlm_nav.status import MotionState
 from spec_vlm_nav.watchdogs import Fault, OdometryWatch, SupervisionWatch, WatchdogConfig
 
-OPERATOR_STOP = "stopped by the operator"
+OPERATOR_STOP = 'stopped by the operator'
 
 
 class CommandKind(enum.Enum):
@@ -39,7 +40,7 @@ class Command:
     motion: Motion = NO_MOTION
     deadline_s: float = 0.0  # from receipt
     frame_age_s: float = 0.0
-    text: str = ""
+    text: str = ''
     unverified: bool = False
 
     @property
@@ -85,7 +86,8 @@ class Refusal:
 
 
 def slew(current: float, wanted: float, up: float, down: float, dt: float) -> float:
-    """Return the value nearest to `wanted` that may follow `current` after `dt` seconds.
+    """
+    Return the value nearest to `wanted` that may follow `current` after `dt` seconds.
 
     `up` limits the change away from zero, `down` the change towards it; a change of sign goes through zero.
     """
@@ -109,7 +111,7 @@ class SafetyGate:
         self._retired: set[int] = set()
         self._instruction = 0
         self._latched: int | None = None  # the instruction that was ended
-        self._latched_by = ""
+        self._latched_by = ''
         self._moving: Command | None = None  # None: nothing may move
         self._deadline = 0.0
         self._sent = ZERO
@@ -118,7 +120,7 @@ class SafetyGate:
     @property
     def latched_by(self) -> str:
         """What holds the robot until the next instruction: "STOP", OPERATOR_STOP, or "" for nothing."""
-        return self._latched_by if self._latched is not None else ""
+        return self._latched_by if self._latched is not None else ''
 
     def stop(self) -> None:
         """Latch by the operator's hand: nothing moves until the next instruction."""
@@ -126,7 +128,8 @@ class SafetyGate:
         self._latched, self._latched_by = self._instruction, OPERATOR_STOP
 
     def admit(self, command: Command, now: float) -> Refusal | None:
-        """Take note of a command; returns None when it may be carried out, else why not.
+        """
+        Take note of a command; returns None when it may be carried out, else why not.
 
         STOP and HOLD end the motion in every case, even when the rest of them is refused; a MOVE that is in order ends
         the one before it, whether it is fit itself or not.
@@ -148,7 +151,7 @@ class SafetyGate:
         if self._latched is not None and command.instruction > self._latched:
             self._latched = None
         if command.kind is CommandKind.STOP:
-            self._latched, self._latched_by = command.instruction, self.latched_by or "STOP"
+            self._latched, self._latched_by = command.instruction, self.latched_by or 'STOP'
         if command.kind is not CommandKind.MOVE:
             return None
         self.end_motion()
@@ -160,33 +163,33 @@ class SafetyGate:
 
     def _out_of_order(self, command: Command) -> Refusal | None:
         if command.session in self._retired:
-            return Refusal("order", "from a session that another one replaced")
+            return Refusal('order', 'from a session that another one replaced')
         if command.session != self.session:
             return None
         if command.sequence <= self.sequence:
-            return Refusal("order", f"sequence {command.sequence} is not after {self.sequence}")
+            return Refusal('order', f'sequence {command.sequence} is not after {self.sequence}')
         if command.instruction < self._instruction:
-            over = f"instruction {command.instruction} is over, now at {self._instruction}"
-            return Refusal("order", over)
+            over = f'instruction {command.instruction} is over, now at {self._instruction}'
+            return Refusal('order', over)
         return None
 
     def _unfit(self, command: Command, now: float) -> Refusal | None:
         c, motion = self.config, command.motion
         numbers = (motion.distance_m, motion.angle_rad, command.deadline_s, command.frame_age_s)
         if not all(math.isfinite(n) for n in numbers):
-            return Refusal("no number", "not a number in the command")
+            return Refusal('no number', 'not a number in the command')
         if self._latched is not None:
-            return Refusal("latched", f"{self.latched_by} is latched until the next instruction")
+            return Refusal('latched', f'{self.latched_by} is latched until the next instruction')
         if (motion.distance_m == 0) == (motion.angle_rad == 0):
-            return Refusal("no motion", "a motion is either a distance or an angle")
+            return Refusal('no motion', 'a motion is either a distance or an angle')
         if abs(motion.distance_m) > c.max_distance or abs(motion.angle_rad) > c.max_angle:
-            longest = f"{c.max_distance:g} m, {math.degrees(c.max_angle):.0f} degrees"
-            return Refusal("too long", f"longer than one command may be ({longest})")
+            longest = f'{c.max_distance:g} m, {math.degrees(c.max_angle):.0f} degrees'
+            return Refusal('too long', f'longer than one command may be ({longest})')
         if command.deadline_s <= 0:
-            return Refusal("deadline", "its deadline has passed")
+            return Refusal('deadline', 'its deadline has passed')
         if not 0 <= command.frame_age_s <= c.max_frame_age_s:
-            old = f"decided from a frame {command.frame_age_s:.1f} s old, limit {c.max_frame_age_s:g} s"
-            return Refusal("frame age", old)
+            old = f'decided from a frame {command.frame_age_s:.1f} s old, limit {c.max_frame_age_s:g} s'
+            return Refusal('frame age', old)
         if fault := self.fault(command, now):
             return Refusal(fault.state.name, fault.reason, fault.state)
         if fault := self.fault_ahead(command, now):

@@ -20,14 +20,14 @@ class Setbacks:
         if code in self._since:
             return False
         self._since[code] = now
-        self._log("warn", text)
+        self._log('warn', text)
         return True
 
     def recovered(self, code: ErrorCode, now: float, text: str) -> None:
         """It is over; say so if it was complained about."""
         since = self._since.pop(code, None)
         if since is not None:
-            self._log("info", f"{text} (after {now - since:.1f} s)")
+            self._log('info', f'{text} (after {now - since:.1f} s)')
 
     def lasting(self, code: ErrorCode, now: float) -> float:
         """For how long it has lasted, s; 0 when there is no such trouble."""

@@ -1,4 +1,5 @@
-"""The real decider: drafts here, has the drafts verified in the cloud, and streams out what is verified.
+"""
+The real decider: drafts here, has the drafts verified in the cloud, and streams out what is verified.
 
 With `asking` and `link_monitor` the only module of this package that touches models and links. What it hands out
 without a mark was verified by the target; the draft model's word alone is always marked.
@@ -6,36 +7,35 @@ without a mark was verified by the target; the draft model's word alone is alway
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+import threading
+import time
 
-import torch
 from PIL import Image
-
 from spec_vlm_nav.asking import Asker, prompt_spec, spec_of
 from spec_vlm_nav.decider import DecoderSettings, LinkHealth, LinkReport, OnText
 from spec_vlm_nav.decision import Answer, DecisionFailed, ErrorCode, Job, Question, Round, Span
 from spec_vlm_nav.errors import ParameterError
 from spec_vlm_nav.images import to_jpeg
 from spec_vlm_nav.link_monitor import LinkMonitor
-from spec_vlm_nav.prompting import PromptSpec, build_prompt, choose_frames
-from specdec.edge import EdgeDecoder, connect
+from spec_vlm_nav.prompting import build_prompt, choose_frames, PromptSpec
+from specdec.edge import connect, EdgeDecoder
 from specdec.errors import ModelError, SpecdecError
 from specdec.link.channel import Link
 from specdec.local import stream_local
 from specdec.methods import get_method
-from specdec.models import LoadedModel, load_model, load_tokenizer
+from specdec.models import load_model, load_tokenizer, LoadedModel
 from specdec.stats import AnswerStats
 from specdec.text import StreamingText
+import torch
 
-__all__ = ["SpeculativeDecider", "prompt_spec"]
+__all__ = ['SpeculativeDecider', 'prompt_spec']
 
 WARM_UP_SIZE = (224, 140)
-DRAFT_ONLY = "draft_only_slow"
-_OF_MODEL = ("draft_model", "device", "dtype", "quantize", "threads")
-_OF_LINK = ("verifier", "connect_timeout_s", "reply_timeout_s")
+DRAFT_ONLY = 'draft_only_slow'
+_OF_MODEL = ('draft_model', 'device', 'dtype', 'quantize', 'threads')
+_OF_LINK = ('verifier', 'connect_timeout_s', 'reply_timeout_s')
 
 
 @dataclass
@@ -52,7 +52,8 @@ class Counts:
 
 
 class SpeculativeDecider:
-    """specdec's edge decoder against a cloud verifier, a monitor of the link, and the draft alone where that is wished.
+    """
+    specdec's edge decoder against a cloud verifier, a monitor of the link, and the draft alone where that is wished.
 
     Everything that a first decision would be late for is done at the start: loading, a forward of each kind.
     """
@@ -63,7 +64,9 @@ class SpeculativeDecider:
         torch.set_num_threads(settings.threads)
         self._model: LoadedModel | None = None
         if get_method(settings.method).drafts:
-            self._model = load_model(settings.draft_model, settings.device, settings.dtype, settings.quantize)
+            self._model = load_model(
+                settings.draft_model, settings.device, settings.dtype, settings.quantize
+            )
         tokenizer = self._model.tokenizer if self._model else load_tokenizer(settings.draft_model)
         self._current = (
             settings,
@@ -84,14 +87,17 @@ class SpeculativeDecider:
         for name in fixed:
             if getattr(settings, name) != getattr(now, name):
                 raise ParameterError(
-                    f"parameter {name} cannot change now: the model is loaded and the link in use"
+                    f'parameter {name} cannot change now: the model is loaded and the link in use'
                 )
         fitting_spec(settings, self._model is not None)
 
     def use(self, settings: DecoderSettings) -> None:
         """See Decider."""
         asker = self._current[1]
-        self._current = settings, replace(asker, spec=fitting_spec(settings, self._model is not None))
+        self._current = (
+            settings,
+            replace(asker, spec=fitting_spec(settings, self._model is not None)),
+        )
         if (monitor := self._monitor) is not None:
             monitor.timeout_s = settings.link_timeout_s
 
@@ -99,7 +105,9 @@ class SpeculativeDecider:
         """See Decider."""
         s = self._current[0]
         if self._monitor is None:
-            self._monitor = LinkMonitor(s.verifier, s.link_timeout_s, s.connect_timeout_s, on_link_change)
+            self._monitor = LinkMonitor(
+                s.verifier, s.link_timeout_s, s.connect_timeout_s, on_link_change
+            )
 
     def close(self) -> None:
         """See Decider."""
@@ -122,7 +130,7 @@ class SpeculativeDecider:
         losses = self._losses_before + (0 if monitor is None else monitor.losses)
         link = self._link  # may be closed meanwhile
         malformed = 0 if link is None else link.malformed
-        return {**counts, "link_losses": losses, "malformed_messages": malformed}
+        return {**counts, 'link_losses': losses, 'malformed_messages': malformed}
 
     def decide(self, job: Job, cancel: threading.Event, on_text: OnText) -> Answer:
         """See Decider."""
@@ -131,7 +139,9 @@ class SpeculativeDecider:
         try:
             question, jpeg = asker.ask(job, s)
             prepared_ms = (time.monotonic() - began) * 1e3
-            tell = _Telling(StreamingText(asker.tokenizer), lambda text, bare: on_text(text, jpeg, bare))
+            tell = _Telling(
+                StreamingText(asker.tokenizer), lambda text, bare: on_text(text, jpeg, bare)
+            )
             if s.on_link_loss == DRAFT_ONLY and self.link().health is LinkHealth.LOST:
                 answer = self._alone(question, Answer(), began, tell, cancel)
             else:
@@ -176,7 +186,9 @@ class SpeculativeDecider:
         # Whoever can go on without a link does not wait for it longer than it takes to know that it is lost.
         patience = cancel if s.on_link_loss != DRAFT_ONLY else _CanceledOrLost(cancel, self.link)
         try:
-            for chunk in decoder.generate(question.prompt, question.options, patience, question.verified):
+            for chunk in decoder.generate(
+                question.prompt, question.options, patience, question.verified
+            ):
                 if self._monitor is not None:
                     self._monitor.heard()
                 tell.push(chunk)
@@ -185,14 +197,17 @@ class SpeculativeDecider:
         except SpecdecError as error:
             # A verifier that refuses us (other version, other vocabulary) is as good as none.
             failure = (ErrorCode.LINK_LOST, str(error))
-        if failure is None and decoder.stats.finish == "cancelled":
-            failure = (ErrorCode.LINK_LOST, self.link().reason or "the link to the verifier is lost")
+        if failure is None and decoder.stats.finish == 'cancelled':
+            failure = (
+                ErrorCode.LINK_LOST,
+                self.link().reason or 'the link to the verifier is lost',
+            )
         self._counts.resumes += decoder.stats.resumes
         if failure is None and not cancel.is_set():
             tell.finish()
         answer = answer_of(tell.text, tuple(tell.ids), question, decoder.stats, prepared_ms)
         if cancel.is_set():
-            raise DecisionFailed(ErrorCode.CANCELED, "canceled", answer)
+            raise DecisionFailed(ErrorCode.CANCELED, 'canceled', answer)
         if failure is not None:
             raise DecisionFailed(*failure, answer)
         return answer
@@ -213,17 +228,24 @@ class SpeculativeDecider:
         return self._decoder[1]
 
     def _alone(
-        self, question: Question, known: Answer, began: float, tell: _Telling, cancel: threading.Event
+        self,
+        question: Question,
+        known: Answer,
+        began: float,
+        tell: _Telling,
+        cancel: threading.Event,
     ) -> Answer:
         """The draft model's answer behind what is verified, all of it marked. Raises DecisionFailed."""
-        assert self._model is not None, "refused when configured"
+        assert self._model is not None, 'refused when configured'
         self._counts.decodes_cut += bool(known.prompt_ids)
         started_ms = (time.monotonic() - began) * 1e3
         tell.unverified = True
         first_ms = known.ttft_ms if question.verified else 0.0
         failure: str | None = None
         try:
-            for token in stream_local(self._model, question.prompt, question.options, question.verified):
+            for token in stream_local(
+                self._model, question.prompt, question.options, question.verified
+            ):
                 if cancel.is_set():
                     break
                 tell.push([token])
@@ -238,13 +260,13 @@ class SpeculativeDecider:
             text=tell.text,
             token_ids=tuple(tell.ids),
             prompt_ids=tuple(question.prompt.ids),
-            timeline=(*known.timeline, Span("edge", "draft alone", started_ms, ended_ms)),
+            timeline=(*known.timeline, Span('edge', 'draft alone', started_ms, ended_ms)),
             ttft_ms=first_ms or ended_ms,
             total_ms=ended_ms,
             open=question,
         )
         if cancel.is_set():
-            raise DecisionFailed(ErrorCode.CANCELED, "canceled", answer)
+            raise DecisionFailed(ErrorCode.CANCELED, 'canceled', answer)
         if failure is not None:
             raise DecisionFailed(ErrorCode.INVALID_INPUT, failure, answer)
         return answer
@@ -258,9 +280,9 @@ class SpeculativeDecider:
     def _warm_up(self) -> None:
         """Run the draft once on a black picture; a model that cannot take a prompt says so now, not on the way."""
         asker = self._current[1]
-        black = to_jpeg(Image.new("RGB", WARM_UP_SIZE))
+        black = to_jpeg(Image.new('RGB', WARM_UP_SIZE))
         frames = choose_frames(asker.spec, (), black, black)
-        prompt = build_prompt(asker.spec, asker.tokenizer, "warm up", frames)
+        prompt = build_prompt(asker.spec, asker.tokenizer, 'warm up', frames)
         if self._model is not None:
             session = self._model.new_session()
             session.prefill(self._model.encode(prompt))
@@ -313,13 +335,13 @@ def fitting_spec(settings: DecoderSettings, has_draft_model: bool) -> PromptSpec
     """The wording; ParameterError where settings ask for what there is no model for, or no wording."""
     if get_method(settings.method).drafts and not has_draft_model:
         raise ParameterError(
-            f"parameter method = {settings.method!r} refused: the draft model is not loaded, because the node was "
-            "configured with a method that needs none; configure it anew"
+            f'parameter method = {settings.method!r} refused: the draft model is not loaded, because the node was '
+            'configured with a method that needs none; configure it anew'
         )
     if settings.on_link_loss == DRAFT_ONLY and not has_draft_model:
         raise ParameterError(
-            f"parameter on_link_loss = {DRAFT_ONLY!r} refused: method {settings.method!r} loads no draft model that "
-            "could decide alone; choose another method, or stop or hold"
+            f'parameter on_link_loss = {DRAFT_ONLY!r} refused: method {settings.method!r} loads no draft model that '
+            'could decide alone; choose another method, or stop or hold'
         )
     return spec_of(settings)
 
@@ -333,11 +355,19 @@ def answer_of(
         token_ids=ids,
         prompt_ids=tuple(question.prompt.ids),
         rounds=tuple(
-            Round(r.drafted, r.accepted, r.uplink_bytes, r.downlink_bytes, r.draft_ms, r.wait_ms, r.verify_ms)
+            Round(
+                r.drafted,
+                r.accepted,
+                r.uplink_bytes,
+                r.downlink_bytes,
+                r.draft_ms,
+                r.wait_ms,
+                r.verify_ms,
+            )
             for r in stats.rounds
         ),
         timeline=(
-            Span("edge", "prepare frame", 0.0, prepared_ms),
+            Span('edge', 'prepare frame', 0.0, prepared_ms),
             *(
                 Span(s.lane, s.name, prepared_ms + s.start_s * 1e3, prepared_ms + s.end_s * 1e3)
                 for s in stats.timeline

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
+import enum
 
-from spec_vlm_nav.executor import NO_MOTION, Motion
+from spec_vlm_nav.executor import Motion, NO_MOTION
 
 
 class MotionState(enum.Enum):
@@ -36,7 +36,7 @@ class Status:
     state: MotionState
     session: int = 0
     sequence: int = 0
-    reason: str = ""
+    reason: str = ''
     done: Motion = NO_MOTION
     left: Motion = NO_MOTION
     unverified: bool = False

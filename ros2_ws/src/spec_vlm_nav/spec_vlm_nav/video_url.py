@@ -1,4 +1,5 @@
-"""H.264 from the network, RTP by UDP or multicast, read in a thread of its own. Free of ROS.
+"""
+H.264 from the network, RTP by UDP or multicast, read in a thread of its own. Free of ROS.
 
 A Go2 sends RTP to the multicast group 230.1.1.1:1720. A network that comes up later or goes away for a while is waited
 out. Nothing is sent, and what arrives is only ever handed on.
@@ -6,12 +7,12 @@ out. Nothing is sent, and what arrives is only ever handed on.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 import ipaddress
 import socket
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from spec_vlm_nav.errors import CameraError
@@ -19,7 +20,9 @@ from spec_vlm_nav.rtp import Depacketizer, RtpCounts
 
 WAIT_S = 0.2  # how late a close may be noticed
 AGAIN_S = 1.0
-REJOIN_S = 5.0  # silence after which the group is joined anew: an interface may have gone and come back
+REJOIN_S = (
+    5.0  # silence after which the group is joined anew: an interface may have gone and come back
+)
 RECEIVE_BUFFER = 4 << 20
 LARGEST_PACKET = 65536
 
@@ -39,10 +42,10 @@ def parse_url(url: str) -> VideoUrl:
         port = parts.port
     except ValueError as error:
         raise CameraError(f"url '{url}' refused: {error}") from error
-    if parts.scheme not in ("udp", "rtp"):
+    if parts.scheme not in ('udp', 'rtp'):
         raise CameraError(f"url '{url}' refused: it must begin with udp:// or rtp://")
     try:
-        host = ipaddress.IPv4Address(parts.hostname or "")
+        host = ipaddress.IPv4Address(parts.hostname or '')
     except ValueError:
         raise CameraError(
             f"url '{url}' refused: it needs an IPv4 address, as in udp://230.1.1.1:1720"
@@ -55,11 +58,11 @@ def parse_url(url: str) -> VideoUrl:
 def parse_interface(address: str) -> ipaddress.IPv4Address:
     """Check the address of our own interface; empty: any. Raises CameraError."""
     try:
-        return ipaddress.IPv4Address(address or "0.0.0.0")
+        return ipaddress.IPv4Address(address or '0.0.0.0')
     except ValueError:
         raise CameraError(
             f"interface '{address}' refused: it is our own IPv4 address on the camera's network, "
-            "as in 192.168.123.99, or empty"
+            'as in 192.168.123.99, or empty'
         ) from None
 
 
@@ -77,7 +80,7 @@ class UrlReader:
         self._on_unit, self._on_problem = on_unit, on_problem
         self._depacketizer = Depacketizer()
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="video_url", daemon=True)
+        self._thread = threading.Thread(target=self._run, name='video_url', daemon=True)
         self._thread.start()
 
     @property
@@ -96,7 +99,9 @@ class UrlReader:
                 with self._listen() as listening:
                     self._read(listening)
             except OSError as error:
-                self._on_problem(f"cannot listen at {self._where.host}:{self._where.port} ({error})")
+                self._on_problem(
+                    f'cannot listen at {self._where.host}:{self._where.port} ({error})'
+                )
                 self._closed.wait(AGAIN_S)
 
     def _listen(self) -> socket.socket:

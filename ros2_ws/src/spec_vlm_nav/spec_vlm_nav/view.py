@@ -1,4 +1,5 @@
-"""Draws a camera picture with what the robot was told, thinks and does. Free of ROS; Pillow only.
+"""
+Draws a camera picture with what the robot was told, thinks and does. Free of ROS; Pillow only.
 
 The picture itself is covered by nothing but the arrow of the motion under way and, where the draft model decided alone,
 the word UNVERIFIED; all else stands below it.
@@ -6,12 +7,11 @@ the word UNVERIFIED; all else stands below it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import functools
 import math
-from collections.abc import Sequence
 
 from PIL import Image, ImageDraw, ImageFont
-
 from spec_vlm_nav.executor import Motion
 from spec_vlm_nav.view_board import Scene
 
@@ -21,11 +21,11 @@ Point = tuple[float, float]
 BACKGROUND, WHITE, GREY = (22, 24, 28), (245, 245, 245), (176, 180, 188)
 RED, ORANGE, BLACK = (239, 83, 80), (255, 152, 0), (0, 0, 0)
 # Colours of those who decide; what nobody verified is orange, whoever said it.
-COLOURS = {"model": (102, 187, 106), "exploration": (66, 165, 245), "supervisor": (189, 189, 189)}
+COLOURS = {'model': (102, 187, 106), 'exploration': (66, 165, 245), 'supervisor': (189, 189, 189)}
 REASONING_LINES = 2
 LINES = REASONING_LINES + 3
 LONGEST_M = 0.75  # an arrow of this motion takes half of the picture's height
-ELLIPSIS = "..."  # not every font has the single character
+ELLIPSIS = '...'  # not every font has the single character
 
 
 @functools.lru_cache(maxsize=8)
@@ -37,20 +37,20 @@ def colour_of(scene: Scene) -> tuple[int, int, int]:
     """The colour of an action: by who decided it."""
     if scene.unverified:
         return ORANGE
-    return COLOURS.get(scene.decided_by.partition(" ")[0], GREY)
+    return COLOURS.get(scene.decided_by.partition(' ')[0], GREY)
 
 
 def wrap(text: str, font: Font, width: float, lines: int) -> list[str]:
     """Break a text into at most so many lines of a width in pixels; what does not fit ends with dots."""
-    words, out = text.split(), [""]
+    words, out = text.split(), ['']
     for i, word in enumerate(words):
-        longer = f"{out[-1]} {word}".strip()
+        longer = f'{out[-1]} {word}'.strip()
         if font.getlength(longer) <= width:
             out[-1] = longer
         elif len(out) < lines and out[-1]:
             out.append(word)
         else:
-            out[-1] = _cut(" ".join([out[-1], *words[i:]]).strip(), font, width)
+            out[-1] = _cut(' '.join([out[-1], *words[i:]]).strip(), font, width)
             return out
     # A single word may be longer than a line.
     return [line if font.getlength(line) <= width else _cut(line, font, width) for line in out]
@@ -70,7 +70,8 @@ def _cut(text: str, font: Font, width: float) -> str:
 
 
 def arrow_of(motion: Motion, width: int, height: int) -> list[Point]:
-    """The line of a motion's arrow in pixels, its head last. Forward is up, a left turn bends to the left.
+    """
+    The line of a motion's arrow in pixels, its head last. Forward is up, a left turn bends to the left.
 
     A sketch, not a projection: the camera's calibration is not known.
     """
@@ -99,19 +100,20 @@ def _draw_arrow(
         )
         base = (x1 - math.cos(along) * extra, y1 - math.sin(along) * extra)
         side = (-math.sin(along) * size, math.cos(along) * size)
-        draw.line(list(points), fill=fill, width=round(thick + 2 * extra), joint="curve")
+        draw.line(list(points), fill=fill, width=round(thick + 2 * extra), joint='curve')
         draw.polygon(
-            [tip, (base[0] + side[0], base[1] + side[1]), (base[0] - side[0], base[1] - side[1])], fill=fill
+            [tip, (base[0] + side[0], base[1] + side[1]), (base[0] - side[0], base[1] - side[1])],
+            fill=fill,
         )
 
 
 def _figures(scene: Scene) -> str:
-    parts = [f"link {scene.link}" if scene.link and "silent" not in scene.link else scene.link]
+    parts = [f'link {scene.link}' if scene.link and 'silent' not in scene.link else scene.link]
     if scene.decision_ms > 0:
-        parts.append(f"decided in {scene.decision_ms:.0f} ms")
+        parts.append(f'decided in {scene.decision_ms:.0f} ms')
     if scene.problem:
         parts.append(scene.problem)
-    return "  ·  ".join(part for part in parts if part)
+    return '  ·  '.join(part for part in parts if part)
 
 
 def annotate(picture: Image.Image, scene: Scene, width: int = 640) -> Image.Image:
@@ -119,26 +121,29 @@ def annotate(picture: Image.Image, scene: Scene, width: int = 640) -> Image.Imag
     size = max(12, round(width / 36))
     font, line = _font(size), round(size * 1.35)
     margin, height = round(size * 0.6), max(1, round(picture.height * width / picture.width))
-    canvas = Image.new("RGB", (width, height + LINES * line + 2 * margin), BACKGROUND)
+    canvas = Image.new('RGB', (width, height + LINES * line + 2 * margin), BACKGROUND)
     canvas.paste(picture.resize((width, height), Image.Resampling.BILINEAR), (0, 0))
     draw, colour = ImageDraw.Draw(canvas), colour_of(scene)
     if scene.motion is not None:
         _draw_arrow(draw, arrow_of(scene.motion, width, height), width / 45, colour)
     if scene.unverified:
-        banner = "UNVERIFIED: the draft model decides alone"
+        banner = 'UNVERIFIED: the draft model decides alone'
         draw.rectangle((0, 0, width, round(line * 1.2)), fill=ORANGE)
-        draw.text((width / 2, line * 0.6), banner, fill=BLACK, font=font, anchor="mm")
+        draw.text((width / 2, line * 0.6), banner, fill=BLACK, font=font, anchor='mm')
     room = width - 2 * margin
     rows: list[tuple[str, tuple[int, int, int]]] = [
-        (_cut(scene.instruction or "no instruction", font, room), WHITE if scene.instruction else GREY)
+        (
+            _cut(scene.instruction or 'no instruction', font, room),
+            WHITE if scene.instruction else GREY,
+        )
     ]
     reasoning = wrap(scene.reasoning, font, room, REASONING_LINES)
-    rows += [(text, GREY) for text in reasoning + [""] * (REASONING_LINES - len(reasoning))]
-    doing = "  ·  ".join(part for part in (scene.action, scene.decided_by, scene.state) if part)
+    rows += [(text, GREY) for text in reasoning + [''] * (REASONING_LINES - len(reasoning))]
+    doing = '  ·  '.join(part for part in (scene.action, scene.decided_by, scene.state) if part)
     if scene.unverified:
-        doing = f"UNVERIFIED  ·  {doing}"
+        doing = f'UNVERIFIED  ·  {doing}'
     rows.append((_cut(doing, font, room), colour))
-    bad = scene.problem or scene.link.startswith("LOST") or "silent" in scene.link
+    bad = scene.problem or scene.link.startswith('LOST') or 'silent' in scene.link
     rows.append((_cut(_figures(scene), font, room), RED if bad else GREY))
     for number, (text, fill) in enumerate(rows):
         draw.text((margin, height + margin + number * line), text, fill=fill, font=font)

@@ -1,4 +1,5 @@
-"""What is known of the robot at this moment, put together from what its nodes say, for pictures and markers.
+"""
+What is known of the robot at this moment, put together from what its nodes say, for pictures and markers.
 
 Free of ROS. It only listens: a board that is wrong or late cannot move anything. Times are of a steady clock, seconds.
 """
@@ -7,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from spec_vlm_nav.executor import NO_MOTION, Motion
-from spec_vlm_nav.status import UNDER_WAY, Status
+from spec_vlm_nav.executor import Motion, NO_MOTION
+from spec_vlm_nav.status import Status, UNDER_WAY
 
 STATUS_SILENT_S = 1.5  # motion_node reports twice a second at least
 SUPERVISION_SILENT_S = 1.0  # vlm_nav_node ten times a second
@@ -22,8 +23,8 @@ class Told:
     sequence: int
     moves: bool
     motion: Motion = NO_MOTION
-    text: str = ""
-    source: str = "SUPERVISOR"
+    text: str = ''
+    source: str = 'SUPERVISOR'
     unverified: bool = False
     deadline_s: float = 0.0
 
@@ -36,8 +37,8 @@ class Decided:
     sequence: int
     instruction: str
     reasoning: str
-    rule: str = ""
-    error: str = ""
+    rule: str = ''
+    error: str = ''
     decision_ms: float = 0.0
     rolled_back: bool = False
 
@@ -46,16 +47,16 @@ class Decided:
 class Scene:
     """What a picture says. `motion` is None unless the robot carries one out; link: "up 42 ms", "LOST", ..."""
 
-    instruction: str = ""
-    reasoning: str = ""
-    action: str = ""
-    decided_by: str = ""
-    state: str = ""
+    instruction: str = ''
+    reasoning: str = ''
+    action: str = ''
+    decided_by: str = ''
+    state: str = ''
     unverified: bool = False
     motion: Motion | None = None
-    link: str = ""
+    link: str = ''
     decision_ms: float = 0.0
-    problem: str = ""
+    problem: str = ''
 
 
 class Board:
@@ -67,7 +68,7 @@ class Board:
         self._status: Status | None = None
         self._status_at = 0.0
         self._decided: Decided | None = None
-        self._link = ""
+        self._link = ''
         self._link_at: float | None = None
 
     def on_command(self, told: Told, now: float) -> None:
@@ -108,40 +109,47 @@ class Board:
                 scene,
                 instruction=decided.instruction,
                 decision_ms=decided.decision_ms,
-                problem="rolled back: the target said another action"
+                problem='rolled back: the target said another action'
                 if decided.rolled_back
                 else decided.error,
             )
         if told is None:
-            return replace(scene, reasoning=decided.reasoning if decided is not None else "")
-        same = decided is not None and (decided.session, decided.sequence) == (told.session, told.sequence)
+            return replace(scene, reasoning=decided.reasoning if decided is not None else '')
+        same = decided is not None and (decided.session, decided.sequence) == (
+            told.session,
+            told.sequence,
+        )
         # Reasoning of another decision beside this action would be a lie: the answer may still be streaming.
         return replace(
             scene,
-            reasoning=decided.reasoning if decided is not None and (same or not told.moves) else "",
+            reasoning=decided.reasoning
+            if decided is not None and (same or not told.moves)
+            else '',
             action=told.text,
-            decided_by=_who(told, decided.rule if decided is not None and same else ""),
+            decided_by=_who(told, decided.rule if decided is not None and same else ''),
             unverified=told.unverified,
             motion=moving.motion if moving is not None else None,
         )
 
     def _state(self, now: float) -> str:
         if self._status is None:
-            return ""
+            return ''
         if now - self._status_at > STATUS_SILENT_S:
-            return "motion_node is silent"
-        name = self._status.state.name.replace("_", " ")
+            return 'motion_node is silent'
+        name = self._status.state.name.replace('_', ' ')
         reason = self._status.reason
         if not reason or (self._told is not None and reason == self._told.text):
             return name
-        return f"{name}: {reason}"
+        return f'{name}: {reason}'
 
     def _link_now(self, now: float) -> str:
         if self._link_at is None:
-            return ""
-        return self._link if now - self._link_at <= SUPERVISION_SILENT_S else "vlm_nav_node is silent"
+            return ''
+        return (
+            self._link if now - self._link_at <= SUPERVISION_SILENT_S else 'vlm_nav_node is silent'
+        )
 
 
 def _who(told: Told, rule: str) -> str:
     who = told.source.lower()
-    return f"{who} ({rule})" if rule else who
+    return f'{who} ({rule})' if rule else who

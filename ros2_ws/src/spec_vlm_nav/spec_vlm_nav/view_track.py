@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+import math
 
 from spec_vlm_nav.executor import Motion, Pose
 
@@ -57,7 +57,10 @@ def motion_points(start: Pose, motion: Motion) -> list[Point]:
         return [(start.x, start.y), (start.x + dx, start.y + dy)]
     steps = max(2, math.ceil(abs(motion.angle_rad) / ARC_STEP_RAD))
     headings = (start.yaw + motion.angle_rad * i / steps for i in range(steps + 1))
-    return [(start.x + ARC_RADIUS_M * math.cos(h), start.y + ARC_RADIUS_M * math.sin(h)) for h in headings]
+    return [
+        (start.x + ARC_RADIUS_M * math.cos(h), start.y + ARC_RADIUS_M * math.sin(h))
+        for h in headings
+    ]
 
 
 def _between(a: Pose, b: Pose) -> float:

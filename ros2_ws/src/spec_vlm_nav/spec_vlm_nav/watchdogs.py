@@ -1,4 +1,5 @@
-"""Watchdogs of the gate: what each sense said last, when, and why it cannot be relied on now.
+"""
+Watchdogs of the gate: what each sense said last, when, and why it cannot be relied on now.
 
 All times are receive times on a steady clock, in seconds. A watchdog answers with a reason in words, "" when all is
 well; it ends nothing itself. A time-out of 0 switches its watchdog off.
@@ -6,9 +7,9 @@ well; it ends nothing itself. A time-out of 0 switches its watchdog off.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from dataclasses import dataclass
+import math
 
 from spec_vlm_nav.decider import LinkHealth
 from spec_vlm_nav.executor import Pose, wrap
@@ -73,19 +74,19 @@ class OdometryWatch:
         self.pose: Pose | None = None  # the latest sound one
         self.rate = RateMeter()
         self._heard_at: float | None = None
-        self._broken = "no odometry yet"
+        self._broken = 'no odometry yet'
 
     def hear(self, pose: Pose, now: float, config: WatchdogConfig) -> None:
         """Take note of an odometry message."""
         self.rate.tick(now)
-        last, self._broken = self.pose, ""
+        last, self._broken = self.pose, ''
         if not pose.is_finite:
-            self._broken = "odometry is not a number"
+            self._broken = 'odometry is not a number'
             return
         if last is not None:
             jump = math.hypot(pose.x - last.x, pose.y - last.y)
             if jump > config.odom_jump_m or abs(wrap(pose.yaw - last.yaw)) > config.odom_jump_rad:
-                self._broken = f"odometry jumped by {jump:.2f} m"
+                self._broken = f'odometry jumped by {jump:.2f} m'
         self.pose, self._heard_at = pose, now
 
     def age_s(self, now: float) -> float:
@@ -97,7 +98,7 @@ class OdometryWatch:
         if self._broken:
             return self._broken
         age = self.age_s(now)
-        return f"odometry is {age:.2f} s old" if age > config.odom_timeout_s else ""
+        return f'odometry is {age:.2f} s old' if age > config.odom_timeout_s else ''
 
 
 @dataclass
@@ -155,30 +156,32 @@ class SupervisionWatch:
         """Return why the deciding side counts as gone, or ""."""
         silent = self.silent_for_s(session, now)
         if not config.supervisor_timeout_s or silent <= config.supervisor_timeout_s:
-            return ""
-        return f"nothing heard of the deciding side for {silent:.2f} s"
+            return ''
+        return f'nothing heard of the deciding side for {silent:.2f} s'
 
     def camera_fault(self, session: int | None, now: float, config: WatchdogConfig) -> str:
         """Return why the camera counts as gone, or ""."""
         age = self.camera_age_s(session, now)
         if not config.camera_timeout_s or age <= config.camera_timeout_s:
-            return ""
+            return ''
         return (
-            f"camera frames are {age:.2f} s old" if math.isfinite(age) else "age of the camera is no number"
+            f'camera frames are {age:.2f} s old'
+            if math.isfinite(age)
+            else 'age of the camera is no number'
         )
 
     def verifier_fault(self, session: int | None, now: float, config: WatchdogConfig) -> str:
         """Return why the verifier counts as gone, or ""."""
         if not config.verifier_timeout_s:
-            return ""
+            return ''
         told = self.told(session)
         if told is not None and told.link is LinkHealth.LOST:
-            return "the link to the verifier is lost"
+            return 'the link to the verifier is lost'
         age = self.verifier_age_s(session, now)
         if age <= config.verifier_timeout_s:
-            return ""
+            return ''
         return (
-            f"verifier not heard for {age:.2f} s"
+            f'verifier not heard for {age:.2f} s'
             if math.isfinite(age)
-            else "age of the verifier is no number"
+            else 'age of the verifier is no number'
         )

@@ -1,4 +1,5 @@
-"""The thread in which decisions are made, so that the node hears "stop" while the model thinks.
+"""
+The thread in which decisions are made, so that the node hears "stop" while the model thinks.
 
 One job at a time; a newer job waits until the canceled one has let go. Results are posted to the node's thread as
 events; the worker itself changes no state of the robot.
@@ -6,11 +7,11 @@ events; the worker itself changes no state of the robot.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 import queue
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from spec_vlm_nav.actions import Action, find_action
 from spec_vlm_nav.decider import Decider, LinkHealth
@@ -53,7 +54,8 @@ class Failed:
 
 @dataclass(frozen=True)
 class Reconciled:
-    """The link is back, and the target has answered the last unverified decision's question: its whole answer.
+    """
+    The link is back, and the target has answered the last unverified decision's question: its whole answer.
 
     action: what the target says; None where its answer holds none.
     """
@@ -76,25 +78,29 @@ class _Ticket:
 
 
 class DecisionWorker:
-    """Owns the decider's thread, and opens and closes the decider. `post` is called from that thread with each event.
+    """
+    Owns the decider's thread, and opens and closes the decider. `post` is called from that thread with each event.
 
     An answer that the draft model gave alone stays open: as soon as the link is back it is verified, when nothing else
     is to be done or before the next job is decided. `text`: all of the answer under way so far; any thread may read it.
     """
 
     def __init__(
-        self, decider: Decider, post: Callable[[Event], None], clock: Callable[[], float] = time.monotonic
+        self,
+        decider: Decider,
+        post: Callable[[Event], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._decider = decider
         self._post = post
         self._clock = clock
-        self.text = ""  # all of the answer under way so far; any thread may read it
+        self.text = ''  # all of the answer under way so far; any thread may read it
         self._jobs: queue.SimpleQueue[_Ticket | LinkHealth | None] = queue.SimpleQueue()
         self._cancel = threading.Event()
         self._over = threading.Event()
         self._open: tuple[_Ticket, Question] | None = None
         decider.open(self._jobs.put)
-        self._thread = threading.Thread(target=self._run, name="decisions", daemon=True)
+        self._thread = threading.Thread(target=self._run, name='decisions', daemon=True)
         self._thread.start()
 
     def begin(self, job: Job) -> None:
@@ -127,11 +133,11 @@ class DecisionWorker:
             if not isinstance(item, _Ticket):
                 self._settle_open()
                 continue
-            self.text = ""
+            self.text = ''
             if not item.cancel.is_set():
                 self._settle_open(item)
             if item.cancel.is_set():
-                self._post(Failed(item.job.number, ErrorCode.CANCELED, "canceled", Answer()))
+                self._post(Failed(item.job.number, ErrorCode.CANCELED, 'canceled', Answer()))
                 continue
             event = self._decide(item)
             self._post(event)
@@ -144,7 +150,9 @@ class DecisionWorker:
         if self._open is None:
             return
         ticket, question = self._open
-        if ticket.over.is_set() or (next_ is not None and next_.job.instruction != ticket.job.instruction):
+        if ticket.over.is_set() or (
+            next_ is not None and next_.job.instruction != ticket.job.instruction
+        ):
             self._open = None
             return
         if self._decider.link().health is not LinkHealth.UP:
@@ -179,5 +187,9 @@ class DecisionWorker:
             return Answered(job.number, answer, answer.unverified)
         except DecisionFailed as failure:
             return Failed(job.number, failure.code, str(failure), failure.answer)
-        except Exception as error:  # whatever goes wrong in here must stop the robot, not the thread
-            return Failed(job.number, ErrorCode.INTERNAL, f"{type(error).__name__}: {error}", Answer())
+        except (
+            Exception
+        ) as error:  # whatever goes wrong in here must stop the robot, not the thread
+            return Failed(
+                job.number, ErrorCode.INTERNAL, f'{type(error).__name__}: {error}', Answer()
+            )

@@ -1,4 +1,5 @@
-"""The node beside a camera that sends H.264: decodes it and publishes pictures that `vlm_nav_node` takes.
+"""
+The node beside a camera that sends H.264: decodes it and publishes pictures that `vlm_nav_node` takes.
 
 A thin shell around H264Decoder (bytes to pictures), UrlReader (bytes from the network) and StreamHealth.
 """
@@ -6,10 +7,10 @@ A thin shell around H264Decoder (bytes to pictures), UrlReader (bytes from the n
 from __future__ import annotations
 
 import array
-import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
+import time
 from typing import Any, NoReturn
 
 from builtin_interfaces.msg import Time
@@ -17,8 +18,6 @@ from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image
-from std_msgs.msg import Header
-
 from spec_vlm_nav.camera_decode import H264Decoder, Picture
 from spec_vlm_nav.camera_health import StreamHealth
 from spec_vlm_nav.camera_parameters import CAMERA
@@ -28,7 +27,8 @@ from spec_vlm_nav.images import to_jpeg
 from spec_vlm_nav.nodes.declare import declare, follow_changes
 from spec_vlm_nav.nodes.diagnostics import Diagnostics
 from spec_vlm_nav.nodes.run import leave, run
-from spec_vlm_nav.video_url import UrlReader, parse_interface, parse_url
+from spec_vlm_nav.video_url import parse_interface, parse_url, UrlReader
+from std_msgs.msg import Header
 
 SAY_AGAIN_S = 10.0
 WAITING_PACKETS = 64  # of the network; more than a second of video is not worth keeping
@@ -40,9 +40,9 @@ def unitree_message() -> Any:
         from unitree_go.msg import Go2FrontVideoData
     except ImportError as error:
         raise CameraError(
-            "source topic_unitree needs the ROS package unitree_go: build it with colcon from "
-            "github.com/unitreerobotics/unitree_ros2 (cyclonedds_ws/src/unitree/unitree_go) and source its "
-            f"install/setup.bash, or use source url ({error})"
+            'source topic_unitree needs the ROS package unitree_go: build it with colcon from '
+            'github.com/unitreerobotics/unitree_ros2 (cyclonedds_ws/src/unitree/unitree_go) and source its '
+            f'install/setup.bash, or use source url ({error})'
         ) from error
     return Go2FrontVideoData
 
@@ -51,54 +51,59 @@ class CameraDecodeNode:
     """Shell around H264Decoder."""
 
     def __init__(self) -> None:
-        self.node = node = Node("camera_decode_node")
+        self.node = node = Node('camera_decode_node')
         self._values = values = declare(node, CAMERA)
-        self._decoder = H264Decoder(strict=bool(values["require_key_picture"]))
+        self._decoder = H264Decoder(strict=bool(values['require_key_picture']))
         self._health = StreamHealth()
         self._heard_at: float | None = None
         self._published, self._published_at = 0, -1e9
         self._said: dict[str, float] = {}
         self._reader: UrlReader | None = None
         self._packets: deque[tuple[bytes, float]] = deque(maxlen=WAITING_PACKETS)
-        self._compressed = values["output"] == "compressed"
+        self._compressed = values['output'] == 'compressed'
         newest = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
         if self._compressed:
-            self._pictures = node.create_publisher(CompressedImage, "camera/image_raw/compressed", newest)
+            self._pictures = node.create_publisher(
+                CompressedImage, 'camera/image_raw/compressed', newest
+            )
         else:
-            self._pictures = node.create_publisher(Image, "camera/image_raw", newest)
+            self._pictures = node.create_publisher(Image, 'camera/image_raw', newest)
         # Every message counts: one that is missed costs all until the next key picture.
-        every = QoSProfile(depth=30, reliability=ReliabilityPolicy[str(values["video_reliability"]).upper()])
-        if values["source"] == "topic_unitree":
-            node.create_subscription(unitree_message(), "video", self._on_unitree, every)
-        elif values["source"] == "topic_h264":
-            node.create_subscription(CompressedImage, "video", self._on_h264, every)
+        every = QoSProfile(
+            depth=30, reliability=ReliabilityPolicy[str(values['video_reliability']).upper()]
+        )
+        if values['source'] == 'topic_unitree':
+            node.create_subscription(unitree_message(), 'video', self._on_unitree, every)
+        elif values['source'] == 'topic_h264':
+            node.create_subscription(CompressedImage, 'video', self._on_h264, every)
         else:
-            where = parse_url(str(values["url"]))
+            where = parse_url(str(values['url']))
             self._wake = node.create_guard_condition(self._on_packets)
-            interface = parse_interface(str(values["interface"]))
+            interface = parse_interface(str(values['interface']))
             self._reader = UrlReader(where, interface, self._post, self._warn)
         follow_changes(node, CAMERA, values, lambda _: None)
         Diagnostics(node, self._healths)
-        node.get_logger().info(f"camera_decode_node ready: {values['source']}")
+        node.get_logger().info(f'camera_decode_node ready: {values["source"]}')
 
     # -- inputs
 
     def _on_unitree(self, message: Any) -> None:
-        wanted = f"video{self._values['resolution']}"
+        wanted = f'video{self._values["resolution"]}'
         data = bytes(getattr(message, wanted))
         if not data:
-            others = [n for n in ("720p", "360p", "180p") if len(getattr(message, f"video{n}"))]
+            others = [n for n in ('720p', '360p', '180p') if len(getattr(message, f'video{n}'))]
             self._warn(
-                f"{wanted} is empty" + (f": set resolution to {' or '.join(others)}" if others else "")
+                f'{wanted} is empty'
+                + (f': set resolution to {" or ".join(others)}' if others else '')
             )
         # The message's own time has no epoch that anybody states: the receive time is used.
-        self._feed(data, self._now(), str(self._values["frame_id"]), time.monotonic())
+        self._feed(data, self._now(), str(self._values['frame_id']), time.monotonic())
 
     def _on_h264(self, message: CompressedImage) -> None:
-        if "264" not in message.format:
+        if '264' not in message.format:
             self._warn(f"video has the format '{message.format}', not h264")
             return
-        frame_id = message.header.frame_id or str(self._values["frame_id"])
+        frame_id = message.header.frame_id or str(self._values['frame_id'])
         self._feed(bytes(message.data), message.header.stamp, frame_id, time.monotonic())
 
     def _post(self, data: bytes, at: float) -> None:
@@ -111,7 +116,7 @@ class CameraDecodeNode:
             data, at = self._packets.popleft()
             age = Duration(seconds=time.monotonic() - at)
             stamp = (self.node.get_clock().now() - age).to_msg()
-            self._feed(data, stamp, str(self._values["frame_id"]), at)
+            self._feed(data, stamp, str(self._values['frame_id']), at)
 
     # -- outputs
 
@@ -120,28 +125,32 @@ class CameraDecodeNode:
         for picture in self._decoder.feed(data, (stamp.sec, stamp.nanosec)):
             now = time.monotonic()
             # A little early is right on time: jitter is not to cost every second picture.
-            if now - self._published_at >= 0.9 / float(self._values["max_rate_hz"]):
+            if now - self._published_at >= 0.9 / float(self._values['max_rate_hz']):
                 self._published_at = now
                 self._publish(picture, frame_id)
 
     def _publish(self, picture: Picture, frame_id: str) -> None:
         self._published += 1
-        image = picture.image(int(self._values["max_width"]))
-        header = Header(stamp=Time(sec=picture.stamp[0], nanosec=picture.stamp[1]), frame_id=frame_id)
+        image = picture.image(int(self._values['max_width']))
+        header = Header(
+            stamp=Time(sec=picture.stamp[0], nanosec=picture.stamp[1]), frame_id=frame_id
+        )
         if self._compressed:
-            out = CompressedImage(header=header, format="jpeg")
-            out.data = array.array("B", to_jpeg(image, int(self._values["jpeg_quality"])))
+            out = CompressedImage(header=header, format='jpeg')
+            out.data = array.array('B', to_jpeg(image, int(self._values['jpeg_quality'])))
         else:
-            out = Image(header=header, encoding="rgb8", width=image.width, height=image.height)
-            out.step, out.data = 3 * image.width, array.array("B", image.tobytes())
+            out = Image(header=header, encoding='rgb8', width=image.width, height=image.height)
+            out.step, out.data = 3 * image.width, array.array('B', image.tobytes())
         self._pictures.publish(out)
 
     def _healths(self) -> list[Health]:
-        silence_s = float(self._values["silence_s"])
+        silence_s = float(self._values['silence_s'])
         now = time.monotonic()
-        health = self._health.report(self._decoder, self._published, self._heard_at, now, silence_s)
+        health = self._health.report(
+            self._decoder, self._published, self._heard_at, now, silence_s
+        )
         if self._reader is not None:
-            rtp = {f"rtp_{name}": count for name, count in vars(self._reader.counts).items()}
+            rtp = {f'rtp_{name}': count for name, count in vars(self._reader.counts).items()}
             health = replace(health, values={**health.values, **rtp})
         return [health]
 
@@ -167,5 +176,5 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     leave(run(CameraDecodeNode, args))
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
     main()

@@ -1,22 +1,21 @@
-"""The active part of vlm_nav_node: camera and motion reports in, the navigator and its worker, signs of life out.
+"""
+The active part of vlm_nav_node: camera and motion reports in, the navigator and its worker, signs of life out.
 
 Exists from activation to deactivation. Callbacks never wait for a model: decisions are made in the worker's thread.
 """
 
 from __future__ import annotations
 
-import secrets
-import time
 from collections import deque
 from collections.abc import Callable
+import secrets
+import time
 
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.task import Future
 from sensor_msgs.msg import CompressedImage, Image
-from spec_vlm_nav_interfaces.msg import MotionStatus
-
 from spec_vlm_nav.decider import Decider, DecoderSettings, LinkReport
 from spec_vlm_nav.decision import Job, Report
 from spec_vlm_nav.exploration import ExplorationPolicy
@@ -29,6 +28,7 @@ from spec_vlm_nav.orders import NavigatorConfig, Order, Outcome, Phase
 from spec_vlm_nav.parameters import Value
 from spec_vlm_nav.safety import CommandKind
 from spec_vlm_nav.worker import DecisionWorker, Event
+from spec_vlm_nav_interfaces.msg import MotionStatus
 
 TICK_S = 0.05
 SUPERVISION_TICKS = 2
@@ -55,24 +55,28 @@ class Deciding:
         self.health = DecidingHealth()
         self.on_tick: Callable[[], None] = lambda: None
         self.on_outcome: Callable[[Outcome], None] = lambda outcome: None
-        self.navigator = Navigator(self, config, ExplorationPolicy(str(values["exploration"])))
+        self.navigator = Navigator(self, config, ExplorationPolicy(str(values['exploration'])))
         self._standing: list[tuple[int, float, Future[bool]]] = []
         self._ticks = 0
         self._events: deque[Event] = deque()
         self._wake = node.create_guard_condition(self._take_events)
         self.worker = DecisionWorker(decider, self._post)
-        camera = QoSProfile(depth=1, reliability=ReliabilityPolicy[str(values["image_reliability"]).upper()])
-        kind = CompressedImage if values["image_transport"] == "compressed" else Image
+        camera = QoSProfile(
+            depth=1, reliability=ReliabilityPolicy[str(values['image_reliability']).upper()]
+        )
+        kind = CompressedImage if values['image_transport'] == 'compressed' else Image
         self._subscriptions = (
-            node.create_subscription(MotionStatus, "motion_status", self._on_status, RELIABLE),
-            node.create_subscription(kind, "image", self._on_image, camera),
+            node.create_subscription(MotionStatus, 'motion_status', self._on_status, RELIABLE),
+            node.create_subscription(kind, 'image', self._on_image, camera),
         )
         # Steady: a simulated clock that stands still, or a jump of the robot's clock, must not stop the watching.
-        self._timer = node.create_timer(TICK_S, self._tick, clock=Clock(clock_type=ClockType.STEADY_TIME))
+        self._timer = node.create_timer(
+            TICK_S, self._tick, clock=Clock(clock_type=ClockType.STEADY_TIME)
+        )
 
     # -- what the operator wants
 
-    def instruct(self, text: str, allowance_s: float = 0.0, hint: str = "") -> int:
+    def instruct(self, text: str, allowance_s: float = 0.0, hint: str = '') -> int:
         """Begin an instruction; returns its number."""
         return self.navigator.on_instruction(text, time.monotonic(), allowance_s, hint)
 
@@ -99,7 +103,7 @@ class Deciding:
     @property
     def text_so_far(self) -> str:
         """What the model has said so far in the decision under way."""
-        return self.worker.text if self.navigator.phase is Phase.THINKING else ""
+        return self.worker.text if self.navigator.phase is Phase.THINKING else ''
 
     def use(self, settings: DecoderSettings, config: NavigatorConfig, exploration: str) -> None:
         """Take changed parameters."""
@@ -154,12 +158,16 @@ class Deciding:
         self.navigator.tick(now)
         for entry in [e for e in self._standing if e[1] <= now]:
             self._standing.remove(entry)
-            self.log("warn", f"motion_node did not say within {STANDING_S:g} s that the robot stands")
+            self.log(
+                'warn', f'motion_node did not say within {STANDING_S:g} s that the robot stands'
+            )
             entry[2].set_result(False)
         self._ticks += 1
         if self._ticks % SUPERVISION_TICKS == 0:
             frame = self.navigator.camera.frame
-            self._voice.supervise(-1.0 if frame is None else min(self.navigator.camera.age(now), 1e6), link)
+            self._voice.supervise(
+                -1.0 if frame is None else min(self.navigator.camera.age(now), 1e6), link
+            )
         self.on_tick()
 
     def _post(self, event: Event) -> None:
@@ -196,7 +204,7 @@ class Deciding:
 
     def concluded(self, outcome: Outcome) -> None:
         """An instruction is over."""
-        self.health.last_outcome = f"{outcome.code.name} {outcome.message}".strip()
+        self.health.last_outcome = f'{outcome.code.name} {outcome.message}'.strip()
         self.on_outcome(outcome)
 
     def log(self, level: str, text: str) -> None:
@@ -211,11 +219,11 @@ class Deciding:
         if busy:
             self.navigator.on_cancel(time.monotonic(), why)
         else:
-            self.send(Order(CommandKind.STOP, self.navigator.number, "SUPERVISOR", why))
+            self.send(Order(CommandKind.STOP, self.navigator.number, 'SUPERVISOR', why))
         if not self._stands() and busy:
             self.log(
-                "warn",
-                f"motion_node did not say within {STANDING_S:g} s that the robot stands: is it running?",
+                'warn',
+                f'motion_node did not say within {STANDING_S:g} s that the robot stands: is it running?',
             )
         for _, _, standing in self._standing:
             standing.set_result(False)
@@ -223,6 +231,8 @@ class Deciding:
         self._node.destroy_timer(self._timer)
         for subscription in self._subscriptions:
             self._node.destroy_subscription(subscription)
-        if not self.worker.close():  # its decider must not be used again, and it may still trigger the guard
-            raise RuntimeError("the thread of the decisions did not end in time")
+        if (
+            not self.worker.close()
+        ):  # its decider must not be used again, and it may still trigger the guard
+            raise RuntimeError('the thread of the decisions did not end in time')
         self._node.destroy_guard_condition(self._wake)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
+import re
 
-from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor, SetParametersResult
+from rcl_interfaces.msg import (
+    FloatingPointRange,
+    IntegerRange,
+    ParameterDescriptor,
+    SetParametersResult,
+)
 from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValueException
 from rclpy.node import Node
 from rclpy.parameter import Parameter as RosParameter
-
 from spec_vlm_nav.errors import NavigationError, ParameterError
-from spec_vlm_nav.parameters import Parameter, Value, check_all
+from spec_vlm_nav.parameters import check_all, Parameter, Value
 
 # rclpy's exceptions hold the refused value only in their text.
 _GIVEN = re.compile(r"parameter value \((.*?)\) for|to '(.*?)' of type")
@@ -20,7 +24,7 @@ _GIVEN = re.compile(r"parameter value \((.*?)\) for|to '(.*?)' of type")
 def _descriptor(parameter: Parameter, read_only: bool) -> ParameterDescriptor:
     described = ParameterDescriptor(
         description=parameter.description,
-        additional_constraints=f"allowed: {parameter.allowed}",
+        additional_constraints=f'allowed: {parameter.allowed}',
         read_only=read_only,
     )
     if parameter.low is not None and parameter.high is not None:
@@ -36,7 +40,8 @@ def _descriptor(parameter: Parameter, read_only: bool) -> ParameterDescriptor:
 
 
 def declare(node: Node, table: Sequence[Parameter], only_live: bool = True) -> dict[str, Value]:
-    """Declare a table on a node and return the values.
+    """
+    Declare a table on a node and return the values.
 
     only_live: what is not `live` is read-only from now on; False: the node itself decides about it. Raises
     ParameterError for a value that is not allowed.
@@ -45,14 +50,16 @@ def declare(node: Node, table: Sequence[Parameter], only_live: bool = True) -> d
     for parameter in table:
         try:
             declared: RosParameter = node.declare_parameter(
-                parameter.name, parameter.default, _descriptor(parameter, only_live and not parameter.live)
+                parameter.name,
+                parameter.default,
+                _descriptor(parameter, only_live and not parameter.live),
             )
         except (InvalidParameterValueException, InvalidParameterTypeException) as error:
             value = _GIVEN.search(str(error))
-            given = f" = {value.group(1) or value.group(2)}" if value else ""
+            given = f' = {value.group(1) or value.group(2)}' if value else ''
             raise ParameterError(
-                f"parameter {parameter.name}{given} refused: "
-                f"allowed is {type(parameter.default).__name__}, {parameter.allowed}"
+                f'parameter {parameter.name}{given} refused: '
+                f'allowed is {type(parameter.default).__name__}, {parameter.allowed}'
             ) from error
         parameter.check(declared.value)
         values[parameter.name] = declared.value
@@ -64,9 +71,10 @@ def follow_changes(
     table: Sequence[Parameter],
     values: dict[str, Value],
     apply: Callable[[dict[str, Value]], None],
-    only_live: Callable[[], str] = lambda: "",
+    only_live: Callable[[], str] = lambda: '',
 ) -> None:
-    """Check later changes (rclpy itself refuses read-only ones) and hand all values to `apply`.
+    """
+    Check later changes (rclpy itself refuses read-only ones) and hand all values to `apply`.
 
     apply: may refuse, with a NavigationError, and must have changed nothing then. only_live: says why parameters that
     are not live cannot change at the moment, "" when they can.
@@ -79,7 +87,7 @@ def follow_changes(
             check_all(table, ours)
             fixed = [name for name in ours if not known[name].live and ours[name] != values[name]]
             if fixed and (why := only_live()):
-                raise ParameterError(f"parameter {fixed[0]} cannot change now: {why}")
+                raise ParameterError(f'parameter {fixed[0]} cannot change now: {why}')
             apply({**values, **ours})
         except NavigationError as error:
             return SetParametersResult(successful=False, reason=str(error))

@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
-
 from spec_vlm_nav.diagnostics import Health
 
 PERIOD_S = 1.0
 
 
 def _value(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f'{value:.4g}' if isinstance(value, float) else str(value)
 
 
 def diagnostic_array(node: Node, healths: Sequence[Health]) -> DiagnosticArray:
@@ -23,9 +22,11 @@ def diagnostic_array(node: Node, healths: Sequence[Health]) -> DiagnosticArray:
     message.header.stamp = node.get_clock().now().to_msg()
     for health in healths:
         status = DiagnosticStatus(level=bytes([health.level.value]), message=health.message)
-        status.name = f"{node.get_fully_qualified_name()[1:]}: {health.name}"
+        status.name = f'{node.get_fully_qualified_name()[1:]}: {health.name}'
         status.hardware_id = node.get_namespace()
-        status.values = [KeyValue(key=key, value=_value(value)) for key, value in health.values.items()]
+        status.values = [
+            KeyValue(key=key, value=_value(value)) for key, value in health.values.items()
+        ]
         message.status.append(status)
     return message
 
@@ -35,7 +36,7 @@ class Diagnostics:
 
     def __init__(self, node: Node, healths: Callable[[], Sequence[Health]]) -> None:
         self._node, self._healths = node, healths
-        self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
+        self._publisher = node.create_publisher(DiagnosticArray, '/diagnostics', 10)
         node.create_timer(PERIOD_S, self._publish, clock=Clock(clock_type=ClockType.STEADY_TIME))
 
     def _publish(self) -> None:

@@ -7,8 +7,6 @@ import math
 from builtin_interfaces.msg import Duration, Time
 from nav_msgs.msg import Odometry
 from sensor_msgs.msg import CompressedImage, Image
-from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus, Supervision
-
 from spec_vlm_nav.decider import LinkReport
 from spec_vlm_nav.decision import Frame, Report
 from spec_vlm_nav.executor import Motion, Pose
@@ -16,11 +14,12 @@ from spec_vlm_nav.images import RawImage
 from spec_vlm_nav.motion_core import MotionState, Status
 from spec_vlm_nav.orders import Order
 from spec_vlm_nav.safety import Command, CommandKind
+from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus, Supervision
 
 _SOURCES = {
-    "MODEL": MotionCommand.MODEL,
-    "EXPLORATION": MotionCommand.EXPLORATION,
-    "SUPERVISOR": MotionCommand.SUPERVISOR,
+    'MODEL': MotionCommand.MODEL,
+    'EXPLORATION': MotionCommand.EXPLORATION,
+    'SUPERVISOR': MotionCommand.SUPERVISOR,
 }
 
 
@@ -29,7 +28,9 @@ def frame_of(message: CompressedImage | Image, received: float) -> Frame:
     stamp = (message.header.stamp.sec, message.header.stamp.nanosec)
     if isinstance(message, CompressedImage):
         return Frame(bytes(message.data), stamp, received)
-    raw = RawImage(message.encoding, message.width, message.height, message.step, bytes(message.data))
+    raw = RawImage(
+        message.encoding, message.width, message.height, message.step, bytes(message.data)
+    )
     return Frame(raw, stamp, received)
 
 
@@ -62,7 +63,9 @@ def command_of(message: MotionCommand) -> Command | None:
     )
 
 
-def command_message(order: Order, session: int, sequence: int, now: float, stamp: Time) -> MotionCommand:
+def command_message(
+    order: Order, session: int, sequence: int, now: float, stamp: Time
+) -> MotionCommand:
     """An order as a message; `now` is the clock that frames were received by."""
     message = MotionCommand(session=session, instruction=order.instruction, sequence=sequence)
     message.header.stamp = stamp
@@ -96,12 +99,16 @@ def status_of(message: MotionStatus) -> Status | None:
         return None
     done = Motion(message.done_distance_m, message.done_angle_rad)
     left = Motion(message.left_distance_m, message.left_angle_rad)
-    return Status(state, message.session, message.sequence, message.reason, done, left, message.unverified)
+    return Status(
+        state, message.session, message.sequence, message.reason, done, left, message.unverified
+    )
 
 
 def status_message(status: Status, stamp: Time) -> MotionStatus:
     """A status report as a message."""
-    message = MotionStatus(session=status.session, sequence=status.sequence, state=status.state.value)
+    message = MotionStatus(
+        session=status.session, sequence=status.sequence, state=status.state.value
+    )
     message.header.stamp = stamp
     message.reason = status.reason
     message.done_distance_m, message.done_angle_rad = status.done.distance_m, status.done.angle_rad
@@ -110,20 +117,35 @@ def status_message(status: Status, stamp: Time) -> MotionStatus:
     return message
 
 
-def metrics_message(report: Report, session: int, method: str, gamma: int, stamp: Time) -> DecisionMetrics:
+def metrics_message(
+    report: Report, session: int, method: str, gamma: int, stamp: Time
+) -> DecisionMetrics:
     """The measurements of a decision as a message."""
     answer = report.answer
-    message = DecisionMetrics(session=session, instruction=report.instruction, sequence=report.sequence)
+    message = DecisionMetrics(
+        session=session, instruction=report.instruction, sequence=report.sequence
+    )
     message.header.stamp = stamp
     if report.frame is not None:
         message.frame_stamp = Time(sec=report.frame.stamp[0], nanosec=report.frame.stamp[1])
-    message.instruction_text, message.method, message.gamma = report.instruction_text, method, gamma
+    message.instruction_text, message.method, message.gamma = (
+        report.instruction_text,
+        method,
+        gamma,
+    )
     message.text, message.reasoning = answer.text, report.reasoning
-    message.model_action, message.action, message.rule = report.model_action, report.action, report.rule
+    message.model_action, message.action, message.rule = (
+        report.model_action,
+        report.action,
+        report.rule,
+    )
     message.source = _SOURCES[report.source]
     message.verification, message.prefetched = report.verification.value, report.prefetched
     message.error_code, message.error = report.code.value, report.error
-    message.decision_ms, message.camera_to_action_ms = report.decision_ms, report.camera_to_action_ms
+    message.decision_ms, message.camera_to_action_ms = (
+        report.decision_ms,
+        report.camera_to_action_ms,
+    )
     message.prefill_ms, message.cloud_prefill_ms = answer.prefill_ms, answer.cloud_prefill_ms
     message.ttft_ms, message.total_ms = answer.ttft_ms, answer.total_ms
     message.tokens, message.rounds = len(answer.token_ids), len(answer.rounds)

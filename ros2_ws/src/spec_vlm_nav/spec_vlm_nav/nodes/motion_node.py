@@ -1,4 +1,5 @@
-"""The node that moves: the only sender of velocities, from its own steady timer, through executor and safety gate.
+"""
+The node that moves: the only sender of velocities, from its own steady timer, through executor and safety gate.
 
 It trusts nobody: commands have sequence numbers and deadlines, every sense has a watchdog, and whatever ends this
 process short of SIGKILL sends the motion back-end's stop first. (After a SIGKILL the base's own time-out must stop it.)
@@ -6,23 +7,19 @@ process short of SIGKILL sends the motion back-end's stop first. (After a SIGKIL
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import sys
 import time
-from collections.abc import Sequence
 
 from nav_msgs.msg import Odometry
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus, Supervision
-from std_msgs.msg import Empty
-from std_srvs.srv import Trigger
-
 from spec_vlm_nav.collision import View
 from spec_vlm_nav.diagnostics import Health
 from spec_vlm_nav.motion_core import MotionCore
 from spec_vlm_nav.motion_health import healths
-from spec_vlm_nav.motion_parameters import MOTION, corridor_config, executor_config, safety_config
+from spec_vlm_nav.motion_parameters import corridor_config, executor_config, MOTION, safety_config
 from spec_vlm_nav.nodes.declare import declare, follow_changes
 from spec_vlm_nav.nodes.diagnostics import Diagnostics
 from spec_vlm_nav.nodes.messages import command_of, pose_of, status_message
@@ -32,46 +29,54 @@ from spec_vlm_nav.nodes.senses import Lookout, supervision_of
 from spec_vlm_nav.parameters import Value
 from spec_vlm_nav.safety import CommandKind
 from spec_vlm_nav.status import MotionState
+from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus, Supervision
+from std_msgs.msg import Empty
+from std_srvs.srv import Trigger
 
 HEARTBEAT_S = 0.5
 MOVING_S = 0.1  # between two reports of a motion under way
 BURST_PAUSE_S = 0.02
-NOT_WORTH_A_WARNING = (MotionState.MOVING, MotionState.SETTLING, MotionState.REACHED, MotionState.STOPPED)
+NOT_WORTH_A_WARNING = (
+    MotionState.MOVING,
+    MotionState.SETTLING,
+    MotionState.REACHED,
+    MotionState.STOPPED,
+)
 
 
 class MotionNode:
     """Shell around MotionCore."""
 
     def __init__(self) -> None:
-        self.node = node = Node("motion_node")
+        self.node = node = Node('motion_node')
         self._values = values = declare(node, MOTION)
         self._output, executor = make_backend(node, values)
         self._core = MotionCore(executor_config(values), safety_config(values), executor)
         self._was_moving = False
         self._lookout = Lookout(
             node,
-            str(values["collision_source"]),
-            str(values["collision_reliability"]),
+            str(values['collision_source']),
+            str(values['collision_reliability']),
             corridor_config(values),
             self._on_view,
         )
         follow_changes(node, MOTION, values, self._apply)
         reliable = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
-        reliability = ReliabilityPolicy[str(values["odom_reliability"]).upper()]
-        self._status = node.create_publisher(MotionStatus, "motion_status", reliable)
-        node.create_subscription(MotionCommand, "motion_command", self._on_command, reliable)
-        node.create_subscription(Supervision, "supervision", self._on_supervision, reliable)
-        node.create_subscription(Empty, "stop", self._on_stop, reliable)
-        node.create_service(Trigger, "~/stop", self._on_stop_request)
+        reliability = ReliabilityPolicy[str(values['odom_reliability']).upper()]
+        self._status = node.create_publisher(MotionStatus, 'motion_status', reliable)
+        node.create_subscription(MotionCommand, 'motion_command', self._on_command, reliable)
+        node.create_subscription(Supervision, 'supervision', self._on_supervision, reliable)
+        node.create_subscription(Empty, 'stop', self._on_stop, reliable)
+        node.create_service(Trigger, '~/stop', self._on_stop_request)
         node.create_subscription(
-            Odometry, "odom", self._on_odometry, QoSProfile(depth=5, reliability=reliability)
+            Odometry, 'odom', self._on_odometry, QoSProfile(depth=5, reliability=reliability)
         )
         self._diagnostics = Diagnostics(node, self._healths)
         # Steady: a simulated clock that stands still, or a jump of the robot's clock, must not stop the stopping.
         steady = Clock(clock_type=ClockType.STEADY_TIME)
-        node.create_timer(1 / float(values["rate_hz"]), self._tick, clock=steady)
+        node.create_timer(1 / float(values['rate_hz']), self._tick, clock=steady)
         self._reported_at = -HEARTBEAT_S
-        node.get_logger().info("motion_node ready")
+        node.get_logger().info('motion_node ready')
 
     def _apply(self, values: dict[str, Value]) -> None:
         self._core.configure(executor_config(values), safety_config(values))
@@ -102,7 +107,9 @@ class MotionNode:
     def _on_command(self, message: MotionCommand) -> None:
         command = command_of(message)
         if command is None:
-            self.node.get_logger().warning(f"motion command of unknown kind {message.kind} ignored")
+            self.node.get_logger().warning(
+                f'motion command of unknown kind {message.kind} ignored'
+            )
             return
         self._core.on_command(command, time.monotonic())
         if command.kind is not CommandKind.MOVE:
@@ -114,11 +121,13 @@ class MotionNode:
     def _on_stop(self, message: Empty) -> None:
         self._stop()
 
-    def _on_stop_request(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+    def _on_stop_request(
+        self, request: Trigger.Request, response: Trigger.Response
+    ) -> Trigger.Response:
         self._stop()
         response.success = True
-        heard = "heard" if self._output.drain() else "sent; not every subscriber has confirmed it"
-        response.message = f"stop {heard}; the next instruction may move the robot again"
+        heard = 'heard' if self._output.drain() else 'sent; not every subscriber has confirmed it'
+        response.message = f'stop {heard}; the next instruction may move the robot again'
         return response
 
     def _stop(self) -> None:
@@ -126,7 +135,9 @@ class MotionNode:
         self._output.stop()
         self._was_moving = False
         self._report(time.monotonic())
-        self.node.get_logger().warning("stopped by the operator: nothing moves until the next instruction")
+        self.node.get_logger().warning(
+            'stopped by the operator: nothing moves until the next instruction'
+        )
 
     def _tick(self) -> None:
         now = time.monotonic()
@@ -138,7 +149,9 @@ class MotionNode:
         """Publish what has changed, and the present state now and then."""
         events = self._core.take_events()
         # Half a tick early: a period that just misses would be a whole tick late.
-        period = (MOVING_S if self._core.is_moving else HEARTBEAT_S) - 0.5 / float(self._values["rate_hz"])
+        period = (MOVING_S if self._core.is_moving else HEARTBEAT_S) - 0.5 / float(
+            self._values['rate_hz']
+        )
         if not events and now - self._reported_at < period:
             return
         self._reported_at = now
@@ -148,12 +161,12 @@ class MotionNode:
         for status in events:
             if status.state not in NOT_WORTH_A_WARNING:
                 self.node.get_logger().warning(
-                    f"command {status.sequence} {status.state.name}: {status.reason}"
+                    f'command {status.sequence} {status.state.name}: {status.reason}'
                 )
 
     def close(self) -> None:
         """Send the back-end's stop and make sure that it has arrived."""
-        for _ in range(int(self._values["zero_burst"])):
+        for _ in range(int(self._values['zero_burst'])):
             self._output.stop()
             time.sleep(BURST_PAUSE_S)
         self._output.drain()
@@ -164,5 +177,5 @@ def main(args: Sequence[str] | None = None) -> int:
     return run(MotionNode, args)
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
     sys.exit(main())

@@ -1,4 +1,5 @@
-"""Nav2's DriveOnHeading and Spin as action clients, for whichever distribution's nav2_msgs is there.
+"""
+Nav2's DriveOnHeading and Spin as action clients, for whichever distribution's nav2_msgs is there.
 
 Goals carry an id of our own making, so that one can be canceled before the server has answered. Fields that only
 newer distributions have are left at their defaults (goals) or read when they are there (results).
@@ -8,31 +9,34 @@ from __future__ import annotations
 
 import math
 import time
-import uuid
 from typing import Any
+import uuid
 
 from rclpy.action import ActionClient
 from rclpy.node import Node
 from rclpy.task import Future
-
 from spec_vlm_nav.errors import BackendError
 from spec_vlm_nav.executor import Motion
 from spec_vlm_nav.nav2 import GoalReport, GoalState
 
-DRIVE, SPIN = "drive_on_heading", "spin"
-ERRORS = ("TIMEOUT", "TF_ERROR", "COLLISION_AHEAD", "INVALID_INPUT", "UNKNOWN")
+DRIVE, SPIN = 'drive_on_heading', 'spin'
+ERRORS = ('TIMEOUT', 'TF_ERROR', 'COLLISION_AHEAD', 'INVALID_INPUT', 'UNKNOWN')
 # action_msgs/GoalStatus
 SUCCEEDED, CANCELED = 4, 5
 AGAIN_S = 0.1  # between two requests to cancel the same goal
-LINGERS_S = 1.0  # past its time allowance a server that still has not ended a goal is taken for gone
+LINGERS_S = (
+    1.0  # past its time allowance a server that still has not ended a goal is taken for gone
+)
 
 
 def error_name(result: Any) -> str:
     """Name of the error in an action's result; "" when there is none or the distribution tells none."""
-    code = getattr(result, "error_code", 0)
+    code = getattr(result, 'error_code', 0)
     if not code:
-        return ""
-    return next((name for name in ERRORS if getattr(type(result), name, None) == code), f"error {code}")
+        return ''
+    return next(
+        (name for name in ERRORS if getattr(type(result), name, None) == code), f'error {code}'
+    )
 
 
 class _Goal:
@@ -87,7 +91,7 @@ class _Goal:
         elif answer.status == CANCELED:
             self.report = GoalReport(GoalState.CANCELED)
         else:
-            message = str(getattr(answer.result, "error_msg", ""))
+            message = str(getattr(answer.result, 'error_msg', ''))
             self.report = GoalReport(GoalState.ABORTED, error_name(answer.result), message)
 
 
@@ -99,8 +103,8 @@ class Nav2Goals:
             from nav2_msgs.action import DriveOnHeading, Spin
         except ImportError as error:
             raise BackendError(
-                "motion_backend nav2 needs the ROS package nav2_msgs: sudo apt-get install "
-                f"ros-$ROS_DISTRO-nav2-msgs, and source the installation ({error})"
+                'motion_backend nav2 needs the ROS package nav2_msgs: sudo apt-get install '
+                f'ros-$ROS_DISTRO-nav2-msgs, and source the installation ({error})'
             ) from error
         from action_msgs.srv import CancelGoal
 
@@ -109,7 +113,8 @@ class Nav2Goals:
             name: ActionClient(node, kind, name) for name, kind in self._kinds.items()
         }
         self._cancelers: dict[str, Any] = {
-            name: node.create_client(CancelGoal, f"{name}/_action/cancel_goal") for name in self._kinds
+            name: node.create_client(CancelGoal, f'{name}/_action/cancel_goal')
+            for name in self._kinds
         }
         self._goal: _Goal | None = None
 
@@ -117,7 +122,7 @@ class Nav2Goals:
         """Send a goal; returns "" or why it cannot be sent. `speed`: m/s, positive; Spin goes at Nav2's own."""
         name = SPIN if motion.angle_rad else DRIVE
         if self._goal is not None and self._goal.lingers:
-            return "the goal before this one was canceled and has not ended in Nav2 yet"
+            return 'the goal before this one was canceled and has not ended in Nav2 yet'
         self._goal = None
         if not self._clients[name].server_is_ready():
             return f"Nav2's action server {name} is not there: is behavior_server active?"
@@ -130,7 +135,7 @@ class Nav2Goals:
             goal.target.x = motion.distance_m
             goal.speed = math.copysign(speed, motion.distance_m)
         self._goal = _Goal(self._clients[name], self._cancelers[name], goal, allowance_s)
-        return ""
+        return ''
 
     def cancel(self) -> None:
         """Cancel the latest goal unless it is over; may be said again."""

@@ -1,4 +1,5 @@
-"""The action NavigateInstruction: goals become instructions of the navigator, outcomes become results.
+"""
+The action NavigateInstruction: goals become instructions of the navigator, outcomes become results.
 
 Nothing in here waits in an executor's thread, and no coroutine outlives a stop: a goal is carried out by the
 navigator and its result is handed in when the outcome comes.
@@ -14,14 +15,13 @@ from rclpy.action import ActionServer, CancelResponse, GoalResponse
 from rclpy.action.server import ServerGoalHandle
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
 from rclpy.node import Node
-from spec_vlm_nav_interfaces.action import NavigateInstruction
-
 from spec_vlm_nav.decision import ErrorCode
 from spec_vlm_nav.navigator import is_stop_word
 from spec_vlm_nav.nodes.deciding import Deciding
 from spec_vlm_nav.orders import Outcome, Phase
+from spec_vlm_nav_interfaces.action import NavigateInstruction
 
-NAME = "navigate_instruction"
+NAME = 'navigate_instruction'
 FEEDBACK_TICKS = 4  # 5 Hz
 _PHASES = {
     Phase.LOOKING: NavigateInstruction.Feedback.LOOKING,
@@ -31,7 +31,8 @@ _PHASES = {
 
 
 class _DeferringServer(ActionServer):  # type: ignore[misc]
-    """An action server whose goals go on until their result is handed in with `finish`.
+    """
+    An action server whose goals go on until their result is handed in with `finish`.
 
     rclpy's way, an execute callback that returns the result, needs a thread a goal, or a coroutine that older
     releases poll without pause.
@@ -53,8 +54,14 @@ class _DeferringServer(ActionServer):  # type: ignore[misc]
 def result_of(outcome: Outcome) -> NavigateInstruction.Result:
     """An outcome as a message."""
     result = NavigateInstruction.Result(error_code=outcome.code.value, error_msg=outcome.message)
-    result.total_elapsed_time = Duration(sec=int(outcome.elapsed_s), nanosec=int(outcome.elapsed_s % 1 * 1e9))
-    result.decisions, result.motions, result.hint_met = outcome.decisions, outcome.motions, outcome.hint_met
+    result.total_elapsed_time = Duration(
+        sec=int(outcome.elapsed_s), nanosec=int(outcome.elapsed_s % 1 * 1e9)
+    )
+    result.decisions, result.motions, result.hint_met = (
+        outcome.decisions,
+        outcome.motions,
+        outcome.hint_met,
+    )
     return result
 
 
@@ -82,20 +89,18 @@ class NavigateServer:
     async def _on_goal(self, request: NavigateInstruction.Goal) -> GoalResponse:
         """Always accepted, so that the client is told in the result what was wrong; the robot stands first."""
         if self.deciding is not None and self.deciding.is_busy:
-            await self.deciding.stop("another instruction came")
+            await self.deciding.stop('another instruction came')
         return GoalResponse.ACCEPT
 
     def _begin(self, goal: ServerGoalHandle) -> None:
         request = goal.request
         if self.deciding is None:
-            words = (
-                f"the node is not active: ros2 lifecycle set {self._node.get_fully_qualified_name()} activate"
-            )
+            words = f'the node is not active: ros2 lifecycle set {self._node.get_fully_qualified_name()} activate'
             self._finish(goal, Outcome(0, ErrorCode.INVALID_INPUT, words))
             return
         if is_stop_word(request.instruction):
-            self.deciding.stop("stopped by an instruction")
-            self._finish(goal, Outcome(0, ErrorCode.NONE, "stopped"))
+            self.deciding.stop('stopped by an instruction')
+            self._finish(goal, Outcome(0, ErrorCode.NONE, 'stopped'))
             return
         allowance = request.time_allowance.sec + request.time_allowance.nanosec * 1e-9
         number = self.deciding.instruct(request.instruction, allowance, request.success_hint)
@@ -108,7 +113,7 @@ class NavigateServer:
         if number is None or number in self._outcomes or self.deciding is None:
             return CancelResponse.REJECT
         self._canceling.add(number)
-        await self.deciding.stop("canceled")
+        await self.deciding.stop('canceled')
         # As soon as rclpy has marked the goal as canceling; the node may have been deactivated meanwhile.
         if self._node.executor is not None:
             self._node.executor.create_task(self.tick)
@@ -155,7 +160,10 @@ class NavigateServer:
         feedback = NavigateInstruction.Feedback(phase=_PHASES[view.phase], action=view.action)
         feedback.reasoning = self.deciding.text_so_far or view.reasoning
         feedback.unverified, feedback.decision_ms = view.unverified, view.decision_ms
-        feedback.distance_left_m, feedback.angle_left_rad = view.left.distance_m, view.left.angle_rad
+        feedback.distance_left_m, feedback.angle_left_rad = (
+            view.left.distance_m,
+            view.left.angle_rad,
+        )
         feedback.decisions, feedback.link, feedback.link_rtt_ms = (
             view.decisions,
             link.health.value,

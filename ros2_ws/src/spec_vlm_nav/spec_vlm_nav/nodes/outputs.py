@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
+import time
 from typing import Any, Protocol
 
 from geometry_msgs.msg import Twist, TwistStamped
 from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-
 from spec_vlm_nav.backends import Go2Sport, SportRequest
 from spec_vlm_nav.errors import BackendError
-from spec_vlm_nav.executor import ZERO, Executor, MotionExecutor, Velocity
+from spec_vlm_nav.executor import Executor, MotionExecutor, Velocity, ZERO
 from spec_vlm_nav.nav2 import Nav2Executor
 from spec_vlm_nav.nodes.nav2_actions import Nav2Goals
 from spec_vlm_nav.parameters import Value
@@ -45,7 +44,7 @@ class TwistOutput:
 
     def __init__(self, node: Node, stamped: bool, frame: str) -> None:
         self._node, self._stamped, self._frame = node, stamped, frame
-        self._publisher = node.create_publisher(TwistStamped if stamped else Twist, "cmd_vel", QOS)
+        self._publisher = node.create_publisher(TwistStamped if stamped else Twist, 'cmd_vel', QOS)
 
     def send(self, velocity: Velocity) -> None:
         """Publish one velocity."""
@@ -76,13 +75,13 @@ class SportOutput:
             from unitree_api.msg import Request
         except ImportError as error:
             raise BackendError(
-                "motion_backend go2_sport needs the ROS package unitree_api: build it with colcon from "
-                "github.com/unitreerobotics/unitree_ros2 (cyclonedds_ws/src/unitree/unitree_api) and source its "
-                f"install/setup.bash, or use motion_backend twist with a driver ({error})"
+                'motion_backend go2_sport needs the ROS package unitree_api: build it with colcon from '
+                'github.com/unitreerobotics/unitree_ros2 (cyclonedds_ws/src/unitree/unitree_api) and source its '
+                f'install/setup.bash, or use motion_backend twist with a driver ({error})'
             ) from error
         self._message: Any = Request
         self._encoder = Go2Sport()
-        self._publisher = node.create_publisher(Request, "api/sport/request", SPORT_QOS)
+        self._publisher = node.create_publisher(Request, 'api/sport/request', SPORT_QOS)
 
     def send(self, velocity: Velocity) -> None:
         """Publish what the encoder makes of one velocity; nothing while the robot stands and knows it."""
@@ -127,10 +126,10 @@ class Nav2Output:
 
 def make_backend(node: Node, values: Mapping[str, Value]) -> tuple[Output, Executor]:
     """Make the back-end that the parameters name. Raises BackendError when its package is missing."""
-    if values["motion_backend"] == "go2_sport":
+    if values['motion_backend'] == 'go2_sport':
         return SportOutput(node), MotionExecutor()
-    twist = TwistOutput(node, bool(values["enable_stamped_cmd_vel"]), str(values["cmd_vel_frame"]))
-    if values["motion_backend"] == "nav2":
+    twist = TwistOutput(node, bool(values['enable_stamped_cmd_vel']), str(values['cmd_vel_frame']))
+    if values['motion_backend'] == 'nav2':
         goals = Nav2Goals(node)
         return Nav2Output(goals, twist), Nav2Executor(goals)
     return twist, MotionExecutor()

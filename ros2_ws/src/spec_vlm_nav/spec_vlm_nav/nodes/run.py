@@ -1,15 +1,16 @@
-"""Starting and ending a node: one line for an error, exit code 0 for SIGINT and SIGTERM, and a last word to the robot.
+"""
+Starting and ending a node: one line for an error, exit code 0 for SIGINT and SIGTERM, and a last word to the robot.
 
 rclpy's own signal handlers shut the context down before a node can publish anything more, so they are not used.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import NoReturn, Protocol
 
@@ -17,7 +18,6 @@ import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
-
 from spec_vlm_nav.errors import NavigationError
 
 SPIN_S = 0.05  # how late a signal may be noticed
@@ -41,7 +41,9 @@ def leave(code: int) -> NoReturn:
 
 
 def run(
-    make: Callable[[], Shell], args: Sequence[str] | None, user_errors: tuple[type[Exception], ...] = ()
+    make: Callable[[], Shell],
+    args: Sequence[str] | None,
+    user_errors: tuple[type[Exception], ...] = (),
 ) -> int:
     """Make the node, spin until a signal comes, close; returns the exit code."""
     asked_to_end = False
@@ -52,12 +54,15 @@ def run(
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, on_signal)
-    rclpy.init(args=list(args) if args is not None else None, signal_handler_options=SignalHandlerOptions.NO)
+    rclpy.init(
+        args=list(args) if args is not None else None,
+        signal_handler_options=SignalHandlerOptions.NO,
+    )
     expected: tuple[type[Exception], ...] = (NavigationError, *user_errors)
     try:
         shell = make()
     except expected as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f'error: {error}\n')
         rclpy.try_shutdown()
         gc.collect()
         return 1

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+import time
 
 import numpy as np
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image, LaserScan
-from spec_vlm_nav_interfaces.msg import Supervision as SupervisionMessage
-
-from spec_vlm_nav.collision import CorridorConfig, DepthImage, Scan, View, view_of_depth, view_of_scan
+from spec_vlm_nav.collision import (
+    CorridorConfig,
+    DepthImage,
+    Scan,
+    View,
+    view_of_depth,
+    view_of_scan,
+)
 from spec_vlm_nav.decider import LinkHealth
 from spec_vlm_nav.watchdogs import Supervision
+from spec_vlm_nav_interfaces.msg import Supervision as SupervisionMessage
 
 
 def supervision_of(message: SupervisionMessage) -> Supervision:
@@ -63,10 +69,10 @@ class Lookout:
         self.config = config
         self._on_view = on_view
         qos = QoSProfile(depth=1, reliability=ReliabilityPolicy[reliability.upper()])
-        if source == "scan":
-            node.create_subscription(LaserScan, "scan", self._on_scan, qos)
-        elif source == "depth":
-            node.create_subscription(Image, "depth", self._on_depth, qos)
+        if source == 'scan':
+            node.create_subscription(LaserScan, 'scan', self._on_scan, qos)
+        elif source == 'depth':
+            node.create_subscription(Image, 'depth', self._on_depth, qos)
 
     def _on_scan(self, message: LaserScan) -> None:
         self._on_view(view_of_scan(scan_of(message), self.config), time.monotonic())

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+import math
 
 from builtin_interfaces.msg import Duration, Time
 from geometry_msgs.msg import Point, PoseStamped
 from nav_msgs.msg import Path
-from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, Supervision
-from std_msgs.msg import ColorRGBA
-from visualization_msgs.msg import Marker, MarkerArray
-
 from spec_vlm_nav.nodes.messages import command_of
 from spec_vlm_nav.safety import CommandKind
 from spec_vlm_nav.view_board import Decided, Told
 from spec_vlm_nav.view_track import Point as Place
 from spec_vlm_nav.view_track import Trail
+from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, Supervision
+from std_msgs.msg import ColorRGBA
+from visualization_msgs.msg import Marker, MarkerArray
 
-NAMESPACE = "action"
+NAMESPACE = 'action'
 LINE, HEAD, TEXT = range(3)
 SHAFT_M, HEIGHT_M, LETTERS_M = 0.04, 0.05, 0.12
 _SOURCES = {
-    MotionCommand.MODEL: "MODEL",
-    MotionCommand.EXPLORATION: "EXPLORATION",
-    MotionCommand.SUPERVISOR: "SUPERVISOR",
+    MotionCommand.MODEL: 'MODEL',
+    MotionCommand.EXPLORATION: 'EXPLORATION',
+    MotionCommand.SUPERVISOR: 'SUPERVISOR',
 }
-_LINKS = {Supervision.LINK_UNKNOWN: "not heard yet", Supervision.LINK_LOST: "LOST"}
+_LINKS = {Supervision.LINK_UNKNOWN: 'not heard yet', Supervision.LINK_LOST: 'LOST'}
 
 
 def told_of(message: MotionCommand) -> Told | None:
@@ -40,7 +39,7 @@ def told_of(message: MotionCommand) -> Told | None:
         moves=command.kind is CommandKind.MOVE,
         motion=command.motion,
         text=command.text or command.kind.name.lower(),
-        source=_SOURCES.get(message.source, "SUPERVISOR"),
+        source=_SOURCES.get(message.source, 'SUPERVISOR'),
         unverified=command.unverified,
         deadline_s=command.deadline_s,
     )
@@ -63,8 +62,8 @@ def decided_of(message: DecisionMetrics) -> Decided:
 def link_words(message: Supervision) -> str:
     """The link in words."""
     if message.link != Supervision.LINK_UP:
-        return _LINKS.get(message.link, "?")
-    return f"up {message.link_rtt_ms:.0f} ms" if message.link_rtt_ms > 0 else "up"
+        return _LINKS.get(message.link, '?')
+    return f'up {message.link_rtt_ms:.0f} ms' if message.link_rtt_ms > 0 else 'up'
 
 
 def path_message(trail: Trail, frame: str) -> Path:
@@ -87,14 +86,16 @@ def motion_markers(
     told: Told, points: Sequence[Place], colour: tuple[int, int, int], frame: str, stamp: Time
 ) -> MarkerArray:
     """A line with an arrow head and the action in words; they vanish by themselves at the command's deadline."""
-    line, head, text = (_marker(number, frame, stamp, told.deadline_s) for number in (LINE, HEAD, TEXT))
+    line, head, text = (
+        _marker(number, frame, stamp, told.deadline_s) for number in (LINE, HEAD, TEXT)
+    )
     ground = [Point(x=x, y=y, z=HEIGHT_M) for x, y in points]
     line.type, line.points, line.scale.x = Marker.LINE_STRIP, ground, SHAFT_M
     head.type, head.points = Marker.ARROW, ground[-2:]
     head.scale.x, head.scale.y, head.scale.z = SHAFT_M, 3 * SHAFT_M, 3 * SHAFT_M
     text.type, text.scale.z = Marker.TEXT_VIEW_FACING, LETTERS_M
     text.pose.position = Point(x=ground[-1].x, y=ground[-1].y, z=HEIGHT_M + 2 * LETTERS_M)
-    text.text = f"{told.text} ({told.source.lower()})" + (" UNVERIFIED" if told.unverified else "")
+    text.text = f'{told.text} ({told.source.lower()})' + (' UNVERIFIED' if told.unverified else '')
     for marker in (line, head, text):
         marker.color = ColorRGBA(r=colour[0] / 255, g=colour[1] / 255, b=colour[2] / 255, a=1.0)
     return MarkerArray(markers=[line, head, text])

@@ -1,4 +1,5 @@
-"""The node that shows: the camera picture with what the robot thinks and does, its path, and a marker of its motion.
+"""
+The node that shows: the camera picture with what the robot thinks and does, its path, and a marker of its motion.
 
 A process of its own, so that nothing is drawn where decisions or motions are made; it only listens, and draws only
 what somebody subscribes to. What is shown is put together in `view_board`, drawn in `view`.
@@ -7,8 +8,8 @@ what somebody subscribes to. What is shown is put together in `view_board`, draw
 from __future__ import annotations
 
 import array
-import time
 from collections.abc import Mapping, Sequence
+import time
 from typing import NoReturn
 
 from nav_msgs.msg import Odometry, Path
@@ -16,9 +17,6 @@ from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image
-from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus, Supervision
-from visualization_msgs.msg import MarkerArray
-
 from spec_vlm_nav.errors import FrameError
 from spec_vlm_nav.executor import Pose
 from spec_vlm_nav.images import decode, from_raw, to_jpeg
@@ -37,7 +35,9 @@ from spec_vlm_nav.parameters import Value
 from spec_vlm_nav.view import annotate, colour_of
 from spec_vlm_nav.view_board import Board, Told
 from spec_vlm_nav.view_parameters import VIEW
-from spec_vlm_nav.view_track import Trail, motion_points
+from spec_vlm_nav.view_track import motion_points, Trail
+from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus, Supervision
+from visualization_msgs.msg import MarkerArray
 
 TICK_S = 0.1
 PATH_EVERY_S = 0.5  # a whole path is sent each time
@@ -48,12 +48,12 @@ class ViewNode:
     """Shell around Board, Trail and annotate."""
 
     def __init__(self) -> None:
-        self.node = node = Node("view_node")
+        self.node = node = Node('view_node')
         self._values = values = declare(node, VIEW)
         self._board = Board()
-        self._trail = Trail(float(values["path_spacing_m"]), int(values["path_length"]))
+        self._trail = Trail(float(values['path_spacing_m']), int(values['path_length']))
         self._pose: Pose | None = None
-        self._odom_frame = "odom"
+        self._odom_frame = 'odom'
         self._path_changed, self._path_at = False, 0.0
         self._marked: Told | None = None
         self._drawn_at = self._complained_at = -1e9
@@ -64,19 +64,27 @@ class ViewNode:
             reliability=ReliabilityPolicy.RELIABLE,
             durability=DurabilityPolicy.TRANSIENT_LOCAL,
         )
-        self._pictures = node.create_publisher(CompressedImage, "~/image_annotated/compressed", newest)
-        self._paths = node.create_publisher(Path, "~/path", kept)
-        self._markers = node.create_publisher(MarkerArray, "~/action_marker", kept)
-        node.create_subscription(MotionCommand, "motion_command", self._on_command, reliable)
-        node.create_subscription(MotionStatus, "motion_status", self._on_status, reliable)
-        node.create_subscription(Supervision, "supervision", self._on_supervision, reliable)
-        node.create_subscription(DecisionMetrics, "vlm_nav_node/metrics", self._on_metrics, reliable)
-        node.create_subscription(Odometry, "odom", self._on_odometry, _newest(values, "odom_reliability"))
-        kind = CompressedImage if values["image_transport"] == "compressed" else Image
-        node.create_subscription(kind, "image", self._on_image, _newest(values, "image_reliability"))
+        self._pictures = node.create_publisher(
+            CompressedImage, '~/image_annotated/compressed', newest
+        )
+        self._paths = node.create_publisher(Path, '~/path', kept)
+        self._markers = node.create_publisher(MarkerArray, '~/action_marker', kept)
+        node.create_subscription(MotionCommand, 'motion_command', self._on_command, reliable)
+        node.create_subscription(MotionStatus, 'motion_status', self._on_status, reliable)
+        node.create_subscription(Supervision, 'supervision', self._on_supervision, reliable)
+        node.create_subscription(
+            DecisionMetrics, 'vlm_nav_node/metrics', self._on_metrics, reliable
+        )
+        node.create_subscription(
+            Odometry, 'odom', self._on_odometry, _newest(values, 'odom_reliability')
+        )
+        kind = CompressedImage if values['image_transport'] == 'compressed' else Image
+        node.create_subscription(
+            kind, 'image', self._on_image, _newest(values, 'image_reliability')
+        )
         follow_changes(node, VIEW, values, lambda _: None)
         node.create_timer(TICK_S, self._tick, clock=Clock(clock_type=ClockType.STEADY_TIME))
-        node.get_logger().info("view_node ready")
+        node.get_logger().info('view_node ready')
 
     def _on_command(self, message: MotionCommand) -> None:
         if (told := told_of(message)) is not None:
@@ -99,13 +107,13 @@ class ViewNode:
         if not pose.is_finite:
             return
         self._pose = pose
-        self._odom_frame = message.header.frame_id or "odom"
+        self._odom_frame = message.header.frame_id or 'odom'
         self._path_changed |= self._trail.add(pose, (stamp.sec, stamp.nanosec))
 
     def _on_image(self, message: CompressedImage | Image) -> None:
         now = time.monotonic()
         # A little early is right on time: a 10 Hz camera is not to lose every second picture to jitter.
-        if now - self._drawn_at < 0.9 / float(self._values["max_rate_hz"]):
+        if now - self._drawn_at < 0.9 / float(self._values['max_rate_hz']):
             return
         if self._pictures.get_subscription_count() == 0:
             return
@@ -116,11 +124,11 @@ class ViewNode:
         except FrameError as error:
             if now - self._complained_at > COMPLAIN_S:
                 self._complained_at = now
-                self.node.get_logger().warning(f"not drawn: {error}")
+                self.node.get_logger().warning(f'not drawn: {error}')
             return
-        drawn = annotate(picture, self._board.scene(now), int(self._values["width"]))
-        out = CompressedImage(header=message.header, format="jpeg")
-        out.data = array.array("B", to_jpeg(drawn, int(self._values["jpeg_quality"])))
+        drawn = annotate(picture, self._board.scene(now), int(self._values['width']))
+        out = CompressedImage(header=message.header, format='jpeg')
+        out.data = array.array('B', to_jpeg(drawn, int(self._values['jpeg_quality'])))
         self._pictures.publish(out)
 
     def _tick(self) -> None:
@@ -145,7 +153,9 @@ class ViewNode:
         points = motion_points(self._pose, told.motion)
         colour = colour_of(self._board.scene(now))
         self._markers.publish(
-            motion_markers(told, points, colour, self._odom_frame, self.node.get_clock().now().to_msg())
+            motion_markers(
+                told, points, colour, self._odom_frame, self.node.get_clock().now().to_msg()
+            )
         )
 
     def close(self) -> None:
@@ -162,5 +172,5 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     leave(run(ViewNode, args))
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
     main()

@@ -1,4 +1,5 @@
-"""The node that decides: camera frames and an instruction in, motion commands, reasoning and measurements out.
+"""
+The node that decides: camera frames and an instruction in, motion commands, reasoning and measurements out.
 
 A lifecycle node. Unconfigured: parameters only. Configured: the model is in memory. Active: the camera is watched and
 instructions are carried out. Whatever leads out of "active" has the robot stand first. It never publishes a velocity.
@@ -6,13 +7,11 @@ instructions are carried out. Whatever leads out of "active" has the robot stand
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
+import time
 from typing import Any, NoReturn
 
 from rclpy.lifecycle import LifecycleNode, TransitionCallbackReturn
-from std_msgs.msg import Empty, String
-
 from spec_vlm_nav.decider import Decider, DecoderSettings
 from spec_vlm_nav.decider_parameters import VLM_NAV
 from spec_vlm_nav.diagnostics import Health, Level
@@ -26,6 +25,7 @@ from spec_vlm_nav.nodes.settings import decoder_settings, navigator_config
 from spec_vlm_nav.nodes.voice import RELIABLE, Voice
 from spec_vlm_nav.parameters import Value
 from specdec.errors import SpecdecError
+from std_msgs.msg import Empty, String
 
 LAST_WORDS_S = 0.1
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
@@ -35,7 +35,7 @@ class VlmNavNode(LifecycleNode):
     """Lifecycle shell. `make_decider` builds the decider (loads the model) from the settings."""
 
     def __init__(self, make_decider: Callable[[DecoderSettings], Decider]) -> None:
-        super().__init__("vlm_nav_node")
+        super().__init__('vlm_nav_node')
         self._make_decider = make_decider
         self._values = declare(self, VLM_NAV, only_live=False)
         self._decider: Decider | None = None
@@ -47,8 +47,8 @@ class VlmNavNode(LifecycleNode):
         self._starting = False  # who started the process is told by an exception
         follow_changes(self, VLM_NAV, self._values, self._apply, self._only_live)
         self._operator = (
-            self.create_subscription(String, "instruction", self._on_instruction, RELIABLE),
-            self.create_subscription(Empty, "~/cancel", self._on_cancel, RELIABLE),
+            self.create_subscription(String, 'instruction', self._on_instruction, RELIABLE),
+            self.create_subscription(Empty, '~/cancel', self._on_cancel, RELIABLE),
         )
         # There in every state, so that each goal is answered, also those that a transition ends.
         self._server = NavigateServer(self)
@@ -61,31 +61,35 @@ class VlmNavNode(LifecycleNode):
 
     def start(self) -> None:
         """Configure and activate, if `autostart` says so. Raises what went wrong."""
-        if not self._values["autostart"]:
-            self.get_logger().info("unconfigured: waiting for lifecycle transitions (autostart is false)")
+        if not self._values['autostart']:
+            self.get_logger().info(
+                'unconfigured: waiting for lifecycle transitions (autostart is false)'
+            )
             return
         self._starting = True
         for trigger in (self.trigger_configure, self.trigger_activate):
             if trigger() != SUCCESS:
-                raise self._failure or NavigationError("the node could not be started: see the log")
+                raise self._failure or NavigationError(
+                    'the node could not be started: see the log'
+                )
         self._starting = False
 
     # -- transitions
 
     def on_configure(self, state: Any) -> TransitionCallbackReturn:
         """Load the model."""
-        return self._attempt("configure", self._configure)
+        return self._attempt('configure', self._configure)
 
     def _configure(self) -> None:
         settings = decoder_settings(self._values)
         self._decider = self._make_decider(settings)
         self._voice = Voice(self)
         method, draft = settings.method, settings.draft_model
-        self.get_logger().info(f"configured: {method} with {draft}, verifier {settings.verifier}")
+        self.get_logger().info(f'configured: {method} with {draft}, verifier {settings.verifier}')
 
     def on_activate(self, state: Any) -> TransitionCallbackReturn:
         """Watch the camera and the link, take instructions."""
-        return self._attempt("activate", self._activate)
+        return self._attempt('activate', self._activate)
 
     def _activate(self) -> None:
         assert self._decider is not None and self._voice is not None
@@ -93,26 +97,33 @@ class VlmNavNode(LifecycleNode):
         self._decider.use(settings)
         self._deciding = Deciding(self, self._voice, self._decider, settings, config, self._values)
         self._deciding.navigator.number = self._instructions
-        self._deciding.on_tick, self._deciding.on_outcome = self._server.tick, self._server.on_outcome
+        self._deciding.on_tick, self._deciding.on_outcome = (
+            self._server.tick,
+            self._server.on_outcome,
+        )
         self._server.deciding = self._deciding
-        self.get_logger().info("vlm_nav_node ready" + (" (dry run: nothing moves)" if config.dry_run else ""))
+        self.get_logger().info(
+            'vlm_nav_node ready' + (' (dry run: nothing moves)' if config.dry_run else '')
+        )
 
     def on_deactivate(self, state: Any) -> TransitionCallbackReturn:
         """The robot stands, sockets are closed, the model stays."""
-        return self._attempt("deactivate", lambda: self._stand_down("vlm_nav_node was deactivated"))
+        return self._attempt(
+            'deactivate', lambda: self._stand_down('vlm_nav_node was deactivated')
+        )
 
     def on_cleanup(self, state: Any) -> TransitionCallbackReturn:
         """Let go of the model."""
-        return self._attempt("clean up", self._clean_up)
+        return self._attempt('clean up', self._clean_up)
 
     def on_shutdown(self, state: Any) -> TransitionCallbackReturn:
         """From any state: the robot stands, everything is closed."""
         self._is_over = True
-        return self._attempt("shut down", self._shut_down)
+        return self._attempt('shut down', self._shut_down)
 
     def on_error(self, state: Any) -> TransitionCallbackReturn:
         """After an exception in a transition: the robot stands, back to unconfigured."""
-        return self._attempt("recover", self._shut_down)
+        return self._attempt('recover', self._shut_down)
 
     def _attempt(self, what: str, act: Callable[[], None]) -> TransitionCallbackReturn:
         """What users can mend fails the transition with one line; anything else leads through on_error."""
@@ -121,10 +132,10 @@ class VlmNavNode(LifecycleNode):
         except (NavigationError, SpecdecError) as error:
             self._failure = error
             if not self._starting:
-                self.get_logger().error(f"cannot {what}: {error}")
+                self.get_logger().error(f'cannot {what}: {error}')
             return FAILURE
         except Exception as error:
-            self._failure = NavigationError(f"cannot {what}: {type(error).__name__}: {error}")
+            self._failure = NavigationError(f'cannot {what}: {type(error).__name__}: {error}')
             self.get_logger().error(str(self._failure))
             return TransitionCallbackReturn.ERROR
         return SUCCESS
@@ -143,7 +154,7 @@ class VlmNavNode(LifecycleNode):
         self._voice = None
 
     def _shut_down(self) -> None:
-        self._stand_down("vlm_nav_node ends")
+        self._stand_down('vlm_nav_node ends')
         self._clean_up()
 
     # -- inputs
@@ -152,16 +163,16 @@ class VlmNavNode(LifecycleNode):
         if self._deciding is not None:
             self._deciding.instruct(message.data)
         else:
-            self.get_logger().warning("instruction ignored: the node is not active")
+            self.get_logger().warning('instruction ignored: the node is not active')
 
     def _on_cancel(self, message: Empty) -> None:
         if self._deciding is not None:
-            self._deciding.stop("stopped by the operator")
+            self._deciding.stop('stopped by the operator')
 
     def _only_live(self) -> str:
         if self._decider is None:
-            return ""
-        return "it is read when the node is configured: deactivate and clean up first (ros2 lifecycle set)"
+            return ''
+        return 'it is read when the node is configured: deactivate and clean up first (ros2 lifecycle set)'
 
     def _apply(self, values: dict[str, Value]) -> None:
         if self._decider is None:
@@ -170,13 +181,13 @@ class VlmNavNode(LifecycleNode):
         self._decider.check(settings)
         self._decider.use(settings)
         if self._deciding is not None:
-            self._deciding.use(settings, navigator_config(values), str(values["exploration"]))
+            self._deciding.use(settings, navigator_config(values), str(values['exploration']))
 
     def _healths(self) -> list[Health]:
         deciding = self._deciding
         if deciding is None or self._decider is None:
-            state = "inactive" if self._decider is not None else "unconfigured"
-            return [Health("lifecycle", Level.WARN, state)]
+            state = 'inactive' if self._decider is not None else 'unconfigured'
+            return [Health('lifecycle', Level.WARN, state)]
         navigator = deciding.navigator
         rows = deciding.health.rows(
             navigator.camera,
@@ -186,7 +197,7 @@ class VlmNavNode(LifecycleNode):
             navigator.phase.value,
             time.monotonic(),
         )
-        return [Health("lifecycle", Level.OK, "active"), *rows]
+        return [Health('lifecycle', Level.OK, 'active'), *rows]
 
     def close(self) -> None:
         """The last word: the robot stands, everything is closed, and whoever waits for a result gets it."""
@@ -217,5 +228,5 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     leave(run(make_node, args, (SpecdecError,)))
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
     main()

@@ -6,16 +6,15 @@ import time
 
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, Supervision
-from std_msgs.msg import String
-
 from spec_vlm_nav.decider import DecoderSettings, LinkReport
 from spec_vlm_nav.decision import Report
 from spec_vlm_nav.nodes.messages import command_message, metrics_message, supervision_message
 from spec_vlm_nav.orders import Order
+from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, Supervision
+from std_msgs.msg import String
 
 RELIABLE = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
-UNVERIFIED = "[unverified] "
+UNVERIFIED = '[unverified] '
 
 
 class Voice:
@@ -26,11 +25,11 @@ class Voice:
         self._sequence = 0
         self.session = 0
         self.silent = False
-        self._commands = node.create_publisher(MotionCommand, "motion_command", RELIABLE)
-        self._supervision = node.create_publisher(Supervision, "supervision", RELIABLE)
-        self._reasoning = node.create_publisher(String, "~/reasoning", RELIABLE)
-        self._actions = node.create_publisher(String, "~/action", RELIABLE)
-        self._metrics = node.create_publisher(DecisionMetrics, "~/metrics", RELIABLE)
+        self._commands = node.create_publisher(MotionCommand, 'motion_command', RELIABLE)
+        self._supervision = node.create_publisher(Supervision, 'supervision', RELIABLE)
+        self._reasoning = node.create_publisher(String, '~/reasoning', RELIABLE)
+        self._actions = node.create_publisher(String, '~/action', RELIABLE)
+        self._metrics = node.create_publisher(DecisionMetrics, '~/metrics', RELIABLE)
 
     def send(self, order: Order) -> int:
         """Send a motion command; returns its sequence number."""
@@ -49,11 +48,13 @@ class Voice:
     def supervise(self, camera_age_s: float, link: LinkReport) -> None:
         """Give a sign of life. camera_age_s: negative before the first frame."""
         now, stamp = time.monotonic(), self._node.get_clock().now().to_msg()
-        self._supervision.publish(supervision_message(self.session, camera_age_s, link, now, stamp))
+        self._supervision.publish(
+            supervision_message(self.session, camera_age_s, link, now, stamp)
+        )
 
     def spoke(self, text: str, action: str, unverified: bool) -> None:
         """Publish what there is of reasoning and action."""
-        mark = UNVERIFIED if unverified else ""
+        mark = UNVERIFIED if unverified else ''
         if text:
             self._reasoning.publish(String(data=mark + text))
         if action:
@@ -62,15 +63,17 @@ class Voice:
     def report(self, report: Report, settings: DecoderSettings) -> None:
         """Publish the measurements of a decision."""
         stamp = self._node.get_clock().now().to_msg()
-        self._metrics.publish(metrics_message(report, self.session, settings.method, settings.gamma, stamp))
+        self._metrics.publish(
+            metrics_message(report, self.session, settings.method, settings.gamma, stamp)
+        )
 
     def log(self, level: str, text: str) -> None:
         """Say something to the operator."""
         logger = self._node.get_logger()
         # rclpy binds a severity to the calling line: each needs a line of its own.
-        if level == "info":
+        if level == 'info':
             logger.info(text)
-        elif level == "warn":
+        elif level == 'warn':
             logger.warning(text)
         else:
             logger.error(text)
