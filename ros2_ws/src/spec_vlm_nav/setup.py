@@ -20,7 +20,9 @@ setup(
     zip_safe=True,
     maintainer='spec_vlm_nav maintainers',
     maintainer_email='maintainers@spec-vlm-nav.org',
-    description='Navigation by a vision-language model, decoded speculatively over an edge and a cloud.',
+    description=(
+        'Navigation by a vision-language model, decoded speculatively over an edge and a cloud.'
+    ),
     license='Apache-2.0',
     entry_points={
         'console_scripts': [

@@ -1,7 +1,23 @@
-"""
-The robot: action language, prompt, motion executor, safety gate and exploration policy, and two thin ROS nodes.
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 
-Words: an ACTION is one of the ten sentences; a DECISION turns one frame into one action; a MOTION is an action being
-carried out. Everything but the `*_node` modules is free of ROS, and nothing here may move the robot on text outside
-the action language.
+"""
+The robot: its parts, and two thin ROS nodes.
+
+The parts: action language, prompt, motion executor, safety gate and exploration policy.
+
+Words: an ACTION is one of the ten sentences; a DECISION turns one frame into one action; a MOTION
+is an action being carried out. Everything but the `*_node` modules is free of ROS, and nothing
+here may move the robot on text outside the action language.
 """

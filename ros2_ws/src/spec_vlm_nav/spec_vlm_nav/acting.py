@@ -1,4 +1,22 @@
-"""What is done about a decision: the action is ordered as soon as it is there, failures and roll-backs stand still."""
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+What is done about a decision, from the worker's events to orders.
+
+The action is ordered as soon as it is there, failures and roll-backs stand still.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +56,12 @@ class Acting(Conduct):
         self._advance(thought, now)
 
     def _advance(self, thought: Thought, now: float) -> None:
-        """Do what is due: the action once its sentence is there (or the answer complete), and the bookkeeping."""
+        """
+        Do what is due.
+
+        That is the action once its sentence is there (or the answer complete), and the
+        bookkeeping.
+        """
         if thought.ahead:
             return
         due = thought.found is not None and (
@@ -50,7 +73,7 @@ class Acting(Conduct):
             self._answered(thought, thought.answered, now)
 
     def _act(self, thought: Thought, event: ActionFound, now: float) -> None:
-        """The action sentence is there: move now, whatever else the model may still say."""
+        """Move now that the action sentence is there, whatever else the model may still say."""
         thought.action = event.action
         if (objection := self._objection(event, now)) is not None:
             code, error = objection
@@ -183,7 +206,8 @@ class Acting(Conduct):
         if thought.ahead:  # the motion goes on, and the next try is made after it
             self._finish(thought, failed.answer, failed.code, failed.message)
             return
-        # STOP is out already, or whoever canceled has seen to the robot; else it stands before anything is told.
+        # STOP is out already, or whoever canceled has seen to the robot; else it stands before
+        # anything is told.
         seen_to = self.phase is Phase.IDLE or failed.code is ErrorCode.CANCELED
         if not seen_to:
             self._stand(CommandKind.HOLD, SUPERVISOR, failed.code.name)
@@ -209,7 +233,7 @@ class Acting(Conduct):
         self._look(now, now + pause)
 
     def _reconciled(self, event: Reconciled, now: float) -> None:
-        """The target's word on the last unverified decision."""
+        """Take the target's word on the last unverified decision."""
         decision = self._open
         if decision is None or event.job != decision.job:
             return

@@ -1,9 +1,23 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
 """
 The action language: ten English sentences, the only text that may ever move the robot.
 
-A sentence counts when it stands there letter by letter, from the start of a sentence to its full stop; numbers are
-never picked out of prose, units are never guessed. What does not parse is no action, and no action means stop.
-(Sentences: NaVILA, arXiv 2412.04453.)
+A sentence counts when it stands there letter by letter, from the start of a sentence to its full
+stop; numbers are never picked out of prose, units are never guessed. What does not parse is no
+action, and no action means stop. (Sentences: NaVILA, arXiv 2412.04453.)
 """
 
 from __future__ import annotations
@@ -14,7 +28,11 @@ import math
 
 
 class ActionKind(enum.Enum):
-    """What a motion does. BACKWARD is not in the language: only the exploration policy may ask for it."""
+    """
+    What a motion does.
+
+    BACKWARD is not in the language: only the exploration policy may ask for it.
+    """
 
     STOP = 'stop'
     FORWARD = 'forward'
@@ -28,7 +46,11 @@ _TURNS = (ActionKind.TURN_LEFT, ActionKind.TURN_RIGHT)
 
 @dataclass(frozen=True)
 class Action:
-    """One motion: `amount` in centimetres for FORWARD and BACKWARD, in degrees for turns, 0 for STOP."""
+    """
+    One motion.
+
+    `amount` is in centimetres for FORWARD and BACKWARD, in degrees for turns, 0 for STOP.
+    """
 
     kind: ActionKind
     amount: float = 0.0
@@ -61,12 +83,16 @@ class Action:
 
     @property
     def short(self) -> str:
-        """A few words, such as "turn left 30": for prompts and displays."""
+        """Return a few words, such as "turn left 30": for prompts and displays."""
         return self.kind.value if self.is_stop else f'{self.kind.value} {self.amount:.0f}'
 
     @property
     def sentence(self) -> str:
-        """The sentence of the language, or "" for a motion that has none (halved turns, backing off)."""
+        """
+        Return the sentence of the language, or "" for a motion that has none.
+
+        Halved turns and backing off have none.
+        """
         return _SENTENCE_OF.get(self, '')
 
 
@@ -96,15 +122,23 @@ _BLANKS = ' \t\r\n'
 
 
 def parse_action(text: str) -> Action | None:
-    """Return the action when the whole text (but for blanks around it) is exactly one sentence of the language."""
+    """
+    Return the action when the whole text is exactly one sentence of the language.
+
+    Blanks around it do not count.
+    """
     return ACTION_SENTENCES.get(text.strip(_BLANKS))
 
 
 def _starts_a_sentence(text: str, at: int) -> bool:
-    """Whether position `at` is the start of the text, of a line, or follows a full stop and a blank."""
+    """
+    Whether position `at` is where a sentence starts.
+
+    That is the start of the text, the start of a line, or behind a full stop and a blank.
+    """
     before = text[:at]
-    gap = before[len(before.rstrip(_BLANKS)) :]
     said = before.rstrip(_BLANKS)
+    gap = before.removeprefix(said)
     if not said:
         return True
     return bool(gap) and ('\n' in gap or said[-1] in _SENTENCE_ENDS)
@@ -127,8 +161,9 @@ def find_action(text: str) -> Action | None:
     """
     Return the first complete action sentence of a text that may still be growing, or None.
 
-    The action is there the moment its full stop is, and does not change when more text follows. Sentences quoted in
-    the middle of another one do not count. The reasoning may stand before it or after it.
+    The action is there the moment its full stop is, and does not change when more text follows.
+    Sentences quoted in the middle of another one do not count. The reasoning may stand before it
+    or after it.
     """
     found = _first_action(text)
     return found[2] if found else None
@@ -136,9 +171,10 @@ def find_action(text: str) -> Action | None:
 
 def reasoning_of(text: str) -> str:
     """
-    Return what stands before the first action sentence; where nothing does, what follows it (up to the next one).
+    Return what stands before the first action sentence.
 
-    All of the text when there is no action sentence. Stripped.
+    Where nothing does, return what follows it (up to the next one). All of the text when there is
+    no action sentence. Stripped.
     """
     found = _first_action(text)
     if found is None:
@@ -153,9 +189,10 @@ def reasoning_of(text: str) -> str:
 
 def sees_target(text: str) -> bool | None:
     """
-    Whether the reasoning says that the model sees the target ("I see …" / "I do not see …"); None: neither.
+    Whether the reasoning says that the model sees the target; None: it says neither.
 
-    Only the beginning of a sentence counts, and the first sentence that says either decides.
+    It says so with "I see …" or "I do not see …". Only the beginning of a sentence counts, and the
+    first sentence that says either decides.
     """
     for chunk in text.replace('!', '.').replace('\n', '.').split('.'):
         sentence = chunk.strip(_BLANKS)
@@ -167,7 +204,11 @@ def sees_target(text: str) -> bool | None:
 
 
 def ahead_clear(text: str) -> bool | None:
-    """Whether the reasoning ends by calling the way ahead clear or blocked ("…, blocked."); None: it says neither."""
+    """
+    Whether the reasoning ends by calling the way ahead clear or blocked; None: it says neither.
+
+    Such an end is "…, blocked.".
+    """
     said = reasoning_of(text).rstrip(_BLANKS).rstrip('.')
     if said.endswith(', clear'):
         return True

@@ -1,4 +1,22 @@
-"""How a decider asks: from a job to the question a model gets, worded and ordered as the settings say."""
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+How a decider asks: from a job to the question a model gets.
+
+The question is worded and ordered as the settings say.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +39,11 @@ from specdec.options import GenerationOptions
 
 
 def prompt_spec(model: str, preset: str) -> PromptSpec:
-    """Return the preset named, or with "auto" what lies in the model's folder, else what suits such a model."""
+    """
+    Return the preset named.
+
+    For "auto" that is what lies in the model's folder, else what suits such a model.
+    """
     if preset != 'auto':
         return PromptSpec.preset(preset)
     return PromptSpec.from_model_folder(model, 'tiny_nav' if Path(model).is_dir() else 'qwen2_vl')
@@ -29,9 +51,10 @@ def prompt_spec(model: str, preset: str) -> PromptSpec:
 
 def spec_of(settings: DecoderSettings) -> PromptSpec:
     """
-    The wording these settings ask for.
+    Return the wording these settings ask for.
 
-    Raises PromptError for an unknown preset, ParameterError for an order of the answer this wording cannot ask for.
+    Raises PromptError for an unknown preset, ParameterError for an order of the answer this
+    wording cannot ask for.
     """
     spec = prompt_spec(settings.draft_model, settings.prompt)
     try:
@@ -50,7 +73,11 @@ class Asker:
     tokenizer: Any
 
     def ask(self, job: Job, settings: DecoderSettings) -> tuple[Question, bytes]:
-        """The question of a job and its frame as JPEG. Raises DecisionFailed where the job cannot be asked."""
+        """
+        Return the question of a job and its frame as JPEG.
+
+        Raises DecisionFailed where the job cannot be asked.
+        """
         try:
             spec = self.spec
             jpeg = prepare(job.frame.picture, settings.picture)

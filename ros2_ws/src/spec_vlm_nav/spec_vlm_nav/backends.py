@@ -1,9 +1,24 @@
-"""
-Motion back-ends without ROS: what is sent to the robot for a velocity, and what makes it stand still.
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 
-`twist` needs nothing here: a velocity is a Twist; `nav2` is in a module of its own. `go2_sport` speaks the Unitree
-Go2's sport API: requests with a number and a JSON parameter. An encoder decides nothing about motion: velocities come
-out of the safety gate; it only keeps them within what the robot itself takes, and never sends a number that is none.
+"""
+Motion back-ends without ROS: what is sent for a velocity, and what makes the robot stand still.
+
+`twist` needs nothing here: a velocity is a Twist; `nav2` is in a module of its own. `go2_sport`
+speaks the Unitree Go2's sport API: requests with a number and a JSON parameter. An encoder decides
+nothing about motion: velocities come out of the safety gate; it only keeps them within what the
+robot itself takes, and never sends a number that is none.
 """
 
 from __future__ import annotations
@@ -38,7 +53,11 @@ def _within(value: float, limits: tuple[float, float]) -> float:
 
 
 def move(forward: float, sideways: float, yaw_rate: float) -> SportRequest:
-    """Return Move within the robot's limits, m/s and rad/s; Move(0, 0, 0) where one is NaN or infinite."""
+    """
+    Return Move within the robot's limits, m/s and rad/s.
+
+    It is Move(0, 0, 0) where one is NaN or infinite.
+    """
     if not all(math.isfinite(v) for v in (forward, sideways, yaw_rate)):
         forward = sideways = yaw_rate = 0.0
     parameter = {
@@ -56,8 +75,9 @@ class Go2Sport:
     """
     Turns the gate's velocities, one a tick, into requests.
 
-    While the robot moves every tick is a Move (the robot holds one for 1 s). A standing robot is told so a few times
-    and then left alone: requests without end would take it away from its remote control.
+    While the robot moves every tick is a Move (the robot holds one for 1 s). A standing robot is
+    told so a few times and then left alone: requests without end would take it away from its
+    remote control.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,25 @@
-"""
-H.264 video to single pictures, each with the stamp of the bytes it was made of. Free of ROS; needs PyAV.
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 
-A model must not decide from a picture that a decoder made up: after a lost or damaged picture nothing comes out until
-the next key picture. Damaged, repeated or strange bytes are counted and dropped; nothing fed to it raises.
+"""
+H.264 video to single pictures, each with the stamp of the bytes it was made of.
+
+Free of ROS; needs PyAV.
+
+A model must not decide from a picture that a decoder made up: after a lost or damaged picture
+nothing comes out until the next key picture. Damaged, repeated or strange bytes are counted and
+dropped; nothing fed to it raises.
 """
 
 from __future__ import annotations
@@ -41,7 +58,11 @@ KEPT_STAMPS = 32  # more than any stream holds back
 
 @dataclass
 class Counts:
-    """What became of what was fed. Everything but `pictures` is a count of things dropped, or of events."""
+    """
+    What became of what was fed.
+
+    Everything but `pictures` is a count of things dropped, or of events.
+    """
 
     fed: int = 0
     pictures: int = 0
@@ -81,7 +102,8 @@ class H264Decoder:
     """
     One stream. Fed whole access units, one or several at a time, or parameter sets alone.
 
-    strict: False lets pictures through whose references are missing, smeared as decoders show them.
+    strict: False lets pictures through whose references are missing, smeared as decoders show
+    them.
     """
 
     def __init__(
@@ -100,7 +122,7 @@ class H264Decoder:
         self._begin_anew()
 
     def took_ms(self, share: float = 0.5) -> float:
-        """A percentile of the decoding times of the last pictures; 0 before the first."""
+        """Return a percentile of the decoding times of the last pictures; 0 before the first."""
         return float(np.quantile(self._took, share)) if self._took else 0.0
 
     def feed(self, data: bytes, stamp: Stamp) -> list[Picture]:
@@ -197,7 +219,7 @@ class H264Decoder:
             self.waits_since = self._clock()
 
     def _begin_anew(self) -> None:
-        """A fresh decoder: one that has seen damage may show it later."""
+        """Take a fresh decoder: one that has seen damage may show it later."""
         codec = av.CodecContext.create('h264', 'r')
         codec.thread_count = 1  # more would hold pictures back
         codec.options = {

@@ -1,4 +1,22 @@
-"""How a video stream is, in one line and figures. Free of ROS; times of a steady clock, seconds."""
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+How a video stream is, in one line and figures.
+
+Free of ROS; times of a steady clock, seconds.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +27,11 @@ _TROUBLES = ('damaged', 'lost', 'not_h264', 'empty', 'repeated', 'stray')
 
 
 class StreamHealth:
-    """Remembers what was said last: troubles are told once each time they happen, in the next report."""
+    """
+    Remembers what was said last.
+
+    Troubles are told once each time they happen, in the next report.
+    """
 
     def __init__(self) -> None:
         self._before: dict[str, int] = Counts().as_dict()
@@ -23,7 +45,11 @@ class StreamHealth:
         now: float,
         silence_s: float,
     ) -> Health:
-        """One line. heard_at: when bytes last came (None: never); published: pictures passed on so far."""
+        """
+        Return one line.
+
+        heard_at: when bytes last came (None: never); published: pictures passed on so far.
+        """
         counts = decoder.counts.as_dict()
         new = {name: counts[name] - self._before[name] for name in _TROUBLES}
         passed = published - self._published

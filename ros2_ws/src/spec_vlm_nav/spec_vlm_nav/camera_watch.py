@@ -1,7 +1,22 @@
-"""
-Whether the camera can be trusted: frames must come, carry new stamps, and change when the robot moves.
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 
-Judged by receive time. A driver that repeats its last picture, with the old stamp or with new ones, counts as silent.
+"""
+Whether the camera can be trusted.
+
+Frames must come, carry new stamps, and change when the robot moves. Judged by receive time. A
+driver that repeats its last picture, with the old stamp or with new ones, counts as silent.
 """
 
 from __future__ import annotations
@@ -49,7 +64,7 @@ class CameraWatch:
         return True
 
     def robot_moved(self, done: Motion) -> None:
-        """What the motion under way has covered so far, by odometry."""
+        """Take note of what the motion under way has covered so far, by odometry."""
         if abs(done.distance_m) < abs(self._moved.distance_m) or abs(done.angle_rad) < abs(
             self._moved.angle_rad
         ):
@@ -69,7 +84,11 @@ class CameraWatch:
         return self._frozen
 
     def age(self, now: float) -> float:
-        """Seconds since the last trustworthy frame came in; inf before the first and while the picture is frozen."""
+        """
+        Seconds since the last trustworthy frame came in.
+
+        It is inf before the first and while the picture is frozen.
+        """
         if self.frame is None or self._frozen:
             return math.inf
         return now - self.frame.received

@@ -1,9 +1,25 @@
-"""
-Is something too near ahead? A laser scan or a depth image in, the nearest thing in the robot's corridor out.
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 
-The corridor is as wide as twice `half_width_m` and lies straight ahead of the sensor (x forward, y left, metres). A
-thing counts when enough points agree on it, so that a speck does not stop the robot. A sensor that measures nothing
-where it should look is blind, and blind is not clear.
+"""
+Whether something is too near ahead.
+
+A laser scan or a depth image in, the nearest thing in the robot's corridor out.
+
+The corridor is as wide as twice `half_width_m` and lies straight ahead of the sensor (x forward, y
+left, metres). A thing counts when enough points agree on it, so that a speck does not stop the
+robot. A sensor that measures nothing where it should look is blind, and blind is not clear.
 """
 
 from __future__ import annotations
@@ -34,7 +50,11 @@ class CorridorConfig:
 
 @dataclass(frozen=True)
 class View:
-    """What a message shows: distance of the nearest thing (infinite: none), or why it shows nothing."""
+    """
+    What a message shows.
+
+    The distance of the nearest thing (infinite: none), or why it shows nothing.
+    """
 
     nearest_m: float = math.inf
     blind: str = ''
@@ -42,7 +62,11 @@ class View:
 
 @dataclass(frozen=True)
 class Scan:
-    """A laser scan (see sensor_msgs/LaserScan): ranges in metres, angles in radians, left positive."""
+    """
+    A laser scan (see sensor_msgs/LaserScan).
+
+    Ranges in metres, angles in radians, left positive.
+    """
 
     ranges: npt.NDArray[np.float32]
     angle_min: float
@@ -63,7 +87,11 @@ class DepthImage:
 
 
 def view_of_scan(scan: Scan, config: CorridorConfig) -> View:
-    """Return what a scan shows. An infinite range is clear; NaN and what is under range_min was not measured."""
+    """
+    Return what a scan shows.
+
+    An infinite range is clear; NaN and what is under range_min was not measured.
+    """
     ranges = np.asarray(scan.ranges, dtype=np.float64)
     header = (scan.angle_min, scan.angle_increment, scan.range_min)
     if ranges.ndim != 1 or not ranges.size or not all(math.isfinite(n) for n in header):
@@ -85,7 +113,11 @@ def view_of_scan(scan: Scan, config: CorridorConfig) -> View:
 
 
 def view_of_depth(image: DepthImage, config: CorridorConfig) -> View:
-    """Return what a depth image shows: 16UC1 in millimetres, 32FC1 in metres; 0 and NaN were not measured."""
+    """
+    Return what a depth image shows: 16UC1 in millimetres, 32FC1 in metres.
+
+    0 and NaN were not measured.
+    """
     kinds = {'16UC1': ('u2', 0.001), 'mono16': ('u2', 0.001), '32FC1': ('f4', 1.0)}
     if image.encoding not in kinds:
         return View(blind=f'depth image of encoding {image.encoding!r}: 16UC1 or 32FC1 is needed')
@@ -103,9 +135,8 @@ def view_of_depth(image: DepthImage, config: CorridorConfig) -> View:
     )
     band = max(1, round(image.height * config.depth_band))
     first = (image.height - band) // 2
-    depth = (
-        np.ascontiguousarray(rows[first : first + band, :row]).view(kind).astype(np.float64) * unit
-    )
+    last = first + band
+    depth = np.ascontiguousarray(rows[first:last, :row]).view(kind).astype(np.float64) * unit
     focal = image.width / 2 / math.tan(config.depth_fov_rad / 2)
     slope = ((image.width - 1) / 2 - np.arange(image.width)) / focal  # y over x, left positive
     looks_ahead = np.broadcast_to(
@@ -130,7 +161,11 @@ def _blind(looks_ahead: npt.NDArray[np.bool_], measured: npt.NDArray[np.bool_], 
 
 
 def _nearest(x: Points, y: Points, config: CorridorConfig) -> float:
-    """Distance of the nearest thing that `min_points` points agree on: that many are as near or nearer."""
+    """
+    Return the distance of the nearest thing that `min_points` points agree on.
+
+    They agree when that many are as near or nearer.
+    """
     inside = x[np.abs(y) <= config.half_width_m]
     if inside.size < config.min_points:
         return math.inf
@@ -175,5 +210,8 @@ class AheadWatch:
             return reason
         assert self.view is not None
         if self.view.nearest_m < config.collision_distance_m:
-            return f'something is {self.view.nearest_m:.2f} m ahead, allowed is {config.collision_distance_m:g} m'
+            return (
+                f'something is {self.view.nearest_m:.2f} m ahead, '
+                f'allowed is {config.collision_distance_m:g} m'
+            )
         return ''

@@ -1,4 +1,22 @@
-"""What all of the navigator shares: the robot's instruction and phase, and how a decision and an instruction end."""
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+What all of the navigator shares.
+
+The robot's instruction and phase, and how a decision and an instruction end.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +63,11 @@ class Thought:
 
 
 class Conduct:
-    """State of one robot's instruction. `Acting` adds what comes of decisions, `Navigator` what leads to them."""
+    """
+    State of one robot's instruction.
+
+    `Acting` adds what comes of decisions, `Navigator` what leads to them.
+    """
 
     def __init__(
         self,
@@ -80,12 +102,16 @@ class Conduct:
 
     @property
     def view(self) -> View:
-        """What can be told of the instruction under way."""
+        """Return what can be told of the instruction under way."""
         return replace(self._view, phase=self.phase, decisions=self._errand.decisions)
 
     @property
     def _stop_is_open(self) -> bool:
-        """Whether the draft model alone said that the instruction is done: the target must say so, too."""
+        """
+        Whether the draft model alone said that the instruction is done.
+
+        The target must say so, too.
+        """
         return self._open is not None and self._open.action.is_stop
 
     def _camera_is_stale(self, now: float) -> bool:

@@ -1,7 +1,24 @@
-"""
-What a decider is: it turns a job into verified text, in one worker thread; `cancel` is set from another.
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 
-Only the interface and its settings; the real one (`speculative`) is the only module that touches models and links.
+"""
+What a decider is.
+
+It turns a job into verified text, in one worker thread; `cancel` is set from another.
+
+Only the interface and its settings; the real one (`speculative`) is the only module that touches
+models and links.
 """
 
 from __future__ import annotations
@@ -30,9 +47,10 @@ class LinkHealth(enum.Enum):
 @dataclass(frozen=True)
 class LinkReport:
     """
-    What is known of the link to the verifier. rtt_ms: 0 before the first measurement; heard_at: steady clock, s.
+    What is known of the link to the verifier.
 
-    reason: one line where the link is LOST.
+    rtt_ms: 0 before the first measurement; heard_at: steady clock, s. reason: one line where the
+    link is LOST.
     """
 
     health: LinkHealth = LinkHealth.UNKNOWN
@@ -45,20 +63,30 @@ class OnText(Protocol):
     """Hears of an answer that grows."""
 
     def __call__(self, text: str, jpeg: bytes, unverified: bool = False) -> None:
-        """`text`: all of the answer so far; unverified: its end is the draft model's word. `jpeg`: the frame."""
+        """
+        Hear of an answer.
+
+        `text`: all of the answer so far; unverified: its end is the draft model's word. `jpeg`:
+        the frame.
+        """
         ...
 
 
 class Decider(Protocol):
     """
-    Anything that can answer a job. Made: models are in memory, no socket and no thread is. May be opened, closed
-    and opened again.
+    Anything that can answer a job.
+
+    Made: models are in memory, no socket and no thread is. May be opened, closed and opened again.
 
     open, decide, verify and close are for one thread at a time; the others for any.
     """
 
-    def open(self, on_link_change: Callable[[LinkHealth], None]) -> None:
-        """Start what watches the link; `on_link_change` is called from its thread and must not wait."""
+    def open(self, on_link_change: Callable[[LinkHealth], None]) -> None:  # noqa: A003
+        """
+        Start what watches the link.
+
+        `on_link_change` is called from its thread and must not wait.
+        """
         ...
 
     def decide(self, job: Job, cancel: threading.Event, on_text: OnText) -> Answer:
@@ -82,7 +110,7 @@ class Decider(Protocol):
         ...
 
     def figures(self) -> Mapping[str, object]:
-        """Counts since it was made, for diagnostics."""
+        """Return counts since it was made, for diagnostics."""
         ...
 
     def close(self) -> None:

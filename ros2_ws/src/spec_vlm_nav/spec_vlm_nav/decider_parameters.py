@@ -1,3 +1,17 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
 """The parameters of vlm_nav_node."""
 
 from __future__ import annotations
@@ -18,8 +32,8 @@ VLM_NAV = (
     Parameter(
         'method',
         'fsd',
-        'How answers are decoded: fsd (drafts prepared while the cloud verifies), auto (chosen as it goes), sd, '
-        'specedge, picospec, or ar (the cloud alone).',
+        'How answers are decoded: fsd (drafts prepared while the cloud verifies), auto (chosen '
+        'as it goes), sd, specedge, picospec, or ar (the cloud alone).',
         choices=('fsd', 'auto', 'sd', 'specedge', 'picospec', 'ar'),
         live=True,
     ),
@@ -85,8 +99,8 @@ VLM_NAV = (
     Parameter(
         'on_link_loss',
         'stop',
-        'Without a verifier: stop (and give up after a while), hold (wait as long as it takes), or draft_only_slow '
-        '(the draft model decides alone, slowly, marked unverified).',
+        'Without a verifier: stop (and give up after a while), hold (wait as long as it takes), '
+        'or draft_only_slow (the draft model decides alone, slowly, marked unverified).',
         choices=ON_LINK_LOSS,
         live=True,
     ),
@@ -171,7 +185,8 @@ VLM_NAV = (
     Parameter(
         'patience_s',
         30.0,
-        'Camera, odometry, (on_link_loss stop) verifier or usable answers gone for so long: give up, s; 0: never.',
+        'Camera, odometry, (on_link_loss stop) verifier or usable answers gone for so long: '
+        'give up, s; 0: never.',
         0.0,
         86400.0,
         live=True,
@@ -185,7 +200,8 @@ VLM_NAV = (
     Parameter(
         'prefetch',
         False,
-        'Decide the next action while the motion before it settles; dropped when the scene changes until its end.',
+        'Decide the next action while the motion before it settles; dropped when the scene '
+        'changes until its end.',
         live=True,
     ),
     Parameter(

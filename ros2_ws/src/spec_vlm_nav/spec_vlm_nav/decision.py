@@ -1,4 +1,22 @@
-"""The data of a decision: what is asked, what came back, how it failed. No behaviour, no ROS, no models."""
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+The data of a decision: what is asked, what came back, how it failed.
+
+No behaviour, no ROS, no models.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +59,11 @@ class Verification(enum.Enum):
 
 @dataclass(frozen=True)
 class Frame:
-    """A camera message: the picture, its header stamp (seconds, nanoseconds), and its receive time (steady clock)."""
+    """
+    A camera message.
+
+    The picture, its header stamp (seconds, nanoseconds), and its receive time (steady clock).
+    """
 
     picture: bytes | RawImage
     stamp: tuple[int, int]
@@ -50,7 +72,11 @@ class Frame:
 
 @dataclass(frozen=True)
 class Job:
-    """One decision to make. `past` are the encoded frames of earlier decisions of this instruction, oldest first."""
+    """
+    One decision to make.
+
+    `past` are the encoded frames of earlier decisions of this instruction, oldest first.
+    """
 
     number: int
     instruction: str
@@ -84,7 +110,11 @@ class Span:
 
 @dataclass(frozen=True)
 class Question:
-    """What a model was asked, exactly, and the ids of the answer that the target has verified (`verified`)."""
+    """
+    What a model was asked, exactly, and what of its answer is verified.
+
+    `verified` holds the ids of the answer that the target has verified.
+    """
 
     prompt: Prompt
     options: GenerationOptions
@@ -93,7 +123,11 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the model said, and what it cost. open: what the target must still be asked; None: all of it is verified."""
+    """
+    What the model said, and what it cost.
+
+    open: what the target must still be asked; None: all of it is verified.
+    """
 
     text: str = ''
     token_ids: tuple[int, ...] = ()
@@ -105,7 +139,7 @@ class Answer:
     cloud_prefill_ms: float = 0.0
     ttft_ms: float = 0.0
     total_ms: float = 0.0
-    open: Question | None = None
+    open: Question | None = None  # noqa: A003
 
     @property
     def unverified(self) -> bool:
@@ -114,7 +148,11 @@ class Answer:
 
 
 class DecisionFailed(NavigationError):
-    """A decision that gave no complete answer: why (code and one line), and what there was of it."""
+    """
+    A decision that gave no complete answer.
+
+    It holds why (code and one line), and what there was of the answer.
+    """
 
     def __init__(self, code: ErrorCode, message: str, answer: Answer | None = None) -> None:
         super().__init__(message)

@@ -1,9 +1,24 @@
-"""
-Carries out one motion (a distance or an angle) closed over odometry, with tolerance, time-out and contact check.
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 
-Poses and the time come in, velocities and a state go out. It trusts only poses: many drivers never fill the odometry's
-twist. It must never go on for longer than its time-out, and never turns round to correct an overshoot. `Executor` is
-what anything that carries out motions has in common.
+"""
+Carries out one motion (a distance or an angle) closed over odometry.
+
+It does so with tolerance, time-out and contact check. Poses and the time come in, velocities and a
+state go out. It trusts only poses: many drivers never fill the odometry's twist. It must never go
+on for longer than its time-out, and never turns round to correct an overshoot. `Executor` is what
+anything that carries out motions has in common.
 """
 
 from __future__ import annotations
@@ -41,7 +56,11 @@ ZERO = Velocity()
 
 @dataclass(frozen=True)
 class Motion:
-    """What to carry out: exactly one of the two is not zero. Metres (forward positive), radians (left positive)."""
+    """
+    What to carry out: exactly one of the two is not zero.
+
+    Metres (forward positive), radians (left positive).
+    """
 
     distance_m: float = 0.0
     angle_rad: float = 0.0
@@ -93,12 +112,20 @@ def wrap(angle: float) -> float:
 
 
 def _towards(remaining: float, gain: float, slowest: float, fastest: float) -> float:
-    """Proportional speed with a floor (legs and wheels do not creep) and a ceiling, signed like `remaining`."""
+    """
+    Return a speed proportional to `remaining` and signed like it.
+
+    It has a floor (legs and wheels do not creep) and a ceiling.
+    """
     return math.copysign(min(fastest, max(slowest, gain * abs(remaining))), remaining)
 
 
 class Executor(Protocol):
-    """One motion at a time: `start`, then `update` at every tick until a final state, whose `reason` is in words."""
+    """
+    One motion at a time.
+
+    `start`, then `update` at every tick until a final state, whose `reason` is in words.
+    """
 
     config: ExecutorConfig
     reason: str
@@ -109,11 +136,19 @@ class Executor(Protocol):
         ...
 
     def start(self, motion: Motion, pose: Pose, now: float, allowance_s: float = math.inf) -> None:
-        """Begin a motion at this pose, to be over within the allowance; `now` in seconds of any steady clock."""
+        """
+        Begin a motion at this pose, to be over within the allowance.
+
+        `now` is in seconds of any steady clock.
+        """
         ...
 
     def update(self, pose: Pose, now: float) -> tuple[Velocity, Progress]:
-        """Return the velocity to ask for and the state; a final state ends the motion (velocity zero)."""
+        """
+        Return the velocity to ask for and the state.
+
+        A final state ends the motion (velocity zero).
+        """
         ...
 
     def cancel(self) -> None:
@@ -126,7 +161,11 @@ class Executor(Protocol):
 
 
 class Track:
-    """What was covered since a pose, by odometry: metres along the heading there, metres aside, radians turned."""
+    """
+    What was covered since a pose, by odometry.
+
+    Metres along the heading there, metres aside, radians turned.
+    """
 
     def __init__(self, origin: Pose) -> None:
         self.origin, self.turned = origin, 0.0
@@ -208,7 +247,11 @@ class MotionExecutor:
         return nominal * self.config.timeout_factor + self.config.timeout_extra_s
 
     def update(self, pose: Pose, now: float) -> tuple[Velocity, Progress]:
-        """Return the velocity to ask for and the state; a final state ends the motion (velocity zero)."""
+        """
+        Return the velocity to ask for and the state.
+
+        A final state ends the motion (velocity zero).
+        """
         if self._motion is None or self._track is None:
             return ZERO, Progress.REACHED
         self._track.follow(pose)

@@ -1,8 +1,24 @@
-"""
-What a memoryless model needs around it: a small, named, switchable policy that may replace the model's action.
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 
-The model proposes, the policy disposes: every motion that is not exactly the model's own is marked EXPLORATION with
-the rule that made it. It must never turn a STOP into a motion.
+"""
+What a memoryless model needs around it.
+
+That is a small, named, switchable policy that may replace the model's action.
+
+The model proposes, the policy disposes: every motion that is not exactly the model's own is marked
+EXPLORATION with the rule that made it. It must never turn a STOP into a motion.
 """
 
 from __future__ import annotations
@@ -86,7 +102,8 @@ def damped_search(state: SearchState, seen: Observation) -> tuple[SearchState, M
         pass
     elif seen.contact:
         move = Move(BACK_OFF, ActionSource.EXPLORATION, RULE_CONTACT)
-        # While searching, looking around goes on; on the way to the target, what was touched has to be passed.
+        # While searching, looking around goes on; on the way to the target, what was touched has
+        # to be passed.
         freeing, detours = (DETOUR_MOVES if sees else 0), detours + 1
     elif state.freeing:
         aside = state.freeing == DETOUR_MOVES or seen.ahead_clear is False
@@ -128,7 +145,11 @@ def damped_search(state: SearchState, seen: Observation) -> tuple[SearchState, M
 
 
 def _walks_on(state: SearchState, seen: Observation, unseen: int) -> bool:
-    """After a look around: go where the way is said to be clear (anywhere if nothing is ever said of it)."""
+    """
+    Whether to go on after a look around.
+
+    It goes where the way is said to be clear (anywhere if nothing is ever said of it).
+    """
     if seen.sees_target:
         return False
     if seen.ahead_clear is None:
@@ -166,7 +187,8 @@ class ExplorationPolicy:
         """
         Return what to do at this decision.
 
-        `contact` is about the motion that has just ended, `ahead_clear` about what the reasoning says of the way ahead.
+        `contact` is about the motion that has just ended, `ahead_clear` about what the reasoning
+        says of the way ahead.
         """
         if self.name == 'none':
             return Move(proposed, ActionSource.MODEL)

@@ -1,8 +1,23 @@
-"""
-As much of H.264's syntax (ITU-T H.264, Annex B) as it takes to see what a decoder conceals: lost references.
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 
-Words of the standard: a NAL unit is one piece after a start code; an access unit holds those of one picture; SPS and
-PPS are its parameter sets; a key picture needs none before it. What does not parse is None.
+"""
+As much of H.264's syntax as it takes to see what a decoder conceals: lost references.
+
+The standard is ITU-T H.264, Annex B. Words of the standard: a NAL unit is one piece after a start
+code; an access unit holds those of one picture; SPS and PPS are its parameter sets; a key picture
+needs none before it. What does not parse is None.
 """
 
 from __future__ import annotations
@@ -29,7 +44,7 @@ class _Bits:
         self._value, self._left = int.from_bytes(plain, 'big'), 8 * len(plain)
 
     def take(self, count: int) -> int:
-        """The next bits as an unsigned number."""
+        """Return the next bits as an unsigned number."""
         if count > self._left:
             raise ValueError('out of bits')
         self._left -= count
@@ -100,12 +115,16 @@ class AccessUnit:
 
 
 def kind(nal: bytes) -> int:
-    """The type of a NAL unit."""
+    """Return the type of a NAL unit."""
     return nal[0] & 0x1F
 
 
 def split_nals(data: bytes) -> list[bytes]:
-    """The NAL units of Annex B bytes; none where there is no start code. What precedes the first one is dropped."""
+    """
+    Return the NAL units of Annex B bytes; none where there is no start code.
+
+    What precedes the first one is dropped.
+    """
     marks = [match.end() for match in _START.finditer(data)]
     ends = [mark - 3 for mark in marks[1:]] + [len(data)][: len(marks)]
     nals = (data[a:b].rstrip(b'\x00') for a, b in zip(marks, ends, strict=True))
@@ -118,7 +137,8 @@ def access_units(data: bytes) -> Iterator[AccessUnit]:
     has_slice = False
     for nal in split_nals(data):
         number = kind(nal)
-        # first_mb_in_slice is 0, an Exp-Golomb code of the one bit 1, in a picture's first slice only.
+        # first_mb_in_slice is 0, an Exp-Golomb code of the one bit 1, in a picture's first slice
+        # only.
         first_slice = number in (SLICE, IDR) and len(nal) > 1 and bool(nal[1] & 0x80)
         if has_slice and (first_slice or number in (SEI, SPS, PPS, DELIMITER)):
             yield AccessUnit(tuple(unit))
@@ -184,7 +204,11 @@ def read_pps(nal: bytes) -> Pps | None:
 
 
 class Numbering:
-    """Follows the frame numbers of a stream: says where a picture's references cannot all have come."""
+    """
+    Follows the frame numbers of a stream.
+
+    It says where a picture's references cannot all have come.
+    """
 
     def __init__(self) -> None:
         self._sps: dict[int, Sps] = {}
@@ -192,7 +216,11 @@ class Numbering:
         self._last: int | None = None
 
     def read_slice(self, nal: bytes) -> SliceHead | None:
-        """The head of a slice; None where it cannot be read, or its parameter sets have not come."""
+        """
+        Return the head of a slice.
+
+        None where it cannot be read, or its parameter sets have not come.
+        """
         bits = _Bits(nal[1:_HEAD])
         try:
             first, slice_type, pps = bits.ue(), bits.ue(), bits.ue()
@@ -216,7 +244,11 @@ class Numbering:
                 self._pps[pps.number] = pps
 
     def follow(self, head: SliceHead) -> bool:
-        """Take the next picture; says whether a picture that it may refer to is missing before it."""
+        """
+        Take the next picture.
+
+        Return whether a picture that it may refer to is missing before it.
+        """
         sps = self._sps_of(head.pps)
         assert sps is not None  # read_slice needed it
         last = 0 if head.is_idr else self._last
@@ -232,7 +264,7 @@ class Numbering:
         return missing
 
     def sets_of(self, head: SliceHead) -> tuple[bytes, bytes]:
-        """The parameter sets that a slice needs."""
+        """Return the parameter sets that a slice needs."""
         pps = self._pps[head.pps]
         return self._sps[pps.sps].nal, pps.nal
 

@@ -1,3 +1,17 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
 """What the deciding side says of itself on /diagnostics."""
 
 from __future__ import annotations
@@ -15,7 +29,7 @@ KEPT = 100
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The nearest-rank percentile; NaN of nothing."""
+    """Return the nearest-rank percentile; NaN of nothing."""
     if not values:
         return math.nan
     return sorted(values)[min(len(values) - 1, math.ceil(share * len(values)) - 1)]
@@ -49,7 +63,11 @@ class DecidingHealth:
         activity: str,
         now: float,
     ) -> list[Health]:
-        """The rows of /diagnostics; called about once a second, which the camera's rate is measured by."""
+        """
+        Return the rows of /diagnostics.
+
+        Called about once a second, which the camera's rate is measured by.
+        """
         count, since = self._frames
         if since:
             self._rate = (camera.received - count) / max(1e-3, now - since)

@@ -1,8 +1,24 @@
-"""
-Camera pictures as bytes: checking what arrived, turning raw pixels into JPEG, resizing when asked to.
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 
-A picture that cannot be decoded completely raises FrameError with one line; nothing here guesses what a broken frame
-may have shown. Compressed pictures go through unchanged unless a size is asked for.
+"""
+Camera pictures as bytes.
+
+Here what arrived is checked, raw pixels are turned into JPEG, and pictures are resized when asked
+to. A picture that cannot be decoded completely raises FrameError with one line; nothing here
+guesses what a broken frame may have shown. Compressed pictures go through unchanged unless a size
+is asked for.
 """
 
 from __future__ import annotations
@@ -41,7 +57,11 @@ class RawImage:
 
 @dataclass(frozen=True)
 class PictureOptions:
-    """What to make of a picture: size in pixels (0: as it is), JPEG quality where one is encoded."""
+    """
+    What to make of a picture.
+
+    Size in pixels (0: as it is), JPEG quality where one is encoded.
+    """
 
     width: int = 0
     height: int = 0
@@ -81,7 +101,8 @@ def from_raw(raw: RawImage) -> Image.Image:
     row = raw.width * channels
     if raw.width < 1 or raw.height < 1 or raw.step < row or len(raw.data) < raw.step * raw.height:
         raise FrameError(
-            f'camera frame of {len(raw.data)} bytes does not hold {raw.width}x{raw.height} {raw.encoding}'
+            f'camera frame of {len(raw.data)} bytes does not hold '
+            f'{raw.width}x{raw.height} {raw.encoding}'
         )
     rows: NDArray[np.uint8] = np.frombuffer(raw.data, np.uint8, raw.step * raw.height).reshape(
         raw.height, raw.step
@@ -112,7 +133,8 @@ def prepare(source: bytes | RawImage, options: PictureOptions) -> bytes:
     """
     Return the encoded picture a model gets. Raises FrameError.
 
-    Compressed bytes are decoded once to be sure that they are whole, and passed on as they are when the size is right.
+    Compressed bytes are decoded once to be sure that they are whole, and passed on as they are
+    when the size is right.
     """
     picture = decode(source) if isinstance(source, bytes) else from_raw(source)
     if max(high for _, high in picture.getextrema()) < DARKEST:

@@ -1,8 +1,25 @@
-"""
-Watches the link to the verifier over a connection of its own, so that a robot knows at any time whether it has one.
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 
-Its thread asks for a sign of life a few times a second and connects anew for as long as it takes, whatever happens to
-the network or the verifier. Decoding is not disturbed: the messages are a few bytes, and no lock is shared.
+"""
+Watches the link to the verifier over a connection of its own.
+
+So a robot knows at any time whether it has such a link.
+
+Its thread asks for a sign of life a few times a second and connects anew for as long as it takes,
+whatever happens to the network or the verifier. Decoding is not disturbed: the messages are a few
+bytes, and no lock is shared.
 """
 
 from __future__ import annotations
@@ -28,10 +45,11 @@ class LinkMonitor:
     """
     UP while something was heard within `timeout_s`; UNKNOWN until then after the start; else LOST.
 
-    losses: how often it became LOST. connections: how often it connected; more than once means that another connection
-    to the verifier may be dead, too.
+    losses: how often it became LOST. connections: how often it connected; more than once means
+    that another connection to the verifier may be dead, too.
 
-    `on_change` is called from the monitor's thread with every change of that, at most 0.1 s late; it must not wait.
+    `on_change` is called from the monitor's thread with every change of that, at most 0.1 s late;
+    it must not wait.
     """
 
     def __init__(
@@ -42,7 +60,12 @@ class LinkMonitor:
         on_change: Callable[[LinkHealth], None] = lambda health: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """connect_timeout_s: how long one attempt to connect may take before the pause and the next one."""
+        """
+        Start watching.
+
+        connect_timeout_s: how long one attempt to connect may take before the pause and the next
+        one.
+        """
         self.timeout_s = timeout_s
         self.losses = 0
         self.connections = 0
@@ -61,7 +84,7 @@ class LinkMonitor:
         self._thread.start()
 
     def report(self) -> LinkReport:
-        """What is known now; any thread."""
+        """Return what is known now; any thread."""
         now, heard_at, rtt_s = self._clock(), self._heard_at, self._rtt_s or 0.0
         since = self._began if heard_at is None else heard_at
         if not self._refused and now - since <= self.timeout_s:
@@ -71,7 +94,7 @@ class LinkMonitor:
         return LinkReport(LinkHealth.LOST, rtt_s * 1e3, heard_at, self._trouble or silence)
 
     def heard(self) -> None:
-        """The verifier gave a sign of life on another connection; any thread."""
+        """Take note of a sign of life that the verifier gave on another connection; any thread."""
         self._heard_at = self._clock()
 
     def close(self, timeout_s: float = 2.0) -> None:

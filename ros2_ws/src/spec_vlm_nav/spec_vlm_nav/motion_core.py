@@ -1,8 +1,24 @@
-"""
-The moving side as one object without ROS: commands and senses in, a velocity per tick and status reports out.
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 
-It joins the executor (how to get there) and the gate (whether to move at all). `motion_node` is a shell around it and
-adds nothing to its decisions.
+"""
+The moving side as one object without ROS.
+
+Commands and senses in, a velocity per tick and status reports out.
+
+It joins the executor (how to get there) and the gate (whether to move at all). `motion_node` is a
+shell around it and adds nothing to its decisions.
 """
 
 from __future__ import annotations
@@ -38,7 +54,7 @@ _FINAL = {
 
 
 def _left(motion: Motion, done: Motion) -> Motion:
-    """What is left of a motion: of a distance metres, of an angle radians, the other 0."""
+    """Return what is left of a motion: of a distance metres, of an angle radians, the other 0."""
     if motion.angle_rad:
         return Motion(0.0, motion.angle_rad - done.angle_rad)
     return Motion(motion.distance_m - done.distance_m, 0.0)

@@ -1,3 +1,17 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
 """The parameters of motion_node, and the limits they make."""
 
 from __future__ import annotations
@@ -14,8 +28,8 @@ MOTION: tuple[Parameter, ...] = (
     Parameter(
         'motion_backend',
         'twist',
-        "How the robot is told to move: twist (cmd_vel, any robot), go2_sport (Unitree's sport API, no driver) "
-        'or nav2 (its DriveOnHeading and Spin actions).',
+        "How the robot is told to move: twist (cmd_vel, any robot), go2_sport (Unitree's sport "
+        'API, no driver) or nav2 (its DriveOnHeading and Spin actions).',
         choices=BACKENDS,
     ),
     Parameter('rate_hz', 30.0, 'Rate of cmd_vel, Hz.', 20.0, 200.0),
@@ -141,7 +155,8 @@ MOTION: tuple[Parameter, ...] = (
     Parameter(
         'collision_source',
         'none',
-        'What looks ahead: none, scan (LaserScan on `scan`) or depth (Image on `depth`, 16UC1 or 32FC1).',
+        'What looks ahead: none, scan (LaserScan on `scan`) or depth (Image on `depth`, '
+        '16UC1 or 32FC1).',
         choices=SOURCES,
     ),
     Parameter(
@@ -208,7 +223,7 @@ MOTION: tuple[Parameter, ...] = (
 
 
 def executor_config(values: Mapping[str, Value]) -> ExecutorConfig:
-    """The executor's part of the parameters."""
+    """Return the executor's part of the parameters."""
     return ExecutorConfig(
         linear_speed=float(values['max_linear']),
         angular_speed=float(values['max_angular']),
@@ -219,7 +234,7 @@ def executor_config(values: Mapping[str, Value]) -> ExecutorConfig:
 
 
 def safety_config(values: Mapping[str, Value]) -> SafetyConfig:
-    """The gate's part of the parameters."""
+    """Return the gate's part of the parameters."""
     linear, angular = float(values['linear_acceleration']), float(values['angular_acceleration'])
     return SafetyConfig(
         max_linear=float(values['max_linear']),
@@ -243,7 +258,7 @@ def safety_config(values: Mapping[str, Value]) -> SafetyConfig:
 
 
 def corridor_config(values: Mapping[str, Value]) -> CorridorConfig:
-    """What the collision sensor looks at."""
+    """Return what the collision sensor looks at."""
     return CorridorConfig(
         half_width_m=float(values['collision_half_width_m']),
         reach_m=float(values['collision_distance_m']),

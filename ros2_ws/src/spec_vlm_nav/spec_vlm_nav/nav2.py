@@ -1,8 +1,25 @@
-"""
-Motions carried out by Nav2's behaviours DriveOnHeading and Spin, as an Executor: goals out, their results in.
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 
-The gate stays in charge of whether a motion may go on; how the wheels turn is Nav2's. A goal is the action client's
-word for one motion. Whatever ends a motion here cancels its goal first; nothing waits.
+"""
+Motions carried out by Nav2's behaviours DriveOnHeading and Spin, as an Executor.
+
+Goals go out, their results come in.
+
+The gate stays in charge of whether a motion may go on; how the wheels turn is Nav2's. A goal is
+the action client's word for one motion. Whatever ends a motion here cancels its goal first;
+nothing waits.
 """
 
 from __future__ import annotations
@@ -40,7 +57,11 @@ class GoalState(enum.Enum):
 
 @dataclass(frozen=True)
 class GoalReport:
-    """A goal's state; when it was aborted, the name of Nav2's error ("" where it tells none) and its words."""
+    """
+    A goal's state and, when it was aborted, why.
+
+    Why: the name of Nav2's error ("" where it tells none) and its words.
+    """
 
     state: GoalState
     error: str = ''
@@ -126,7 +147,7 @@ class Nav2Executor:
 
 
 def _failure(report: GoalReport) -> tuple[Progress, str]:
-    """What a goal that did not succeed means for the motion, and in words."""
+    """Return what a goal that did not succeed means for the motion, and in words."""
     if report.state is GoalState.REJECTED:
         return Progress.REFUSED, 'Nav2 rejected the goal'
     if report.state is GoalState.CANCELED:

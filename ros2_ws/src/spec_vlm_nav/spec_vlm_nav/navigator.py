@@ -1,9 +1,26 @@
-"""
-The deciding side as one object without ROS: which frame to decide from, what to ask of motion_node, when to stand.
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 
-One decision at a time: look (wait for a frame newer than the end of the last motion), think, move. Whatever goes wrong
-the robot is told to stand still first and the reason is given once. It never blocks: decisions run elsewhere and come
-back as events; `now` is a steady clock in seconds. Every instruction ends exactly once, with `Outputs.concluded`.
+"""
+The deciding side as one object without ROS.
+
+Which frame to decide from, what to ask of motion_node, when to stand.
+
+One decision at a time: look (wait for a frame newer than the end of the last motion), think, move.
+Whatever goes wrong the robot is told to stand still first and the reason is given once. It never
+blocks: decisions run elsewhere and come back as events; `now` is a steady clock in seconds. Every
+instruction ends exactly once, with `Outputs.concluded`.
 """
 
 from __future__ import annotations
@@ -45,7 +62,11 @@ def is_stop_word(text: str) -> bool:
 
 
 def _met_something(status: Status, action: Action) -> bool:
-    """Whether a motion ended against something: no progress at all, or too slow along it to get even half the way."""
+    """
+    Whether a motion ended against something.
+
+    That is no progress at all, or too slow along it to get even half the way.
+    """
     slid = abs(status.done.distance_m) < abs(action.distance_m) / 2
     against = status.state in (MotionState.BLOCKED, MotionState.COLLISION_AHEAD)
     return against or (status.state is MotionState.EXPIRED and slid)
@@ -62,8 +83,8 @@ class Navigator(Acting):
         """
         Stand still, forget the old instruction and begin this one; returns its number.
 
-        allowance_s: it may take so long, 0: as long as it takes. hint: words that the last reasoning should hold.
-        A bad instruction ends at once, with the robot standing.
+        allowance_s: it may take so long, 0: as long as it takes. hint: words that the last
+        reasoning should hold. A bad instruction ends at once, with the robot standing.
         """
         if is_stop_word(text):
             self.on_cancel(now)
@@ -116,7 +137,11 @@ class Navigator(Acting):
         self._maybe_think(frame.received)
 
     def on_link(self, health: LinkHealth, now: float, reason: str = '') -> None:
-        """Take note of the link; without a verifier nothing but a declared degraded mode moves the robot."""
+        """
+        Take note of the link.
+
+        Without a verifier nothing but a declared degraded mode moves the robot.
+        """
         was, self._link = self._link, health
         if health is LinkHealth.UP and was is not LinkHealth.UP:
             self.setbacks.recovered(ErrorCode.LINK_LOST, now, 'the verifier answers again')
@@ -138,9 +163,14 @@ class Navigator(Acting):
             self._look(now, now)
 
     def on_status(self, status: Status, now: float) -> None:
-        """Take note of what became of the motion under way (of this node's session), or of the operator's stop."""
+        """
+        Take note of what became of the motion under way, or of the operator's stop.
+
+        The motion has to be of this node's session.
+        """
         if status.state is MotionState.STOPPED and status.reason.startswith(OPERATOR_STOP):
-            # One that was sent before motion_node heard of this instruction is about the one before; it is repeated.
+            # One that was sent before motion_node heard of this instruction is about the one
+            # before; it is repeated.
             if self.phase is not Phase.IDLE and now - self._errand.began > OLD_STOP_S:
                 self.on_cancel(now)
             return
@@ -299,7 +329,7 @@ class Navigator(Acting):
         self._out.begin(job)
 
     def _drop_ahead(self, why: str) -> None:
-        """A decision that was begun early is of no use."""
+        """Drop a decision that was begun early and is of no use."""
         if self._thought is not None and self._thought.ahead:
             self._errand.decisions -= 1
             self._out.cancel(keep_open=True)

@@ -1,4 +1,22 @@
-"""What goes into the navigator and what comes out of it: configuration, errands, orders, outcomes. No behaviour."""
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+What goes into the navigator and what comes out of it: configuration, errands, orders, outcomes.
+
+No behaviour.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +94,11 @@ class Errand:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an instruction ended; every instruction ends exactly once. The robot has been told to stand by then."""
+    """
+    How an instruction ended; every instruction ends exactly once.
+
+    The robot has been told to stand by then.
+    """
 
     instruction: int
     code: ErrorCode
@@ -130,7 +152,11 @@ class Outputs(Protocol):
         ...
 
     def spoke(self, text: str, action: str, unverified: bool) -> None:
-        """Publish the reasoning and the action of a decision; "" where there is none, or not yet."""
+        """
+        Publish the reasoning and the action of a decision.
+
+        Each is "" where there is none, or not yet.
+        """
         ...
 
     def report(self, report: Report) -> None:
@@ -138,7 +164,7 @@ class Outputs(Protocol):
         ...
 
     def concluded(self, outcome: Outcome) -> None:
-        """An instruction is over."""
+        """Take note that an instruction is over."""
         ...
 
     def log(self, level: str, text: str) -> None:

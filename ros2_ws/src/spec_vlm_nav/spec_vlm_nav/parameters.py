@@ -1,8 +1,22 @@
-"""
-What a parameter is: default, range, meaning, and whether it may change while running; checks without ROS.
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 
-The tables are in the modules `*_parameters`; `nodes/declare.py` hands them to rclpy.
-`python -m spec_vlm_nav.parameters` prints them as the README's tables.
+"""
+What a parameter is: default, range, meaning, and whether it may change while running.
+
+Values are checked without ROS. The tables are in the modules `*_parameters`; `nodes/declare.py`
+hands them to rclpy. `python -m spec_vlm_nav.parameters` prints them as the README's tables.
 """
 
 from __future__ import annotations
@@ -30,7 +44,7 @@ class Parameter:
 
     @property
     def allowed(self) -> str:
-        """The allowed values in words."""
+        """Return the allowed values in words."""
         if self.choices:
             return 'one of ' + ', '.join(self.choices)
         if self.low is not None and self.high is not None:
@@ -58,7 +72,11 @@ RELIABILITY: tuple[str, ...] = ('best_effort', 'reliable')
 
 
 def check_all(table: Sequence[Parameter], values: Mapping[str, object]) -> None:
-    """Check some values against a table. Raises ParameterError for the first that is wrong or unknown."""
+    """
+    Check some values against a table.
+
+    Raises ParameterError for the first that is wrong or unknown.
+    """
     known = {p.name: p for p in table}
     for name, value in values.items():
         if name not in known:
@@ -73,7 +91,8 @@ def markdown(table: Sequence[Parameter]) -> str:
         text = str(p.default).lower() if isinstance(p.default, bool) else str(p.default)
         default = f'`{text or chr(34) * 2}`'
         rows.append(
-            f'| `{p.name}` | {default} | {p.allowed} | {"yes" if p.live else "no"} | {p.description} |'
+            f'| `{p.name}` | {default} | {p.allowed} | {"yes" if p.live else "no"} '
+            f'| {p.description} |'
         )
     return '\n'.join(rows)
 

@@ -1,4 +1,22 @@
-"""Whether a decision that was begun early still holds: does the camera show the same scene now as it did then?"""
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+Whether a decision that was begun early still holds.
+
+The question is: does the camera show the same scene now as it did then?
+"""
 
 from __future__ import annotations
 
@@ -14,7 +32,11 @@ THUMBNAIL = (56, 35)
 
 
 def thumbnail(picture: bytes | RawImage) -> NDArray[np.float32]:
-    """The picture small and grey, [35, 56] float32 of 0 to 255. Raises FrameError when it cannot be decoded."""
+    """
+    Return the picture small and grey, [35, 56] float32 of 0 to 255.
+
+    Raises FrameError when it cannot be decoded.
+    """
     if isinstance(picture, RawImage):
         image = from_raw(picture)
     else:
@@ -35,7 +57,11 @@ def difference(one: bytes | RawImage, other: bytes | RawImage) -> float:
 
 
 def same_scene(one: bytes | RawImage, other: bytes | RawImage, tolerance: float) -> bool:
-    """Whether two pictures differ by no more than `tolerance` grey levels; False when one cannot be decoded."""
+    """
+    Whether two pictures differ by no more than `tolerance` grey levels.
+
+    False when one cannot be decoded.
+    """
     try:
         return difference(one, other) <= tolerance
     except FrameError:

@@ -1,9 +1,23 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
 """
 From an instruction, past actions and camera frames to the one prompt of a decision.
 
-A prompt SPEC says everything about the wording (order, last actions, history frames), so that a model is always
-asked the way it was trained; it travels as `nav_prompt.json` in the model's folder. Text from outside never becomes
-a special token.
+A prompt SPEC says everything about the wording (order, last actions, history frames), so that a
+model is always asked the way it was trained; it travels as `nav_prompt.json` in the model's
+folder. Text from outside never becomes a special token.
 """
 
 from __future__ import annotations
@@ -33,10 +47,11 @@ class PromptSpec:
     """
     The wording of a prompt.
 
-    `template` has the fields {instruction}, {frame} (the current frame), and if wanted {history} (the frames before
-    it, oldest first) and {last_actions} (the newest `last_actions` actions, oldest first, joined by
-    `action_separator`). Special tokens of the model may stand in the template as text. `action_first`: the template
-    that asks for the action before the reasoning, "" where the model cannot be asked so.
+    `template` has the fields {instruction}, {frame} (the current frame), and if wanted {history}
+    (the frames before it, oldest first) and {last_actions} (the newest `last_actions` actions,
+    oldest first, joined by `action_separator`). Special tokens of the model may stand in the
+    template as text. `action_first`: the template that asks for the action before the reasoning,
+    "" where the model cannot be asked so.
     """
 
     name: str
@@ -58,7 +73,8 @@ class PromptSpec:
         }
         if unknown := used - _FIELDS:
             raise PromptError(
-                f"prompt '{self.name}': unknown fields {sorted(unknown)}; known are {sorted(_FIELDS)}"
+                f"prompt '{self.name}': unknown fields {sorted(unknown)}; "
+                f'known are {sorted(_FIELDS)}'
             )
         if missing := {'instruction', 'frame'} - used:
             raise PromptError(f"prompt '{self.name}': the template lacks {sorted(missing)}")
@@ -77,14 +93,15 @@ class PromptSpec:
         """
         Return the spec that asks for this order of the answer: "as_trained", or "action_first".
 
-        Raises PromptError where the model answers in the order it was trained on, whatever it is asked.
+        Raises PromptError where the model answers in the order it was trained on, whatever it is
+        asked.
         """
         if order == 'as_trained':
             return self
         if not self.action_first:
             raise PromptError(
-                f"a model of prompt '{self.name}' answers in the order it was trained on; answer_order has to be "
-                'as_trained'
+                f"a model of prompt '{self.name}' answers in the order it was trained on; "
+                'answer_order has to be as_trained'
             )
         return replace(self, template=self.action_first, action_first='')
 
@@ -100,7 +117,11 @@ class PromptSpec:
 
     @classmethod
     def from_model_folder(cls, path: str | Path, fallback: str = 'tiny_nav') -> PromptSpec:
-        """Return the spec saved beside the model, or the fallback preset when the folder has none."""
+        """
+        Return the spec saved beside the model.
+
+        Return the fallback preset when the folder has none.
+        """
         file = Path(path) / SPEC_FILE
         if not file.is_file():
             return cls.preset(fallback)
@@ -126,38 +147,39 @@ _CHAT = (
     '<|im_start|>user\n{body}<|im_end|>\n<|im_start|>assistant\n'
 )
 _NAVILA = (
-    'Imagine you are a robot programmed for navigation tasks. You have been given a video of historical observations '
-    '{history} and current observation {frame}. Your assigned task is: "{instruction}" Analyze this series of images '
-    'to decide your next action, which could be turning left or right by a specific degree, moving forward a certain '
-    'distance, or stop if the task is completed.'
+    'Imagine you are a robot programmed for navigation tasks. You have been given a video of '
+    'historical observations {history} and current observation {frame}. Your assigned task is: '
+    '"{instruction}" Analyze this series of images to decide your next action, which could be '
+    'turning left or right by a specific degree, moving forward a certain distance, or stop if '
+    'the task is completed.'
 )
 _PILOT = (
-    'You are the pilot of a small robot. The picture shows what is in front of you: {frame} Your task: {instruction}. '
-    'Your last actions: {last_actions}. Answer with two sentences. '
+    'You are the pilot of a small robot. The picture shows what is in front of you: {frame} '
+    'Your task: {instruction}. Your last actions: {last_actions}. Answer with two sentences. '
 )
 _SENTENCES = '\n'.join(ACTION_SENTENCES)
 _TAUGHT = (
     _PILOT
-    + 'The first says where you see the target, or "I do not see" it. The second is exactly one of these, '
-    f'nothing added:\n{_SENTENCES}'
+    + 'The first says where you see the target, or "I do not see" it. The second is exactly one '
+    f'of these, nothing added:\n{_SENTENCES}'
 )
 _TAUGHT_ACTION_FIRST = (
-    _PILOT
-    + 'The first is exactly one of these, nothing added. The second says where you see the target, or '
-    f'"I do not see" it.\n{_SENTENCES}'
+    _PILOT + 'The first is exactly one of these, nothing added. The second says where you see the '
+    f'target, or "I do not see" it.\n{_SENTENCES}'
 )
 
 PRESETS: dict[str, PromptSpec] = {
     spec.name: spec
     for spec in (
-        # What the default pair is trained on: the instruction comes BEFORE the image, so that the image tokens can
-        # be read in its light; image first gave no grounding at all in a model this small.
-        # It is also what the pair's chat template renders.
+        # What the default pair is trained on: the instruction comes BEFORE the image, so that the
+        # image tokens can be read in its light; image first gave no grounding at all in a model
+        # this small. It is also what the pair's chat template renders.
         PromptSpec(
             'tiny_nav',
             '<|im_start|>user\nTask: {instruction}{frame}<|im_end|>\n<|im_start|>assistant\n',
         ),
-        # NaVILA's own frame (8 images, missing history black); its checkpoints are fine-tuned on the ten sentences.
+        # NaVILA's own frame (8 images, missing history black); its checkpoints are fine-tuned on
+        # the ten sentences.
         PromptSpec('navila', _CHAT.replace('{body}', _NAVILA), history_frames=7, pad_history=True),
         # For a Qwen2-VL as published, which does not know the ten sentences.
         PromptSpec(
@@ -172,9 +194,10 @@ PRESETS: dict[str, PromptSpec] = {
 
 def clean_instruction(text: str, max_chars: int = MAX_INSTRUCTION_CHARS) -> str:
     """
-    Return the instruction on one line, without a final full stop and without anything a tokenizer takes for special.
+    Return the instruction cleaned and on one line.
 
-    Raises InstructionError when nothing is left or it is longer than `max_chars`.
+    It is without a final full stop and without anything a tokenizer takes for special. Raises
+    InstructionError when nothing is left or it is longer than `max_chars`.
     """
     if len(text) > max_chars:
         raise InstructionError(
@@ -191,7 +214,11 @@ def clean_instruction(text: str, max_chars: int = MAX_INSTRUCTION_CHARS) -> str:
 
 
 def pick_history(past: int, wanted: int, sampling: str = 'even') -> tuple[int, ...]:
-    """Choose which of `past` earlier frames (0 = oldest) go into the prompt, oldest first, at most `wanted`."""
+    """
+    Choose which of `past` earlier frames go into the prompt.
+
+    Frame 0 is the oldest; the choice is oldest first, at most `wanted`.
+    """
     if past <= wanted:
         return tuple(range(past))
     if sampling == 'latest':
@@ -207,7 +234,8 @@ def render(
 
     Raises InstructionError for an instruction that cannot be used.
     """
-    recent = list(last_actions)[-spec.last_actions :] if spec.last_actions else []
+    count = spec.last_actions
+    recent = list(last_actions)[-count:] if count else []
     values = {
         'instruction': clean_instruction(instruction, spec.max_instruction_chars),
         'last_actions': spec.action_separator.join(a.short for a in recent) or spec.no_actions,
@@ -227,9 +255,9 @@ def build_prompt(
     """
     Return the `specdec` prompt of one decision.
 
-    `frames` are encoded images, oldest first, the current one last (what `choose_frames` returns); `tokenizer` is a
-    Hugging Face tokenizer that knows the vision tokens. Raises InstructionError, and PromptError when the tokenizer
-    has no image token.
+    `frames` are encoded images, oldest first, the current one last (what `choose_frames` returns);
+    `tokenizer` is a Hugging Face tokenizer that knows the vision tokens. Raises InstructionError,
+    and PromptError when the tokenizer has no image token.
     """
     from specdec.models import Prompt
 
@@ -249,9 +277,10 @@ def choose_frames(
     spec: PromptSpec, past: Sequence[bytes], current: bytes, black: bytes | None = None
 ) -> tuple[bytes, ...]:
     """
-    Return the frames of a prompt, oldest first: history as the spec wants it, then the current one.
+    Return the frames of a prompt, oldest first.
 
-    `black` is an encoded black frame, needed when the spec pads missing history.
+    History as the spec wants it, then the current one. `black` is an encoded black frame, needed
+    when the spec pads missing history.
     """
     history = [
         past[i] for i in pick_history(len(past), spec.history_frames, spec.history_sampling)

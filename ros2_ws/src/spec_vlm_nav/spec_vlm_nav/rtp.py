@@ -1,8 +1,24 @@
-"""
-RTP packets to H.264 access units (RFC 3550, RFC 6184). Free of ROS and of sockets; nothing fed to it raises.
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 
-An access unit of which a packet is missing is dropped whole. One is complete with its last packet (the marker), so that
-nothing is held back until the next one comes.
+"""
+RTP packets to H.264 access units (RFC 3550, RFC 6184).
+
+Free of ROS and of sockets; nothing fed to it raises.
+
+An access unit of which a packet is missing is dropped whole. One is complete with its last packet
+(the marker), so that nothing is held back until the next one comes.
 """
 
 from __future__ import annotations
@@ -84,13 +100,14 @@ class Depacketizer:
             self._add(START_CODE + payload)
         elif number == _STAP_A:
             at = 1
-            while at + 2 < len(payload):
-                size = int.from_bytes(payload[at : at + 2], 'big')
-                if size == 0 or at + 2 + size > len(payload):
+            while (begin := at + 2) < len(payload):
+                size = int.from_bytes(payload[at:begin], 'big')
+                end = begin + size
+                if size == 0 or end > len(payload):
                     self._spoiled = True
                     return
-                self._add(START_CODE + payload[at + 2 : at + 2 + size])
-                at += 2 + size
+                self._add(START_CODE + payload[begin:end])
+                at = end
         elif number == _FU_A and len(payload) > 2:
             if payload[1] & 0x80:
                 self._add(START_CODE + bytes([(payload[0] & 0xE0) | (payload[1] & 0x1F)]))
@@ -130,7 +147,8 @@ def _parse(data: bytes) -> _Packet | None:
     if first & 0x10:
         if len(data) < begin + 4:
             return None
-        begin += 4 + 4 * int.from_bytes(data[begin + 2 : begin + 4], 'big')
+        extension = data[begin:]
+        begin += 4 + 4 * int.from_bytes(extension[2:4], 'big')
     if first & 0x20:
         end -= data[-1]
     if begin >= end:

@@ -1,9 +1,23 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
 """
 The last gate before the wheels: what does not pass every check here does not move the robot.
 
-Two questions: may this COMMAND be carried out at all (`admit`), and what VELOCITY may go out now (`filter`)? Time is
-passed in and is always receive time on a steady clock; stamps of other machines are never compared with it. A stop is
-obeyed whoever says it.
+Two questions: may this COMMAND be carried out at all (`admit`), and what VELOCITY may go out now
+(`filter`)? Time is passed in and is always receive time on a steady clock; stamps of other
+machines are never compared with it. A stop is obeyed whoever says it.
 """
 
 from __future__ import annotations
@@ -78,7 +92,11 @@ class SafetyConfig(WatchdogConfig, AheadConfig):
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a command is not carried out: in one or two words to count by, in full, and how that is reported."""
+    """
+    Why a command is not carried out.
+
+    In one or two words to count by, in full, and how that is reported.
+    """
 
     kind: str
     reason: str
@@ -89,7 +107,8 @@ def slew(current: float, wanted: float, up: float, down: float, dt: float) -> fl
     """
     Return the value nearest to `wanted` that may follow `current` after `dt` seconds.
 
-    `up` limits the change away from zero, `down` the change towards it; a change of sign goes through zero.
+    `up` limits the change away from zero, `down` the change towards it; a change of sign goes
+    through zero.
     """
     if wanted * current < 0:
         wanted = 0.0
@@ -119,7 +138,11 @@ class SafetyGate:
 
     @property
     def latched_by(self) -> str:
-        """What holds the robot until the next instruction: "STOP", OPERATOR_STOP, or "" for nothing."""
+        """
+        Return what holds the robot until the next instruction.
+
+        It is "STOP", OPERATOR_STOP, or "" for nothing.
+        """
         return self._latched_by if self._latched is not None else ''
 
     def stop(self) -> None:
@@ -131,8 +154,8 @@ class SafetyGate:
         """
         Take note of a command; returns None when it may be carried out, else why not.
 
-        STOP and HOLD end the motion in every case, even when the rest of them is refused; a MOVE that is in order ends
-        the one before it, whether it is fit itself or not.
+        STOP and HOLD end the motion in every case, even when the rest of them is refused; a MOVE
+        that is in order ends the one before it, whether it is fit itself or not.
         """
         if command.kind is not CommandKind.MOVE:
             self.end_motion()
@@ -188,7 +211,8 @@ class SafetyGate:
         if command.deadline_s <= 0:
             return Refusal('deadline', 'its deadline has passed')
         if not 0 <= command.frame_age_s <= c.max_frame_age_s:
-            old = f'decided from a frame {command.frame_age_s:.1f} s old, limit {c.max_frame_age_s:g} s'
+            age = command.frame_age_s
+            old = f'decided from a frame {age:.1f} s old, limit {c.max_frame_age_s:g} s'
             return Refusal('frame age', old)
         if fault := self.fault(command, now):
             return Refusal(fault.state.name, fault.reason, fault.state)
@@ -202,11 +226,15 @@ class SafetyGate:
 
     @property
     def pose(self) -> Pose | None:
-        """The latest sound pose."""
+        """Return the latest sound pose."""
         return self.odometry_watch.pose
 
     def fault(self, command: Command, now: float) -> Fault | None:
-        """Return the first fault of the senses that this command depends on, what is ahead left out."""
+        """
+        Return the first fault of the senses that this command depends on.
+
+        What is ahead is left out.
+        """
         c, session = self.config, command.session
         if reason := self.odometry_watch.fault(now, c):
             return Fault(MotionState.STALE_ODOM, reason)
@@ -219,7 +247,11 @@ class SafetyGate:
         return None
 
     def fault_ahead(self, command: Command, now: float) -> Fault | None:
-        """Return why the robot may not go on forward: something is too near, or nothing is seen."""
+        """
+        Return why the robot may not go on forward.
+
+        Either something is too near, or nothing is seen.
+        """
         if not command.is_forward or not (reason := self.ahead.fault(now, self.config)):
             return None
         return Fault(MotionState.COLLISION_AHEAD, reason)
@@ -234,14 +266,18 @@ class SafetyGate:
         return self._moving is not None
 
     def time_left_s(self, now: float) -> float:
-        """Seconds to the deadline of the motion under way; 0 when there is none or it has passed."""
+        """
+        Seconds to the deadline of the motion under way.
+
+        It is 0 when there is none or it has passed.
+        """
         return 0.0 if self._moving is None else max(0.0, self._deadline - now)
 
     def deadline_passed(self, now: float) -> bool:
         """Whether there is a command and its time is over."""
         return self._moving is not None and now >= self._deadline
 
-    def filter(self, wanted: Velocity, now: float) -> Velocity:
+    def filter(self, wanted: Velocity, now: float) -> Velocity:  # noqa: A003
         """Return what may go out now: zero at once on any fault, else clamped and slewed."""
         # A stalled timer must not earn a big step.
         dt = 0.0 if self._sent_at is None else min(0.1, max(0.0, now - self._sent_at))

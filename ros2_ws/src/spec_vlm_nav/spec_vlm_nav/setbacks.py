@@ -1,3 +1,17 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
 """What goes wrong on the way: said once until it is over, counted, and since when it lasts."""
 
 from __future__ import annotations
@@ -24,7 +38,7 @@ class Setbacks:
         return True
 
     def recovered(self, code: ErrorCode, now: float, text: str) -> None:
-        """It is over; say so if it was complained about."""
+        """Take note that it is over; say so if it was complained about."""
         since = self._since.pop(code, None)
         if since is not None:
             self._log('info', f'{text} (after {now - since:.1f} s)')
@@ -39,10 +53,14 @@ class Setbacks:
         return self._in_a_row[code]
 
     def clear(self, code: ErrorCode) -> None:
-        """A success of this kind."""
+        """Take note of a success of this kind."""
         self._in_a_row.pop(code, None)
 
     def begin(self, now: float) -> None:
-        """A new instruction: nothing has failed in a row, and what lasts is waited for anew."""
+        """
+        Begin a new instruction.
+
+        Nothing has failed in a row, and what lasts is waited for anew.
+        """
         self._in_a_row.clear()
         self._since = dict.fromkeys(self._since, now)

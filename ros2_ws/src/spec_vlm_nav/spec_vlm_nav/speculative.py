@@ -1,8 +1,25 @@
-"""
-The real decider: drafts here, has the drafts verified in the cloud, and streams out what is verified.
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 
-With `asking` and `link_monitor` the only module of this package that touches models and links. What it hands out
-without a mark was verified by the target; the draft model's word alone is always marked.
+"""
+The real decider.
+
+It drafts here, has the drafts verified in the cloud, and streams out what is verified.
+
+With `asking` and `link_monitor` the only module of this package that touches models and links.
+What it hands out without a mark was verified by the target; the draft model's word alone is always
+marked.
 """
 
 from __future__ import annotations
@@ -53,13 +70,20 @@ class Counts:
 
 class SpeculativeDecider:
     """
-    specdec's edge decoder against a cloud verifier, a monitor of the link, and the draft alone where that is wished.
+    specdec's edge decoder against a cloud verifier.
 
-    Everything that a first decision would be late for is done at the start: loading, a forward of each kind.
+    With a monitor of the link, and the draft alone where that is wished.
+
+    Everything that a first decision would be late for is done at the start: loading, a forward of
+    each kind.
     """
 
     def __init__(self, settings: DecoderSettings) -> None:
-        """Load what the edge needs. Raises specdec's SpecdecError or a NavigationError, one line each."""
+        """
+        Load what the edge needs.
+
+        Raises specdec's SpecdecError or a NavigationError, one line each.
+        """
         spec = fitting_spec(settings, get_method(settings.method).drafts)
         torch.set_num_threads(settings.threads)
         self._model: LoadedModel | None = None
@@ -101,7 +125,9 @@ class SpeculativeDecider:
         if (monitor := self._monitor) is not None:
             monitor.timeout_s = settings.link_timeout_s
 
-    def open(self, on_link_change: Callable[[LinkHealth], None] = lambda health: None) -> None:
+    def open(  # noqa: A003
+        self, on_link_change: Callable[[LinkHealth], None] = lambda health: None
+    ) -> None:
         """See Decider."""
         s = self._current[0]
         if self._monitor is None:
@@ -180,10 +206,15 @@ class SpeculativeDecider:
         tell: _Telling,
         cancel: threading.Event,
     ) -> Answer:
-        """The target's answer. Raises DecisionFailed with what there is of it."""
+        """
+        Return the target's answer.
+
+        Raises DecisionFailed with what there is of it.
+        """
         decoder = self._edge(s)
         failure: tuple[ErrorCode, str] | None = None
-        # Whoever can go on without a link does not wait for it longer than it takes to know that it is lost.
+        # Whoever can go on without a link does not wait for it longer than it takes to know that
+        # it is lost.
         patience = cancel if s.on_link_loss != DRAFT_ONLY else _CanceledOrLost(cancel, self.link)
         try:
             for chunk in decoder.generate(
@@ -213,12 +244,17 @@ class SpeculativeDecider:
         return answer
 
     def _edge(self, s: DecoderSettings) -> EdgeDecoder:
-        """One decoder for all answers of the same kind: it learns what the link and the models take."""
+        """
+        Return the one decoder for all answers of the same kind.
+
+        It learns what the link and the models take.
+        """
         monitor = self._monitor
         if self._link is None:
             self._link = connect(s.verifier, s.connect_timeout_s, s.reply_timeout_s)
         elif monitor is not None and self._connections_seen not in (0, monitor.connections):
-            # A connection from before an outage may look sound and carry nothing for as long as TCP backs off.
+            # A connection from before an outage may look sound and carry nothing for as long as
+            # TCP backs off.
             self._link.reset()
         self._connections_seen = 0 if monitor is None else monitor.connections
         kind = (s.method, s.gamma, s.resume_timeout_s)
@@ -235,7 +271,11 @@ class SpeculativeDecider:
         tell: _Telling,
         cancel: threading.Event,
     ) -> Answer:
-        """The draft model's answer behind what is verified, all of it marked. Raises DecisionFailed."""
+        """
+        Return the draft model's answer behind what is verified, all of it marked.
+
+        Raises DecisionFailed.
+        """
         assert self._model is not None, 'refused when configured'
         self._counts.decodes_cut += bool(known.prompt_ids)
         started_ms = (time.monotonic() - began) * 1e3
@@ -278,7 +318,11 @@ class SpeculativeDecider:
             self._counts.failures += 1
 
     def _warm_up(self) -> None:
-        """Run the draft once on a black picture; a model that cannot take a prompt says so now, not on the way."""
+        """
+        Run the draft once on a black picture.
+
+        A model that cannot take a prompt says so now, not on the way.
+        """
         asker = self._current[1]
         black = to_jpeg(Image.new('RGB', WARM_UP_SIZE))
         frames = choose_frames(asker.spec, (), black, black)
@@ -306,7 +350,11 @@ class _CanceledOrLost(threading.Event):
 
 
 class _Telling:
-    """An answer that grows, and who hears of it. unverified: from now on it is the draft model's word."""
+    """
+    An answer that grows, and who hears of it.
+
+    unverified: from now on it is the draft model's word.
+    """
 
     def __init__(self, text: StreamingText, on_text: Callable[[str, bool], None]) -> None:
         self.ids: list[int] = []
@@ -316,32 +364,36 @@ class _Telling:
 
     @property
     def text(self) -> str:
-        """The text so far."""
+        """Return the text so far."""
         return self._text.text
 
     def push(self, ids: list[int] | tuple[int, ...]) -> None:
-        """More of the answer."""
+        """Take more of the answer."""
         self.ids.extend(ids)
         if self._text.push(ids):
             self._on_text(self.text, self.unverified)
 
     def finish(self) -> None:
-        """The answer is over."""
+        """Take note that the answer is over."""
         self._text.finish()
         self._on_text(self.text, self.unverified)
 
 
 def fitting_spec(settings: DecoderSettings, has_draft_model: bool) -> PromptSpec:
-    """The wording; ParameterError where settings ask for what there is no model for, or no wording."""
+    """
+    Return the wording.
+
+    Raises ParameterError where settings ask for what there is no model for, or no wording.
+    """
     if get_method(settings.method).drafts and not has_draft_model:
         raise ParameterError(
-            f'parameter method = {settings.method!r} refused: the draft model is not loaded, because the node was '
-            'configured with a method that needs none; configure it anew'
+            f'parameter method = {settings.method!r} refused: the draft model is not loaded, '
+            'because the node was configured with a method that needs none; configure it anew'
         )
     if settings.on_link_loss == DRAFT_ONLY and not has_draft_model:
         raise ParameterError(
-            f'parameter on_link_loss = {DRAFT_ONLY!r} refused: method {settings.method!r} loads no draft model that '
-            'could decide alone; choose another method, or stop or hold'
+            f'parameter on_link_loss = {DRAFT_ONLY!r} refused: method {settings.method!r} '
+            'loads no draft model that could decide alone; choose another method, or stop or hold'
         )
     return spec_of(settings)
 
@@ -349,7 +401,11 @@ def fitting_spec(settings: DecoderSettings, has_draft_model: bool) -> PromptSpec
 def answer_of(
     text: str, ids: tuple[int, ...], question: Question, stats: AnswerStats, prepared_ms: float
 ) -> Answer:
-    """Turn specdec's AnswerStats into an Answer; times start `prepared_ms` before generation did."""
+    """
+    Turn specdec's AnswerStats into an Answer.
+
+    Times start `prepared_ms` before generation did.
+    """
     return Answer(
         text=text,
         token_ids=ids,

@@ -1,4 +1,22 @@
-"""What motion_node says of a command: its states and one report. The words are those of MotionStatus.msg."""
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+What motion_node says of a command: its states and one report.
+
+The words are those of MotionStatus.msg.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +49,11 @@ UNDER_WAY = (MotionState.MOVING, MotionState.SETTLING)
 
 @dataclass(frozen=True)
 class Status:
-    """One report: which command, what became of it, and why in words. `left` is of the command, by odometry."""
+    """
+    One report: which command, what became of it, and why in words.
+
+    `left` is of the command, by odometry.
+    """
 
     state: MotionState
     session: int = 0

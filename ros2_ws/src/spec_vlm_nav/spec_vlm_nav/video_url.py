@@ -1,8 +1,22 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
 """
 H.264 from the network, RTP by UDP or multicast, read in a thread of its own. Free of ROS.
 
-A Go2 sends RTP to the multicast group 230.1.1.1:1720. A network that comes up later or goes away for a while is waited
-out. Nothing is sent, and what arrives is only ever handed on.
+A Go2 sends RTP to the multicast group 230.1.1.1:1720. A network that comes up later or goes away
+for a while is waited out. Nothing is sent, and what arrives is only ever handed on.
 """
 
 from __future__ import annotations
@@ -67,7 +81,11 @@ def parse_interface(address: str) -> ipaddress.IPv4Address:
 
 
 class UrlReader:
-    """Reads until closed. `on_unit` hears (access unit, when its last packet came, steady clock); by the thread."""
+    """
+    Reads until closed.
+
+    `on_unit` hears (access unit, when its last packet came, steady clock); by the thread.
+    """
 
     def __init__(
         self,
@@ -85,7 +103,7 @@ class UrlReader:
 
     @property
     def counts(self) -> RtpCounts:
-        """What came so far."""
+        """Return what came so far."""
         return self._depacketizer.counts
 
     def close(self) -> None:

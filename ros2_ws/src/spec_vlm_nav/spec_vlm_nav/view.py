@@ -1,8 +1,22 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
 """
 Draws a camera picture with what the robot was told, thinks and does. Free of ROS; Pillow only.
 
-The picture itself is covered by nothing but the arrow of the motion under way and, where the draft model decided alone,
-the word UNVERIFIED; all else stands below it.
+The picture itself is covered by nothing but the arrow of the motion under way and, where the draft
+model decided alone, the word UNVERIFIED; all else stands below it.
 """
 
 from __future__ import annotations
@@ -34,14 +48,18 @@ def _font(size: int) -> Font:
 
 
 def colour_of(scene: Scene) -> tuple[int, int, int]:
-    """The colour of an action: by who decided it."""
+    """Return the colour of an action: by who decided it."""
     if scene.unverified:
         return ORANGE
     return COLOURS.get(scene.decided_by.partition(' ')[0], GREY)
 
 
 def wrap(text: str, font: Font, width: float, lines: int) -> list[str]:
-    """Break a text into at most so many lines of a width in pixels; what does not fit ends with dots."""
+    """
+    Break a text into at most so many lines of a width in pixels.
+
+    What does not fit ends with dots.
+    """
     words, out = text.split(), ['']
     for i, word in enumerate(words):
         longer = f'{out[-1]} {word}'.strip()
@@ -71,9 +89,10 @@ def _cut(text: str, font: Font, width: float) -> str:
 
 def arrow_of(motion: Motion, width: int, height: int) -> list[Point]:
     """
-    The line of a motion's arrow in pixels, its head last. Forward is up, a left turn bends to the left.
+    Return the line of a motion's arrow in pixels, its head last.
 
-    A sketch, not a projection: the camera's calibration is not known.
+    Forward is up, a left turn bends to the left. A sketch, not a projection: the camera's
+    calibration is not known.
     """
     foot = (width / 2, height * 0.94)
     if motion.angle_rad == 0.0:

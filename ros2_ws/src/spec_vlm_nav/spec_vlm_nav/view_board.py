@@ -1,7 +1,24 @@
-"""
-What is known of the robot at this moment, put together from what its nodes say, for pictures and markers.
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 
-Free of ROS. It only listens: a board that is wrong or late cannot move anything. Times are of a steady clock, seconds.
+"""
+What is known of the robot at this moment, for pictures and markers.
+
+It is put together from what the robot's nodes say.
+
+Free of ROS. It only listens: a board that is wrong or late cannot move anything. Times are of a
+steady clock, seconds.
 """
 
 from __future__ import annotations
@@ -17,7 +34,11 @@ SUPERVISION_SILENT_S = 1.0  # vlm_nav_node ten times a second
 
 @dataclass(frozen=True)
 class Told:
-    """A motion command as it is shown. source: MODEL, EXPLORATION or SUPERVISOR; text: "turn left 30"."""
+    """
+    A motion command as it is shown.
+
+    source: MODEL, EXPLORATION or SUPERVISOR; text: "turn left 30".
+    """
 
     session: int
     sequence: int
@@ -31,7 +52,11 @@ class Told:
 
 @dataclass(frozen=True)
 class Decided:
-    """A measured decision as it is shown. sequence: of the command made of it (0: none); error: "" if it went well."""
+    """
+    A measured decision as it is shown.
+
+    sequence: of the command made of it (0: none); error: "" if it went well.
+    """
 
     session: int
     sequence: int
@@ -45,7 +70,11 @@ class Decided:
 
 @dataclass(frozen=True)
 class Scene:
-    """What a picture says. `motion` is None unless the robot carries one out; link: "up 42 ms", "LOST", ..."""
+    """
+    What a picture says.
+
+    `motion` is None unless the robot carries one out; link: "up 42 ms", "LOST", ...
+    """
 
     instruction: str = ''
     reasoning: str = ''
@@ -72,7 +101,7 @@ class Board:
         self._link_at: float | None = None
 
     def on_command(self, told: Told, now: float) -> None:
-        """A command was sent to motion_node."""
+        """Take note of a command that was sent to motion_node."""
         self._told, self._told_at = told, now
 
     def on_status(self, status: Status, now: float) -> None:
@@ -80,7 +109,11 @@ class Board:
         self._status, self._status_at = status, now
 
     def on_decision(self, decided: Decided) -> None:
-        """A decision was measured; one that had to be taken back is told of a command that is known already."""
+        """
+        Take note of a measured decision.
+
+        One that had to be taken back is told of a command that is known already.
+        """
         self._decided = decided
 
     def on_supervision(self, link: str, now: float) -> None:
@@ -88,7 +121,11 @@ class Board:
         self._link, self._link_at = link, now
 
     def under_way(self, now: float) -> Told | None:
-        """The command that is being carried out now, None if there is none or motion_node has fallen silent."""
+        """
+        Return the command that is being carried out now.
+
+        None if there is none or motion_node has fallen silent.
+        """
         told, status = self._told, self._status
         if told is None or not told.moves or now - self._told_at > told.deadline_s:
             return None
@@ -119,7 +156,8 @@ class Board:
             told.session,
             told.sequence,
         )
-        # Reasoning of another decision beside this action would be a lie: the answer may still be streaming.
+        # Reasoning of another decision beside this action would be a lie: the answer may still be
+        # streaming.
         return replace(
             scene,
             reasoning=decided.reasoning

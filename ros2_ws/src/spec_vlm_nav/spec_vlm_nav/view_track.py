@@ -1,4 +1,22 @@
-"""Where the robot has been and where its motion leads, in the odometry frame; metres, radians. Free of ROS."""
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+Where the robot has been and where its motion leads, in the odometry frame; metres, radians.
+
+Free of ROS.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +69,11 @@ class Trail:
 
 
 def motion_points(start: Pose, motion: Motion) -> list[Point]:
-    """The way of a motion: a straight line, or for a turn an arc around the robot from its heading to the new one."""
+    """
+    Return the way of a motion.
+
+    It is a straight line, or for a turn an arc around the robot from its heading to the new one.
+    """
     if motion.angle_rad == 0.0:
         dx, dy = math.cos(start.yaw) * motion.distance_m, math.sin(start.yaw) * motion.distance_m
         return [(start.x, start.y), (start.x + dx, start.y + dy)]

@@ -1,8 +1,22 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
 """
 Watchdogs of the gate: what each sense said last, when, and why it cannot be relied on now.
 
-All times are receive times on a steady clock, in seconds. A watchdog answers with a reason in words, "" when all is
-well; it ends nothing itself. A time-out of 0 switches its watchdog off.
+All times are receive times on a steady clock, in seconds. A watchdog answers with a reason in
+words, "" when all is well; it ends nothing itself. A time-out of 0 switches its watchdog off.
 """
 
 from __future__ import annotations
@@ -21,7 +35,11 @@ SESSIONS_KEPT = 8
 
 @dataclass(frozen=True)
 class WatchdogConfig:
-    """Time-outs in seconds and what counts as a jump; 0 switches the three of the deciding side off."""
+    """
+    Time-outs in seconds and what counts as a jump.
+
+    0 switches the three of the deciding side off.
+    """
 
     odom_timeout_s: float = 0.5
     odom_jump_m: float = 0.5  # between two odometry messages
@@ -41,7 +59,11 @@ class Fault:
 
 @dataclass(frozen=True)
 class Supervision:
-    """The deciding side's sign of life as received (see Supervision.msg); a negative age: not known, not watched."""
+    """
+    The deciding side's sign of life as received (see Supervision.msg).
+
+    A negative age: not known, not watched.
+    """
 
     session: int
     camera_age_s: float = -1.0
@@ -57,7 +79,7 @@ class RateMeter:
         self._times: deque[float] = deque(maxlen=RATE_OVER)
 
     def tick(self, now: float) -> None:
-        """It came."""
+        """Take note that it came."""
         self._times.append(now)
 
     def hz(self, now: float) -> float:
@@ -68,7 +90,11 @@ class RateMeter:
 
 
 class OdometryWatch:
-    """The pose, and whether it can be trusted: a jump or a NaN is a fault until a sound pair follows."""
+    """
+    The pose, and whether it can be trusted.
+
+    A jump or a NaN is a fault until a sound pair follows.
+    """
 
     def __init__(self) -> None:
         self.pose: Pose | None = None  # the latest sound one
@@ -109,7 +135,11 @@ class _Session:
 
 
 class SupervisionWatch:
-    """The deciding side: is it there, and what did it tell of its camera and its verifier? One record per session."""
+    """
+    Watches the deciding side.
+
+    Is it there, and what did it tell of its camera and its verifier? One record per session.
+    """
 
     def __init__(self) -> None:
         self._sessions: dict[int, _Session] = {}
@@ -144,7 +174,11 @@ class SupervisionWatch:
         return self._aged(told.camera_age_s, session, now) if told else -1.0
 
     def verifier_age_s(self, session: int | None, now: float) -> float:
-        """Seconds since the verifier was heard as told, plus the time since; negative: not told."""
+        """
+        Seconds since the verifier was heard as told, plus the time since.
+
+        Negative: not told.
+        """
         told = self.told(session)
         return self._aged(told.verifier_age_s, session, now) if told else -1.0
 

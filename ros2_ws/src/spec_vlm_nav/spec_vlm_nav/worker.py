@@ -1,8 +1,22 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
 """
 The thread in which decisions are made, so that the node hears "stop" while the model thinks.
 
-One job at a time; a newer job waits until the canceled one has let go. Results are posted to the node's thread as
-events; the worker itself changes no state of the robot.
+One job at a time; a newer job waits until the canceled one has let go. Results are posted to the
+node's thread as events; the worker itself changes no state of the robot.
 """
 
 from __future__ import annotations
@@ -23,7 +37,11 @@ RETRY_S = 0.5
 
 @dataclass(frozen=True)
 class ActionFound:
-    """The action sentence of a job is complete and verified; the reasoning before it is in `text`."""
+    """
+    The action sentence of a job is complete and verified.
+
+    The reasoning before it is in `text`.
+    """
 
     job: int
     action: Action
@@ -55,9 +73,9 @@ class Failed:
 @dataclass(frozen=True)
 class Reconciled:
     """
-    The link is back, and the target has answered the last unverified decision's question: its whole answer.
+    The link is back, and the target has answered the last unverified decision's question.
 
-    action: what the target says; None where its answer holds none.
+    answer: the whole of it. action: what the target says; None where its answer holds none.
     """
 
     job: int
@@ -79,10 +97,13 @@ class _Ticket:
 
 class DecisionWorker:
     """
-    Owns the decider's thread, and opens and closes the decider. `post` is called from that thread with each event.
+    Owns the decider's thread, and opens and closes the decider.
 
-    An answer that the draft model gave alone stays open: as soon as the link is back it is verified, when nothing else
-    is to be done or before the next job is decided. `text`: all of the answer under way so far; any thread may read it.
+    `post` is called from that thread with each event.
+
+    An answer that the draft model gave alone stays open: as soon as the link is back it is
+    verified, when nothing else is to be done or before the next job is decided. `text`: all of the
+    answer under way so far; any thread may read it.
     """
 
     def __init__(
@@ -109,14 +130,22 @@ class DecisionWorker:
         self._jobs.put(_Ticket(job, self._cancel, self._over))
 
     def cancel(self, keep_open: bool = False) -> None:
-        """End the job that is under way or waiting, soon; keep_open: an open answer is verified nevertheless."""
+        """
+        End the job that is under way or waiting, soon.
+
+        keep_open: an open answer is verified nevertheless.
+        """
         self._cancel.set()
         if not keep_open:
             over, self._over = self._over, threading.Event()
             over.set()
 
     def close(self, timeout_s: float = 3.0) -> bool:
-        """Cancel, wait for the thread to end and the decider to be closed; whether both did in time."""
+        """
+        Cancel, wait for the thread to end and the decider to be closed.
+
+        Return whether both did in time.
+        """
         self.cancel()
         self._jobs.put(None)
         self._thread.join(timeout_s)

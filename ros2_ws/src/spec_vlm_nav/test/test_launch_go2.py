@@ -1,7 +1,24 @@
-"""
-`go2.launch.py` for real, in a namespace and without a verifier: the nodes come up, stand, and end cleanly.
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 
-launch_test FILE, in a sourced workspace; colcon test runs it where launch_testing fits the pytest there is.
+"""
+`go2.launch.py` for real, in a namespace and without a verifier.
+
+The nodes come up, stand, and end cleanly.
+
+launch_test FILE, in a sourced workspace; colcon test runs it where launch_testing fits the pytest
+there is.
 """
 
 import os
@@ -9,20 +26,16 @@ from pathlib import Path
 import time
 import unittest
 
-import pytest
-
-pytest.importorskip('launch_testing', reason='launch_testing is not installed')
-
 from geometry_msgs.msg import Twist
+from launch import LaunchDescription
 from launch.actions import IncludeLaunchDescription
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 import launch_testing
 import launch_testing.actions
 import launch_testing.asserts
 import launch_testing.markers
+import pytest
 import rclpy
-
-from launch import LaunchDescription
 
 PACKAGE = Path(__file__).resolve().parent.parent
 MODELS = Path(os.environ.get('SPECNAV_MODELS', PACKAGE.resolve().parents[2] / 'default_models'))

@@ -1,7 +1,22 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
 """
 `sim.launch.py` for real: everything comes up, an instruction moves the robot, the end is clean.
 
-launch_test FILE, in a sourced workspace; colcon test runs it where launch_testing fits the pytest there is.
+launch_test FILE, in a sourced workspace; colcon test runs it where launch_testing fits the pytest
+there is.
 """
 
 import os
@@ -10,22 +25,19 @@ import socket
 import time
 import unittest
 
-import pytest
-
-pytest.importorskip('launch_testing', reason='launch_testing is not installed')
-pytest.importorskip('navsim', reason='the simulator is not installed')
-
 from geometry_msgs.msg import Twist
+from launch import LaunchDescription
 from launch.actions import IncludeLaunchDescription
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 import launch_testing
 import launch_testing.actions
 import launch_testing.asserts
 import launch_testing.markers
+import pytest
 import rclpy
 from std_msgs.msg import String
 
-from launch import LaunchDescription
+pytest.importorskip('navsim', reason='the simulator is not installed')
 
 PACKAGE = Path(__file__).resolve().parent.parent
 MODELS = Path(os.environ.get('SPECNAV_MODELS', PACKAGE.resolve().parents[2] / 'default_models'))
@@ -35,7 +47,7 @@ NODES = ('motion_node', 'vlm_nav_node', 'view_node', 'navsim', 'cloud_verifier')
 
 
 def free_port() -> int:
-    """A TCP port that was free a moment ago."""
+    """Return a TCP port that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind(('127.0.0.1', 0))
         return int(probe.getsockname()[1])

@@ -1,4 +1,22 @@
-"""What `colcon test` checks of the package itself; its behaviour is tested in the repository's tests/robot."""
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+What `colcon test` checks of the package itself.
+
+Its behaviour is tested in the repository's tests/robot.
+"""
 
 from pathlib import Path
 from xml.etree import ElementTree
@@ -12,7 +30,7 @@ def test_package_xml_and_setup_py_agree():
     package = ElementTree.parse(HERE / 'package.xml').getroot()
     setup = (HERE / 'setup.py').read_text()
     assert package.findtext('name') == 'spec_vlm_nav' == HERE.name
-    assert f'version="{package.findtext("version")}"' in setup
+    assert f"version='{package.findtext('version')}'" in setup
     assert package.findtext('license') in setup
 
 

@@ -1,7 +1,24 @@
-"""
-The node beside a camera that sends H.264: decodes it and publishes pictures that `vlm_nav_node` takes.
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 
-A thin shell around H264Decoder (bytes to pictures), UrlReader (bytes from the network) and StreamHealth.
+"""
+The node beside a camera that sends H.264.
+
+It decodes the video and publishes pictures that `vlm_nav_node` takes.
+
+A thin shell around H264Decoder (bytes to pictures), UrlReader (bytes from the network) and
+StreamHealth.
 """
 
 from __future__ import annotations
@@ -35,14 +52,18 @@ WAITING_PACKETS = 64  # of the network; more than a second of video is not worth
 
 
 def unitree_message() -> Any:
-    """The message type of Unitree's camera topic. Raises CameraError when its package is missing."""
+    """
+    Return the message type of Unitree's camera topic.
+
+    Raises CameraError when its package is missing.
+    """
     try:
         from unitree_go.msg import Go2FrontVideoData
     except ImportError as error:
         raise CameraError(
             'source topic_unitree needs the ROS package unitree_go: build it with colcon from '
-            'github.com/unitreerobotics/unitree_ros2 (cyclonedds_ws/src/unitree/unitree_go) and source its '
-            f'install/setup.bash, or use source url ({error})'
+            'github.com/unitreerobotics/unitree_ros2 (cyclonedds_ws/src/unitree/unitree_go) '
+            f'and source its install/setup.bash, or use source url ({error})'
         ) from error
     return Go2FrontVideoData
 
@@ -107,7 +128,7 @@ class CameraDecodeNode:
         self._feed(bytes(message.data), message.header.stamp, frame_id, time.monotonic())
 
     def _post(self, data: bytes, at: float) -> None:
-        """Called by the reader's thread."""
+        """Take the bytes that came; called by the reader's thread."""
         self._packets.append((data, at))
         self._wake.trigger()
 

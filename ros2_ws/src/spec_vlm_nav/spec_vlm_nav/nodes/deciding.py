@@ -1,7 +1,24 @@
-"""
-The active part of vlm_nav_node: camera and motion reports in, the navigator and its worker, signs of life out.
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 
-Exists from activation to deactivation. Callbacks never wait for a model: decisions are made in the worker's thread.
+"""
+The active part of vlm_nav_node.
+
+Camera and motion reports in, the navigator and its worker, signs of life out.
+
+Exists from activation to deactivation. Callbacks never wait for a model: decisions are made in the
+worker's thread.
 """
 
 from __future__ import annotations
@@ -37,7 +54,11 @@ POLL_S = 0.005
 
 
 class Deciding:
-    """Shell around Navigator; also its Outputs. `on_tick` and `on_outcome` are for the action server."""
+    """
+    Shell around Navigator; also its Outputs.
+
+    `on_tick` and `on_outcome` are for the action server.
+    """
 
     def __init__(
         self,
@@ -69,7 +90,8 @@ class Deciding:
             node.create_subscription(MotionStatus, 'motion_status', self._on_status, RELIABLE),
             node.create_subscription(kind, 'image', self._on_image, camera),
         )
-        # Steady: a simulated clock that stands still, or a jump of the robot's clock, must not stop the watching.
+        # Steady: a simulated clock that stands still, or a jump of the robot's clock, must not
+        # stop the watching.
         self._timer = node.create_timer(
             TICK_S, self._tick, clock=Clock(clock_type=ClockType.STEADY_TIME)
         )
@@ -81,7 +103,11 @@ class Deciding:
         return self.navigator.on_instruction(text, time.monotonic(), allowance_s, hint)
 
     def stop(self, why: str) -> Future[bool]:
-        """Stop; the result comes when motion_node says that the robot stands (False: it did not say so in time)."""
+        """
+        Stop; the result comes when motion_node says that the robot stands.
+
+        False: it did not say so in time.
+        """
         self.navigator.on_cancel(time.monotonic(), why)
         standing: Future[bool] = Future()
         if self.navigator.config.dry_run:
@@ -97,12 +123,12 @@ class Deciding:
 
     @property
     def link(self) -> LinkReport:
-        """What is known of the link."""
+        """Return what is known of the link."""
         return self._decider.link()
 
     @property
     def text_so_far(self) -> str:
-        """What the model has said so far in the decision under way."""
+        """Return what the model has said so far in the decision under way."""
         return self.worker.text if self.navigator.phase is Phase.THINKING else ''
 
     def use(self, settings: DecoderSettings, config: NavigatorConfig, exploration: str) -> None:
@@ -124,7 +150,11 @@ class Deciding:
             self.navigator.on_status(status, time.monotonic())
 
     def _stands(self) -> bool:
-        """Wait for motion_node's word without the executor: it is in the middle of a transition."""
+        """
+        Wait for motion_node's word without the executor.
+
+        The executor is in the middle of a transition.
+        """
         if self._voice.silent:
             return True
         last, status = self._voice.sequence, self._subscriptions[0]
@@ -171,7 +201,7 @@ class Deciding:
         self.on_tick()
 
     def _post(self, event: Event) -> None:
-        """Called by the worker's thread."""
+        """Take an event; called by the worker's thread."""
         self._events.append(event)
         self._wake.trigger()
 
@@ -203,7 +233,7 @@ class Deciding:
         self._voice.report(report, self._settings)
 
     def concluded(self, outcome: Outcome) -> None:
-        """An instruction is over."""
+        """Take note that an instruction is over."""
         self.health.last_outcome = f'{outcome.code.name} {outcome.message}'.strip()
         self.on_outcome(outcome)
 
@@ -223,7 +253,8 @@ class Deciding:
         if not self._stands() and busy:
             self.log(
                 'warn',
-                f'motion_node did not say within {STANDING_S:g} s that the robot stands: is it running?',
+                f'motion_node did not say within {STANDING_S:g} s that the robot stands: '
+                'is it running?',
             )
         for _, _, standing in self._standing:
             standing.set_result(False)

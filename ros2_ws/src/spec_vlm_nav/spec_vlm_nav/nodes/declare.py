@@ -1,4 +1,22 @@
-"""Hands the parameter tables to rclpy: descriptors with ranges, refusal with the reason, live changes."""
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+Hands the parameter tables to rclpy.
+
+Descriptors with ranges, refusal with the reason, live changes.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +61,8 @@ def declare(node: Node, table: Sequence[Parameter], only_live: bool = True) -> d
     """
     Declare a table on a node and return the values.
 
-    only_live: what is not `live` is read-only from now on; False: the node itself decides about it. Raises
-    ParameterError for a value that is not allowed.
+    only_live: what is not `live` is read-only from now on; False: the node itself decides about
+    it. Raises ParameterError for a value that is not allowed.
     """
     values: dict[str, Value] = {}
     for parameter in table:
@@ -76,8 +94,8 @@ def follow_changes(
     """
     Check later changes (rclpy itself refuses read-only ones) and hand all values to `apply`.
 
-    apply: may refuse, with a NavigationError, and must have changed nothing then. only_live: says why parameters that
-    are not live cannot change at the moment, "" when they can.
+    apply: may refuse, with a NavigationError, and must have changed nothing then. only_live: says
+    why parameters that are not live cannot change at the moment, "" when they can.
     """
 
     def on_set(changes: list[RosParameter]) -> SetParametersResult:

@@ -1,4 +1,22 @@
-"""Publishes a node's health on /diagnostics once a second (the topic is global by convention; names carry the node)."""
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+Publishes a node's health on /diagnostics once a second.
+
+The topic is global by convention; names carry the node.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +35,7 @@ def _value(value: object) -> str:
 
 
 def diagnostic_array(node: Node, healths: Sequence[Health]) -> DiagnosticArray:
-    """The message; each name is preceded by the node's full name."""
+    """Return the message; each name is preceded by the node's full name."""
     message = DiagnosticArray()
     message.header.stamp = node.get_clock().now().to_msg()
     for health in healths:

@@ -1,3 +1,17 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
 """Between ROS messages and the plain records of the ROS-free modules; nothing is decided here."""
 
 from __future__ import annotations
@@ -24,7 +38,7 @@ _SOURCES = {
 
 
 def frame_of(message: CompressedImage | Image, received: float) -> Frame:
-    """A camera message as a frame, pixels not yet looked at."""
+    """Return a camera message as a frame, pixels not yet looked at."""
     stamp = (message.header.stamp.sec, message.header.stamp.nanosec)
     if isinstance(message, CompressedImage):
         return Frame(bytes(message.data), stamp, received)
@@ -35,7 +49,7 @@ def frame_of(message: CompressedImage | Image, received: float) -> Frame:
 
 
 def pose_of(message: Odometry) -> Pose:
-    """The planar pose of an odometry message; NaN where the message holds no rotation."""
+    """Return the planar pose of an odometry message; NaN where the message holds no rotation."""
     position, q = message.pose.pose.position, message.pose.pose.orientation
     norm = q.x * q.x + q.y * q.y + q.z * q.z + q.w * q.w
     if not 0.5 < norm < 2.0:
@@ -45,7 +59,7 @@ def pose_of(message: Odometry) -> Pose:
 
 
 def command_of(message: MotionCommand) -> Command | None:
-    """A motion command, or None when its kind is unknown."""
+    """Return a motion command, or None when its kind is unknown."""
     try:
         kind = CommandKind(message.kind)
     except ValueError:
@@ -66,7 +80,7 @@ def command_of(message: MotionCommand) -> Command | None:
 def command_message(
     order: Order, session: int, sequence: int, now: float, stamp: Time
 ) -> MotionCommand:
-    """An order as a message; `now` is the clock that frames were received by."""
+    """Return an order as a message; `now` is the clock that frames were received by."""
     message = MotionCommand(session=session, instruction=order.instruction, sequence=sequence)
     message.header.stamp = stamp
     message.kind = order.kind.value
@@ -83,7 +97,7 @@ def command_message(
 def supervision_message(
     session: int, camera_age_s: float, link: LinkReport, now: float, stamp: Time
 ) -> Supervision:
-    """The deciding side's sign of life; `now` is the clock that the link was heard by."""
+    """Return the deciding side's sign of life; `now` is the clock that the link was heard by."""
     message = Supervision(session=session, camera_age_s=camera_age_s, link=link.health.value)
     message.header.stamp = stamp
     message.verifier_age_s = -1.0 if link.heard_at is None else now - link.heard_at
@@ -92,7 +106,7 @@ def supervision_message(
 
 
 def status_of(message: MotionStatus) -> Status | None:
-    """A status report, or None when its state is unknown."""
+    """Return a status report, or None when its state is unknown."""
     try:
         state = MotionState(message.state)
     except ValueError:
@@ -105,7 +119,7 @@ def status_of(message: MotionStatus) -> Status | None:
 
 
 def status_message(status: Status, stamp: Time) -> MotionStatus:
-    """A status report as a message."""
+    """Return a status report as a message."""
     message = MotionStatus(
         session=status.session, sequence=status.sequence, state=status.state.value
     )
@@ -120,7 +134,7 @@ def status_message(status: Status, stamp: Time) -> MotionStatus:
 def metrics_message(
     report: Report, session: int, method: str, gamma: int, stamp: Time
 ) -> DecisionMetrics:
-    """The measurements of a decision as a message."""
+    """Return the measurements of a decision as a message."""
     answer = report.answer
     message = DecisionMetrics(
         session=session, instruction=report.instruction, sequence=report.sequence

@@ -1,8 +1,25 @@
-"""
-The node that moves: the only sender of velocities, from its own steady timer, through executor and safety gate.
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 
-It trusts nobody: commands have sequence numbers and deadlines, every sense has a watchdog, and whatever ends this
-process short of SIGKILL sends the motion back-end's stop first. (After a SIGKILL the base's own time-out must stop it.)
+"""
+The node that moves.
+
+It is the only sender of velocities, from its own steady timer, through executor and safety gate.
+
+It trusts nobody: commands have sequence numbers and deadlines, every sense has a watchdog, and
+whatever ends this process short of SIGKILL sends the motion back-end's stop first. (After a
+SIGKILL the base's own time-out must stop it.)
 """
 
 from __future__ import annotations
@@ -72,7 +89,8 @@ class MotionNode:
             Odometry, 'odom', self._on_odometry, QoSProfile(depth=5, reliability=reliability)
         )
         self._diagnostics = Diagnostics(node, self._healths)
-        # Steady: a simulated clock that stands still, or a jump of the robot's clock, must not stop the stopping.
+        # Steady: a simulated clock that stands still, or a jump of the robot's clock, must not
+        # stop the stopping.
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         node.create_timer(1 / float(values['rate_hz']), self._tick, clock=steady)
         self._reported_at = -HEARTBEAT_S

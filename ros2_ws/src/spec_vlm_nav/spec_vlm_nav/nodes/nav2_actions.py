@@ -1,8 +1,23 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
 """
 Nav2's DriveOnHeading and Spin as action clients, for whichever distribution's nav2_msgs is there.
 
-Goals carry an id of our own making, so that one can be canceled before the server has answered. Fields that only
-newer distributions have are left at their defaults (goals) or read when they are there (results).
+Goals carry an id of our own making, so that one can be canceled before the server has answered.
+Fields that only newer distributions have are left at their defaults (goals) or read when they are
+there (results).
 """
 
 from __future__ import annotations
@@ -30,7 +45,11 @@ LINGERS_S = (
 
 
 def error_name(result: Any) -> str:
-    """Name of the error in an action's result; "" when there is none or the distribution tells none."""
+    """
+    Return the name of the error in an action's result.
+
+    It is "" when there is none or the distribution tells none.
+    """
     code = getattr(result, 'error_code', 0)
     if not code:
         return ''
@@ -119,7 +138,11 @@ class Nav2Goals:
         self._goal: _Goal | None = None
 
     def send(self, motion: Motion, speed: float, allowance_s: float) -> str:
-        """Send a goal; returns "" or why it cannot be sent. `speed`: m/s, positive; Spin goes at Nav2's own."""
+        """
+        Send a goal; returns "" or why it cannot be sent.
+
+        `speed`: m/s, positive; Spin goes at Nav2's own.
+        """
         name = SPIN if motion.angle_rad else DRIVE
         if self._goal is not None and self._goal.lingers:
             return 'the goal before this one was canceled and has not ended in Nav2 yet'

@@ -1,8 +1,24 @@
-"""
-The action NavigateInstruction: goals become instructions of the navigator, outcomes become results.
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 
-Nothing in here waits in an executor's thread, and no coroutine outlives a stop: a goal is carried out by the
-navigator and its result is handed in when the outcome comes.
+"""
+The action NavigateInstruction.
+
+Goals become instructions of the navigator, outcomes become results.
+
+Nothing in here waits in an executor's thread, and no coroutine outlives a stop: a goal is carried
+out by the navigator and its result is handed in when the outcome comes.
 """
 
 from __future__ import annotations
@@ -34,8 +50,8 @@ class _DeferringServer(ActionServer):  # type: ignore[misc]
     """
     An action server whose goals go on until their result is handed in with `finish`.
 
-    rclpy's way, an execute callback that returns the result, needs a thread a goal, or a coroutine that older
-    releases poll without pause.
+    rclpy's way, an execute callback that returns the result, needs a thread a goal, or a coroutine
+    that older releases poll without pause.
     """
 
     def __init__(self, node: Node, begin: Callable[[Any], None], **callbacks: Any) -> None:
@@ -43,7 +59,7 @@ class _DeferringServer(ActionServer):  # type: ignore[misc]
         super().__init__(node, NavigateInstruction, NAME, execute_callback=begin, **callbacks)
 
     def notify_execute(self, goal_handle: Any, execute_callback: Any) -> None:
-        """A goal is to be executed: begin it."""
+        """Begin the goal, which is to be executed now."""
         self._begin(goal_handle)
 
     def finish(self, goal_handle: Any, end: Callable[[Any], Any]) -> None:
@@ -52,7 +68,7 @@ class _DeferringServer(ActionServer):  # type: ignore[misc]
 
 
 def result_of(outcome: Outcome) -> NavigateInstruction.Result:
-    """An outcome as a message."""
+    """Return an outcome as a message."""
     result = NavigateInstruction.Result(error_code=outcome.code.value, error_msg=outcome.message)
     result.total_elapsed_time = Duration(
         sec=int(outcome.elapsed_s), nanosec=int(outcome.elapsed_s % 1 * 1e9)
@@ -66,7 +82,11 @@ def result_of(outcome: Outcome) -> NavigateInstruction.Result:
 
 
 class NavigateServer:
-    """One goal at a time; a newer one replaces it. `deciding` is None while the node is not active."""
+    """
+    One goal at a time; a newer one replaces it.
+
+    `deciding` is None while the node is not active.
+    """
 
     def __init__(self, node: Node) -> None:
         self.deciding: Deciding | None = None
@@ -75,7 +95,8 @@ class NavigateServer:
         self._outcomes: dict[int, Outcome] = {}
         self._canceling: set[int] = set()
         self._ticks = 0
-        # A group of its own: a cancel waits for motion_node's word, which must get through meanwhile.
+        # A group of its own: a cancel waits for motion_node's word, which must get through
+        # meanwhile.
         self._server = _DeferringServer(
             node, self._begin, goal_callback=self._on_goal, cancel_callback=self._on_cancel,
             callback_group=MutuallyExclusiveCallbackGroup(),
@@ -87,7 +108,11 @@ class NavigateServer:
         return bool(self._goals)
 
     async def _on_goal(self, request: NavigateInstruction.Goal) -> GoalResponse:
-        """Always accepted, so that the client is told in the result what was wrong; the robot stands first."""
+        """
+        Accept every goal; the robot stands first.
+
+        None is refused, so that the client is told in the result what was wrong.
+        """
         if self.deciding is not None and self.deciding.is_busy:
             await self.deciding.stop('another instruction came')
         return GoalResponse.ACCEPT
@@ -95,7 +120,8 @@ class NavigateServer:
     def _begin(self, goal: ServerGoalHandle) -> None:
         request = goal.request
         if self.deciding is None:
-            words = f'the node is not active: ros2 lifecycle set {self._node.get_fully_qualified_name()} activate'
+            name = self._node.get_fully_qualified_name()
+            words = f'the node is not active: ros2 lifecycle set {name} activate'
             self._finish(goal, Outcome(0, ErrorCode.INVALID_INPUT, words))
             return
         if is_stop_word(request.instruction):
@@ -108,19 +134,20 @@ class NavigateServer:
         self.tick()
 
     async def _on_cancel(self, goal: ServerGoalHandle) -> CancelResponse:
-        """The robot stands before the cancel is acknowledged."""
+        """Have the robot stand before the cancel is acknowledged."""
         number = next((n for n, g in self._goals.items() if g == goal), None)
         if number is None or number in self._outcomes or self.deciding is None:
             return CancelResponse.REJECT
         self._canceling.add(number)
         await self.deciding.stop('canceled')
-        # As soon as rclpy has marked the goal as canceling; the node may have been deactivated meanwhile.
+        # As soon as rclpy has marked the goal as canceling; the node may have been deactivated
+        # meanwhile.
         if self._node.executor is not None:
             self._node.executor.create_task(self.tick)
         return CancelResponse.ACCEPT
 
     def on_outcome(self, outcome: Outcome) -> None:
-        """An instruction is over."""
+        """Take note that an instruction is over."""
         self._outcomes[outcome.instruction] = outcome
         self.tick()
 

@@ -1,4 +1,22 @@
-"""Publishers of the motion back-ends: a velocity in, messages out. What they send is encoded in `backends`."""
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+Publishers of the motion back-ends: a velocity in, messages out.
+
+What they send is encoded in `backends`.
+"""
 
 from __future__ import annotations
 
@@ -68,15 +86,20 @@ class TwistOutput:
 
 
 class SportOutput:
-    """Publishes unitree_api/Request on `api/sport/request`: a Unitree Go2 without a driver in between."""
+    """
+    Publishes unitree_api/Request on `api/sport/request`.
+
+    That drives a Unitree Go2 without a driver in between.
+    """
 
     def __init__(self, node: Node) -> None:
         try:
             from unitree_api.msg import Request
         except ImportError as error:
             raise BackendError(
-                'motion_backend go2_sport needs the ROS package unitree_api: build it with colcon from '
-                'github.com/unitreerobotics/unitree_ros2 (cyclonedds_ws/src/unitree/unitree_api) and source its '
+                'motion_backend go2_sport needs the ROS package unitree_api: build it with colcon '
+                'from github.com/unitreerobotics/unitree_ros2 '
+                '(cyclonedds_ws/src/unitree/unitree_api) and source its '
                 f'install/setup.bash, or use motion_backend twist with a driver ({error})'
             ) from error
         self._message: Any = Request
@@ -84,7 +107,11 @@ class SportOutput:
         self._publisher = node.create_publisher(Request, 'api/sport/request', SPORT_QOS)
 
     def send(self, velocity: Velocity) -> None:
-        """Publish what the encoder makes of one velocity; nothing while the robot stands and knows it."""
+        """
+        Publish what the encoder makes of one velocity.
+
+        Publish nothing while the robot stands and knows it.
+        """
         self._publish(self._encoder.velocity(velocity))
 
     def stop(self) -> None:
@@ -104,13 +131,21 @@ class SportOutput:
 
 
 class Nav2Output:
-    """Sends no velocity of its own while Nav2 drives; a stop cancels the goal and says zero on `cmd_vel` as well."""
+    """
+    Sends no velocity of its own while Nav2 drives.
+
+    A stop cancels the goal and says zero on `cmd_vel` as well.
+    """
 
     def __init__(self, goals: Nav2Goals, zero: TwistOutput) -> None:
         self._goals, self._zero = goals, zero
 
     def send(self, velocity: Velocity) -> None:
-        """Send nothing: the velocities are Nav2's. But zero while a goal that was canceled still lingers."""
+        """
+        Send nothing: the velocities are Nav2's.
+
+        But send zero while a goal that was canceled still lingers.
+        """
         if self._goals.insist():
             self._zero.stop()
 
@@ -125,7 +160,11 @@ class Nav2Output:
 
 
 def make_backend(node: Node, values: Mapping[str, Value]) -> tuple[Output, Executor]:
-    """Make the back-end that the parameters name. Raises BackendError when its package is missing."""
+    """
+    Make the back-end that the parameters name.
+
+    Raises BackendError when its package is missing.
+    """
     if values['motion_backend'] == 'go2_sport':
         return SportOutput(node), MotionExecutor()
     twist = TwistOutput(node, bool(values['enable_stamped_cmd_vel']), str(values['cmd_vel_frame']))

@@ -1,7 +1,24 @@
-"""
-Starting and ending a node: one line for an error, exit code 0 for SIGINT and SIGTERM, and a last word to the robot.
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 
-rclpy's own signal handlers shut the context down before a node can publish anything more, so they are not used.
+"""
+Starting and ending a node.
+
+One line for an error, exit code 0 for SIGINT and SIGTERM, and a last word to the robot.
+
+rclpy's own signal handlers shut the context down before a node can publish anything more, so they
+are not used.
 """
 
 from __future__ import annotations
@@ -34,7 +51,11 @@ class Shell(Protocol):
 
 
 def leave(code: int) -> NoReturn:
-    """End the process now. Taking apart torch's modules takes seconds, after which `ros2 launch` begins to kill."""
+    """
+    End the process now.
+
+    Taking apart torch's modules takes seconds, after which `ros2 launch` begins to kill.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -78,7 +99,8 @@ def run(
         executor.shutdown()
         shell.node.destroy_node()
         rclpy.try_shutdown()
-        # A lifecycle node's state machine keeps its DDS participant, and so files in shared memory, until it is gone.
+        # A lifecycle node's state machine keeps its DDS participant, and so files in shared
+        # memory, until it is gone.
         del shell, executor
         gc.collect()
     return 0

@@ -1,4 +1,22 @@
-"""What motion_node hears besides commands: the deciding side's sign of life and the sensor that looks ahead."""
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+What motion_node hears besides commands.
+
+The deciding side's sign of life and the sensor that looks ahead.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +41,7 @@ from spec_vlm_nav_interfaces.msg import Supervision as SupervisionMessage
 
 
 def supervision_of(message: SupervisionMessage) -> Supervision:
-    """A sign of life as a record; an unknown link state counts as lost."""
+    """Return a sign of life as a record; an unknown link state counts as lost."""
     try:
         link = LinkHealth(message.link)
     except ValueError:
@@ -34,7 +52,7 @@ def supervision_of(message: SupervisionMessage) -> Supervision:
 
 
 def scan_of(message: LaserScan) -> Scan:
-    """A laser scan as a record."""
+    """Return a laser scan as a record."""
     return Scan(
         np.asarray(message.ranges, np.float32),
         message.angle_min,
@@ -44,7 +62,7 @@ def scan_of(message: LaserScan) -> Scan:
 
 
 def depth_of(message: Image) -> DepthImage:
-    """A depth image as a record."""
+    """Return a depth image as a record."""
     return DepthImage(
         message.encoding,
         message.width,
@@ -56,7 +74,11 @@ def depth_of(message: Image) -> DepthImage:
 
 
 class Lookout:
-    """Subscribes to the sensor that looks ahead and hands on what it shows, with the time of receipt."""
+    """
+    Subscribes to the sensor that looks ahead.
+
+    It hands on what the sensor shows, with the time of receipt.
+    """
 
     def __init__(
         self,

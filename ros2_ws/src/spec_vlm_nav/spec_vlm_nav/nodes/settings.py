@@ -1,3 +1,17 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
 """From the parameters of vlm_nav_node to the settings of its parts."""
 
 from __future__ import annotations
@@ -9,7 +23,7 @@ from spec_vlm_nav.parameters import Value
 
 
 def decoder_settings(values: dict[str, Value]) -> DecoderSettings:
-    """The decider's part of the parameters."""
+    """Return the decider's part of the parameters."""
     return DecoderSettings(
         verifier=str(values['verifier']),
         draft_model=str(values['draft_model']),
@@ -36,7 +50,7 @@ def decoder_settings(values: dict[str, Value]) -> DecoderSettings:
 
 
 def navigator_config(values: dict[str, Value]) -> NavigatorConfig:
-    """The navigator's part of the parameters."""
+    """Return the navigator's part of the parameters."""
     return NavigatorConfig(
         camera_timeout_s=float(values['camera_timeout_s']),
         decision_timeout_s=float(values['decision_timeout_s']),

@@ -1,4 +1,22 @@
-"""Between ROS messages and the records of `view_board` and `view_track`; nothing is decided here."""
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+Between ROS messages and the records of `view_board` and `view_track`.
+
+Nothing is decided here.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +47,7 @@ _LINKS = {Supervision.LINK_UNKNOWN: 'not heard yet', Supervision.LINK_LOST: 'LOS
 
 
 def told_of(message: MotionCommand) -> Told | None:
-    """A motion command as it is shown, or None when its kind is unknown."""
+    """Return a motion command as it is shown, or None when its kind is unknown."""
     command = command_of(message)
     if command is None:
         return None
@@ -46,7 +64,7 @@ def told_of(message: MotionCommand) -> Told | None:
 
 
 def decided_of(message: DecisionMetrics) -> Decided:
-    """A measured decision as it is shown."""
+    """Return a measured decision as it is shown."""
     return Decided(
         session=message.session,
         sequence=message.sequence,
@@ -60,14 +78,14 @@ def decided_of(message: DecisionMetrics) -> Decided:
 
 
 def link_words(message: Supervision) -> str:
-    """The link in words."""
+    """Return the link in words."""
     if message.link != Supervision.LINK_UP:
         return _LINKS.get(message.link, '?')
     return f'up {message.link_rtt_ms:.0f} ms' if message.link_rtt_ms > 0 else 'up'
 
 
 def path_message(trail: Trail, frame: str) -> Path:
-    """The path in the frame of the odometry."""
+    """Return the path in the frame of the odometry."""
     message = Path()
     message.header.frame_id = frame
     for stop in trail:
@@ -85,7 +103,11 @@ def path_message(trail: Trail, frame: str) -> Path:
 def motion_markers(
     told: Told, points: Sequence[Place], colour: tuple[int, int, int], frame: str, stamp: Time
 ) -> MarkerArray:
-    """A line with an arrow head and the action in words; they vanish by themselves at the command's deadline."""
+    """
+    Return a line with an arrow head and the action in words.
+
+    They vanish by themselves at the command's deadline.
+    """
     line, head, text = (
         _marker(number, frame, stamp, told.deadline_s) for number in (LINE, HEAD, TEXT)
     )
@@ -102,7 +124,7 @@ def motion_markers(
 
 
 def no_markers(frame: str) -> MarkerArray:
-    """Takes the motion's markers away."""
+    """Return the message that takes the motion's markers away."""
     markers = [_marker(number, frame, Time(), 0.0) for number in (LINE, HEAD, TEXT)]
     for marker in markers:
         marker.action = Marker.DELETE

@@ -1,8 +1,26 @@
-"""
-The node that shows: the camera picture with what the robot thinks and does, its path, and a marker of its motion.
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 
-A process of its own, so that nothing is drawn where decisions or motions are made; it only listens, and draws only
-what somebody subscribes to. What is shown is put together in `view_board`, drawn in `view`.
+"""
+The node that shows what the robot sees, thinks and does.
+
+It publishes the camera picture with what the robot thinks and does, its path, and a marker of its
+motion.
+
+A process of its own, so that nothing is drawn where decisions or motions are made; it only
+listens, and draws only what somebody subscribes to. What is shown is put together in `view_board`,
+drawn in `view`.
 """
 
 from __future__ import annotations
@@ -112,7 +130,8 @@ class ViewNode:
 
     def _on_image(self, message: CompressedImage | Image) -> None:
         now = time.monotonic()
-        # A little early is right on time: a 10 Hz camera is not to lose every second picture to jitter.
+        # A little early is right on time: a 10 Hz camera is not to lose every second picture to
+        # jitter.
         if now - self._drawn_at < 0.9 / float(self._values['max_rate_hz']):
             return
         if self._pictures.get_subscription_count() == 0:
@@ -139,7 +158,11 @@ class ViewNode:
             self._paths.publish(path_message(self._trail, self._odom_frame))
 
     def _mark(self) -> None:
-        """Publish the marker of a motion once when it begins, and its deletion once when it is over."""
+        """
+        Publish the marker of a motion, and its deletion.
+
+        Each is published once: the marker when the motion begins, the deletion when it is over.
+        """
         now = time.monotonic()
         told = self._board.under_way(now)
         if told == self._marked:

@@ -1,8 +1,25 @@
-"""
-The node that decides: camera frames and an instruction in, motion commands, reasoning and measurements out.
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 
-A lifecycle node. Unconfigured: parameters only. Configured: the model is in memory. Active: the camera is watched and
-instructions are carried out. Whatever leads out of "active" has the robot stand first. It never publishes a velocity.
+"""
+The node that decides.
+
+Camera frames and an instruction in, motion commands, reasoning and measurements out.
+
+A lifecycle node. Unconfigured: parameters only. Configured: the model is in memory. Active: the
+camera is watched and instructions are carried out. Whatever leads out of "active" has the robot
+stand first. It never publishes a velocity.
 """
 
 from __future__ import annotations
@@ -107,7 +124,7 @@ class VlmNavNode(LifecycleNode):
         )
 
     def on_deactivate(self, state: Any) -> TransitionCallbackReturn:
-        """The robot stands, sockets are closed, the model stays."""
+        """Have the robot stand, close the sockets, keep the model."""
         return self._attempt(
             'deactivate', lambda: self._stand_down('vlm_nav_node was deactivated')
         )
@@ -126,7 +143,11 @@ class VlmNavNode(LifecycleNode):
         return self._attempt('recover', self._shut_down)
 
     def _attempt(self, what: str, act: Callable[[], None]) -> TransitionCallbackReturn:
-        """What users can mend fails the transition with one line; anything else leads through on_error."""
+        """
+        Attempt a transition.
+
+        What users can mend fails it with one line; anything else leads through on_error.
+        """
         try:
             act()
         except (NavigationError, SpecdecError) as error:
@@ -172,7 +193,10 @@ class VlmNavNode(LifecycleNode):
     def _only_live(self) -> str:
         if self._decider is None:
             return ''
-        return 'it is read when the node is configured: deactivate and clean up first (ros2 lifecycle set)'
+        return (
+            'it is read when the node is configured: deactivate and clean up first '
+            '(ros2 lifecycle set)'
+        )
 
     def _apply(self, values: dict[str, Value]) -> None:
         if self._decider is None:
@@ -200,7 +224,11 @@ class VlmNavNode(LifecycleNode):
         return [Health('lifecycle', Level.OK, 'active'), *rows]
 
     def close(self) -> None:
-        """The last word: the robot stands, everything is closed, and whoever waits for a result gets it."""
+        """
+        Say the last word before the node ends.
+
+        The robot stands, everything is closed, and whoever waits for a result gets it.
+        """
         is_awaited = self._server.is_busy
         if not self._is_over:
             self.trigger_shutdown()
@@ -210,14 +238,18 @@ class VlmNavNode(LifecycleNode):
 
 
 def make_decider(settings: DecoderSettings) -> Decider:
-    """The real decider; imported only now, so that a wrong parameter is refused before torch is loaded."""
+    """
+    Make the real decider.
+
+    It is imported only now, so that a wrong parameter is refused before torch is loaded.
+    """
     from spec_vlm_nav.speculative import SpeculativeDecider
 
     return SpeculativeDecider(settings)
 
 
 def make_node() -> VlmNavNode:
-    """The node, started if it is to start by itself."""
+    """Make the node, started if it is to start by itself."""
     node = VlmNavNode(make_decider)
     node.start()
     return node
