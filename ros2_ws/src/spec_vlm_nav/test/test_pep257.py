@@ -1,0 +1,29 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""The docstrings follow PEP 257."""
+
+from pathlib import Path
+
+import pytest
+
+linter = pytest.importorskip('ament_pep257.main', reason='ament_pep257 is not installed')
+
+PACKAGE = Path(__file__).resolve().parent.parent
+
+
+@pytest.mark.pep257
+@pytest.mark.linter
+def test_pep257():
+    assert linter.main(argv=[str(PACKAGE)]) == 0, 'found errors'
