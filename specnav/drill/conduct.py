@@ -12,7 +12,7 @@ from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus
 from evaluation.drills.records import DrillRun
 from spec_vlm_nav.decider import LinkHealth
 from spec_vlm_nav.decision import ErrorCode
-from spec_vlm_nav.safety import CommandKind
+from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.status import MotionState
 from specnav.drill.errors import DrillError
 from specnav.drill.faults import LinkCut

@@ -3,8 +3,9 @@
 import math
 
 from spec_vlm_nav.executor import ZERO, Motion, Pose
+from spec_vlm_nav.motion.command import Command, CommandKind
+from spec_vlm_nav.motion.limits import SafetyConfig
 from spec_vlm_nav.motion_core import MotionCore
-from spec_vlm_nav.safety import Command, CommandKind, SafetyConfig
 from spec_vlm_nav.watchdogs import Supervision
 
 DT = 1 / 30

@@ -18,6 +18,7 @@ from spec_vlm_nav.collision import (
 
 CORRIDOR = CorridorConfig()
 CLEAR = View()
+CLEAR_ROUND = View(behind_m=math.inf)  # of a sensor that looks back as well
 
 
 def scan(ranges=None, angle_min=-math.pi, rays=720, range_min=0.05):
@@ -55,7 +56,7 @@ def room(metres=4.0, height=48, width=64):
 
 
 def test_open_space_is_clear_and_a_wall_is_as_far_as_it_is():
-    assert view_of_scan(scan(), CORRIDOR) == CLEAR
+    assert view_of_scan(scan(), CORRIDOR) == CLEAR_ROUND
     angles = np.radians(np.arange(720) / 2 - 180)
     with np.errstate(divide="ignore"):
         wall = np.where(np.cos(angles) > 0.01, 0.8 / np.cos(angles), np.inf)
@@ -79,7 +80,7 @@ def test_only_what_stands_in_the_corridor_counts(distance, degrees, found):
 
 
 def test_a_speck_is_nothing_and_enough_rays_are_a_thing():
-    assert view_of_scan(with_thing(0.2, 0, width=2), CORRIDOR) == CLEAR
+    assert view_of_scan(with_thing(0.2, 0, width=2), CORRIDOR) == CLEAR_ROUND
     assert view_of_scan(with_thing(0.2, 0, width=3), CORRIDOR).nearest_m == pytest.approx(0.2, abs=0.01)
 
 
@@ -92,7 +93,14 @@ def test_a_speck_before_a_thing_does_not_bring_it_nearer():
 def test_a_laser_mounted_backwards_is_turned_by_its_parameter():
     backwards = CorridorConfig(scan_yaw_rad=math.pi)
     assert view_of_scan(with_thing(0.3, 170, width=10), backwards).nearest_m < 0.35
-    assert view_of_scan(with_thing(0.3, 0), backwards) == CLEAR
+    seen = view_of_scan(with_thing(0.3, 0), backwards)
+    assert (seen.nearest_m, seen.behind_m) == (math.inf, pytest.approx(0.3, abs=0.01))
+
+
+def test_a_scan_all_round_tells_what_is_behind_and_one_that_looks_ahead_does_not():
+    assert view_of_scan(with_thing(0.6, 178), CORRIDOR).behind_m == pytest.approx(0.6, abs=0.01)
+    front = Scan(np.full(181, np.inf, np.float32), -math.pi / 2, math.pi / 180, 0.05)
+    assert view_of_scan(front, CORRIDOR) == CLEAR
 
 
 @pytest.mark.parametrize("nothing", [math.nan, 0.0, -1.0, 0.01])

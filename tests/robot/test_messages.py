@@ -14,7 +14,7 @@ from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus
 
 from spec_vlm_nav.decision import Answer, ErrorCode, Frame, Report, Round, Span
 from spec_vlm_nav.executor import Motion
-from spec_vlm_nav.motion_core import MotionState, Status
+from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.nodes.messages import (
     command_message,
     command_of,
@@ -25,7 +25,7 @@ from spec_vlm_nav.nodes.messages import (
     status_of,
 )
 from spec_vlm_nav.orders import Order
-from spec_vlm_nav.safety import CommandKind
+from spec_vlm_nav.status import MotionState, Status
 
 STAMP = Time(sec=12, nanosec=500)
 

@@ -8,10 +8,10 @@ from spec_vlm_nav.actions import STOP_SENTENCE, Action, ActionKind, find_action
 from spec_vlm_nav.decision import Answer, ErrorCode, Frame
 from spec_vlm_nav.executor import Motion
 from spec_vlm_nav.exploration import ExplorationPolicy
-from spec_vlm_nav.motion_core import MotionState, Status
+from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.navigator import Navigator
 from spec_vlm_nav.orders import NavigatorConfig, Phase
-from spec_vlm_nav.safety import CommandKind
+from spec_vlm_nav.status import MotionState, Status
 from spec_vlm_nav.worker import ActionFound, Answered, Failed
 
 FORWARD = "I see the red chair, ahead, about 1.5 m, clear. The next action is move forward 75 cm."

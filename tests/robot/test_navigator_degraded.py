@@ -12,9 +12,9 @@ from spec_vlm_nav.actions import find_action
 from spec_vlm_nav.decider import LinkHealth
 from spec_vlm_nav.decision import Answer, ErrorCode, Frame, Verification
 from spec_vlm_nav.executor import Motion
-from spec_vlm_nav.motion_core import OPERATOR_STOP, MotionState, Status
+from spec_vlm_nav.motion.command import OPERATOR_STOP, CommandKind
 from spec_vlm_nav.orders import Phase
-from spec_vlm_nav.safety import CommandKind
+from spec_vlm_nav.status import MotionState, Status
 from spec_vlm_nav.worker import ActionFound, Answered, Reconciled
 from tests.robot.test_navigator import FORWARD, STOP, TURN, World
 

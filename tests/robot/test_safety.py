@@ -8,8 +8,11 @@ from hypothesis import strategies as st
 from moving_robot import DT, HERE, Robot, move, stand
 
 from spec_vlm_nav.executor import ZERO, Pose, Velocity
-from spec_vlm_nav.motion_core import MotionCore, MotionState
-from spec_vlm_nav.safety import CommandKind, SafetyConfig, SafetyGate
+from spec_vlm_nav.motion.command import CommandKind
+from spec_vlm_nav.motion.limits import SafetyConfig
+from spec_vlm_nav.motion_core import MotionCore
+from spec_vlm_nav.safety import SafetyGate
+from spec_vlm_nav.status import MotionState
 
 
 def test_a_command_is_carried_out_and_reported():
@@ -175,7 +178,8 @@ def test_a_restarted_sender_takes_over_and_the_old_one_stays_out():
 
 
 def test_velocity_is_clamped_and_slewed_up_but_zero_is_immediate():
-    gate = SafetyGate(SafetyConfig(max_linear=0.4, max_angular=0.5, linear_acceleration=1.0))
+    limits = {"max_linear": 0.4, "max_angular": 0.5, "linear_acceleration": 1.0}
+    gate = SafetyGate(SafetyConfig(**limits, response_watched=False))
     gate.hear_odometry(HERE, 0.0)
     gate.filter(ZERO, 0.0)
     assert gate.admit(move(), 0.0) is None

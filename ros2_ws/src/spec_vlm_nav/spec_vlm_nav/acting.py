@@ -27,9 +27,9 @@ from spec_vlm_nav.conduct import Conduct, Thought
 from spec_vlm_nav.decision import Answer, ErrorCode, Verification
 from spec_vlm_nav.executor import Motion, NO_MOTION
 from spec_vlm_nav.exploration import ActionSource, Move
+from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.orders import Order, Phase, SUPERVISOR, View
 from spec_vlm_nav.rollback import OpenDecision
-from spec_vlm_nav.safety import CommandKind
 from spec_vlm_nav.worker import ActionFound, Answered, Event, Failed, Reconciled
 
 SLOW_FACTOR = 2.0  # unverified motions are slower: they get so much longer

@@ -29,7 +29,7 @@ import math
 
 from spec_vlm_nav.executor import Velocity
 
-BACKENDS = ('twist', 'go2_sport', 'nav2')
+BACKENDS = ('twist', 'go2_sport', 'nav2', 'auto')
 
 MOVE, STOP_MOVE = 1008, 1003  # api ids
 STOP_REPEATS = 5  # a stop is said so often: one may be lost

@@ -53,11 +53,13 @@ class View:
     """
     What a message shows.
 
-    The distance of the nearest thing (infinite: none), or why it shows nothing.
+    The distance of the nearest thing ahead (infinite: none), or why it shows nothing; `behind_m`
+    is the same straight back, 0 where the sensor does not look there.
     """
 
     nearest_m: float = math.inf
     blind: str = ''
+    behind_m: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -100,16 +102,23 @@ def view_of_scan(scan: Scan, config: CorridorConfig) -> View:
         return View(blind='scan without angles')
     angles = scan.angle_min + scan.angle_increment * np.arange(ranges.size) + config.scan_yaw_rad
     forward, sideways = np.cos(angles), np.sin(angles)
-    # The ray's distance to the straight line ahead where the corridor has to be seen to its end.
-    looks_ahead = (forward > 0) & (
-        np.abs(sideways) * config.reach_m <= config.half_width_m * forward
-    )
     measured = (ranges > 0) & (ranges >= scan.range_min)
+    looks_ahead = _looks(forward, sideways, config)
     if blind := _blind(looks_ahead, measured, 'scan'):
         return View(blind=blind)
-    near = measured & np.isfinite(ranges) & (forward > 0)
-    x, y = ranges[near] * forward[near], ranges[near] * sideways[near]
-    return View(_nearest(x, y, config))
+    things = measured & np.isfinite(ranges)
+    x, y = ranges[things] * forward[things], ranges[things] * sideways[things]
+    looks_back = _looks(-forward, sideways, config)
+    behind = 0.0
+    if not _blind(looks_back, measured, 'scan'):
+        behind = _nearest(-x[x < 0], y[x < 0], config)
+    return View(_nearest(x[x > 0], y[x > 0], config), behind_m=behind)
+
+
+def _looks(forward: Points, sideways: Points, config: CorridorConfig) -> npt.NDArray[np.bool_]:
+    """Return which rays end within the corridor, seen to its end: `forward` is its direction."""
+    inside = np.abs(sideways) * config.reach_m <= config.half_width_m * forward
+    return (forward > 0) & inside
 
 
 def view_of_depth(image: DepthImage, config: CorridorConfig) -> View:
@@ -203,15 +212,20 @@ class AheadWatch:
         return self.view.blind
 
     def fault(self, now: float, config: AheadConfig) -> str:
-        """Return why the robot may not go forward, or ""."""
+        """Return what is too near for going forward, or ""; whether it sees at all: `blind`."""
         if not config.collision_watched:
             return ''
-        if reason := self.blind(now, config):
-            return reason
-        assert self.view is not None
+        if self.blind(now, config) or self.view is None:
+            return ''
         if self.view.nearest_m < config.collision_distance_m:
             return (
                 f'something is {self.view.nearest_m:.2f} m ahead, '
                 f'allowed is {config.collision_distance_m:g} m'
             )
         return ''
+
+    def free_behind_m(self, now: float, config: AheadConfig) -> float:
+        """Return how far straight back the sensor sees free floor, its distance kept; else 0."""
+        if not config.collision_watched or self.view is None or self.blind(now, config):
+            return 0.0
+        return max(0.0, self.view.behind_m - config.collision_distance_m)

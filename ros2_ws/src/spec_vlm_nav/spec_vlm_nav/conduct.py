@@ -29,6 +29,7 @@ from spec_vlm_nav.camera_watch import CameraWatch
 from spec_vlm_nav.decider import LinkHealth
 from spec_vlm_nav.decision import Answer, ErrorCode, Job, Report
 from spec_vlm_nav.exploration import ExplorationPolicy
+from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.orders import (
     Errand,
     NavigatorConfig,
@@ -40,7 +41,6 @@ from spec_vlm_nav.orders import (
     View,
 )
 from spec_vlm_nav.rollback import OpenDecision
-from spec_vlm_nav.safety import CommandKind
 from spec_vlm_nav.setbacks import Setbacks
 from spec_vlm_nav.worker import ActionFound, Answered
 

@@ -69,6 +69,9 @@ class Motion:
 NO_MOTION = Motion()
 
 
+NO_PROGRESS = 'no progress: against something?'
+
+
 class Progress(enum.Enum):
     """Where a motion stands. All but MOVING and SETTLING are final."""
 
@@ -97,6 +100,7 @@ class ExecutorConfig:
     timeout_factor: float = 2.0  # of the time the motion would take at full speed
     timeout_extra_s: float = 1.5
     blocked_after_s: float = 0.7  # without progress, while asked to move
+    response_timeout_s: float = 0.0  # and so much longer before the first progress: base's delay
     blocked_linear: float = 0.01  # progress, m, that counts
     blocked_angular: float = math.radians(1.0)
     pushed_aside: float = 0.1  # m off the straight line: sliding along something
@@ -104,6 +108,8 @@ class ExecutorConfig:
     settle_window_s: float = 0.1
     still_linear: float = 0.005  # movement within the window that counts as standing still
     still_angular: float = math.radians(0.5)
+    corrections: int = 2  # a motion that ends short is taken up again so often
+    correct_from: float = 2.0  # tolerances it is short by
 
 
 def wrap(angle: float) -> float:
@@ -129,6 +135,7 @@ class Executor(Protocol):
 
     config: ExecutorConfig
     reason: str
+    sends_velocities: bool  # False: something else drives the base
 
     @property
     def is_active(self) -> bool:
@@ -143,11 +150,14 @@ class Executor(Protocol):
         """
         ...
 
-    def update(self, pose: Pose, now: float) -> tuple[Velocity, Progress]:
+    def update(
+        self, pose: Pose, now: float, in_flight: Motion = NO_MOTION
+    ) -> tuple[Velocity, Progress]:
         """
         Return the velocity to ask for and the state.
 
-        A final state ends the motion (velocity zero).
+        `in_flight`: what was commanded and odometry cannot show yet, metres and radians. A final
+        state ends the motion (velocity zero).
         """
         ...
 
@@ -197,13 +207,19 @@ class Settling:
     def __init__(self, pose: Pose, now: float, config: ExecutorConfig) -> None:
         self._since, self._still, self._config = now, (pose, now), config
 
-    def is_over(self, pose: Pose, now: float) -> bool:
-        """Whether it has stood still for a while."""
+    def is_over(self, pose: Pose, now: float, in_flight: Motion = NO_MOTION) -> bool:
+        """Return whether it has stood still for a while, and nothing is still to come."""
         c = self._config
         then, since = self._still
         moved = math.hypot(pose.x - then.x, pose.y - then.y) > c.still_linear
-        if moved or abs(wrap(pose.yaw - then.yaw)) > c.still_angular:
+        comes = (
+            abs(in_flight.distance_m) > c.still_linear
+            or abs(in_flight.angle_rad) > c.still_angular
+        )
+        if comes or moved or abs(wrap(pose.yaw - then.yaw)) > c.still_angular:
             self._still = (pose, now)
+            if comes:
+                self._since = now
         elif now - since >= c.settle_window_s:
             return True
         return now - self._since > c.settle_timeout_s
@@ -211,6 +227,8 @@ class Settling:
 
 class MotionExecutor:
     """Carries motions out by velocities of its own."""
+
+    sends_velocities = True
 
     def __init__(self, config: ExecutorConfig | None = None) -> None:
         self.config = config or ExecutorConfig()
@@ -224,6 +242,7 @@ class MotionExecutor:
         self._started, self._allowance_s = now, allowance_s
         self._best = (0.0, now)  # furthest progress so far and when it was made
         self._settling: Settling | None = None
+        self._corrections = 0
 
     def cancel(self) -> None:
         """Forget the motion."""
@@ -244,51 +263,71 @@ class MotionExecutor:
             abs(motion.distance_m) / self.config.linear_speed
             + abs(motion.angle_rad) / self.config.angular_speed
         )
-        return nominal * self.config.timeout_factor + self.config.timeout_extra_s
+        c = self.config
+        return nominal * c.timeout_factor + c.timeout_extra_s + 2 * c.response_timeout_s
 
-    def update(self, pose: Pose, now: float) -> tuple[Velocity, Progress]:
+    def update(
+        self, pose: Pose, now: float, in_flight: Motion = NO_MOTION
+    ) -> tuple[Velocity, Progress]:
         """
         Return the velocity to ask for and the state.
 
-        A final state ends the motion (velocity zero).
+        `in_flight`: what was commanded and odometry cannot show yet, metres and radians. A final
+        state ends the motion (velocity zero).
         """
         if self._motion is None or self._track is None:
             return ZERO, Progress.REACHED
         self._track.follow(pose)
         if self._settling is not None:
-            return (
-                self._finish(Progress.REACHED) if self._settling.is_over(pose, now) else _SETTLING
-            )
+            if not self._settling.is_over(pose, now, in_flight):
+                return _SETTLING
+            if not self._is_short(self._motion, self._track, pose):
+                return self._finish(Progress.REACHED)
+            self._settling = None
+            self._corrections += 1
+            self._best = (self._best[0], now)
         if now - self._started > min(self._allowance_s, self.timeout_s(self._motion)):
             return self._finish(Progress.EXPIRED, 'not reached in time')
         if self._motion.angle_rad:
-            return self._turn(self._motion.angle_rad, self._track, pose, now)
-        return self._drive(self._motion.distance_m, self._track, pose, now)
+            return self._turn(self._motion.angle_rad, self._track, pose, now, in_flight)
+        return self._drive(self._motion.distance_m, self._track, pose, now, in_flight)
+
+    def _is_short(self, motion: Motion, track: Track, pose: Pose) -> bool:
+        """Return whether the base stands well short of the goal, and another try is worth it."""
+        c = self.config
+        if self._corrections >= c.corrections:
+            return False
+        if motion.angle_rad:
+            left, tolerance = motion.angle_rad - track.turned, c.angular_tolerance
+        else:
+            left, tolerance = motion.distance_m - track.covered(pose), c.linear_tolerance
+        forward = left * (motion.angle_rad or motion.distance_m) > 0
+        return forward and abs(left) > c.correct_from * tolerance
 
     def _turn(
-        self, angle: float, track: Track, pose: Pose, now: float
+        self, angle: float, track: Track, pose: Pose, now: float, in_flight: Motion
     ) -> tuple[Velocity, Progress]:
         c = self.config
-        remaining = angle - track.turned
+        remaining = angle - track.turned - in_flight.angle_rad
         if abs(remaining) <= c.angular_tolerance or remaining * angle < 0:
             return self._settle(pose, now)
         if self._is_blocked(math.copysign(1.0, angle) * track.turned, c.blocked_angular, now):
-            return self._finish(Progress.BLOCKED, 'no progress: against something?')
+            return self._finish(Progress.BLOCKED, NO_PROGRESS)
         speed = _towards(remaining, c.angular_gain, c.slowest_angular, c.angular_speed)
         return Velocity(0.0, speed), Progress.MOVING
 
     def _drive(
-        self, distance: float, track: Track, pose: Pose, now: float
+        self, distance: float, track: Track, pose: Pose, now: float, in_flight: Motion
     ) -> tuple[Velocity, Progress]:
         c = self.config
         covered = track.covered(pose)
-        remaining = distance - covered
+        remaining = distance - covered - in_flight.distance_m
         if abs(remaining) <= c.linear_tolerance or remaining * distance < 0:
             return self._settle(pose, now)
         if abs(track.aside(pose)) > c.pushed_aside:
             return self._finish(Progress.BLOCKED, 'pushed aside: against something?')
         if self._is_blocked(math.copysign(1.0, distance) * covered, c.blocked_linear, now):
-            return self._finish(Progress.BLOCKED, 'no progress: against something?')
+            return self._finish(Progress.BLOCKED, NO_PROGRESS)
         heading = -wrap(pose.yaw - track.origin.yaw) * c.heading_gain
         steer = max(-0.5 * c.angular_speed, min(0.5 * c.angular_speed, heading))
         speed = _towards(remaining, c.linear_gain, c.slowest_linear, c.linear_speed)
@@ -299,7 +338,9 @@ class MotionExecutor:
         if progress > best + counts:
             self._best = (progress, now)
             return False
-        return now - since > self.config.blocked_after_s
+        c = self.config
+        patience = c.blocked_after_s + (0.0 if best else c.response_timeout_s)
+        return now - since > patience
 
     def _settle(self, pose: Pose, now: float) -> tuple[Velocity, Progress]:
         self._settling = Settling(pose, now, self.config)

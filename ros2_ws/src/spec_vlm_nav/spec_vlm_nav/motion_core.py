@@ -33,16 +33,20 @@ from spec_vlm_nav.executor import (
     Motion,
     MotionExecutor,
     NO_MOTION,
+    NO_PROGRESS,
     Pose,
     Progress,
     Velocity,
     ZERO,
 )
-from spec_vlm_nav.safety import Command, CommandKind, OPERATOR_STOP, SafetyConfig, SafetyGate
+from spec_vlm_nav.motion.command import Command, CommandKind, OPERATOR_STOP
+from spec_vlm_nav.motion.limits import SafetyConfig
+from spec_vlm_nav.motion.response import Discrepancy, Kind
+from spec_vlm_nav.safety import fault_of, SafetyGate
 from spec_vlm_nav.status import MotionState, Status, UNDER_WAY
-from spec_vlm_nav.watchdogs import Fault, Supervision
+from spec_vlm_nav.watchdogs import Fault, Reading, Supervision
 
-__all__ = ['OPERATOR_STOP', 'MotionCore', 'MotionState', 'Status']
+OURS_S = 10.0  # after a command, a movement of the robot is our business
 
 _FINAL = {
     Progress.REACHED: MotionState.REACHED,
@@ -69,22 +73,29 @@ class MotionCore:
         safety: SafetyConfig | None = None,
         executor: Executor | None = None,
     ) -> None:
-        self.gate = SafetyGate(safety)
         self.executor: Executor = executor or MotionExecutor()
+        self.gate = SafetyGate(self._watched(safety or SafetyConfig()))
         self.status = Status(MotionState.IDLE)
         self.ended: Counter[str] = Counter()  # motions by the state that ended them
         self._config = config or ExecutorConfig()
         self._command: Command | None = None
         self._events: list[Status] = []
+        self._is_being_moved = self._is_pushed = False
+        self._last_about: tuple[Command, float] | None = None  # the last command, and when
         self._set_speeds()
 
     def configure(self, config: ExecutorConfig, safety: SafetyConfig) -> None:
         """Take changed limits, also for the motion under way."""
-        self._config, self.gate.config = config, safety
+        self._config, self.gate.config = config, self._watched(safety)
         self._set_speeds()
 
+    def _watched(self, safety: SafetyConfig) -> SafetyConfig:
+        """Velocities that somebody else sends cannot be compared with what is measured."""
+        watched = safety.response_watched and self.executor.sends_velocities
+        return replace(safety, response_watched=watched)
+
     def _set_speeds(self) -> None:
-        fastest = self.gate.config.fastest(self._command is not None and self._command.unverified)
+        fastest = self.gate.fastest(self._command)
         self.executor.config = replace(
             self._config,
             linear_speed=min(self._config.linear_speed, fastest.linear),
@@ -101,10 +112,38 @@ class MotionCore:
         events, self._events = self._events, []
         return events
 
-    def on_odometry(self, pose: Pose, now: float) -> None:
+    def on_odometry(self, reading: Reading | Pose, now: float) -> None:
         """Take note of odometry received now."""
-        self.gate.hear_odometry(pose, now)
+        self.gate.hear_odometry(reading, now)
         # Here and not in the tick: the next message may come before it and look sound.
+        self._end_on_fault(now)
+        if self._command is None:
+            self._look_for_pushes(now)
+        elif fault := self.gate.fault_under_way(self._command, now):
+            self._end(fault.state, self._command, fault.reason, now)
+        else:
+            self._set_speeds()
+
+    def _look_for_pushes(self, now: float) -> None:
+        """Say once that the robot is being moved, when it was ours to command a moment ago."""
+        moved = self.gate.monitor.uncommanded(now)
+        was, self._is_being_moved = self._is_being_moved, moved is not None
+        if moved is None or was or self._last_about is None:
+            return
+        about, at = self._last_about
+        if now - at <= OURS_S:
+            fault = fault_of(moved)
+            self._is_pushed = True
+            self._report(fault.state, about, fault.reason)
+
+    def take_pushed(self) -> bool:
+        """Return whether the robot has begun to move by itself since the last call."""
+        pushed, self._is_pushed = self._is_pushed, False
+        return pushed
+
+    def on_robot_state(self, ready: bool, reason: str, now: float) -> None:
+        """Take note of what the robot says of itself."""
+        self.gate.readiness.hear(ready, reason, now)
         self._end_on_fault(now)
 
     def on_supervision(self, told: Supervision, now: float) -> None:
@@ -120,6 +159,7 @@ class MotionCore:
     def on_command(self, command: Command, now: float) -> None:
         """Carry out, or refuse with a reason."""
         refused = self.gate.admit(command, now)
+        self._last_about = (command, now)
         if command.kind is not CommandKind.MOVE:
             # Also a late or foreign STOP ends what is under way.
             by_hand = self.gate.latched_by == OPERATOR_STOP
@@ -146,16 +186,48 @@ class MotionCore:
     def stop(self) -> None:
         """Stand still by the operator's hand, until the next instruction."""
         self.gate.stop()
-        session, sequence = self.gate.session or 0, self.gate.sequence
-        self._stand(
-            self._command or Command(CommandKind.STOP, session, 0, sequence), OPERATOR_STOP
-        )
+        self._stand(self._command or self._latest(), OPERATOR_STOP)
+
+    def estop(self, reason: str) -> None:
+        """Stand still until `reset`, whatever instructions come."""
+        was_latched = bool(self.gate.estopped_by)
+        self.gate.estop(reason)
+        if self._command is not None or not was_latched:
+            self._stand(self._command or self._latest(), reason)
+
+    def reset(self) -> str:
+        """Take back the e-stop, and lost odometry; returns in words what was taken back."""
+        was = self.gate.reset()
+        self._stand(self._latest(), OPERATOR_STOP)
+        return ' and '.join(was)
+
+    def _latest(self) -> Command:
+        """Return what a report is about when no command is under way."""
+        return Command(CommandKind.STOP, self.gate.session or 0, 0, self.gate.sequence)
 
     def _stand(self, about: Command, reason: str) -> None:
         done = self._done() if self._command is not None else NO_MOTION
         self.executor.cancel()
         self._command = None
-        self._report(MotionState.STOPPED, about, reason, done)
+        if self.gate.estopped_by:
+            self._report(MotionState.ESTOPPED, about, self.gate.held_by, done)
+        else:
+            self._report(MotionState.STOPPED, about, reason, done)
+
+    def as_of(self, now: float, status: Status) -> Status:
+        """Return a report with how the robot is now."""
+        gate = self.gate
+        return replace(
+            status,
+            standing=self.stands(now),
+            estopped=bool(gate.estopped_by),
+            held_by=gate.held_by,
+            rear_free_m=gate.rear_free_m(now),
+        )
+
+    def stands(self, now: float) -> bool:
+        """Return whether odometry shows that the robot stands, and nothing is commanded."""
+        return self._command is None and self.gate.monitor.stands(now)
 
     def tick(self, now: float) -> Velocity:
         """Return the velocity to publish now."""
@@ -164,15 +236,29 @@ class MotionCore:
         if command is None or pose is None:
             return self.gate.filter(ZERO, now)
         if self.gate.deadline_passed(now):
-            return self._end(MotionState.EXPIRED, command, 'deadline passed', now)
-        wanted, progress = self.executor.update(pose, now)
+            return self._finish(Progress.EXPIRED, 'deadline passed', command, now)
+        coming = self.gate.monitor.in_flight(now)
+        wanted, progress = self.executor.update(
+            pose, now, Motion(coming.along_m, coming.turned_rad)
+        )
         if progress in _FINAL:
-            return self._end(_FINAL[progress], command, self.executor.reason, now)
-        if progress is Progress.SETTLING and self.status.state is MotionState.MOVING:
-            self._report(MotionState.SETTLING, command, command.text, self._done())
+            return self._finish(progress, self.executor.reason, command, now)
+        state = MotionState.SETTLING if progress is Progress.SETTLING else MotionState.MOVING
+        if state is not self.status.state:
+            self._report(state, command, command.text, self._done())
         done = self._done()
         self.status = replace(self.status, done=done, left=_left(command.motion, done))
         return self.gate.filter(wanted, now)
+
+    def _finish(self, progress: Progress, reason: str, command: Command, now: float) -> Velocity:
+        """End a motion that is over: reached, or not."""
+        state, gate = _FINAL[progress], self.gate
+        stuck = progress is Progress.BLOCKED and reason == NO_PROGRESS
+        failed = progress in (Progress.BLOCKED, Progress.EXPIRED)
+        if gate.config.response_watched and (stuck or (failed and gate.monitor.overdue(now))):
+            fault = gate.conclude(Discrepancy(Kind.NONE, reason))
+            state, reason = fault.state, fault.reason
+        return self._end(state, command, reason, now)
 
     def _fault(self, command: Command, now: float) -> Fault | None:
         return self.gate.fault(command, now) or self.gate.fault_ahead(command, now)

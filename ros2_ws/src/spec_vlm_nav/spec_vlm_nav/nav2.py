@@ -87,6 +87,8 @@ class Goals(Protocol):
 class Nav2Executor:
     """Carries motions out by goals; asks for no velocity itself."""
 
+    sends_velocities = False
+
     def __init__(self, goals: Goals, config: ExecutorConfig | None = None) -> None:
         self.config = config or ExecutorConfig()
         self.reason = ''
@@ -118,7 +120,9 @@ class Nav2Executor:
         """Return what has been covered since the last start, as seen by odometry."""
         return self._track.done(pose) if self._track else NO_MOTION
 
-    def update(self, pose: Pose, now: float) -> tuple[Velocity, Progress]:
+    def update(
+        self, pose: Pose, now: float, in_flight: Motion = NO_MOTION
+    ) -> tuple[Velocity, Progress]:
         """Return no velocity, and where the goal stands; a final state ends the motion."""
         if self._motion is None or self._track is None:
             return ZERO, Progress.REACHED

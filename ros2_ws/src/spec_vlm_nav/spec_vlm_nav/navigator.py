@@ -34,11 +34,11 @@ from spec_vlm_nav.conduct import Thought
 from spec_vlm_nav.decider import LinkHealth
 from spec_vlm_nav.decision import Answer, ErrorCode, Frame, Job, Report
 from spec_vlm_nav.errors import InstructionError
-from spec_vlm_nav.motion_core import MotionState, OPERATOR_STOP, Status
+from spec_vlm_nav.motion.command import CommandKind, OPERATOR_STOP
 from spec_vlm_nav.orders import Errand, Outcome, Phase, SUPERVISOR, View
 from spec_vlm_nav.prefetch import same_scene
 from spec_vlm_nav.prompting import clean_instruction
-from spec_vlm_nav.safety import CommandKind
+from spec_vlm_nav.status import MotionState, Status
 from spec_vlm_nav.worker import Failed
 
 STOP_WORDS = frozenset({'stop', 'halt', 'stop now', 'stop here'})

@@ -27,8 +27,8 @@ from typing import Protocol
 
 from spec_vlm_nav.decision import ErrorCode, Frame, Job, Report
 from spec_vlm_nav.executor import Motion, NO_MOTION
+from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.prompting import MAX_INSTRUCTION_CHARS
-from spec_vlm_nav.safety import CommandKind
 
 SUPERVISOR = 'SUPERVISOR'
 

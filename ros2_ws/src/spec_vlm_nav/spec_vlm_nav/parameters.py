@@ -97,20 +97,24 @@ def markdown(table: Sequence[Parameter]) -> str:
     return '\n'.join(rows)
 
 
-if __name__ == '__main__':
-    import sys
-
+def tables() -> dict[str, tuple[Parameter, ...]]:
+    """Return the parameters of every node, by the node's name."""
+    # Imported here: the tables are made of this module's records.
     from spec_vlm_nav.camera_parameters import CAMERA
     from spec_vlm_nav.decider_parameters import VLM_NAV
     from spec_vlm_nav.motion_parameters import MOTION
     from spec_vlm_nav.view_parameters import VIEW
 
-    tables = {
-        'vlm_nav_node': VLM_NAV,
+    return {
+        'vlm_nav_node': tuple(VLM_NAV),
         'motion_node': MOTION,
-        'view_node': VIEW,
+        'view_node': tuple(VIEW),
         'camera_decode_node': CAMERA,
     }
-    sys.stdout.write(
-        '\n\n'.join(f'### {name}\n\n{markdown(table)}' for name, table in tables.items()) + '\n'
-    )
+
+
+if __name__ == '__main__':
+    import sys
+
+    shown = (f'### {name}\n\n{markdown(table)}' for name, table in tables().items())
+    sys.stdout.write('\n\n'.join(shown) + '\n')

@@ -23,111 +23,57 @@ machines are never compared with it. A stop is obeyed whoever says it.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-import enum
 import math
 
-from spec_vlm_nav.collision import AheadConfig, AheadWatch
-from spec_vlm_nav.executor import Motion, NO_MOTION, Pose, Velocity, ZERO
+from spec_vlm_nav.collision import AheadWatch
+from spec_vlm_nav.executor import Motion, Pose, Velocity, ZERO
+from spec_vlm_nav.motion.command import Command, CommandKind, OPERATOR_STOP, Refusal
+from spec_vlm_nav.motion.geofence import Geofence
+from spec_vlm_nav.motion.limits import SafetyConfig, slew
+from spec_vlm_nav.motion.rear import RearWatch
+from spec_vlm_nav.motion.response import Discrepancy, Kind, ResponseMonitor
 from spec_vlm_nav.status import MotionState
-from spec_vlm_nav.watchdogs import Fault, OdometryWatch, SupervisionWatch, WatchdogConfig
+from spec_vlm_nav.watchdogs import (
+    Fault,
+    OdometryWatch,
+    ReadinessWatch,
+    Reading,
+    SupervisionWatch,
+)
 
-OPERATOR_STOP = 'stopped by the operator'
-
-
-class CommandKind(enum.Enum):
-    """STOP latches until the next instruction; HOLD only stands still; MOVE moves."""
-
-    STOP = 0
-    HOLD = 1
-    MOVE = 2
+EDGE_M = 0.05  # a motion that is so near to the geofence has reached it
 
 
-@dataclass(frozen=True)
-class Command:
-    """A motion command as received (see MotionCommand.msg)."""
-
-    kind: CommandKind
-    session: int
-    instruction: int
-    sequence: int
-    motion: Motion = NO_MOTION
-    deadline_s: float = 0.0  # from receipt
-    frame_age_s: float = 0.0
-    text: str = ''
-    unverified: bool = False
-
-    @property
-    def is_forward(self) -> bool:
-        """Whether this drives where the collision sensor looks."""
-        return self.kind is CommandKind.MOVE and self.motion.distance_m > 0
+_STATE_OF = {
+    Kind.NONE: MotionState.NO_RESPONSE,
+    Kind.WRONG: MotionState.WRONG_RESPONSE,
+    Kind.UNCOMMANDED: MotionState.UNCOMMANDED_MOTION,
+}
 
 
-@dataclass(frozen=True)
-class SafetyConfig(WatchdogConfig, AheadConfig):
-    """Limits and time-outs; SI units."""
-
-    max_linear: float = 0.5
-    max_angular: float = 0.8
-    unverified_max_linear: float = 0.15
-    unverified_max_angular: float = 0.4
-    linear_acceleration: float = 1.0
-    angular_acceleration: float = 3.0
-    linear_deceleration: float = 2.0
-    angular_deceleration: float = 6.0
-    max_distance: float = 1.0  # of one command
-    max_angle: float = math.radians(90)
-    max_command_s: float = 8.0  # a command's deadline is never later than this
-    max_frame_age_s: float = 20.0  # a verdict for an older frame never moves the robot
-
-    def fastest(self, unverified: bool) -> Velocity:
-        """Return the limits of both speeds, as positive numbers."""
-        if not unverified:
-            return Velocity(self.max_linear, self.max_angular)
-        return Velocity(
-            min(self.max_linear, self.unverified_max_linear),
-            min(self.max_angular, self.unverified_max_angular),
-        )
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """
-    Why a command is not carried out.
-
-    In one or two words to count by, in full, and how that is reported.
-    """
-
-    kind: str
-    reason: str
-    state: MotionState = MotionState.REFUSED
-
-
-def slew(current: float, wanted: float, up: float, down: float, dt: float) -> float:
-    """
-    Return the value nearest to `wanted` that may follow `current` after `dt` seconds.
-
-    `up` limits the change away from zero, `down` the change towards it; a change of sign goes
-    through zero.
-    """
-    if wanted * current < 0:
-        wanted = 0.0
-    limit = (up if abs(wanted) > abs(current) else down) * dt
-    return current + max(-limit, min(limit, wanted - current))
+def fault_of(discrepancy: Discrepancy) -> Fault:
+    """Return how a discrepancy of commanded and measured motion is reported."""
+    return Fault(_STATE_OF[discrepancy.kind], discrepancy.reason)
 
 
 class SafetyGate:
     """Sequence numbers, latches, watchdogs and limits of one robot."""
 
     def __init__(self, config: SafetyConfig | None = None) -> None:
-        self.config = config or SafetyConfig()
+        self._config = config or SafetyConfig()
         self.odometry_watch = OdometryWatch()
         self.supervision = SupervisionWatch()
+        self.readiness = ReadinessWatch()
         self.ahead = AheadWatch()
+        self.rear = RearWatch()
+        self.fence = Geofence()
+        self.monitor = ResponseMonitor(self._config)
+        self.estopped_by = ''  # why the emergency stop is latched; "": it is not
         self.refusals: Counter[str] = Counter()
         self.session: int | None = None
         self.sequence = 0
         self._retired: set[int] = set()
+        self._fenced: tuple[int, int] | None = None  # session and instruction
         self._instruction = 0
         self._latched: int | None = None  # the instruction that was ended
         self._latched_by = ''
@@ -135,6 +81,24 @@ class SafetyGate:
         self._deadline = 0.0
         self._sent = ZERO
         self._sent_at: float | None = None
+
+    @property
+    def config(self) -> SafetyConfig:
+        """Limits and time-outs now in force."""
+        return self._config
+
+    @config.setter
+    def config(self, config: SafetyConfig) -> None:
+        self._config = self.monitor.config = config
+
+    @property
+    def held_by(self) -> str:
+        """What keeps the robot from moving until somebody acts, in words; "" for nothing."""
+        if self.estopped_by:
+            return f'e-stop: {self.estopped_by}'
+        if self.monitor.lost is not None:
+            return self.monitor.lost.reason
+        return self.latched_by
 
     @property
     def latched_by(self) -> str:
@@ -149,6 +113,27 @@ class SafetyGate:
         """Latch by the operator's hand: nothing moves until the next instruction."""
         self.end_motion()
         self._latched, self._latched_by = self._instruction, OPERATOR_STOP
+
+    def estop(self, reason: str) -> None:
+        """Latch the emergency stop: nothing moves until `reset`, whatever instructions come."""
+        self.end_motion()
+        self.estopped_by = self.estopped_by or reason
+
+    def reset(self) -> list[str]:
+        """
+        Take back, by the operator's hand, what waits for it; returns what that was, in words.
+
+        Nothing moves before the next instruction.
+        """
+        was = [f'the e-stop ({self.estopped_by})'] if self.estopped_by else []
+        if self.monitor.lost is not None:
+            was.append(f'odometry ({self.monitor.lost.reason})')
+        self.estopped_by = ''
+        self.monitor.reset()
+        self.odometry_watch.reset()
+        self.rear.forget()
+        self.stop()
+        return was
 
     def admit(self, command: Command, now: float) -> Refusal | None:
         """
@@ -170,6 +155,9 @@ class SafetyGate:
                 self._retired.add(self.session)
             self.session, self._latched = command.session, None
         self.supervision.hear(command.session, now)
+        if (command.session, command.instruction) != self._fenced:
+            self._fenced = (command.session, command.instruction)
+            self.fence.begin(self.pose)
         self.sequence, self._instruction = command.sequence, command.instruction
         if self._latched is not None and command.instruction > self._latched:
             self._latched = None
@@ -182,6 +170,7 @@ class SafetyGate:
         if refusal is None:
             self._moving = command
             self._deadline = now + min(command.deadline_s, self.config.max_command_s)
+            self.monitor.begin(command.motion, now)
         return refusal
 
     def _out_of_order(self, command: Command) -> Refusal | None:
@@ -201,6 +190,10 @@ class SafetyGate:
         numbers = (motion.distance_m, motion.angle_rad, command.deadline_s, command.frame_age_s)
         if not all(math.isfinite(n) for n in numbers):
             return Refusal('no number', 'not a number in the command')
+        if c.dry_run:
+            return Refusal('dry run', 'dry_run is true: nothing moves')
+        if self.estopped_by:
+            return Refusal('e-stop', self.held_by, MotionState.ESTOPPED)
         if self._latched is not None:
             return Refusal('latched', f'{self.latched_by} is latched until the next instruction')
         if (motion.distance_m == 0) == (motion.angle_rad == 0):
@@ -216,13 +209,43 @@ class SafetyGate:
             return Refusal('frame age', old)
         if fault := self.fault(command, now):
             return Refusal(fault.state.name, fault.reason, fault.state)
-        if fault := self.fault_ahead(command, now):
+        if fault := self.fault_ahead(command, now) or self._fault_at_start(command, now):
             return Refusal(fault.state.name, fault.reason, fault.state)
         return None
 
-    def hear_odometry(self, pose: Pose, now: float) -> None:
-        """Take note of an odometry message."""
-        self.odometry_watch.hear(pose, now, self.config)
+    def _fault_at_start(self, command: Command, now: float) -> Fault | None:
+        """Return why a motion may not begin from here, though one under way might go on."""
+        if (moved := self.monitor.uncommanded(now)) is not None:
+            return fault_of(moved)
+        motion, pose = command.motion, self.pose
+        if pose is not None and (
+            reason := self.fence.objection(pose, motion, self.config.geofence_m)
+        ):
+            return Fault(MotionState.GEOFENCE, reason)
+        if command.is_backward and -motion.distance_m > (free := self.rear_free_m(now)) + 1e-3:
+            return Fault(
+                MotionState.REFUSED,
+                f'backwards {-motion.distance_m:.2f} m, but only {free:.2f} m behind are known '
+                'to be free',
+            )
+        return None
+
+    def rear_free_m(self, now: float) -> float:
+        """Return how far straight back the robot may go, m."""
+        seen = self.ahead.free_behind_m(now, self.config)
+        driven = self.rear.free_m(now, self.config) if self.monitor.is_proven else 0.0
+        return max(seen, driven)
+
+    def hear_odometry(self, heard: Reading | Pose, now: float) -> None:
+        """Take note of an odometry message, or of a pose alone."""
+        reading = heard if isinstance(heard, Reading) else Reading(heard)
+        if self.odometry_watch.hear(reading, now, self.config):
+            self.monitor.hear(reading.pose, now)
+            self.rear.hear(reading.pose, now)
+            self.fence.hear(reading.pose)
+        elif self.odometry_watch.is_broken:
+            self.monitor.jumped()
+            self.rear.forget()
 
     @property
     def pose(self) -> Pose | None:
@@ -236,8 +259,16 @@ class SafetyGate:
         What is ahead is left out.
         """
         c, session = self.config, command.session
+        if self.estopped_by:
+            return Fault(MotionState.ESTOPPED, self.held_by)
+        if reason := self.readiness.fault(now, c):
+            return Fault(MotionState.NOT_READY, reason)
         if reason := self.odometry_watch.fault(now, c):
             return Fault(MotionState.STALE_ODOM, reason)
+        if (lost := self.monitor.hopeless) is not None:
+            return fault_of(lost)
+        if reason := self.ahead.blind(now, c):
+            return Fault(MotionState.STALE_SENSOR, reason)
         if reason := self.supervision.supervisor_fault(session, now, c):
             return Fault(MotionState.SUPERVISOR_LOST, reason)
         if reason := self.supervision.camera_fault(session, now, c):
@@ -247,18 +278,33 @@ class SafetyGate:
         return None
 
     def fault_ahead(self, command: Command, now: float) -> Fault | None:
-        """
-        Return why the robot may not go on forward.
-
-        Either something is too near, or nothing is seen.
-        """
+        """Return why the robot may not go on forward: something is too near."""
         if not command.is_forward or not (reason := self.ahead.fault(now, self.config)):
             return None
         return Fault(MotionState.COLLISION_AHEAD, reason)
 
+    def fault_under_way(self, command: Command, now: float) -> Fault | None:
+        """Return what the last pose shows to be wrong with the motion; asked once a pose."""
+        pose = self.pose
+        if pose is not None and command.motion.distance_m:
+            onward = Motion(math.copysign(EDGE_M, command.motion.distance_m))
+            if reason := self.fence.objection(pose, onward, self.config.geofence_m):
+                return Fault(MotionState.GEOFENCE, reason)
+        found = self.monitor.discrepancy(now)
+        return None if found is None else self.conclude(found)
+
+    def conclude(self, found: Discrepancy) -> Fault:
+        """Draw the conclusions of a discrepancy; returns the fault that it is."""
+        met_something = found.kind is Kind.NONE and self.monitor.is_answered
+        self.monitor.blame(found)
+        if met_something and self.monitor.lost is None:
+            return Fault(MotionState.BLOCKED, f'{found.reason}: against something?')
+        return fault_of(found)
+
     def end_motion(self) -> None:
         """Nothing may move until the next admitted MOVE."""
         self._moving = None
+        self.monitor.end()
 
     @property
     def has_motion(self) -> bool:
@@ -292,12 +338,19 @@ class SafetyGate:
             or not (math.isfinite(wanted.linear) and math.isfinite(wanted.angular))
         ):
             self._sent = ZERO
+            self.monitor.sent(ZERO, now)
             return ZERO
-        c, fastest = self.config, self.config.fastest(command.unverified)
+        c, fastest = self.config, self.fastest(command)
         linear = max(-fastest.linear, min(fastest.linear, wanted.linear))
         angular = max(-fastest.angular, min(fastest.angular, wanted.angular))
         self._sent = Velocity(
             slew(self._sent.linear, linear, c.linear_acceleration, c.linear_deceleration, dt),
             slew(self._sent.angular, angular, c.angular_acceleration, c.angular_deceleration, dt),
         )
+        self.monitor.sent(self._sent, now)
         return self._sent
+
+    def fastest(self, command: Command | None) -> Velocity:
+        """Return the limits of both speeds for a command as things stand, as positive numbers."""
+        unverified = command is not None and command.unverified
+        return self.config.fastest(unverified, not self.monitor.is_answered)

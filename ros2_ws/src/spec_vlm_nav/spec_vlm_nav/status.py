@@ -42,6 +42,13 @@ class MotionState(enum.Enum):
     STALE_CAMERA = 10
     LINK_LOST = 11
     SUPERVISOR_LOST = 12
+    NO_RESPONSE = 13
+    WRONG_RESPONSE = 14
+    UNCOMMANDED_MOTION = 15
+    ESTOPPED = 16
+    GEOFENCE = 17
+    STALE_SENSOR = 18
+    NOT_READY = 19
 
 
 UNDER_WAY = (MotionState.MOVING, MotionState.SETTLING)
@@ -62,3 +69,7 @@ class Status:
     done: Motion = NO_MOTION
     left: Motion = NO_MOTION
     unverified: bool = False
+    standing: bool = False
+    estopped: bool = False
+    held_by: str = ''
+    rear_free_m: float = 0.0

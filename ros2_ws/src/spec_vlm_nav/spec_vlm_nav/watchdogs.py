@@ -38,15 +38,18 @@ class WatchdogConfig:
     """
     Time-outs in seconds and what counts as a jump.
 
-    0 switches the three of the deciding side off.
+    0 switches all but odometry's off.
     """
 
     odom_timeout_s: float = 0.5
     odom_jump_m: float = 0.5  # between two odometry messages
     odom_jump_rad: float = 1.0
+    odom_frame: str = ''  # expected frame_id of odometry; "": whatever comes first
+    base_frame: str = ''  # expected child_frame_id; "": whatever comes first
     supervisor_timeout_s: float = 0.0
     camera_timeout_s: float = 1.5
     verifier_timeout_s: float = 2.0
+    robot_state_timeout_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,10 @@ class RateMeter:
         """Take note that it came."""
         self._times.append(now)
 
+    def age_s(self, now: float) -> float:
+        """Return the time since it last came; infinite before the first time."""
+        return now - self._times[-1] if self._times else math.inf
+
     def hz(self, now: float) -> float:
         """Return the mean rate up to now; 0 before the second time."""
         if len(self._times) < 2:
@@ -89,31 +96,79 @@ class RateMeter:
         return (len(self._times) - 1) / max(1e-9, max(now, self._times[-1]) - self._times[0])
 
 
+@dataclass(frozen=True)
+class Reading:
+    """An odometry message: stamp (s; 0: not filled), frame_id and child_frame_id."""
+
+    pose: Pose
+    stamp: float = 0.0
+    frame: str = ''
+    base_frame: str = ''
+
+
 class OdometryWatch:
     """
     The pose, and whether it can be trusted.
 
-    A jump or a NaN is a fault until a sound pair follows.
+    A jump or a NaN is a fault until a sound pair follows. A message whose stamp does not advance
+    is an old one, and counts as none; one in other frames than those before is a fault.
     """
 
     def __init__(self) -> None:
         self.pose: Pose | None = None  # the latest sound one
         self.rate = RateMeter()
+        self.repeated = 0  # messages whose stamp did not advance
         self._heard_at: float | None = None
         self._broken = 'no odometry yet'
+        self._stamp = 0.0
+        self._frames: tuple[str, str] | None = None
+        self._foreign, self._foreign_at = '', -math.inf
 
-    def hear(self, pose: Pose, now: float, config: WatchdogConfig) -> None:
-        """Take note of an odometry message."""
+    def hear(self, reading: Reading, now: float, config: WatchdogConfig) -> bool:
+        """Take note of an odometry message; returns whether its pose is sound."""
         self.rate.tick(now)
-        last, self._broken = self.pose, ''
+        # One step back is a clock that was set; only what does not advance from it is old.
+        last_stamp, self._stamp = self._stamp, reading.stamp
+        if reading.stamp and reading.stamp <= last_stamp:
+            self.repeated += 1
+            return False
+        if not self._is_of_known_frames(reading, now, config):
+            return False
+        pose, last, self._broken = reading.pose, self.pose, ''
         if not pose.is_finite:
             self._broken = 'odometry is not a number'
-            return
+            return False
         if last is not None:
             jump = math.hypot(pose.x - last.x, pose.y - last.y)
             if jump > config.odom_jump_m or abs(wrap(pose.yaw - last.yaw)) > config.odom_jump_rad:
                 self._broken = f'odometry jumped by {jump:.2f} m'
         self.pose, self._heard_at = pose, now
+        return not self._broken
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the last message was no number, or a jump."""
+        return bool(self._broken)
+
+    def reset(self) -> None:
+        """Take the frames of the next message for the right ones."""
+        self._frames, self._foreign_at = None, -math.inf
+
+    def _is_of_known_frames(self, reading: Reading, now: float, config: WatchdogConfig) -> bool:
+        frames = (reading.frame, reading.base_frame)
+        if self._frames is None:
+            self._frames = (
+                config.odom_frame or reading.frame,
+                config.base_frame or reading.base_frame,
+            )
+        if frames == self._frames:
+            return True
+        self._foreign_at = now
+        self._foreign = (
+            f'odometry in frames {" -> ".join(frames)} instead of {" -> ".join(self._frames)}: '
+            'two sources on one topic?'
+        )
+        return False
 
     def age_s(self, now: float) -> float:
         """Seconds since the last sound pose; infinite before the first."""
@@ -121,10 +176,38 @@ class OdometryWatch:
 
     def fault(self, now: float, config: WatchdogConfig) -> str:
         """Return why odometry cannot be trusted now, or ""."""
+        if now - self._foreign_at <= config.odom_timeout_s:
+            return self._foreign
         if self._broken:
             return self._broken
         age = self.age_s(now)
-        return f'odometry is {age:.2f} s old' if age > config.odom_timeout_s else ''
+        if age <= config.odom_timeout_s:
+            return ''
+        stuck = ' (its stamps do not advance)' if self.rate.age_s(now) < age / 2 else ''
+        return f'odometry is {age:.2f} s old{stuck}'
+
+
+class ReadinessWatch:
+    """What the robot itself says of whether it can move (see RobotState.msg)."""
+
+    def __init__(self) -> None:
+        self.reason = ''
+        self._ready = False
+        self._heard_at: float | None = None
+
+    def hear(self, ready: bool, reason: str, now: float) -> None:
+        """Take note of a message."""
+        self._ready, self.reason, self._heard_at = ready, reason, now
+
+    def fault(self, now: float, config: WatchdogConfig) -> str:
+        """Return why the robot cannot move now, or ""."""
+        if not config.robot_state_timeout_s:
+            return ''
+        if self._heard_at is None:
+            return 'nothing heard yet of the robot about its own state'
+        if (age := now - self._heard_at) > config.robot_state_timeout_s:
+            return f'the robot has not told its own state for {age:.2f} s'
+        return '' if self._ready else (self.reason or 'the robot says that it is not ready')
 
 
 @dataclass

@@ -37,13 +37,12 @@ from spec_vlm_nav.decider import Decider, DecoderSettings, LinkReport
 from spec_vlm_nav.decision import Job, Report
 from spec_vlm_nav.exploration import ExplorationPolicy
 from spec_vlm_nav.health import DecidingHealth
-from spec_vlm_nav.motion_core import OPERATOR_STOP
+from spec_vlm_nav.motion.command import CommandKind, OPERATOR_STOP
 from spec_vlm_nav.navigator import GOING_ON, Navigator
 from spec_vlm_nav.nodes.messages import frame_of, status_of
 from spec_vlm_nav.nodes.voice import RELIABLE, Voice
 from spec_vlm_nav.orders import NavigatorConfig, Order, Outcome, Phase
 from spec_vlm_nav.parameters import Value
-from spec_vlm_nav.safety import CommandKind
 from spec_vlm_nav.worker import DecisionWorker, Event
 from spec_vlm_nav_interfaces.msg import MotionStatus
 

@@ -20,8 +20,9 @@ Descriptors with ranges, refusal with the reason, live changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import re
+import sys
 
 from rcl_interfaces.msg import (
     FloatingPointRange,
@@ -33,6 +34,7 @@ from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValu
 from rclpy.node import Node
 from rclpy.parameter import Parameter as RosParameter
 from spec_vlm_nav.errors import NavigationError, ParameterError
+from spec_vlm_nav.parameter_files import refuse_unknown, wildcard_names
 from spec_vlm_nav.parameters import check_all, Parameter, Value
 
 # rclpy's exceptions hold the refused value only in their text.
@@ -57,12 +59,25 @@ def _descriptor(parameter: Parameter, read_only: bool) -> ParameterDescriptor:
     return described
 
 
-def declare(node: Node, table: Sequence[Parameter], only_live: bool = True) -> dict[str, Value]:
+Check = Callable[[Mapping[str, Value]], None]
+
+
+def _no_contradictions(values: Mapping[str, Value]) -> None:
+    """Take any combination."""
+
+
+def declare(
+    node: Node,
+    table: Sequence[Parameter],
+    only_live: bool = True,
+    check: Check = _no_contradictions,
+) -> dict[str, Value]:
     """
     Declare a table on a node and return the values.
 
     only_live: what is not `live` is read-only from now on; False: the node itself decides about
-    it. Raises ParameterError for a value that is not allowed.
+    it. check: raises ParameterError for values that contradict each other. Raises ParameterError
+    for a value that is not allowed, and for a parameter that was given and is not in the table.
     """
     values: dict[str, Value] = {}
     for parameter in table:
@@ -81,6 +96,9 @@ def declare(node: Node, table: Sequence[Parameter], only_live: bool = True) -> d
             ) from error
         parameter.check(declared.value)
         values[parameter.name] = declared.value
+    given_names = getattr(node, '_parameter_overrides', {})
+    refuse_unknown(node.get_name(), given_names, table, wildcard_names(sys.argv))
+    check(values)
     return values
 
 
@@ -89,27 +107,42 @@ def follow_changes(
     table: Sequence[Parameter],
     values: dict[str, Value],
     apply: Callable[[dict[str, Value]], None],
+    *,
+    check: Check = _no_contradictions,
     only_live: Callable[[], str] = lambda: '',
 ) -> None:
     """
-    Check later changes (rclpy itself refuses read-only ones) and hand all values to `apply`.
+    Check later changes (rclpy itself refuses read-only ones), and have them applied afterwards.
 
-    apply: may refuse, with a NavigationError, and must have changed nothing then. only_live: says
-    why parameters that are not live cannot change at the moment, "" when they can.
+    Validation changes nothing: another callback, or another parameter of the same request, may
+    still refuse. check: raises NavigationError for values that cannot be taken. apply: takes all
+    values, when the change has been made. only_live: says why parameters that are not live cannot
+    change at the moment, "" when they can.
     """
+    known = {p.name: p for p in table}
 
-    def on_set(changes: list[RosParameter]) -> SetParametersResult:
-        known = {p.name: p for p in table}
+    def validate(changes: list[RosParameter]) -> SetParametersResult:
         ours = {c.name: c.value for c in changes if c.name in known}
         try:
             check_all(table, ours)
-            fixed = [name for name in ours if not known[name].live and ours[name] != values[name]]
+            fixed = [n for n in ours if not known[n].live and ours[n] != values[n]]
             if fixed and (why := only_live()):
                 raise ParameterError(f'parameter {fixed[0]} cannot change now: {why}')
-            apply({**values, **ours})
+            check({**values, **ours})
         except NavigationError as error:
             return SetParametersResult(successful=False, reason=str(error))
-        values.update(ours)
+        changed()
         return SetParametersResult(successful=True)
 
-    node.add_on_set_parameters_callback(on_set)
+    def take_over(changes: object = None) -> None:
+        current = {name: node.get_parameter(name).value for name in known}
+        if current != values:
+            values.update(current)
+            apply(values)
+
+    node.add_on_set_parameters_callback(validate)
+    if hasattr(node, 'add_post_set_parameters_callback'):
+        node.add_post_set_parameters_callback(take_over)
+        changed: Callable[[], None] = lambda: None  # noqa: E731
+    else:  # Humble: the next thing that the executor does
+        changed = node.create_guard_condition(take_over).trigger

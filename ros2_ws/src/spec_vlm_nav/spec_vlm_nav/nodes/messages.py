@@ -25,9 +25,10 @@ from spec_vlm_nav.decider import LinkReport
 from spec_vlm_nav.decision import Frame, Report
 from spec_vlm_nav.executor import Motion, Pose
 from spec_vlm_nav.images import RawImage
-from spec_vlm_nav.motion_core import MotionState, Status
+from spec_vlm_nav.motion.command import Command, CommandKind
 from spec_vlm_nav.orders import Order
-from spec_vlm_nav.safety import Command, CommandKind
+from spec_vlm_nav.status import MotionState, Status
+from spec_vlm_nav.watchdogs import Reading
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus, Supervision
 
 _SOURCES = {
@@ -56,6 +57,13 @@ def pose_of(message: Odometry) -> Pose:
         return Pose(position.x, position.y, math.nan)
     yaw = math.atan2(2 * (q.w * q.z + q.x * q.y), 1 - 2 * (q.y * q.y + q.z * q.z))
     return Pose(position.x, position.y, yaw)
+
+
+def reading_of(message: Odometry) -> Reading:
+    """Return an odometry message as a record."""
+    stamp = message.header.stamp
+    seconds = stamp.sec + stamp.nanosec * 1e-9
+    return Reading(pose_of(message), seconds, message.header.frame_id, message.child_frame_id)
 
 
 def command_of(message: MotionCommand) -> Command | None:
@@ -114,7 +122,17 @@ def status_of(message: MotionStatus) -> Status | None:
     done = Motion(message.done_distance_m, message.done_angle_rad)
     left = Motion(message.left_distance_m, message.left_angle_rad)
     return Status(
-        state, message.session, message.sequence, message.reason, done, left, message.unverified
+        state,
+        message.session,
+        message.sequence,
+        message.reason,
+        done,
+        left,
+        message.unverified,
+        message.standing,
+        message.estopped,
+        message.held_by,
+        message.rear_free_m,
     )
 
 
@@ -128,6 +146,8 @@ def status_message(status: Status, stamp: Time) -> MotionStatus:
     message.done_distance_m, message.done_angle_rad = status.done.distance_m, status.done.angle_rad
     message.left_distance_m, message.left_angle_rad = status.left.distance_m, status.left.angle_rad
     message.unverified = status.unverified
+    message.standing, message.estopped = status.standing, status.estopped
+    message.held_by, message.rear_free_m = status.held_by, status.rear_free_m
     return message
 
 

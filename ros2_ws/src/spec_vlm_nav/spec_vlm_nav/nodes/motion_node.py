@@ -34,25 +34,36 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from spec_vlm_nav.collision import View
 from spec_vlm_nav.diagnostics import Health
+from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.motion_core import MotionCore
 from spec_vlm_nav.motion_health import healths
-from spec_vlm_nav.motion_parameters import corridor_config, executor_config, MOTION, safety_config
+from spec_vlm_nav.motion_parameters import (
+    check_motion,
+    corridor_config,
+    executor_config,
+    MOTION,
+    safety_config,
+)
 from spec_vlm_nav.nodes.declare import declare, follow_changes
 from spec_vlm_nav.nodes.diagnostics import Diagnostics
-from spec_vlm_nav.nodes.messages import command_of, pose_of, status_message
+from spec_vlm_nav.nodes.messages import command_of, reading_of, status_message
+from spec_vlm_nav.nodes.operator import Operator
 from spec_vlm_nav.nodes.outputs import make_backend
 from spec_vlm_nav.nodes.run import run
 from spec_vlm_nav.nodes.senses import Lookout, supervision_of
 from spec_vlm_nav.parameters import Value
-from spec_vlm_nav.safety import CommandKind
 from spec_vlm_nav.status import MotionState
-from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus, Supervision
-from std_msgs.msg import Empty
-from std_srvs.srv import Trigger
+from spec_vlm_nav_interfaces.msg import (
+    MotionCommand,
+    MotionStatus,
+    RobotState,
+    Supervision,
+)
 
 HEARTBEAT_S = 0.5
 MOVING_S = 0.1  # between two reports of a motion under way
 BURST_PAUSE_S = 0.02
+LONGEST_BURST = 50
 NOT_WORTH_A_WARNING = (
     MotionState.MOVING,
     MotionState.SETTLING,
@@ -66,7 +77,7 @@ class MotionNode:
 
     def __init__(self) -> None:
         self.node = node = Node('motion_node')
-        self._values = values = declare(node, MOTION)
+        self._values = values = declare(node, MOTION, check=check_motion)
         self._output, executor = make_backend(node, values)
         self._core = MotionCore(executor_config(values), safety_config(values), executor)
         self._was_moving = False
@@ -77,14 +88,19 @@ class MotionNode:
             corridor_config(values),
             self._on_view,
         )
-        follow_changes(node, MOTION, values, self._apply)
+        follow_changes(node, MOTION, values, self._apply, check=check_motion)
+        self._operator = Operator(node, self._stop, self._estop, self._reset, self._output.drain)
         reliable = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
         reliability = ReliabilityPolicy[str(values['odom_reliability']).upper()]
         self._status = node.create_publisher(MotionStatus, 'motion_status', reliable)
         node.create_subscription(MotionCommand, 'motion_command', self._on_command, reliable)
         node.create_subscription(Supervision, 'supervision', self._on_supervision, reliable)
-        node.create_subscription(Empty, 'stop', self._on_stop, reliable)
-        node.create_service(Trigger, '~/stop', self._on_stop_request)
+        node.create_subscription(
+            RobotState,
+            'robot_state',
+            self._on_robot_state,
+            QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT),
+        )
         node.create_subscription(
             Odometry, 'odom', self._on_odometry, QoSProfile(depth=5, reliability=reliability)
         )
@@ -94,7 +110,8 @@ class MotionNode:
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         node.create_timer(1 / float(values['rate_hz']), self._tick, clock=steady)
         self._reported_at = -HEARTBEAT_S
-        node.get_logger().info('motion_node ready')
+        dry = ' (dry run: nothing moves)' if values['dry_run'] else ''
+        node.get_logger().info(f'motion_node ready{dry}')
 
     def _apply(self, values: dict[str, Value]) -> None:
         self._core.configure(executor_config(values), safety_config(values))
@@ -104,7 +121,7 @@ class MotionNode:
         return healths(self._core, time.monotonic())
 
     def _on_odometry(self, message: Odometry) -> None:
-        self._core.on_odometry(pose_of(message), time.monotonic())
+        self._core.on_odometry(reading_of(message), time.monotonic())
         self._follow()
 
     def _on_supervision(self, message: Supervision) -> None:
@@ -117,7 +134,7 @@ class MotionNode:
 
     def _follow(self) -> None:
         """Stop now, not at the next tick, when what was just heard has ended the motion."""
-        if self._was_moving and not self._core.is_moving:
+        if (self._was_moving and not self._core.is_moving) or self._core.take_pushed():
             self._output.stop()
             self._report(time.monotonic())
         self._was_moving = self._core.is_moving
@@ -136,30 +153,42 @@ class MotionNode:
         self._follow()
         self._report(time.monotonic())
 
-    def _on_stop(self, message: Empty) -> None:
-        self._stop()
+    def _on_robot_state(self, message: RobotState) -> None:
+        self._core.on_robot_state(message.ready, message.reason, time.monotonic())
+        self._follow()
 
-    def _on_stop_request(
-        self, request: Trigger.Request, response: Trigger.Response
-    ) -> Trigger.Response:
-        self._stop()
-        response.success = True
-        heard = 'heard' if self._output.drain() else 'sent; not every subscriber has confirmed it'
-        response.message = f'stop {heard}; the next instruction may move the robot again'
-        return response
-
-    def _stop(self) -> None:
+    def _stop(self, how: str) -> None:
         self._core.stop()
+        self._stand()
+        self.node.get_logger().warning(
+            f'stopped by the operator ({how}): nothing moves until the next instruction'
+        )
+
+    def _estop(self, how: str) -> None:
+        was_latched = bool(self._core.gate.estopped_by)
+        self._core.estop(how)
+        self._stand()
+        if not was_latched:
+            service = f'{self.node.get_fully_qualified_name()}/reset'
+            self.node.get_logger().error(
+                f'EMERGENCY STOP ({how}): nothing moves until ros2 service call {service} '
+                'std_srvs/srv/Trigger'
+            )
+
+    def _reset(self) -> str:
+        was = self._core.reset()
+        self._stand()
+        self.node.get_logger().warning(f'reset by the operator: {was or "nothing was latched"}')
+        return was
+
+    def _stand(self) -> None:
         self._output.stop()
         self._was_moving = False
         self._report(time.monotonic())
-        self.node.get_logger().warning(
-            'stopped by the operator: nothing moves until the next instruction'
-        )
 
     def _tick(self) -> None:
         now = time.monotonic()
-        self._output.send(self._core.tick(now))
+        self._output.send(self._core.tick(now), self._core.stands(now))
         self._was_moving = self._core.is_moving
         self._report(now)
 
@@ -175,7 +204,7 @@ class MotionNode:
         self._reported_at = now
         stamp = self.node.get_clock().now().to_msg()
         for status in events or [self._core.status]:
-            self._status.publish(status_message(status, stamp))
+            self._status.publish(status_message(self._core.as_of(now, status), stamp))
         for status in events:
             if status.state not in NOT_WORTH_A_WARNING:
                 self.node.get_logger().warning(
@@ -184,8 +213,11 @@ class MotionNode:
 
     def close(self) -> None:
         """Send the back-end's stop and make sure that it has arrived."""
-        for _ in range(int(self._values['zero_burst'])):
-            self._output.stop()
+        left = int(self._values['zero_burst'])
+        for _ in range(LONGEST_BURST):
+            left -= self._output.stop()
+            if left <= 0:
+                break
             time.sleep(BURST_PAUSE_S)
         self._output.drain()
 

@@ -21,6 +21,7 @@ What they send is encoded in `backends`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+import importlib.util
 import time
 from typing import Any, Protocol
 
@@ -31,6 +32,8 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from spec_vlm_nav.backends import Go2Sport, SportRequest
 from spec_vlm_nav.errors import BackendError
 from spec_vlm_nav.executor import Executor, MotionExecutor, Velocity, ZERO
+from spec_vlm_nav.motion.stopping import StopConfig, TwistStops
+from spec_vlm_nav.motion_parameters import stop_config
 from spec_vlm_nav.nav2 import Nav2Executor
 from spec_vlm_nav.nodes.nav2_actions import Nav2Goals
 from spec_vlm_nav.parameters import Value
@@ -44,12 +47,12 @@ SPORT_QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
 class Output(Protocol):
     """Where velocities go."""
 
-    def send(self, velocity: Velocity) -> None:
-        """Send the velocity of one tick."""
+    def send(self, velocity: Velocity, standing: bool) -> None:
+        """Send the velocity of one tick; `standing`: odometry shows that the robot stands."""
         ...
 
-    def stop(self) -> None:
-        """Send what makes the robot stand still, now."""
+    def stop(self) -> bool:
+        """Send what makes the robot stand still, now; returns whether that was a plain zero."""
         ...
 
     def drain(self) -> bool:
@@ -60,12 +63,17 @@ class Output(Protocol):
 class TwistOutput:
     """Publishes velocities as Twist or TwistStamped on `cmd_vel`: any robot."""
 
-    def __init__(self, node: Node, stamped: bool, frame: str) -> None:
+    def __init__(self, node: Node, stamped: bool, frame: str, stops: StopConfig) -> None:
         self._node, self._stamped, self._frame = node, stamped, frame
+        self._stops = TwistStops(stops)
         self._publisher = node.create_publisher(TwistStamped if stamped else Twist, 'cmd_vel', QOS)
 
-    def send(self, velocity: Velocity) -> None:
-        """Publish one velocity."""
+    def send(self, velocity: Velocity, standing: bool) -> None:
+        """Publish one velocity; nothing while the robot stands and knows it."""
+        if (said := self._stops.velocity(velocity, standing)) is not None:
+            self._publish(said)
+
+    def _publish(self, velocity: Velocity) -> None:
         twist = Twist()
         twist.linear.x, twist.angular.z = velocity.linear, velocity.angular
         if not self._stamped:
@@ -76,9 +84,11 @@ class TwistOutput:
         message.header.frame_id = self._frame
         self._publisher.publish(message)
 
-    def stop(self) -> None:
-        """Publish a zero velocity."""
-        self.send(ZERO)
+    def stop(self) -> bool:
+        """Publish what makes the robot stand; the ticks that follow say it again."""
+        said = self._stops.stop()
+        self._publish(said)
+        return said == ZERO
 
     def drain(self) -> bool:
         """Wait a moment until what was sent has arrived; returns whether it is confirmed."""
@@ -114,9 +124,10 @@ class SportOutput:
         """
         self._publish(self._encoder.velocity(velocity))
 
-    def stop(self) -> None:
+    def stop(self) -> bool:
         """Publish Move(0, 0, 0) and StopMove."""
         self._publish(self._encoder.stop())
+        return True
 
     def drain(self) -> bool:
         """Wait a moment until what was sent has arrived; returns whether it is confirmed."""
@@ -149,10 +160,10 @@ class Nav2Output:
         if self._goals.insist():
             self._zero.stop()
 
-    def stop(self) -> None:
+    def stop(self) -> bool:
         """Cancel the goal and publish a zero velocity."""
         self._goals.cancel()
-        self._zero.stop()
+        return self._zero.stop()
 
     def drain(self) -> bool:
         """Wait a moment until what was sent has arrived; returns whether it is confirmed."""
@@ -165,10 +176,19 @@ def make_backend(node: Node, values: Mapping[str, Value]) -> tuple[Output, Execu
 
     Raises BackendError when its package is missing.
     """
-    if values['motion_backend'] == 'go2_sport':
+    backend = values['motion_backend']
+    if backend == 'auto':
+        backend = 'go2_sport' if importlib.util.find_spec('unitree_api') else 'twist'
+        node.get_logger().info(f'motion_backend auto: {backend}')
+    if backend == 'go2_sport':
         return SportOutput(node), MotionExecutor()
-    twist = TwistOutput(node, bool(values['enable_stamped_cmd_vel']), str(values['cmd_vel_frame']))
-    if values['motion_backend'] == 'nav2':
+    twist = TwistOutput(
+        node,
+        bool(values['enable_stamped_cmd_vel']),
+        str(values['cmd_vel_frame']),
+        stop_config(values),
+    )
+    if backend == 'nav2':
         goals = Nav2Goals(node)
         return Nav2Output(goals, twist), Nav2Executor(goals)
     return twist, MotionExecutor()

@@ -26,8 +26,8 @@ import math
 from builtin_interfaces.msg import Duration, Time
 from geometry_msgs.msg import Point, PoseStamped
 from nav_msgs.msg import Path
+from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.nodes.messages import command_of
-from spec_vlm_nav.safety import CommandKind
 from spec_vlm_nav.view_board import Decided, Told
 from spec_vlm_nav.view_track import Point as Place
 from spec_vlm_nav.view_track import Trail

@@ -1,0 +1,73 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+Whether odometry lives: a real one is never twice the same, not even of a robot that stands.
+
+A source that was seen to change with every message while the robot stood, and then repeats one
+pose to the last bit, is stuck, whatever its stamps say. Sources that repeat themselves at rest
+(wheel encoders, ideal simulators) are recognised as such, and nothing is concluded from them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from spec_vlm_nav.executor import Pose
+
+JUDGED_OVER = 30  # messages of a standing robot
+SHARE = 0.9  # of them changed: such a source never repeats itself
+REST_S = 1.5  # so long after the last command the robot stands
+REPEATS_S = 0.5
+
+
+class Liveness:
+    """Hears every sound pose of one odometry."""
+
+    def __init__(self) -> None:
+        self._last: Pose | None = None
+        self._changes: deque[bool] = deque(maxlen=JUDGED_OVER)
+        self._is_lively = False
+        self._repeats_s = 0.0
+        self._changed_at = 0.0
+
+    def hear(self, pose: Pose, now: float, rested_s: float) -> None:
+        """Take note of a pose received now; nothing has been commanded for `rested_s` seconds."""
+        changed = pose != self._last
+        self._last = pose
+        if changed:
+            self._changed_at = now
+        self._repeats_s = now - self._changed_at
+        if rested_s > REST_S and not self.is_dead:
+            self._changes.append(changed)
+            if len(self._changes) == JUDGED_OVER:
+                self._is_lively = sum(self._changes) >= SHARE * JUDGED_OVER
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it certainly lives: it never repeats itself, and has not done so now."""
+        return self._is_lively and self._repeats_s <= REPEATS_S
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it certainly is stuck."""
+        return self._is_lively and self._repeats_s > REPEATS_S
+
+    @property
+    def reason(self) -> str:
+        """Why it counts as stuck."""
+        return (
+            f'odometry has repeated one pose for {self._repeats_s:.1f} s, '
+            'which it never did before: is its driver stuck?'
+        )

@@ -1,0 +1,343 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+Does the robot do what it is told? Commanded motion against measured motion, over sliding windows.
+
+A time-out of odometry cannot see a pose that is repeated with fresh stamps, a base that is stuck,
+or an odometry that is mirrored: only the comparison can. How late the base responds is not known
+exactly, so what may have been measured in a window lies between the least and the most that any
+delay up to `response_timeout_s` explains; what lies outside is a discrepancy.
+
+Words: a motion is *answered* when odometry first shows it; odometry is *proven* by an answer, *in
+doubt* after a discrepancy (and at the start), and *lost* after another one without an answer in
+between. Nothing moves while it is lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import enum
+import math
+
+from spec_vlm_nav.executor import Motion, Pose, Velocity
+from spec_vlm_nav.motion.histories import CommandHistory, MeasuredHistory, Travel
+from spec_vlm_nav.motion.liveness import Liveness
+
+WINDOWS_S = (0.6, 1.2, 2.4)  # the longer ones are for slow motions
+SHORTEST_S = 0.25
+DELAY_STEPS = 7
+MARGIN_M, MARGIN_RAD = 0.04, 0.08  # what sway and slip of a sound robot amount to
+ANSWER_M, ANSWER_RAD = 0.02, 0.04  # so much of a motion is its answer
+PROOF_M, PROOF_RAD = 0.06, 0.12
+DELAY_TAKEN_UP_TO = 2.5  # answers: beyond, an unknown scale would be taken for delay
+SLIP_M = 0.15  # a turn on the spot may wander so far within a window
+SWERVE_RAD = 0.5  # a straight motion may swerve so far
+IDLE_M, IDLE_RAD = 0.10, 0.20  # within the shortest window, although nothing is commanded
+SEEN_M, SEEN_RAD, SEEN_WITHIN_S = 0.03, 0.06, 1.0  # movement that brings lost odometry back
+STILL_M, STILL_RAD, STILL_FOR_S = 0.01, 0.02, 0.3  # of a robot that stands
+LITTLE = 0.2  # of what was commanded at least: less is no response at all
+ASTRAY = math.radians(40)  # off the heading, at full speed: that is no sliding along something
+
+
+class Trust(enum.Enum):
+    """How far odometry and base can be relied on."""
+
+    DOUBTED = 'in doubt'
+    PROVEN = 'proven'
+    LOST = 'lost'
+
+
+class Kind(enum.Enum):
+    """What is wrong."""
+
+    NONE = 'no response'
+    WRONG = 'wrong response'
+    UNCOMMANDED = 'motion that nobody commanded'
+
+
+@dataclass(frozen=True)
+class Discrepancy:
+    """A difference between what was commanded and what was measured, in words."""
+
+    kind: Kind
+    reason: str
+
+
+@dataclass(frozen=True)
+class ResponseConfig:
+    """
+    What a sound base does of a command.
+
+    `response_timeout_s`: the longest delay that is no fault; `actuation_delay_s`: the usual one;
+    `linear_scale`, `angular_scale`: measured over commanded speed; both as calibrated.
+    `response_low` and `response_high` bound measured over expected motion.
+    """
+
+    response_watched: bool = True
+    response_timeout_s: float = 0.7
+    actuation_delay_s: float = 0.0
+    linear_scale: float = 1.0
+    angular_scale: float = 1.0
+    response_low: float = 0.5
+    response_high: float = 1.7
+
+
+@dataclass(frozen=True)
+class Range:
+    """The least and the most that may have been measured."""
+
+    least: float
+    most: float
+
+    def widened(self, low: float, high: float, margin: float) -> Range:
+        """Return the range with everything between `low` and `high` times it, and a margin."""
+        least = self.least * (low if self.least > 0 else high)
+        most = self.most * (high if self.most > 0 else low)
+        return Range(least - margin, most + margin)
+
+
+def expected(
+    commands: CommandHistory, begin: float, end: float, config: ResponseConfig
+) -> tuple[Range, Range]:
+    """Return the range of metres along and of radians turned that any allowed delay explains."""
+    moved = []
+    for step in range(DELAY_STEPS + 1):
+        delay = config.response_timeout_s * step / DELAY_STEPS
+        moved.append(commands.between(begin - delay, end - delay))
+    along = [m.along_m * config.linear_scale for m in moved]
+    turned = [m.turned_rad * config.angular_scale for m in moved]
+    return Range(min(along), max(along)), Range(min(turned), max(turned))
+
+
+def compare(
+    along: Range, turned: Range, seen: Travel, config: ResponseConfig
+) -> Discrepancy | None:
+    """Return what is wrong with a measured movement, given what is expected; None: nothing."""
+    bounds = along.widened(config.response_low, config.response_high, MARGIN_M)
+    if not bounds.least <= seen.along_m <= bounds.most:
+        return _wrong_along(along, seen)
+    if max(abs(along.least), abs(along.most)) < MARGIN_M and seen.distance_m > SLIP_M:
+        return Discrepancy(
+            Kind.WRONG, f'moved {seen.distance_m:.2f} m aside: pushed, or slipping?'
+        )
+    bounds = turned.widened(config.response_low, config.response_high, MARGIN_RAD)
+    # A straight motion is steered a little and may swerve more than that.
+    room = 0.0 if max(abs(turned.least), abs(turned.most)) > MARGIN_RAD else SWERVE_RAD
+    if not bounds.least - room <= seen.turned_rad <= bounds.most + room:
+        return _wrong_turned(turned, seen)
+    return None
+
+
+def _wrong_along(along: Range, seen: Travel) -> Discrepancy:
+    told = along.least if abs(along.least) > abs(along.most) else along.most
+    due = along.least if told > 0 else along.most  # of it, at the latest by now
+    what = f'{seen.along_m:+.2f} m where {told:+.2f} m were commanded'
+    if due and abs(seen.along_m) < abs(told):
+        astray = math.atan2(abs(seen.aside_m), abs(seen.along_m)) > ASTRAY
+        if astray and seen.distance_m > 0.9 * abs(told):
+            where = math.degrees(math.atan2(seen.aside_m, seen.along_m))
+            return Discrepancy(
+                Kind.WRONG,
+                f'moves {where:+.0f} degrees off its heading: do the frames of odometry fit?',
+            )
+        if abs(seen.along_m) < LITTLE * abs(due):
+            return Discrepancy(Kind.NONE, f'no response: odometry shows {what}')
+        if astray or abs(seen.aside_m) > abs(seen.along_m) / 2:
+            return Discrepancy(Kind.NONE, f'slides along something: {what}')
+    if seen.along_m * told < 0:
+        return Discrepancy(
+            Kind.WRONG, f'moves the wrong way: {what}; mirrored odometry, or pushed?'
+        )
+    how = 'too far' if abs(seen.along_m) > abs(told) else 'not far enough'
+    return Discrepancy(Kind.WRONG, f'moves {how}: {what}; scale of odometry, slipping, pushed?')
+
+
+def _wrong_turned(turned: Range, seen: Travel) -> Discrepancy:
+    told = turned.least if abs(turned.least) > abs(turned.most) else turned.most
+    due = turned.least if told > 0 else turned.most
+    degrees = math.degrees(seen.turned_rad)
+    what = f'{degrees:+.0f} degrees where {math.degrees(told):+.0f} were commanded'
+    if due and abs(seen.turned_rad) < LITTLE * abs(due):
+        return Discrepancy(Kind.NONE, f'no response: odometry shows {what}')
+    if seen.turned_rad * told < 0:
+        return Discrepancy(
+            Kind.WRONG, f'turns the wrong way: {what}; mirrored odometry, or pushed?'
+        )
+    how = 'too far' if abs(seen.turned_rad) > abs(told) else 'not far enough'
+    return Discrepancy(Kind.WRONG, f'turns {how}: {what}; scale of odometry, slipping, pushed?')
+
+
+class ResponseMonitor:
+    """Watches one robot; the histories hold what was sent and what was measured."""
+
+    def __init__(self, config: ResponseConfig | None = None) -> None:
+        self.config = config or ResponseConfig()
+        self.commands = CommandHistory()
+        self.measured = MeasuredHistory()
+        self.liveness = Liveness()
+        self.trust = Trust.DOUBTED
+        self.lost: Discrepancy | None = None  # why odometry is lost
+        self.is_answered = False  # the motion under way
+        self._motion: Motion | None = None
+        self._began = -math.inf
+        self._delay: float | None = None  # of the motion under way, as seen
+
+    # -- what happens
+
+    def sent(self, velocity: Velocity, now: float) -> None:
+        """Take note of a velocity that went out now."""
+        self.commands.add(velocity, now)
+
+    def hear(self, pose: Pose, now: float) -> None:
+        """Take note of a sound pose."""
+        self.measured.add(pose, now)
+        self.liveness.hear(pose, now, self.commands.since_moving_s(now))
+        self._look_for_an_answer(now)
+        if self.lost is not None and self.lost.kind is Kind.NONE and self._is_seen_to_move(now):
+            self.reset()
+
+    def jumped(self) -> None:
+        """Forget what was measured: poses after a jump have nothing to do with those before."""
+        self.measured = MeasuredHistory()
+        self.liveness = Liveness()
+        if self.trust is Trust.PROVEN:
+            self.trust = Trust.DOUBTED
+
+    def begin(self, motion: Motion, now: float) -> None:
+        """Begin to watch a motion."""
+        self._motion, self._began, self._delay, self.is_answered = motion, now, None, False
+
+    def end(self) -> None:
+        """Take note that no motion is under way any more."""
+        self._motion = None
+
+    def reset(self) -> None:
+        """Give it another chance: an operator says so, or odometry was seen to move again."""
+        self.lost, self.trust = None, Trust.DOUBTED
+
+    def blame(self, discrepancy: Discrepancy) -> None:
+        """Draw the conclusion of a discrepancy of the motion under way."""
+        if discrepancy.kind is Kind.NONE and self.liveness.is_alive:
+            return  # odometry lives: it is the base that does not move
+        if self.trust is Trust.PROVEN:
+            self.trust = Trust.DOUBTED
+        else:
+            self.trust, self.lost = Trust.LOST, discrepancy
+
+    # -- what can be asked
+
+    @property
+    def is_proven(self) -> bool:
+        """Return whether odometry can be relied on: it responded, or is not watched."""
+        return not self.config.response_watched or self.trust is Trust.PROVEN
+
+    @property
+    def hopeless(self) -> Discrepancy | None:
+        """Return why nothing may move at all now; None: it may."""
+        if self.liveness.is_dead:
+            return Discrepancy(Kind.NONE, self.liveness.reason)
+        return self.lost if self.config.response_watched else None
+
+    @property
+    def delay_s(self) -> float:
+        """Delay from a command to odometry, s: as seen in this motion, else as calibrated."""
+        return self.config.actuation_delay_s if self._delay is None else self._delay
+
+    def in_flight(self, now: float) -> Travel:
+        """Return the motion that was commanded and cannot be seen yet."""
+        if not self.config.response_watched:
+            return Travel()
+        c, moved = self.config, self.commands.between(now - self.delay_s, now)
+        return Travel(moved.along_m * c.linear_scale, 0.0, moved.turned_rad * c.angular_scale)
+
+    def overdue(self, now: float) -> bool:
+        """Return whether the motion under way should have been answered by now."""
+        waited = now - self._began > self.config.response_timeout_s + SHORTEST_S
+        return self._motion is not None and not self.is_answered and waited
+
+    def discrepancy(self, now: float) -> Discrepancy | None:
+        """Return what is wrong with the motion under way, as of the last pose."""
+        if not self.config.response_watched or self._motion is None:
+            return None
+        for window in WINDOWS_S:
+            begin = max(self._began, now - window)
+            if now - begin < SHORTEST_S:
+                return None
+            along, turned = expected(self.commands, begin, now, self.config)
+            found = compare(along, turned, self.measured.since(begin), self.config)
+            if found is not None or begin == self._began:
+                return found
+        return None
+
+    def uncommanded(self, now: float) -> Discrepancy | None:
+        """Return what is wrong where nothing is commanded: the robot is being moved."""
+        window = WINDOWS_S[0]
+        if not self.config.response_watched or self.measured.covers_s(now) < window:
+            return None
+        along, turned = expected(self.commands, now - window, now, self.config)
+        high, seen = self.config.response_high, self.measured.since(now - window)
+        moved = max(0.0, seen.distance_m - high * max(abs(along.least), abs(along.most)))
+        swung = max(0.0, abs(seen.turned_rad) - high * max(abs(turned.least), abs(turned.most)))
+        if moved <= IDLE_M and swung <= IDLE_RAD:
+            return None
+        what = f'{seen.distance_m:.2f} m, {math.degrees(seen.turned_rad):+.0f} degrees'
+        return Discrepancy(
+            Kind.UNCOMMANDED, f'moved {what} within {window:g} s without a command: pushed?'
+        )
+
+    def stands(self, now: float) -> bool:
+        """Return whether odometry that can be relied on shows that the robot stands still."""
+        rested = self.commands.since_moving_s(now) >= STILL_FOR_S + self.delay_s
+        if not rested or self.trust is Trust.LOST or self.liveness.is_dead:
+            return False
+        seen = self.measured.since(now - STILL_FOR_S)
+        moved = seen.distance_m > STILL_M or abs(seen.turned_rad) > STILL_RAD
+        return self.measured.covers_s(now) >= STILL_FOR_S and not moved
+
+    # -- inside
+
+    def _sign(self) -> float:
+        motion = self._motion
+        assert motion is not None
+        return math.copysign(1.0, motion.angle_rad or motion.distance_m)
+
+    def _look_for_an_answer(self, now: float) -> None:
+        if self._motion is None:
+            return
+        seen, turns = self.measured.since(self._began), bool(self._motion.angle_rad)
+        done = self._sign() * (seen.turned_rad if turns else seen.along_m)
+        answer, proof = (ANSWER_RAD, PROOF_RAD) if turns else (ANSWER_M, PROOF_M)
+        if done < answer:
+            return
+        self.is_answered = True
+        if done < DELAY_TAKEN_UP_TO * answer:
+            self._delay = self._delay_of(done, turns, now)
+        if done >= proof and self.trust is Trust.DOUBTED:
+            self.trust = Trust.PROVEN
+
+    def _delay_of(self, done: float, turns: bool, now: float) -> float:
+        """Return how long ago so much of the motion had been commanded."""
+        c, sign = self.config, self._sign()
+        low, high = 0.0, min(now - self._began, c.response_timeout_s)
+        for _ in range(8):  # commands of a motion have one sign: bisect
+            middle = (low + high) / 2
+            told = self.commands.between(self._began, now - middle)
+            amount = told.turned_rad * c.angular_scale if turns else told.along_m * c.linear_scale
+            low, high = (middle, high) if sign * amount > done else (low, middle)
+        return (low + high) / 2
+
+    def _is_seen_to_move(self, now: float) -> bool:
+        seen = self.measured.since(now - SEEN_WITHIN_S)
+        return seen.distance_m > SEEN_M or abs(seen.turned_rad) > SEEN_RAD
