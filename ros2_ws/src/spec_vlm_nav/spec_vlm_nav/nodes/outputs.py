@@ -116,7 +116,7 @@ class SportOutput:
         self._encoder = Go2Sport()
         self._publisher = node.create_publisher(Request, 'api/sport/request', SPORT_QOS)
 
-    def send(self, velocity: Velocity) -> None:
+    def send(self, velocity: Velocity, standing: bool) -> None:
         """
         Publish what the encoder makes of one velocity.
 
@@ -151,7 +151,7 @@ class Nav2Output:
     def __init__(self, goals: Nav2Goals, zero: TwistOutput) -> None:
         self._goals, self._zero = goals, zero
 
-    def send(self, velocity: Velocity) -> None:
+    def send(self, velocity: Velocity, standing: bool) -> None:
         """
         Send nothing: the velocities are Nav2's.
 
