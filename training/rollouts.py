@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from spec_vlm_nav.actions import Action, ActionKind, ahead_clear, find_action, sees_target
+from spec_vlm_nav.actions import Action, ahead_clear, find_action, sees_target
 from spec_vlm_nav.exploration import ActionSource, ExplorationPolicy
 from training.frames import SEEN_PIXELS, as_camera_sends, label_object
 from training.oracle import View, answer_seen, answer_unseen
@@ -181,14 +181,13 @@ def drive(base: PlanarBase, action: Action, rng: random.Random) -> bool:
         base.step(_DT)
         return base.collisions > before
     wanted = max(abs(action.distance_m) + rng.gauss(0.0, MOVE_ERROR), 0.02)
-    speed = _SPEED if action.kind is ActionKind.FORWARD else -0.3
     blocked = False
-    for _ in range(round(wanted / (abs(speed) * _DT))):
+    for _ in range(round(wanted / (_SPEED * _DT))):
         gone = base.travelled
-        base.command(speed, 0.0)
+        base.command(_SPEED, 0.0)
         base.step(_DT)
-        # Touching something and not getting on; backing off from a contact is no new one.
-        blocked = base.in_contact and base.travelled - gone < 0.5 * abs(speed) * _DT
+        # Touching something and not getting on.
+        blocked = base.in_contact and base.travelled - gone < 0.5 * _SPEED * _DT
         if blocked or base.collisions > before:
             break
     base.command(0.0, 0.0)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from spec_vlm_nav.decider_parameters import VLM_NAV
 from spec_vlm_nav.images import PictureOptions
 from specnav.errors import UsageError
 from specnav.paths import CONFIG, DEFAULT_DRAFT, DEFAULT_TARGET
@@ -73,13 +74,17 @@ class ReplayConfig:
 
     def picture(self) -> PictureOptions:
         """What the robot makes of a camera picture. Raises UsageError."""
-        found = parameters_of(self.robot_config, "vlm_nav_node")
-        names = {"image_width": "width", "image_height": "height", "jpeg_quality": "quality"}
-        given = {ours: found[theirs] for theirs, ours in names.items() if theirs in found}
+        names = {
+            "image_width": "width",
+            "image_height": "height",
+            "jpeg_quality": "quality",
+            "pixels": "pixels",
+        }
+        defaults = {parameter.name: parameter.default for parameter in VLM_NAV}
+        found = {**defaults, **parameters_of(self.robot_config, "vlm_nav_node")}
+        given: dict[str, Any] = {ours: found[theirs] for theirs, ours in names.items()}
         if not all(isinstance(value, int) and value >= 0 for value in given.values()):
-            raise UsageError(
-                f"{self.robot_config}: image_width, image_height and jpeg_quality are whole numbers"
-            )
+            raise UsageError(f"{self.robot_config}: {', '.join(names)} are whole numbers")
         return PictureOptions(**given)
 
 

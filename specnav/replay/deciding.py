@@ -62,7 +62,7 @@ class Voice:
         source = picture
         if isinstance(source, Pixels):
             source = RawImage(source.encoding, source.width, source.height, source.step, source.data)
-        jpeg = prepare(source, self.picture)
+        jpeg = prepare(source, self.spec.fitted(self.picture))
         black = black_like(jpeg) if self.spec.pad_history else None
         frames = choose_frames(self.spec, list(history.pictures), jpeg, black)
         prompt = build_prompt(self.spec, self.tokenizer, task.instruction, frames, list(history.actions))

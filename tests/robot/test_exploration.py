@@ -5,6 +5,7 @@ import pytest
 from spec_vlm_nav.actions import STOP, Action, ActionKind
 from spec_vlm_nav.errors import ParameterError
 from spec_vlm_nav.exploration import (
+    AUTO,
     FLIPS_LIMIT,
     RULE_CONTACT,
     RULE_DAMPED,
@@ -15,6 +16,7 @@ from spec_vlm_nav.exploration import (
     UNSEEN_LIMIT,
     ActionSource,
     ExplorationPolicy,
+    fitting_policy,
 )
 
 LEFT30, RIGHT30 = Action(ActionKind.TURN_LEFT, 30), Action(ActionKind.TURN_RIGHT, 30)
@@ -37,7 +39,7 @@ def test_a_turn_that_flips_sign_is_halved_until_the_smallest():
 def test_a_target_lost_right_after_a_turn_is_walked_towards():
     policy = ExplorationPolicy()
     policy.decide(LEFT30, True)
-    move = policy.decide(LEFT30, False)
+    move = policy.decide(LEFT30, False, ahead_clear=True)
     assert (move.action, move.source, move.rule) == (FORWARD50, ActionSource.EXPLORATION, RULE_LOST)
 
 
@@ -49,8 +51,17 @@ def test_a_target_lost_after_a_step_forward_is_left_to_the_model():
 
 def test_after_many_decisions_without_the_target_it_walks_on_and_counts_anew():
     policy = ExplorationPolicy()
-    rules = [policy.decide(LEFT30, False).rule for _ in range(2 * UNSEEN_LIMIT)]
+    clear = [True] * UNSEEN_LIMIT + [False] * (UNSEEN_LIMIT - 1) + [True]
+    rules = [policy.decide(LEFT30, False, ahead_clear=c).rule for c in clear]
     assert [i for i, rule in enumerate(rules, 1) if rule == RULE_UNSEEN] == [UNSEEN_LIMIT, 2 * UNSEEN_LIMIT]
+
+
+@pytest.mark.parametrize("lost_after_a_turn", [True, False])
+def test_of_a_model_that_says_nothing_of_the_way_no_step_is_made(lost_after_a_turn):
+    policy = ExplorationPolicy()
+    policy.decide(LEFT30, lost_after_a_turn)
+    moves = [policy.decide(LEFT30, None) for _ in range(4 * UNSEEN_LIMIT)]
+    assert all(move.action == LEFT30 and move.source is ActionSource.MODEL for move in moves)
 
 
 def test_a_search_walks_on_where_the_way_is_clear_and_twice_in_a_row():
@@ -61,9 +72,27 @@ def test_a_search_walks_on_where_the_way_is_clear_and_twice_in_a_row():
     assert rules == [RULE_UNSEEN, RULE_UNSEEN, ""]
 
 
-def test_contact_backs_off_before_anything_else():
-    move = ExplorationPolicy().decide(FORWARD50, True, contact=True)
-    assert move.action == Action(ActionKind.BACKWARD, 12) and move.rule == RULE_CONTACT
+@pytest.mark.parametrize("sees", [True, False, None])
+@pytest.mark.parametrize("clear", [True, False, None])
+def test_after_a_contact_it_turns_aside_before_anything_else(sees, clear):
+    move = ExplorationPolicy().decide(FORWARD50, sees, contact=True, ahead_clear=clear)
+    assert move.action.is_turn and move.action.amount == 45 and move.rule == RULE_CONTACT
+
+
+def test_nothing_that_it_ever_does_goes_backwards():
+    for sees in (True, False, None):
+        for clear in (True, False, None):
+            policy = ExplorationPolicy()
+            for i in range(4 * UNSEEN_LIMIT):
+                move = policy.decide((FORWARD50, LEFT30, RIGHT30)[i % 3], sees, i % 2 == 0, clear)
+                assert move.action.distance_m >= 0
+
+
+def test_past_an_obstacle_it_steps_only_where_the_way_is_called_clear():
+    policy = ExplorationPolicy()
+    policy.decide(FORWARD50, True, contact=True)
+    move = policy.decide(LEFT30, True, ahead_clear=None)
+    assert (move.action, move.source) == (LEFT30, ActionSource.MODEL)
 
 
 def test_after_a_contact_on_the_way_it_turns_aside_until_the_way_is_clear_and_passes():
@@ -72,7 +101,7 @@ def test_after_a_contact_on_the_way_it_turns_aside_until_the_way_is_clear_and_pa
     assert policy.decide(FORWARD50, True, contact=True).rule == RULE_CONTACT
     moves = [policy.decide(FORWARD50, True, ahead_clear=clear) for clear in (False, False, True, True)]
     assert [m.action.kind for m in moves[:2]] == [moves[0].action.kind] * 2 and moves[0].action.is_turn
-    assert [m.rule for m in moves] == [RULE_FREEING] * 3 + [""]
+    assert [m.rule for m in moves] == [RULE_FREEING] * 3 + [""] and moves[2].action == FORWARD50
 
 
 def test_turning_to_and_fro_ends_in_a_detour():
@@ -114,8 +143,9 @@ def test_turning_to_and_fro_ends_in_a_detour_on_one_side_and_a_step_where_it_is_
 def test_after_a_contact_on_the_way_to_the_target_it_is_passed_on_alternating_sides():
     policy, sides = ExplorationPolicy(), []
     for _ in range(2):
-        assert policy.decide(FORWARD50, True, contact=True, ahead_clear=True).rule == RULE_CONTACT
-        sides.append(policy.decide(FORWARD50, True, ahead_clear=True).action.kind)
+        move = policy.decide(FORWARD50, True, contact=True, ahead_clear=True)
+        assert move.rule == RULE_CONTACT
+        sides.append(move.action.kind)
         assert policy.decide(LEFT30, True, ahead_clear=True).action == FORWARD50
         policy.decide(FORWARD50, True, ahead_clear=True)
     assert set(sides) == {ActionKind.TURN_LEFT, ActionKind.TURN_RIGHT}
@@ -148,3 +178,22 @@ def test_reset_forgets():
 def test_an_unknown_policy_is_refused_by_name():
     with pytest.raises(ParameterError, match="damped_search, none, got 'random'"):
         ExplorationPolicy("random")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "spoken", "used"),
+    [
+        (AUTO, "damped_search", "damped_search"),
+        (AUTO, "none", "none"),
+        ("none", "damped_search", "none"),
+        ("none", "none", "none"),
+        ("damped_search", "damped_search", "damped_search"),
+    ],
+)
+def test_a_policy_is_used_with_models_that_speak_its_language(wanted, spoken, used):
+    assert fitting_policy(wanted, spoken, "some/model") == used
+
+
+def test_a_policy_is_refused_for_a_model_that_does_not_speak_its_language():
+    with pytest.raises(ParameterError, match=r"damped_search.*some/model does not speak"):
+        fitting_policy("damped_search", "none", "some/model")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from spec_vlm_nav.actions import STOP_SENTENCE, Action, ActionKind, find_action
@@ -26,6 +28,7 @@ class World:
         self.now, self.camera, self.mover = 100.0, True, True
         self.orders, self.jobs, self.cancels, self.reports, self.logs, self.said = [], [], 0, [], [], []
         self.outcomes, self.kept_open = [], 0
+        self.lively = False  # whether every picture differs from the one before
         self.navigator = Navigator(self, NavigatorConfig(**config), ExplorationPolicy(policy))
 
     # Outputs
@@ -58,10 +61,13 @@ class World:
             self.now += 0.05
             if self.camera and round(self.now * 20) % 2 == 0:
                 stamp = (int(self.now), int(self.now % 1 * 1e9))
-                self.navigator.on_frame(Frame(b"jpeg", stamp, self.now))
+                self.navigator.on_frame(Frame(self.picture(), stamp, self.now))
             self.mover_tells()
             self.navigator.tick(self.now)
         return self
+
+    def picture(self):
+        return b"jpeg %f" % self.now if self.lively else b"jpeg"
 
     def mover_tells(self):
         if self.mover and self.navigator.phase is Phase.MOVING:
@@ -89,8 +95,10 @@ class World:
         self.navigator.on_event(Failed(number, code, text, Answer()), self.now)
         return self
 
-    def ended(self, state=MotionState.REACHED, reason=""):
-        self.navigator.on_status(Status(state, 1, len(self.orders), reason), self.now)
+    def ended(self, state=MotionState.REACHED, reason="", done=None):
+        """The motion under way is over; done: what odometry says that it covered."""
+        status = Status(state, 1, len(self.orders), reason, done or Motion())
+        self.navigator.on_status(status, self.now)
         return self
 
     @property
@@ -273,22 +281,21 @@ def test_a_motion_node_that_is_silent_or_never_done_is_noticed(tells, after_s):
 
 
 def test_contact_is_handed_to_the_policy_and_its_move_is_marked_as_its_own():
-    world = World("damped_search").instruct().answer(FORWARD).ended(MotionState.BLOCKED, "wall").run(0.5)
-    world.answer(FORWARD)
+    world = World("damped_search").instruct().answer(FORWARD)
+    world.ended(MotionState.BLOCKED, "wall").run(0.5).answer(FORWARD)
     order = world.orders[-1]
-    assert order.motion == Motion(distance_m=-0.12) and order.source == "EXPLORATION"
+    assert abs(order.motion.angle_rad) == pytest.approx(math.radians(45)) and order.source == "EXPLORATION"
     report = world.reports[-1]
-    assert report.source == "EXPLORATION" and report.rule and report.action == "backward 12"
+    assert report.source == "EXPLORATION" and report.rule and report.action.startswith("turn ")
     assert report.model_action == "The next action is move forward 75 cm."
 
 
-@pytest.mark.parametrize(("done_m", "backs_off"), [(0.1, True), (0.7, False)])
-def test_a_motion_that_slid_along_something_counts_as_contact(done_m, backs_off):
+@pytest.mark.parametrize(("done_m", "turns_aside"), [(0.1, True), (0.7, False)])
+def test_a_motion_that_slid_along_something_counts_as_contact(done_m, turns_aside):
     world = World("damped_search").instruct().answer(FORWARD)
-    status = Status(MotionState.EXPIRED, 1, len(world.orders), "not reached in time", Motion(done_m))
-    world.navigator.on_status(status, world.now)
+    world.ended(MotionState.EXPIRED, "not reached in time", Motion(done_m))
     world.run(0.5).answer(FORWARD)
-    assert (world.orders[-1].motion.distance_m < 0) is backs_off
+    assert (world.orders[-1].motion.angle_rad != 0) is turns_aside
 
 
 def test_odometry_trouble_is_said_once_and_tried_again():
@@ -305,7 +312,7 @@ def test_the_decision_limit_ends_the_instruction():
     for _ in range(2):
         world.answer(TURN).ended().run(0.5)
     assert len(world.jobs) == 2 and world.orders[-1].kind is CommandKind.STOP
-    assert world.reports[-1].code is ErrorCode.TIMEOUT
+    assert world.reports[-1].code is ErrorCode.TOO_MANY_DECISIONS
 
 
 def test_internal_errors_in_a_row_end_the_instruction():

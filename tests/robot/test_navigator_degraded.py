@@ -261,7 +261,7 @@ def test_every_instruction_ends_exactly_once_with_its_code():
     world.navigator.on_cancel(world.now)
     world.instruct("  ")
     world.run(2)
-    ended = [(1, "NONE"), (2, "TIMEOUT"), (3, "CANCELED"), (4, "CANCELED"), (5, "INVALID_INPUT")]
+    ended = [(1, "NONE"), (2, "TOO_MANY_DECISIONS"), (3, "CANCELED"), (4, "CANCELED"), (5, "INVALID_INPUT")]
     assert codes(world) == ended
     assert world.outcomes[0].decisions == 1 and world.outcomes[1].motions == 1
 
@@ -285,7 +285,7 @@ def test_the_hint_is_looked_for_in_the_last_reasoning(hint, met):
 
 
 def test_something_that_stays_in_the_way_ends_it():
-    world = World(collision_limit=3).instruct()
+    world = World(max_obstructions=3).instruct()
     for _ in range(3):
         assert world.outcomes == []
         world.answer(FORWARD).run(0.2).ended(MotionState.COLLISION_AHEAD, "0.2 m ahead").run(1.0)
@@ -293,11 +293,13 @@ def test_something_that_stays_in_the_way_ends_it():
     assert not world.outcomes[0].hint_met
 
 
-def test_something_that_was_in_the_way_now_and_then_does_not_end_it():
-    world = World(collision_limit=3).instruct()
-    for _ in range(3):
+def test_something_that_was_in_the_way_now_and_then_does_not_end_it_where_the_robot_gets_on():
+    world = World(max_obstructions=3).instruct()
+    world.lively = True
+    for _ in range(4):
         world.answer(FORWARD).run(0.2).ended(MotionState.COLLISION_AHEAD, "0.2 m ahead").run(1.0)
-        world.answer(TURN).run(0.2).ended().run(1.0)
+        world.answer(TURN).run(0.2).ended(done=Motion(angle_rad=0.5)).run(1.0)
+        world.answer(FORWARD).run(0.2).ended(done=Motion(0.75)).run(1.0)
     assert world.outcomes == []
 
 
@@ -418,13 +420,13 @@ def test_a_picture_from_before_the_motion_is_no_proof_of_a_frozen_camera():
     assert world.run(0.1).kinds[-1] is CommandKind.MOVE
 
 
-def test_motions_that_motion_node_keeps_refusing_end_the_instruction_after_the_patience():
-    world = World(patience_s=5.0).instruct()
+def test_motions_that_motion_node_keeps_refusing_end_the_instruction():
+    world = World(max_obstructions=4).instruct()
     for _ in range(20):
         if not world.outcomes:
             world.answer(FORWARD).ended(MotionState.REFUSED, "longer than one command may be").run(1)
-    assert codes(world) == [(1, "INTERNAL")] and "longer than" in world.outcomes[0].message
-    assert 5 < world.outcomes[0].elapsed_s < 8
+    assert codes(world) == [(1, "REFUSED")] and "longer than" in world.outcomes[0].message
+    assert world.outcomes[0].motions == 4
 
 
 def test_a_motion_node_that_stays_silent_ends_it_too_one_that_answers_again_does_not():

@@ -30,6 +30,7 @@ setup(
             'motion_node = spec_vlm_nav.nodes.motion_node:main',
             'camera_decode_node = spec_vlm_nav.nodes.camera_decode_node:main',
             'view_node = spec_vlm_nav.nodes.view_node:main',
+            'blackbox_node = spec_vlm_nav.nodes.blackbox_node:main',
         ],
     },
 )

@@ -85,7 +85,10 @@ class Acting(Conduct):
             move = Move(STOP, ActionSource.MODEL)
         else:
             move = self.policy.decide(
-                event.action, sees_target(event.text), self._contact, ahead_clear(event.text)
+                event.action,
+                sees_target(event.text),
+                self._contact,
+                ahead_clear(event.text),
             )
         self._contact = False
         self._past.append(event.jpeg)
@@ -152,6 +155,7 @@ class Acting(Conduct):
             unverified,
         )
         sequence = self._out.send(order)
+        self._asked = motion
         self._errand.motions += 1
         self._unverified_motion = unverified
         if self.config.dry_run:

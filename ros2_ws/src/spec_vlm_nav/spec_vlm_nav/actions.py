@@ -28,15 +28,10 @@ import math
 
 
 class ActionKind(enum.Enum):
-    """
-    What a motion does.
-
-    BACKWARD is not in the language: only the exploration policy may ask for it.
-    """
+    """What a motion does; there is none that goes where the robot does not look."""
 
     STOP = 'stop'
     FORWARD = 'forward'
-    BACKWARD = 'backward'
     TURN_LEFT = 'turn left'
     TURN_RIGHT = 'turn right'
 
@@ -49,7 +44,7 @@ class Action:
     """
     One motion.
 
-    `amount` is in centimetres for FORWARD and BACKWARD, in degrees for turns, 0 for STOP.
+    `amount` is in centimetres for FORWARD, in degrees for turns, 0 for STOP.
     """
 
     kind: ActionKind
@@ -71,9 +66,8 @@ class Action:
 
     @property
     def distance_m(self) -> float:
-        """Signed distance along the robot's x axis, metres; 0 for turns and STOP."""
-        sign = {ActionKind.FORWARD: 1.0, ActionKind.BACKWARD: -1.0}.get(self.kind, 0.0)
-        return sign * self.amount / 100.0
+        """Distance along the robot's x axis, metres; 0 for turns and STOP."""
+        return self.amount / 100.0 if self.kind is ActionKind.FORWARD else 0.0
 
     @property
     def angle_rad(self) -> float:

@@ -21,7 +21,6 @@ The question is worded and ordered as the settings say.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from spec_vlm_nav.decider import DecoderSettings
@@ -34,6 +33,7 @@ from spec_vlm_nav.errors import (
     PromptError,
 )
 from spec_vlm_nav.images import black_like, prepare
+from spec_vlm_nav.model.folders import suited_preset
 from spec_vlm_nav.prompting import build_prompt, choose_frames, PromptSpec
 from specdec.options import GenerationOptions
 
@@ -46,7 +46,7 @@ def prompt_spec(model: str, preset: str) -> PromptSpec:
     """
     if preset != 'auto':
         return PromptSpec.preset(preset)
-    return PromptSpec.from_model_folder(model, 'tiny_nav' if Path(model).is_dir() else 'qwen2_vl')
+    return PromptSpec.from_model_folder(model, suited_preset(model))
 
 
 def spec_of(settings: DecoderSettings) -> PromptSpec:
@@ -80,7 +80,7 @@ class Asker:
         """
         try:
             spec = self.spec
-            jpeg = prepare(job.frame.picture, settings.picture)
+            jpeg = prepare(job.frame.picture, spec.fitted(settings.picture))
             black = black_like(jpeg) if spec.pad_history else None
             frames = choose_frames(spec, job.past, jpeg, black)
             prompt = build_prompt(spec, self.tokenizer, job.instruction, frames, job.last_actions)

@@ -27,7 +27,9 @@ import math
 from spec_vlm_nav.actions import Action, reasoning_of
 from spec_vlm_nav.camera_watch import CameraWatch
 from spec_vlm_nav.decider import LinkHealth
+from spec_vlm_nav.deciding.bounds import Obstructions, Odometer
 from spec_vlm_nav.decision import Answer, ErrorCode, Job, Report
+from spec_vlm_nav.executor import NO_MOTION
 from spec_vlm_nav.exploration import ExplorationPolicy
 from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.orders import (
@@ -44,6 +46,7 @@ from spec_vlm_nav.rollback import OpenDecision
 from spec_vlm_nav.setbacks import Setbacks
 from spec_vlm_nav.worker import ActionFound, Answered
 
+BOUNDS = (ErrorCode.TIMEOUT, ErrorCode.TOO_MANY_DECISIONS, ErrorCode.TOO_FAR)
 PAST_FRAMES = 256  # kept for prompts with history
 
 
@@ -82,6 +85,7 @@ class Conduct:
         self.camera = CameraWatch()
         self.setbacks = Setbacks(outputs.log)
         self.number = 0  # of the instruction
+        self.model_is_ready = True  # False: it is still being loaded
         self._out = outputs
         self._errand = Errand(0, '', -math.inf)
         self._jobs = 0
@@ -94,6 +98,10 @@ class Conduct:
         self._give_up_at = 0.0
         self._silent_at = 0.0
         self._contact = False
+        self._asked = NO_MOTION  # of the motion under way
+        self._estopped_by = ''  # "": the emergency stop is not latched
+        self._odometer = Odometer()
+        self._obstructions = Obstructions()
         self._past: deque[bytes] = deque(maxlen=max(1, keep_frames))
         self._actions: deque[Action] = deque(maxlen=16)
         self._link = LinkHealth.UNKNOWN
@@ -149,7 +157,7 @@ class Conduct:
     def _give_up(self, code: ErrorCode, message: str, now: float) -> None:
         """STOP because it makes no sense to go on."""
         self._out.log('error', f'gave up: {message}')
-        if code is ErrorCode.TIMEOUT:
+        if code in BOUNDS:
             self._out.report(self._blank(code, message))
         self._end(SUPERVISOR, message, code, now)
 
@@ -178,7 +186,16 @@ class Conduct:
         e = self._errand
         met = code is ErrorCode.NONE and e.hint.lower() in self._view.reasoning.lower()
         self._out.concluded(
-            Outcome(e.number, code, message, e.decisions, e.motions, now - e.began, met)
+            Outcome(
+                e.number,
+                code,
+                message,
+                e.decisions,
+                e.motions,
+                now - e.began,
+                met,
+                self._odometer.distance_m,
+            )
         )
 
     def _stand(self, kind: CommandKind, source: str, text: str) -> int:

@@ -17,7 +17,7 @@
 from __future__ import annotations
 
 from spec_vlm_nav.decider import ANSWER_ORDERS, ON_LINK_LOSS
-from spec_vlm_nav.exploration import POLICIES
+from spec_vlm_nav.exploration import AUTO, POLICIES
 from spec_vlm_nav.parameters import Parameter, RELIABILITY
 
 VLM_NAV = (
@@ -39,7 +39,9 @@ VLM_NAV = (
     ),
     Parameter('gamma', 4, 'Draft tokens a round.', 1, 32, live=True),
     Parameter(
-        'draft_model', 'default_models/nav-draft', 'Draft model: Hugging Face folder or hub id.'
+        'draft_model',
+        'default_models/nav-draft',
+        "Draft model: an absolute folder, one in the package's share, or a hub id.",
     ),
     Parameter(
         'prompt',
@@ -117,8 +119,28 @@ VLM_NAV = (
     Parameter(
         'image_reliability', 'best_effort', 'QoS of the image subscription.', choices=RELIABILITY
     ),
-    Parameter('image_width', 0, 'Width the model gets, pixels; 0: as it comes.', 0, 4096),
-    Parameter('image_height', 0, 'Height the model gets, pixels; 0: as it comes.', 0, 4096),
+    Parameter(
+        'image_width',
+        0,
+        'Width the model gets, pixels; 0: as its prompt says, else as it comes.',
+        0,
+        4096,
+    ),
+    Parameter(
+        'image_height',
+        0,
+        'Height the model gets, pixels; 0: as its prompt says, else as it comes.',
+        0,
+        4096,
+    ),
+    Parameter(
+        'pixels',
+        307200,
+        'Most pixels of a picture without such a size: larger ones are scaled down; 0: never.',
+        0,
+        16777216,
+        live=True,
+    ),
     Parameter(
         'jpeg_quality',
         90,
@@ -128,9 +150,10 @@ VLM_NAV = (
     ),
     Parameter(
         'exploration',
-        'damped_search',
-        'Exploration policy around the model.',
-        choices=POLICIES,
+        'auto',
+        'Exploration policy around the model: auto (the one whose language its prompt declares '
+        'to speak, else none), damped_search (refused for other models), or none.',
+        choices=(AUTO, *POLICIES),
         live=True,
     ),
     Parameter(
@@ -160,10 +183,26 @@ VLM_NAV = (
     ),
     Parameter(
         'max_decisions',
-        0,
+        300,
         'Give an instruction up after so many decisions; 0: never.',
         0,
         100000,
+        live=True,
+    ),
+    Parameter(
+        'max_duration_s',
+        600.0,
+        'Give an instruction up after so long, s, unless its goal allows less; 0: never.',
+        0.0,
+        86400.0,
+        live=True,
+    ),
+    Parameter(
+        'max_distance_m',
+        100.0,
+        'Give an instruction up after so long a way, m; 0: never.',
+        0.0,
+        100000.0,
         live=True,
     ),
     Parameter(
@@ -175,9 +214,10 @@ VLM_NAV = (
         live=True,
     ),
     Parameter(
-        'collision_limit',
+        'max_obstructions',
         5,
-        'So many motions in a row ended by something in the way: give up.',
+        'So many motions blocked, refused or not responded to, without progress in between: '
+        'give up.',
         1,
         100,
         live=True,

@@ -46,6 +46,17 @@ class ErrorCode(enum.Enum):
     COLLISION_AHEAD = 7
     INVALID_INPUT = 8
     INTERNAL = 9
+    NO_RESPONSE = 10
+    WRONG_RESPONSE = 11
+    UNCOMMANDED_MOTION = 12
+    BLOCKED = 13
+    REFUSED = 14
+    ESTOPPED = 15
+    GEOFENCE = 16
+    TOO_FAR = 17
+    TOO_MANY_DECISIONS = 18
+    STALE_SENSOR = 19
+    NOT_READY = 20
 
 
 class Verification(enum.Enum):

@@ -45,3 +45,7 @@ class BackendError(NavigationError):
 
 class CameraError(NavigationError):
     """The video source asked for cannot be used here."""
+
+
+class BlackboxError(NavigationError):
+    """The black box cannot be used as it was asked to."""

@@ -70,7 +70,7 @@ class SearchState:
 
 
 # The rules' names, as they appear in metrics and reports.
-RULE_CONTACT = 'contact: back off'
+RULE_CONTACT = 'contact: turn aside'
 RULE_LOST = 'lost after a turn: forward'
 RULE_UNSEEN = 'not seen for long: forward'
 RULE_FREEING = 'something in the way: pass it'
@@ -78,9 +78,8 @@ RULE_DAMPED = 'turn sign flipped: halved'
 
 SIDESTEP = (Action(ActionKind.TURN_LEFT, 45), Action(ActionKind.TURN_RIGHT, 45))
 PASS_BY = Action(ActionKind.FORWARD, 50)
-DETOUR_MOVES = 4  # turns aside until the way is clear, and a step
+DETOUR_MOVES = 3  # after the first turn aside: turns until the way is clear, and a step
 FLIPS_LIMIT = 4  # turns to and fro before going round on one side
-BACK_OFF = Action(ActionKind.BACKWARD, 12)
 AFTER_LOSS = Action(ActionKind.FORWARD, 50)
 AFTER_LONG_SEARCH = Action(ActionKind.FORWARD, 75)
 UNSEEN_LIMIT = 9  # a full turn in steps of 45 degrees, and one more
@@ -101,26 +100,17 @@ def damped_search(state: SearchState, seen: Observation) -> tuple[SearchState, M
     if seen.proposed.is_stop:
         pass
     elif seen.contact:
-        move = Move(BACK_OFF, ActionSource.EXPLORATION, RULE_CONTACT)
-        # While searching, looking around goes on; on the way to the target, what was touched has
-        # to be passed.
+        # Never backwards: nothing is known of what is behind. On the way to the target, what was
+        # touched has to be passed; while searching, looking around goes on.
         freeing, detours = (DETOUR_MOVES if sees else 0), detours + 1
+        move = Move(SIDESTEP[detours % 2], ActionSource.EXPLORATION, RULE_CONTACT)
     elif state.freeing:
-        aside = state.freeing == DETOUR_MOVES or seen.ahead_clear is False
-        if aside and state.freeing > 1:
-            move, freeing = (
-                Move(SIDESTEP[detours % 2], ActionSource.EXPLORATION, RULE_FREEING),
-                state.freeing - 1,
-            )
-        elif not aside:
+        if seen.ahead_clear:
             move = Move(PASS_BY, ActionSource.EXPLORATION, RULE_FREEING)
-    elif (
-        not sees
-        and state.last_seen
-        and last is not None
-        and last.is_turn
-        and seen.ahead_clear is not False
-    ):
+        elif seen.ahead_clear is False and state.freeing > 1:
+            move = Move(SIDESTEP[detours % 2], ActionSource.EXPLORATION, RULE_FREEING)
+            freeing = state.freeing - 1
+    elif not sees and state.last_seen and last is not None and last.is_turn and seen.ahead_clear:
         move = Move(AFTER_LOSS, ActionSource.EXPLORATION, RULE_LOST)
     elif _walks_on(state, seen, unseen):
         move = Move(AFTER_LONG_SEARCH, ActionSource.EXPLORATION, RULE_UNSEEN)
@@ -135,7 +125,7 @@ def damped_search(state: SearchState, seen: Observation) -> tuple[SearchState, M
         flips = state.flips + 1
         halved = max(last.amount / 2, SMALLEST_TURN)
         if flips >= FLIPS_LIMIT:
-            flips, detours, freeing = 0, detours + 1, DETOUR_MOVES - 1
+            flips, detours, freeing = 0, detours + 1, DETOUR_MOVES
             move = Move(SIDESTEP[detours % 2], ActionSource.EXPLORATION, RULE_FREEING)
         elif halved < seen.proposed.amount:
             move = Move(Action(seen.proposed.kind, halved), ActionSource.EXPLORATION, RULE_DAMPED)
@@ -146,20 +136,31 @@ def damped_search(state: SearchState, seen: Observation) -> tuple[SearchState, M
 
 def _walks_on(state: SearchState, seen: Observation, unseen: int) -> bool:
     """
-    Whether to go on after a look around.
+    Return whether to go on after a look around: only where the way is said to be clear.
 
-    It goes where the way is said to be clear (anywhere if nothing is ever said of it).
+    A model that says nothing of the way does not speak this policy's language.
     """
-    if seen.sees_target:
+    if seen.sees_target or not seen.ahead_clear:
         return False
-    if seen.ahead_clear is None:
-        return unseen >= UNSEEN_LIMIT
-    if seen.ahead_clear:
-        return unseen >= UNSEEN_LIMIT or 0 < state.strides < STRIDES
-    return False
+    return unseen >= UNSEEN_LIMIT or 0 < state.strides < STRIDES
 
 
 POLICIES = ('damped_search', 'none')
+AUTO = 'auto'  # the policy that the model's prompt spec declares
+
+
+def fitting_policy(wanted: str, spoken: str, model: str) -> str:
+    """
+    Return the policy to use; `spoken`: the one whose language the model declares to speak.
+
+    Raises ParameterError where a policy is wanted that would not understand the model.
+    """
+    if wanted in (AUTO, spoken, 'none'):
+        return spoken if wanted == AUTO else wanted
+    raise ParameterError(
+        f"parameter exploration = '{wanted}' refused: {model} does not speak the language of this "
+        'policy (nothing in its nav_prompt.json declares it); use none, or auto'
+    )
 
 
 class ExplorationPolicy:
@@ -193,6 +194,7 @@ class ExplorationPolicy:
         if self.name == 'none':
             return Move(proposed, ActionSource.MODEL)
         self.state, move = damped_search(
-            self.state, Observation(proposed, sees_target, contact, ahead_clear)
+            self.state,
+            Observation(proposed, sees_target, contact, ahead_clear),
         )
         return move

@@ -60,12 +60,14 @@ class PictureOptions:
     """
     What to make of a picture.
 
-    Size in pixels (0: as it is), JPEG quality where one is encoded.
+    Size in pixels (0: as it is), JPEG quality where one is encoded, and the most pixels that a
+    picture of no given size may have (0: any number).
     """
 
     width: int = 0
     height: int = 0
     quality: int = 90
+    pixels: int = 0
 
 
 def decode(data: bytes) -> Image.Image:
@@ -122,6 +124,13 @@ def fit(picture: Image.Image, width: int, height: int) -> Image.Image:
     return scaled.crop((left, top, left + width, top + height))
 
 
+def within(picture: Image.Image, pixels: int) -> Image.Image:
+    """Scale down to at most so many pixels; the shape is kept."""
+    scale = (pixels / (picture.width * picture.height)) ** 0.5
+    size = (max(1, int(picture.width * scale)), max(1, int(picture.height * scale)))
+    return picture.resize(size, Image.Resampling.BILINEAR)
+
+
 def to_jpeg(picture: Image.Image, quality: int = 90) -> bytes:
     """Encode as JPEG."""
     out = io.BytesIO()
@@ -143,6 +152,9 @@ def prepare(source: bytes | RawImage, options: PictureOptions) -> bytes:
         )
     if options.width and options.height and picture.size != (options.width, options.height):
         return to_jpeg(fit(picture, options.width, options.height), options.quality)
+    sized = options.width and options.height
+    if not sized and 0 < options.pixels < picture.width * picture.height:
+        return to_jpeg(within(picture, options.pixels), options.quality)
     return source if isinstance(source, bytes) else to_jpeg(picture, options.quality)
 
 

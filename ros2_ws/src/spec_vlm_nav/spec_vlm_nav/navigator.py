@@ -29,11 +29,13 @@ from dataclasses import replace
 import math
 
 from spec_vlm_nav.acting import Acting
-from spec_vlm_nav.actions import Action
 from spec_vlm_nav.conduct import Thought
 from spec_vlm_nav.decider import LinkHealth
+from spec_vlm_nav.deciding.bounds import CODE_OF, fell_short, is_obstruction
 from spec_vlm_nav.decision import Answer, ErrorCode, Frame, Job, Report
 from spec_vlm_nav.errors import InstructionError
+from spec_vlm_nav.executor import Motion
+from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.motion.command import CommandKind, OPERATOR_STOP
 from spec_vlm_nav.orders import Errand, Outcome, Phase, SUPERVISOR, View
 from spec_vlm_nav.prefetch import same_scene
@@ -41,35 +43,45 @@ from spec_vlm_nav.prompting import clean_instruction
 from spec_vlm_nav.status import MotionState, Status
 from spec_vlm_nav.worker import Failed
 
-STOP_WORDS = frozenset({'stop', 'halt', 'stop now', 'stop here'})
 OLD_STOP_S = 0.2
 GOING_ON = (MotionState.IDLE, MotionState.MOVING, MotionState.SETTLING)
 SENSES = {
     MotionState.STALE_ODOM: ErrorCode.STALE_ODOM,
     MotionState.STALE_CAMERA: ErrorCode.STALE_CAMERA,
     MotionState.LINK_LOST: ErrorCode.LINK_LOST,
+    MotionState.STALE_SENSOR: ErrorCode.STALE_SENSOR,
+    MotionState.NOT_READY: ErrorCode.NOT_READY,
 }
+AGAINST = (
+    MotionState.BLOCKED,
+    MotionState.COLLISION_AHEAD,
+    MotionState.NO_RESPONSE,
+    MotionState.GEOFENCE,
+)
+BACK_WITH_MOTION = {  # what a motion shows to be over that got as far as the base
+    ErrorCode.STALE_ODOM: 'odometry is back',
+    ErrorCode.STALE_SENSOR: 'the sensor that looks ahead is back',
+    ErrorCode.NOT_READY: 'the robot is ready again',
+}
+UNMOVED = (
+    MotionState.REFUSED,
+    MotionState.NO_RESPONSE,
+    MotionState.WRONG_RESPONSE,
+    MotionState.UNCOMMANDED_MOTION,
+)
 GONE = {
     ErrorCode.STALE_CAMERA: 'no camera frames',
     ErrorCode.STALE_ODOM: 'no odometry that can be trusted',
     ErrorCode.LINK_LOST: 'the verifier was not heard',
+    ErrorCode.STALE_SENSOR: 'the sensor that looks ahead was blind',
+    ErrorCode.NOT_READY: 'the robot could not move',
 }
 
 
-def is_stop_word(text: str) -> bool:
-    """Whether an instruction means nothing but: stop."""
-    return ' '.join(text[:100].lower().split()).rstrip(' .!') in STOP_WORDS
-
-
-def _met_something(status: Status, action: Action) -> bool:
-    """
-    Whether a motion ended against something.
-
-    That is no progress at all, or too slow along it to get even half the way.
-    """
-    slid = abs(status.done.distance_m) < abs(action.distance_m) / 2
-    against = status.state in (MotionState.BLOCKED, MotionState.COLLISION_AHEAD)
-    return against or (status.state is MotionState.EXPIRED and slid)
+def _met_something(status: Status, asked: Motion) -> bool:
+    """Return whether a motion ended against something, be it a wall or the geofence."""
+    against = status.state in AGAINST or status.state is MotionState.EXPIRED
+    return against and asked.distance_m != 0 and is_obstruction(status, asked)
 
 
 class Navigator(Acting):
@@ -86,37 +98,41 @@ class Navigator(Acting):
         allowance_s: it may take so long, 0: as long as it takes. hint: words that the last
         reasoning should hold. A bad instruction ends at once, with the robot standing.
         """
-        if is_stop_word(text):
+        if is_stop(text):
             self.on_cancel(now)
             return self.number
         try:
             words = clean_instruction(text, self.config.max_instruction_chars)
         except InstructionError as error:
-            self._end(
-                SUPERVISOR, 'bad instruction', ErrorCode.CANCELED, now, 'another instruction came'
-            )
-            self.number += 1
-            self._out.log('error', str(error))
-            self._out.report(
-                Report(instruction=self.number, code=ErrorCode.INVALID_INPUT, error=str(error))
-            )
-            self._out.concluded(Outcome(self.number, ErrorCode.INVALID_INPUT, str(error)))
-            return self.number
+            return self._turn_down('bad instruction', ErrorCode.INVALID_INPUT, str(error), now)
+        if self._estopped_by:
+            why = f'{self._estopped_by} is latched: reset it first'
+            return self._turn_down('emergency stop', ErrorCode.ESTOPPED, why, now)
         self._abandon(ErrorCode.CANCELED, 'a new instruction came')
         self.number += 1
         self._stand(CommandKind.HOLD, SUPERVISOR, 'new instruction')
         self._over(ErrorCode.CANCELED, 'another instruction came', now)
-        self._errand = Errand(
-            self.number, words, now, now + allowance_s if allowance_s > 0 else math.inf, hint
-        )
+        longest = min(d for d in (allowance_s, self.config.max_duration_s, math.inf) if d > 0)
+        self._errand = Errand(self.number, words, now, now + longest, hint)
         self.policy.reset()
         self.setbacks.begin(now)
+        self._odometer.restart()
+        self._obstructions.restart()
         self._past.clear()
         self._actions.clear()
         self._contact = False
         self._view = View(Phase.LOOKING)
         self._look(now, now)
         self._out.log('info', f'instruction {self.number}: {words}')
+        return self.number
+
+    def _turn_down(self, stood: str, code: ErrorCode, why: str, now: float) -> int:
+        """Do not even begin an instruction; the robot stands, as for any other."""
+        self._end(SUPERVISOR, stood, ErrorCode.CANCELED, now, 'another instruction came')
+        self.number += 1
+        self._out.log('error', why)
+        self._out.report(Report(instruction=self.number, code=code, error=why))
+        self._out.concluded(Outcome(self.number, code, why))
         return self.number
 
     def on_cancel(self, now: float, why: str = 'stopped by the operator') -> None:
@@ -162,6 +178,14 @@ class Navigator(Acting):
             self._stand(CommandKind.HOLD, SUPERVISOR, 'link lost')
             self._look(now, now)
 
+    def on_estop(self, held_by: str, now: float) -> None:
+        """Take note of the emergency stop, as motion_node tells it; "": it is not latched."""
+        was, self._estopped_by = self._estopped_by, held_by
+        if held_by and self.phase is not Phase.IDLE:
+            self._give_up(ErrorCode.ESTOPPED, held_by, now)
+        elif was and not held_by:
+            self._out.log('info', 'the emergency stop was reset')
+
     def on_status(self, status: Status, now: float) -> None:
         """
         Take note of what became of the motion under way, or of the operator's stop.
@@ -174,6 +198,8 @@ class Navigator(Acting):
             if self.phase is not Phase.IDLE and now - self._errand.began > OLD_STOP_S:
                 self.on_cancel(now)
             return
+        if status.sequence == self._sequence:
+            self._odometer.hear(status.sequence, status.done)
         if self.phase is not Phase.MOVING or status.sequence != self._sequence:
             return
         self._silent_at = now + self.config.status_timeout_s
@@ -183,28 +209,28 @@ class Navigator(Acting):
             self._settling_since = now
         if status.state in GOING_ON:
             return
-        self._contact = _met_something(status, self._actions[-1])
-        retry = now
-        refused = status.state in (MotionState.REFUSED, MotionState.SUPERVISOR_LOST)
+        self._contact = _met_something(status, self._asked)
+        retry = now + self.config.first_retry_s
         sense = SENSES.get(status.state)
+        lost = status.state is MotionState.SUPERVISOR_LOST
         if sense is not None:
             self._complain(sense, f'motion ended: {status.reason}', now)
-            retry = now + self.config.first_retry_s
-        elif refused:
+        elif status.state in (*UNMOVED, MotionState.SUPERVISOR_LOST):
             self._out.log(
                 'warn', f'motion {status.sequence} {status.state.name.lower()}: {status.reason}'
             )
-            retry = now + self.config.first_retry_s
         else:
+            retry = now
             self._errand.refused_since = math.inf
-            self.setbacks.recovered(ErrorCode.STALE_ODOM, now, 'odometry is back')
+            for code, text in BACK_WITH_MOTION.items():
+                self.setbacks.recovered(code, now, text)
             if status.state is not MotionState.REACHED:
                 self._out.log('info', f'motion ended {status.state.name}: {status.reason}')
         if status.state is not MotionState.REACHED:
             self._drop_ahead('the motion ended early')
         self._look(now + self.config.settle_s, retry)
-        self._mind_collisions(status, now)
-        if refused:
+        self._mind_obstructions(status, now)
+        if lost:
             self._mind_refusals(status.reason, now)
 
     def _mind_refusals(self, why: str, now: float) -> None:
@@ -215,13 +241,15 @@ class Navigator(Acting):
                 ErrorCode.INTERNAL, f'motion_node moves nothing for {lasting:.0f} s: {why}', now
             )
 
-    def _mind_collisions(self, status: Status, now: float) -> None:
-        if status.state is not MotionState.COLLISION_AHEAD:
-            self.setbacks.clear(ErrorCode.COLLISION_AHEAD)
-        elif self.setbacks.count(ErrorCode.COLLISION_AHEAD) >= self.config.collision_limit:
-            self._give_up(
-                ErrorCode.COLLISION_AHEAD, f'something stays in the way: {status.reason}', now
-            )
+    def _mind_obstructions(self, status: Status, now: float) -> None:
+        if not is_obstruction(status, self._asked):
+            if self._asked.distance_m > 0 and not fell_short(status.done, self._asked):
+                self._obstructions.progressed(self._odometer.place)
+            return
+        count = self._obstructions.add(self._odometer.place)
+        if count >= self.config.max_obstructions:
+            what = f'{count} motions came to nothing, without progress: {status.reason}'
+            self._give_up(CODE_OF[status.state], what, now)
 
     def tick(self, now: float) -> None:
         """Watch the clocks; call at 10 Hz or more."""
@@ -261,6 +289,10 @@ class Navigator(Acting):
                 ErrorCode.TIMEOUT, f'not done within {now - self._errand.began:.1f} s', now
             )
             return
+        if 0 < self.config.max_distance_m <= self._odometer.distance_m:
+            gone = f'{self._odometer.distance_m:.1f} m were travelled without getting there'
+            self._give_up(ErrorCode.TOO_FAR, gone, now)
+            return
         for code, what in GONE.items():
             waits = code is not ErrorCode.LINK_LOST or self.config.on_link_loss == 'stop'
             lasting = self.setbacks.lasting(code, now)
@@ -278,6 +310,8 @@ class Navigator(Acting):
     # -- inside: looking and thinking
 
     def _may_begin(self, now: float) -> bool:
+        if not self.model_is_ready:
+            return False
         if self._link is LinkHealth.LOST and not self.config.is_degradable:
             return False
         return now >= self._retry_at and not self._stop_is_open and not self._camera_is_stale(now)
@@ -307,7 +341,9 @@ class Navigator(Acting):
             return
         if self._limit_reached:
             self._give_up(
-                ErrorCode.TIMEOUT, f'gave up after {self._errand.decisions} decisions', now
+                ErrorCode.TOO_MANY_DECISIONS,
+                f'gave up after {self._errand.decisions} decisions',
+                now,
             )
             return
         self.phase = Phase.THINKING

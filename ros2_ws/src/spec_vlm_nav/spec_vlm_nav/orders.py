@@ -62,8 +62,10 @@ class NavigatorConfig:
     on_link_loss: str = 'stop'  # stop | hold | draft_only_slow
     parse_failure_limit: int = 3
     internal_failure_limit: int = 3
-    collision_limit: int = 5
-    max_decisions: int = 0  # 0: no limit
+    max_obstructions: int = 5  # without progress in between
+    max_decisions: int = 300  # of an instruction; 0: no limit, as in the next two
+    max_duration_s: float = 600.0
+    max_distance_m: float = 100.0
     max_instruction_chars: int = MAX_INSTRUCTION_CHARS
     early_action: bool = (
         True  # move when the action sentence is verified, not when the answer is complete
@@ -107,6 +109,7 @@ class Outcome:
     motions: int = 0
     elapsed_s: float = 0.0
     hint_met: bool = False
+    distance_m: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,7 @@ def markdown(table: Sequence[Parameter]) -> str:
 def tables() -> dict[str, tuple[Parameter, ...]]:
     """Return the parameters of every node, by the node's name."""
     # Imported here: the tables are made of this module's records.
+    from spec_vlm_nav.blackbox_parameters import BLACKBOX
     from spec_vlm_nav.camera_parameters import CAMERA
     from spec_vlm_nav.decider_parameters import VLM_NAV
     from spec_vlm_nav.motion_parameters import MOTION
@@ -110,6 +111,7 @@ def tables() -> dict[str, tuple[Parameter, ...]]:
         'motion_node': MOTION,
         'view_node': tuple(VIEW),
         'camera_decode_node': CAMERA,
+        'blackbox_node': BLACKBOX,
     }
 
 

@@ -31,6 +31,8 @@ from typing import Any, TYPE_CHECKING
 
 from spec_vlm_nav.actions import Action, ACTION_SENTENCES
 from spec_vlm_nav.errors import InstructionError, PromptError
+from spec_vlm_nav.exploration import POLICIES
+from spec_vlm_nav.images import PictureOptions
 
 if TYPE_CHECKING:
     from specdec.models import Prompt
@@ -51,7 +53,9 @@ class PromptSpec:
     (the frames before it, oldest first) and {last_actions} (the newest `last_actions` actions,
     oldest first, joined by `action_separator`). Special tokens of the model may stand in the
     template as text. `action_first`: the template that asks for the action before the reasoning,
-    "" where the model cannot be asked so.
+    "" where the model cannot be asked so. `exploration`: the exploration policy whose words the
+    model answers in, "none" where it speaks no such language. `picture`: width and height that
+    the model was trained on; none: whatever the camera delivers, within the budget of pixels.
     """
 
     name: str
@@ -66,8 +70,17 @@ class PromptSpec:
     pad_history: bool = False  # missing history: black frames in front, else fewer frames
     max_instruction_chars: int = MAX_INSTRUCTION_CHARS
     action_first: str = ''
+    exploration: str = 'none'
+    picture: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
+        if self.picture is not None:
+            size = tuple(self.picture)  # JSON has lists
+            if len(size) != 2 or not all(type(n) is int and 0 < n <= 8192 for n in size):
+                raise PromptError(f"prompt '{self.name}': picture is [width, height] in pixels")
+            object.__setattr__(self, 'picture', size)
+        if self.exploration not in POLICIES:
+            raise PromptError(f"prompt '{self.name}': exploration is one of {', '.join(POLICIES)}")
         used = {
             name for _, name, _, _ in string.Formatter().parse(self.template) if name is not None
         }
@@ -88,6 +101,12 @@ class PromptSpec:
             )
         if self.history_sampling not in ('even', 'latest'):
             raise PromptError(f"prompt '{self.name}': history_sampling is 'even' or 'latest'")
+
+    def fitted(self, options: PictureOptions) -> PictureOptions:
+        """Return the options with the size that the model wants, unless one was asked for."""
+        if self.picture is None or (options.width and options.height):
+            return options
+        return replace(options, width=self.picture[0], height=self.picture[1])
 
     def ordered(self, order: str) -> PromptSpec:
         """
@@ -177,6 +196,8 @@ PRESETS: dict[str, PromptSpec] = {
         PromptSpec(
             'tiny_nav',
             '<|im_start|>user\nTask: {instruction}{frame}<|im_end|>\n<|im_start|>assistant\n',
+            exploration='damped_search',
+            picture=(224, 140),
         ),
         # NaVILA's own frame (8 images, missing history black); its checkpoints are fine-tuned on
         # the ten sentences.

@@ -33,10 +33,11 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.task import Future
 from sensor_msgs.msg import CompressedImage, Image
-from spec_vlm_nav.decider import Decider, DecoderSettings, LinkReport
+from spec_vlm_nav.decider import DecoderSettings, LinkReport
 from spec_vlm_nav.decision import Job, Report
 from spec_vlm_nav.exploration import ExplorationPolicy
 from spec_vlm_nav.health import DecidingHealth
+from spec_vlm_nav.model.deferred import DeferredDecider
 from spec_vlm_nav.motion.command import CommandKind, OPERATOR_STOP
 from spec_vlm_nav.navigator import GOING_ON, Navigator
 from spec_vlm_nav.nodes.messages import frame_of, status_of
@@ -63,9 +64,10 @@ class Deciding:
         self,
         node: Node,
         voice: Voice,
-        decider: Decider,
+        decider: DeferredDecider,
         settings: DecoderSettings,
         config: NavigatorConfig,
+        exploration: str,
         values: dict[str, Value],
     ) -> None:
         self._node, self._voice, self._decider, self._settings = node, voice, decider, settings
@@ -75,7 +77,7 @@ class Deciding:
         self.health = DecidingHealth()
         self.on_tick: Callable[[], None] = lambda: None
         self.on_outcome: Callable[[Outcome], None] = lambda outcome: None
-        self.navigator = Navigator(self, config, ExplorationPolicy(str(values['exploration'])))
+        self.navigator = Navigator(self, config, ExplorationPolicy(exploration))
         self._standing: list[tuple[int, float, Future[bool]]] = []
         self._ticks = 0
         self._events: deque[Event] = deque()
@@ -145,6 +147,7 @@ class Deciding:
         ours = message.session == self._voice.session
         if ours and status.state not in GOING_ON:
             self._told_standing(status.sequence)
+        self.navigator.on_estop(status.held_by if status.estopped else '', time.monotonic())
         if ours or status.reason.startswith(OPERATOR_STOP):
             self.navigator.on_status(status, time.monotonic())
 
@@ -182,6 +185,7 @@ class Deciding:
     def _tick(self) -> None:
         now = time.monotonic()
         link = self._decider.link()
+        self.navigator.model_is_ready = self._decider.is_ready
         self.navigator.on_link(link.health, now, link.reason)
         self._take_events()
         self.navigator.tick(now)
@@ -234,6 +238,7 @@ class Deciding:
     def concluded(self, outcome: Outcome) -> None:
         """Take note that an instruction is over."""
         self.health.last_outcome = f'{outcome.code.name} {outcome.message}'.strip()
+        self._voice.concluded(outcome)
         self.on_outcome(outcome)
 
     def log(self, level: str, text: str) -> None:

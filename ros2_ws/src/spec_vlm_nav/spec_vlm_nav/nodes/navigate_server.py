@@ -32,7 +32,7 @@ from rclpy.action.server import ServerGoalHandle
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
 from rclpy.node import Node
 from spec_vlm_nav.decision import ErrorCode
-from spec_vlm_nav.navigator import is_stop_word
+from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.nodes.deciding import Deciding
 from spec_vlm_nav.orders import Outcome, Phase
 from spec_vlm_nav_interfaces.action import NavigateInstruction
@@ -73,6 +73,7 @@ def result_of(outcome: Outcome) -> NavigateInstruction.Result:
     result.total_elapsed_time = Duration(
         sec=int(outcome.elapsed_s), nanosec=int(outcome.elapsed_s % 1 * 1e9)
     )
+    result.distance_m = outcome.distance_m
     result.decisions, result.motions, result.hint_met = (
         outcome.decisions,
         outcome.motions,
@@ -124,7 +125,7 @@ class NavigateServer:
             words = f'the node is not active: ros2 lifecycle set {name} activate'
             self._finish(goal, Outcome(0, ErrorCode.INVALID_INPUT, words))
             return
-        if is_stop_word(request.instruction):
+        if is_stop(request.instruction):
             self.deciding.stop('stopped by an instruction')
             self._finish(goal, Outcome(0, ErrorCode.NONE, 'stopped'))
             return

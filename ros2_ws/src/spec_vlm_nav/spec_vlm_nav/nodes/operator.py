@@ -15,8 +15,6 @@
 """
 What the operator can say to motion_node itself: stop, emergency stop, reset.
 
-Every stop is heard twice, RELIABLE and BEST_EFFORT: a reliable subscription never hears a button
-that publishes best effort, and a best effort one alone may lose what comes over a bad network.
 Words that mean stop are taken from the instruction's topic here as well: they must work while the
 deciding side hangs.
 """
@@ -24,16 +22,12 @@ deciding side hangs.
 from __future__ import annotations
 
 from collections.abc import Callable
-import time
-from typing import Any
 
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from spec_vlm_nav.language.stop_words import is_stop
+from spec_vlm_nav.nodes.hearing import hear
 from std_msgs.msg import Bool, Empty, String
 from std_srvs.srv import Trigger
-
-ONCE_S = 0.02  # the same message heard over both subscriptions
 
 
 class Operator:
@@ -50,29 +44,15 @@ class Operator:
         """on_reset: returns in words what was reset; drain: whether a stop has arrived."""
         self._on_stop, self._on_estop, self._on_reset = on_stop, on_estop, on_reset
         self._drain = drain
-        self._heard: dict[str, float] = {}
         # First the words: an executor takes them in this order, and a newer instruction's own
         # commands must not come before the stop that preceded it.
-        self._listen(node, String, 'instruction', self._on_words)
-        self._listen(node, Empty, 'stop', lambda message: self._on_stop('topic stop'))
-        self._listen(node, Bool, 'e_stop', self._on_button)
-        self._listen(node, Empty, 'e_stop_reset', lambda message: self._on_reset())
+        hear(node, String, 'instruction', self._on_words)
+        hear(node, Empty, 'stop', lambda message: self._on_stop('topic stop'))
+        hear(node, Bool, 'e_stop', self._on_button)
+        hear(node, Empty, 'e_stop_reset', lambda message: self._on_reset())
         node.create_service(Trigger, '~/stop', self._on_stop_request)
         node.create_service(Trigger, '~/e_stop', self._on_estop_request)
         node.create_service(Trigger, '~/reset', self._on_reset_request)
-
-    def _listen(self, node: Node, kind: type, topic: str, act: Callable[[Any], None]) -> None:
-        def once(message: Any) -> None:
-            key, now = f'{topic} {message}', time.monotonic()
-            again, self._heard[key] = self._heard.get(key, -1.0) > now - ONCE_S, now
-            while len(self._heard) > 16:
-                del self._heard[next(iter(self._heard))]
-            if not again:
-                act(message)
-
-        for reliability in (ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT):
-            qos = QoSProfile(depth=10, reliability=reliability)
-            node.create_subscription(kind, topic, once, qos)
 
     def _on_words(self, message: String) -> None:
         if is_stop(message.data):

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 import gc
 import os
+import re
 import signal
 import sys
 from types import FrameType
@@ -41,7 +42,7 @@ SPIN_S = 0.05  # how late a signal may be noticed
 
 
 class Shell(Protocol):
-    """A node with a last word."""
+    """A node with a last word; where it has a `failure`, the process ends with that."""
 
     node: Node
 
@@ -61,6 +62,12 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
+def _in_one_line(error: Exception) -> str:
+    """Return what ROS says of its arguments without the places in its source."""
+    said = re.sub(r', at \S+?:\d+', '', str(error)).replace('error not set', '')
+    return ' '.join(said.split()) or type(error).__name__
+
+
 def run(
     make: Callable[[], Shell],
     args: Sequence[str] | None,
@@ -75,10 +82,14 @@ def run(
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, on_signal)
-    rclpy.init(
-        args=list(args) if args is not None else None,
-        signal_handler_options=SignalHandlerOptions.NO,
-    )
+    try:
+        rclpy.init(
+            args=list(args) if args is not None else None,
+            signal_handler_options=SignalHandlerOptions.NO,
+        )
+    except Exception as error:  # ROS arguments or a parameter file that cannot be read
+        sys.stderr.write(f'error: {_in_one_line(error)}\n')
+        return 1
     expected: tuple[type[Exception], ...] = (NavigationError, *user_errors)
     try:
         shell = make()
@@ -89,9 +100,11 @@ def run(
         return 1
     executor = SingleThreadedExecutor()
     executor.add_node(shell.node)
+    failure: Exception | None = None
     try:
-        while not asked_to_end and rclpy.ok():
+        while not asked_to_end and failure is None and rclpy.ok():
             executor.spin_once(timeout_sec=SPIN_S)
+            failure = getattr(shell, 'failure', None)
     except (KeyboardInterrupt, ExternalShutdownException):
         pass
     finally:
@@ -103,4 +116,6 @@ def run(
         # memory, until it is gone.
         del shell, executor
         gc.collect()
-    return 0
+    if failure is not None:
+        sys.stderr.write(f'error: {" ".join(str(failure).split())}\n')
+    return 0 if failure is None else 1

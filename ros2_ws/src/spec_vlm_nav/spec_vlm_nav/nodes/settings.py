@@ -16,17 +16,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from spec_vlm_nav.decider import DecoderSettings
 from spec_vlm_nav.images import PictureOptions
+from spec_vlm_nav.model.folders import find_model
 from spec_vlm_nav.orders import NavigatorConfig
 from spec_vlm_nav.parameters import Value
 
 
-def decoder_settings(values: dict[str, Value]) -> DecoderSettings:
-    """Return the decider's part of the parameters."""
+def decoder_settings(values: Mapping[str, Value]) -> DecoderSettings:
+    """Return the decider's part of the parameters. Raises ParameterError for a missing model."""
     return DecoderSettings(
         verifier=str(values['verifier']),
-        draft_model=str(values['draft_model']),
+        draft_model=find_model(str(values['draft_model'])),
         method=str(values['method']),
         gamma=int(values['gamma']),
         max_new_tokens=int(values['max_new_tokens']),
@@ -44,12 +47,15 @@ def decoder_settings(values: dict[str, Value]) -> DecoderSettings:
         prompt=str(values['prompt']),
         answer_order=str(values['answer_order']),
         picture=PictureOptions(
-            int(values['image_width']), int(values['image_height']), int(values['jpeg_quality'])
+            int(values['image_width']),
+            int(values['image_height']),
+            int(values['jpeg_quality']),
+            int(values['pixels']),
         ),
     )
 
 
-def navigator_config(values: dict[str, Value]) -> NavigatorConfig:
+def navigator_config(values: Mapping[str, Value]) -> NavigatorConfig:
     """Return the navigator's part of the parameters."""
     return NavigatorConfig(
         camera_timeout_s=float(values['camera_timeout_s']),
@@ -59,8 +65,10 @@ def navigator_config(values: dict[str, Value]) -> NavigatorConfig:
         patience_s=float(values['patience_s']),
         on_link_loss=str(values['on_link_loss']),
         parse_failure_limit=int(values['parse_failure_limit']),
-        collision_limit=int(values['collision_limit']),
+        max_obstructions=int(values['max_obstructions']),
         max_decisions=int(values['max_decisions']),
+        max_duration_s=float(values['max_duration_s']),
+        max_distance_m=float(values['max_distance_m']),
         max_instruction_chars=int(values['max_instruction_chars']),
         early_action=bool(values['early_action']),
         prefetch=bool(values['prefetch']),

@@ -24,27 +24,34 @@ stand first. It never publishes a velocity.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import time
 from typing import Any, NoReturn
 
+from rclpy.clock import Clock, ClockType
 from rclpy.lifecycle import LifecycleNode, TransitionCallbackReturn
+from spec_vlm_nav.asking import spec_of
 from spec_vlm_nav.decider import Decider, DecoderSettings
 from spec_vlm_nav.decider_parameters import VLM_NAV
 from spec_vlm_nav.diagnostics import Health, Level
 from spec_vlm_nav.errors import NavigationError
+from spec_vlm_nav.exploration import fitting_policy
+from spec_vlm_nav.model.deferred import DeferredDecider
+from spec_vlm_nav.model.folders import check_folder
 from spec_vlm_nav.nodes.deciding import Deciding
 from spec_vlm_nav.nodes.declare import declare, follow_changes
 from spec_vlm_nav.nodes.diagnostics import Diagnostics
+from spec_vlm_nav.nodes.hearing import hear
 from spec_vlm_nav.nodes.navigate_server import NavigateServer
 from spec_vlm_nav.nodes.run import leave, run
 from spec_vlm_nav.nodes.settings import decoder_settings, navigator_config
-from spec_vlm_nav.nodes.voice import RELIABLE, Voice
+from spec_vlm_nav.nodes.voice import Voice
 from spec_vlm_nav.parameters import Value
 from specdec.errors import SpecdecError
 from std_msgs.msg import Empty, String
 
 LAST_WORDS_S = 0.1
+LOADING_TICK_S = 0.1
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 
 
@@ -55,21 +62,30 @@ class VlmNavNode(LifecycleNode):
         super().__init__('vlm_nav_node')
         self._make_decider = make_decider
         self._values = declare(self, VLM_NAV, only_live=False)
-        self._decider: Decider | None = None
+        self._decider: DeferredDecider | None = None
         self._voice: Voice | None = None
         self._deciding: Deciding | None = None
         self._instructions = 0  # begun so far: their numbers go on from one activation to the next
         self._is_over = False
-        self._failure: Exception | None = None
+        self.failure: Exception | None = None  # what the process ends with
+        self._refusal: Exception | None = None  # of the last transition
         self._starting = False  # who started the process is told by an exception
-        follow_changes(self, VLM_NAV, self._values, self._apply, self._only_live)
-        self._operator = (
-            self.create_subscription(String, 'instruction', self._on_instruction, RELIABLE),
-            self.create_subscription(Empty, '~/cancel', self._on_cancel, RELIABLE),
+        self._said_ready = False
+        follow_changes(
+            self,
+            VLM_NAV,
+            self._values,
+            self._apply,
+            check=self._check,
+            only_live=self._only_live,
         )
+        hear(self, String, 'instruction', self._on_instruction)
+        hear(self, Empty, '~/cancel', self._on_cancel)
         # There in every state, so that each goal is answered, also those that a transition ends.
         self._server = NavigateServer(self)
         self._diagnostics = Diagnostics(self, self._healths)
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self.create_timer(LOADING_TICK_S, self._watch_loading, clock=steady)
 
     @property
     def node(self) -> VlmNavNode:
@@ -86,7 +102,7 @@ class VlmNavNode(LifecycleNode):
         self._starting = True
         for trigger in (self.trigger_configure, self.trigger_activate):
             if trigger() != SUCCESS:
-                raise self._failure or NavigationError(
+                raise self._refusal or NavigationError(
                     'the node could not be started: see the log'
                 )
         self._starting = False
@@ -94,15 +110,38 @@ class VlmNavNode(LifecycleNode):
     # -- transitions
 
     def on_configure(self, state: Any) -> TransitionCallbackReturn:
-        """Load the model."""
+        """Begin to load the model; what a look at its folder shows to be wrong fails here."""
         return self._attempt('configure', self._configure)
 
     def _configure(self) -> None:
         settings = decoder_settings(self._values)
-        self._decider = self._make_decider(settings)
+        self._check(self._values)
+        check_folder(settings.draft_model, needs_weights=settings.method != 'ar')
+        self._decider, self._said_ready = DeferredDecider(self._make_decider, settings), False
         self._voice = Voice(self)
-        method, draft = settings.method, settings.draft_model
-        self.get_logger().info(f'configured: {method} with {draft}, verifier {settings.verifier}')
+        self.get_logger().info(
+            f'configured: {settings.method} with {settings.draft_model}, '
+            f'verifier {settings.verifier}; the model is being loaded'
+        )
+
+    def _watch_loading(self) -> None:
+        """Say when the model is there, and go back where it cannot be had."""
+        decider = self._decider
+        if decider is None or self._said_ready:
+            return
+        if decider.failure is not None:
+            self._said_ready = True
+            if self._values['autostart']:
+                self.failure = decider.failure
+                return
+            self.get_logger().error(f'the model cannot be loaded: {decider.failure}')
+            if self._deciding is not None:
+                self.trigger_deactivate()
+            self.trigger_cleanup()
+        elif decider.is_ready and self._deciding is not None:
+            self._said_ready = True
+            dry = ' (dry run: nothing moves)' if self._values['dry_run'] else ''
+            self.get_logger().info(f'vlm_nav_node ready{dry}')
 
     def on_activate(self, state: Any) -> TransitionCallbackReturn:
         """Watch the camera and the link, take instructions."""
@@ -112,16 +151,17 @@ class VlmNavNode(LifecycleNode):
         assert self._decider is not None and self._voice is not None
         settings, config = decoder_settings(self._values), navigator_config(self._values)
         self._decider.use(settings)
-        self._deciding = Deciding(self, self._voice, self._decider, settings, config, self._values)
+        policy = self._policy(self._values)
+        self._deciding = Deciding(
+            self, self._voice, self._decider, settings, config, policy, self._values
+        )
         self._deciding.navigator.number = self._instructions
         self._deciding.on_tick, self._deciding.on_outcome = (
             self._server.tick,
             self._server.on_outcome,
         )
         self._server.deciding = self._deciding
-        self.get_logger().info(
-            'vlm_nav_node ready' + (' (dry run: nothing moves)' if config.dry_run else '')
-        )
+        self._said_ready = False
 
     def on_deactivate(self, state: Any) -> TransitionCallbackReturn:
         """Have the robot stand, close the sockets, keep the model."""
@@ -151,13 +191,13 @@ class VlmNavNode(LifecycleNode):
         try:
             act()
         except (NavigationError, SpecdecError) as error:
-            self._failure = error
+            self._refusal = error
             if not self._starting:
                 self.get_logger().error(f'cannot {what}: {error}')
             return FAILURE
         except Exception as error:
-            self._failure = NavigationError(f'cannot {what}: {type(error).__name__}: {error}')
-            self.get_logger().error(str(self._failure))
+            self._refusal = NavigationError(f'cannot {what}: {type(error).__name__}: {error}')
+            self.get_logger().error(str(self._refusal))
             return TransitionCallbackReturn.ERROR
         return SUCCESS
 
@@ -198,20 +238,32 @@ class VlmNavNode(LifecycleNode):
             '(ros2 lifecycle set)'
         )
 
+    def _policy(self, values: Mapping[str, Value]) -> str:
+        """Return the exploration policy to use; raises NavigationError where it does not fit."""
+        settings = decoder_settings(values)
+        spoken = spec_of(settings).exploration
+        return fitting_policy(str(values['exploration']), spoken, settings.draft_model)
+
+    def _check(self, values: Mapping[str, Value]) -> None:
+        """Raise NavigationError for values that cannot be taken now."""
+        if self._decider is not None:
+            self._decider.check(decoder_settings(values))
+        self._policy(values)
+
     def _apply(self, values: dict[str, Value]) -> None:
         if self._decider is None:
             return
         settings = decoder_settings(values)
-        self._decider.check(settings)
         self._decider.use(settings)
         if self._deciding is not None:
-            self._deciding.use(settings, navigator_config(values), str(values['exploration']))
+            self._deciding.use(settings, navigator_config(values), self._policy(values))
 
     def _healths(self) -> list[Health]:
         deciding = self._deciding
+        model = self._model_health()
         if deciding is None or self._decider is None:
             state = 'inactive' if self._decider is not None else 'unconfigured'
-            return [Health('lifecycle', Level.WARN, state)]
+            return [Health('lifecycle', Level.WARN, state), *model]
         navigator = deciding.navigator
         rows = deciding.health.rows(
             navigator.camera,
@@ -221,7 +273,17 @@ class VlmNavNode(LifecycleNode):
             navigator.phase.value,
             time.monotonic(),
         )
-        return [Health('lifecycle', Level.OK, 'active'), *rows]
+        return [Health('lifecycle', Level.OK, 'active'), *model, *rows]
+
+    def _model_health(self) -> list[Health]:
+        decider = self._decider
+        if decider is None:
+            return []
+        if decider.failure is not None:
+            return [Health('model', Level.ERROR, str(decider.failure))]
+        if not decider.is_ready:
+            return [Health('model', Level.WARN, f'loading, {decider.loading_s:.0f} s so far')]
+        return [Health('model', Level.OK, 'loaded')]
 
     def close(self) -> None:
         """

@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 from rclpy.node import Node
@@ -23,7 +24,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from spec_vlm_nav.decider import DecoderSettings, LinkReport
 from spec_vlm_nav.decision import Report
 from spec_vlm_nav.nodes.messages import command_message, metrics_message, supervision_message
-from spec_vlm_nav.orders import Order
+from spec_vlm_nav.orders import Order, Outcome
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, Supervision
 from std_msgs.msg import String
 
@@ -47,6 +48,7 @@ class Voice:
         self._supervision = node.create_publisher(Supervision, 'supervision', RELIABLE)
         self._reasoning = node.create_publisher(String, '~/reasoning', RELIABLE)
         self._actions = node.create_publisher(String, '~/action', RELIABLE)
+        self._outcomes = node.create_publisher(String, '~/outcome', RELIABLE)
         self._metrics = node.create_publisher(DecisionMetrics, '~/metrics', RELIABLE)
 
     def send(self, order: Order) -> int:
@@ -85,6 +87,19 @@ class Voice:
             metrics_message(report, self.session, settings.method, settings.gamma, stamp)
         )
 
+    def concluded(self, outcome: Outcome) -> None:
+        """Publish how an instruction ended, as JSON: for whoever has no action client."""
+        said = {
+            'instruction': outcome.instruction,
+            'code': outcome.code.name,
+            'message': outcome.message,
+            'decisions': outcome.decisions,
+            'motions': outcome.motions,
+            'distance_m': round(outcome.distance_m, 3),
+            'elapsed_s': round(outcome.elapsed_s, 3),
+        }
+        self._outcomes.publish(String(data=json.dumps(said)))
+
     def log(self, level: str, text: str) -> None:
         """Say something to the operator."""
         logger = self._node.get_logger()
@@ -103,6 +118,7 @@ class Voice:
             self._supervision,
             self._reasoning,
             self._actions,
+            self._outcomes,
             self._metrics,
         ):
             self._node.destroy_publisher(publisher)

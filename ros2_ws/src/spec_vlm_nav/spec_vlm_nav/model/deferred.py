@@ -1,0 +1,133 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+A decider whose model is still being loaded: a node is there, and answers, while that lasts.
+
+The loading runs in a thread; nothing waits for it. Whoever has something to decide asks
+`is_ready` first. What goes wrong is kept as `failure`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+import threading
+import time
+
+from spec_vlm_nav.decider import Decider, DecoderSettings, LinkHealth, LinkReport, OnText
+from spec_vlm_nav.decision import Answer, DecisionFailed, ErrorCode, Job, Question
+from spec_vlm_nav.errors import ParameterError
+
+# Read when the model is loaded: they cannot change while that goes on.
+OF_LOADING = ('draft_model', 'device', 'dtype', 'quantize', 'threads', 'verifier')
+
+
+class DeferredDecider:
+    """See Decider. Made: the loading has begun."""
+
+    def __init__(
+        self,
+        make: Callable[[DecoderSettings], Decider],
+        settings: DecoderSettings,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.failure: Exception | None = None
+        self._make, self._settings, self._clock = make, settings, clock
+        self._began = clock()
+        self._inner: Decider | None = None
+        self._open: Callable[[LinkHealth], None] | None = None
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._load, name='loading', daemon=True)
+        self._thread.start()
+
+    def _load(self) -> None:
+        begun_with = self._settings
+        try:
+            inner = self._make(begun_with)
+        except Exception as error:  # whatever it is, the node must tell it
+            self.failure = error
+            return
+        with self._lock:
+            try:
+                if self._settings != begun_with:
+                    inner.use(self._settings)
+                if self._open is not None:
+                    inner.open(self._open)
+            except Exception as error:
+                self.failure = error
+                return
+            self._inner = inner
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether the model is there."""
+        return self._inner is not None
+
+    @property
+    def loading_s(self) -> float:
+        """Return for how long the model has been loaded so far."""
+        return self._clock() - self._began
+
+    def open(self, on_link_change: Callable[[LinkHealth], None]) -> None:  # noqa: A003
+        """See Decider."""
+        with self._lock:
+            self._open = on_link_change
+            if self._inner is not None:
+                self._inner.open(on_link_change)
+
+    def close(self) -> None:
+        """See Decider."""
+        with self._lock:
+            self._open = None
+            if self._inner is not None:
+                self._inner.close()
+
+    def check(self, settings: DecoderSettings) -> None:
+        """See Decider."""
+        if self._inner is not None:
+            self._inner.check(settings)
+            return
+        for name in OF_LOADING:
+            if getattr(settings, name) != getattr(self._settings, name):
+                raise ParameterError(
+                    f'parameter {name} cannot change now: the model is being loaded'
+                )
+
+    def use(self, settings: DecoderSettings) -> None:
+        """See Decider."""
+        with self._lock:
+            self._settings = settings
+            if self._inner is not None:
+                self._inner.use(settings)
+
+    def link(self) -> LinkReport:
+        """See Decider."""
+        return LinkReport() if self._inner is None else self._inner.link()
+
+    def figures(self) -> Mapping[str, object]:
+        """See Decider."""
+        return {} if self._inner is None else self._inner.figures()
+
+    def decide(self, job: Job, cancel: threading.Event, on_text: OnText) -> Answer:
+        """See Decider."""
+        return self._loaded().decide(job, cancel, on_text)
+
+    def verify(self, question: Question, cancel: threading.Event) -> Answer:
+        """See Decider."""
+        return self._loaded().verify(question, cancel)
+
+    def _loaded(self) -> Decider:
+        if self._inner is None:
+            raise DecisionFailed(ErrorCode.INTERNAL, 'the model is still being loaded', Answer())
+        return self._inner

@@ -1,0 +1,115 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+Where a model named in a parameter lies, and what kind it is, without loading anything.
+
+A relative name is looked for in the package's share folder, never in the working directory: the
+same parameter must mean the same model wherever a node is started.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from spec_vlm_nav.errors import ParameterError
+
+PACKAGE = 'spec_vlm_nav'
+LARGE_VOCABULARY = 50_000  # ids: a published Qwen2-VL has 151,936, a small trained one 672
+UNTUNED, TRAINED = 'qwen2_vl', 'tiny_nav'  # prompt presets
+
+
+def share_folder() -> Path:
+    """Return the package's share folder; of a package that is not installed, its source folder."""
+    try:
+        from ament_index_python.packages import get_package_share_directory, PackageNotFoundError
+    except ImportError:
+        return _source_folder()
+    try:
+        return Path(get_package_share_directory(PACKAGE))
+    except (PackageNotFoundError, LookupError):
+        return _source_folder()
+
+
+def _source_folder() -> Path:
+    return Path(__file__).resolve().parents[2]
+
+
+def find_model(name: str) -> str:
+    """
+    Return the folder that a parameter names, or the hub id as it is.
+
+    Raises ParameterError for a folder that is not there, and for a name that could be two things.
+    """
+    path = Path(name).expanduser()
+    if path.is_absolute():
+        if not path.is_dir():
+            raise ParameterError(f'model folder {path} does not exist')
+        return str(path)
+    inside = share_folder() / name
+    if name and inside.is_dir():
+        return str(inside)
+    if name.startswith(('.', '~')) or name.count('/') != 1 or name.endswith('/'):
+        raise ParameterError(
+            f"model '{name}' is neither a folder in {share_folder()}, nor an absolute path, nor a "
+            'hub id like org/name; folders are never looked for in the working directory'
+        )
+    if Path(name).is_dir():
+        raise ParameterError(
+            f"model '{name}' could be a hub id or the folder {Path(name).resolve()}: give the "
+            'absolute path, or start the node elsewhere'
+        )
+    if name.split('/')[0] == 'default_models':
+        raise ParameterError(
+            f"model '{name}' is not in {share_folder()}: it comes with the whole repository, not "
+            'with the package alone; give an absolute path or a hub id'
+        )
+    return name
+
+
+def read_config(folder: str) -> dict[str, Any]:
+    """Return what config.json in a folder says; {} where it cannot be read, or for a hub id."""
+    try:
+        said = json.loads((Path(folder) / 'config.json').read_text(encoding='utf-8'))
+    except (OSError, ValueError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def suited_preset(folder: str) -> str:
+    """
+    Return the prompt preset for a model whose folder holds no prompt of its own.
+
+    By what it is: a model with the vocabulary of a published one has not been trained on the
+    short prompt of the small ones. A hub id is a published model.
+    """
+    config = read_config(folder)
+    text = config.get('text_config') or {}
+    size = text.get('vocab_size') or config.get('vocab_size') or LARGE_VOCABULARY
+    return UNTUNED if not isinstance(size, int) or size >= LARGE_VOCABULARY else TRAINED
+
+
+def check_folder(folder: str, needs_weights: bool = True) -> None:
+    """Raise ParameterError with what a folder lacks, as far as a look at its files tells."""
+    path = Path(folder)
+    if not path.is_dir():
+        return  # a hub id
+    if not (path / 'config.json').is_file():
+        raise ParameterError(f'{folder} has no config.json: it is no Hugging Face model folder')
+    if needs_weights and not any(
+        file.suffix in ('.safetensors', '.bin', '.gguf') for file in path.iterdir()
+    ):
+        raise ParameterError(f'{folder} has no weights: no .safetensors, .bin or .gguf file')

@@ -1,0 +1,49 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+Hears a topic whatever its publishers' QoS: once RELIABLE and once BEST_EFFORT, each message once.
+
+A reliable subscription never hears a publisher of best effort (a button on a micro-controller),
+and one of best effort alone may lose what comes over a bad network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import time
+from typing import Any
+
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+
+ONCE_S = 0.02  # the same message, heard over both subscriptions
+KEPT = 16
+
+
+def hear(node: Node, kind: type, topic: str, act: Callable[[Any], None]) -> None:
+    """Call `act` with every message of a topic; equal ones within `ONCE_S` are one."""
+    heard: dict[str, float] = {}
+
+    def once(message: Any) -> None:
+        key, now = str(message), time.monotonic()
+        again = heard.pop(key, -ONCE_S) > now - ONCE_S
+        heard[key] = now
+        while len(heard) > KEPT:
+            del heard[next(iter(heard))]
+        if not again:
+            act(message)
+
+    for reliability in (ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT):
+        node.create_subscription(kind, topic, once, QoSProfile(depth=20, reliability=reliability))
