@@ -99,7 +99,7 @@ class BlackboxNode:
         self._asked_at = -ASK_S
         self._depth_at = -DEPTH_S
         for one in heard:
-            subscribe(node, one, self._taker(one, names[one.name]), time.monotonic)
+            subscribe(node, one, self._taker(one, names[one.name]))
         follow_changes(node, BLACKBOX, values, self._apply, check=check_blackbox)
         node.create_service(TriggerService, '~/write', self._on_write_request)
         node.create_timer(TICK_S, self._tick, clock=Clock(clock_type=ClockType.STEADY_TIME))
@@ -131,7 +131,7 @@ class BlackboxNode:
         if self._values['image_transport'] == 'raw':
             kinds[names['image']] = type_name(CompressedImage)
         known = {kind: definition_of(kind, installed_definition) for kind in set(kinds.values())}
-        if missing := sorted(kind for kind, definition in known.items() if not definition):
+        if missing := sorted(kind for kind, definition in known.items() if definition is None):
             self.node.get_logger().warning(
                 f'no definition of {", ".join(missing)} is installed: files hold these messages, '
                 'but Foxglove cannot show them'

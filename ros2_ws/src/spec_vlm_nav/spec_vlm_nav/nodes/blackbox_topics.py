@@ -26,6 +26,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 import importlib
 import importlib.util
+from pathlib import Path
+import sys
 
 from ament_index_python.packages import get_package_share_directory, PackageNotFoundError
 from diagnostic_msgs.msg import DiagnosticArray
@@ -34,6 +36,7 @@ from nav_msgs.msg import Odometry
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image, LaserScan
+from spec_vlm_nav.nodes.hearing import hear
 from spec_vlm_nav_interfaces.msg import (
     DecisionMetrics,
     MotionCommand,
@@ -43,10 +46,8 @@ from spec_vlm_nav_interfaces.msg import (
 )
 from std_msgs.msg import Bool, Empty, String
 
-BEST_EFFORT = (ReliabilityPolicy.BEST_EFFORT,)
-RELIABLE = (ReliabilityPolicy.RELIABLE,)
-BOTH = (ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT)
-ONCE_S = 0.02  # the same message heard over both subscriptions
+BEST_EFFORT, RELIABLE = ReliabilityPolicy.BEST_EFFORT, ReliabilityPolicy.RELIABLE
+BOTH = None
 SPORT = 'api/sport/request'
 
 
@@ -55,13 +56,14 @@ class Heard:
     """
     A topic.
 
-    kind: its message class; picture: thinned when memory is short; lasting: its newest word holds
-    until another is said; depth: of the queue.
+    kind: its message class; reliability: of the subscription, BOTH: heard both ways; picture:
+    thinned when memory is short; lasting: its newest word holds until another is said; depth: of
+    the queue.
     """
 
     name: str
     kind: type
-    reliability: tuple[ReliabilityPolicy, ...] = BEST_EFFORT
+    reliability: ReliabilityPolicy | None = BEST_EFFORT
     picture: bool = False
     lasting: bool = False
     depth: int = 50
@@ -106,24 +108,13 @@ def heard_topics(transport: str, stamped: bool, collision: str) -> list[Heard]:
     return found
 
 
-def subscribe(
-    node: Node, heard: Heard, take: Callable[[bytes], None], now: Callable[[], float]
-) -> None:
-    """Have every message's bytes handed to `take`, once."""
-    last: tuple[bytes, float] = (b'', -1e18)
-
-    def once(data: bytes) -> None:
-        nonlocal last
-        at = now()
-        again = data == last[0] and at - last[1] < ONCE_S
-        last = (data, at)
-        if not again:
-            take(data)
-
-    for reliability in heard.reliability:
-        qos = QoSProfile(depth=heard.depth, reliability=reliability)
-        act = once if len(heard.reliability) > 1 else take
-        node.create_subscription(heard.kind, heard.name, act, qos, raw=True)
+def subscribe(node: Node, heard: Heard, take: Callable[[bytes], None]) -> None:
+    """Have every message's bytes handed to `take`."""
+    if heard.reliability is None:
+        hear(node, heard.kind, heard.name, take, raw=True)
+    else:
+        qos = QoSProfile(depth=heard.depth, reliability=heard.reliability)
+        node.create_subscription(heard.kind, heard.name, take, qos, raw=True)
 
 
 def type_name(kind: type) -> str:
@@ -135,8 +126,11 @@ def installed_definition(kind: str) -> str | None:
     """Return the .msg text of an installed type (package/msg/Name); None when there is none."""
     package, _, name = kind.partition('/msg/')
     try:
-        folder = get_package_share_directory(package)
-        with open(f'{folder}/msg/{name}.msg', encoding='utf-8') as file:
-            return file.read()
+        share = Path(get_package_share_directory(package))
     except (PackageNotFoundError, OSError, ValueError):
+        # ROS as Python wheels in a virtual environment has no AMENT_PREFIX_PATH.
+        share = Path(sys.prefix) / 'share' / package
+    try:
+        return (share / 'msg' / f'{name}.msg').read_text(encoding='utf-8')
+    except (OSError, ValueError):
         return None

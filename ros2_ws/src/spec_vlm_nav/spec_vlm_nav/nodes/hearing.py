@@ -32,8 +32,14 @@ ONCE_S = 0.02  # the same message, heard over both subscriptions
 KEPT = 16
 
 
-def hear(node: Node, kind: type, topic: str, act: Callable[[Any], None]) -> None:
-    """Call `act` with every message of a topic; equal ones within `ONCE_S` are one."""
+def hear(
+    node: Node, kind: type, topic: str, act: Callable[[Any], None], *, raw: bool = False
+) -> None:
+    """
+    Call `act` with every message of a topic; equal ones within `ONCE_S` are one.
+
+    raw: with its bytes, not decoded.
+    """
     heard: dict[str, float] = {}
 
     def once(message: Any) -> None:
@@ -46,4 +52,5 @@ def hear(node: Node, kind: type, topic: str, act: Callable[[Any], None]) -> None
             act(message)
 
     for reliability in (ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT):
-        node.create_subscription(kind, topic, once, QoSProfile(depth=20, reliability=reliability))
+        qos = QoSProfile(depth=20, reliability=reliability)
+        node.create_subscription(kind, topic, once, qos, raw=raw)

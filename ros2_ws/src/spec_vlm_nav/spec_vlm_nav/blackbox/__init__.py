@@ -1,0 +1,22 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+The black box: the last minute of what was heard, in memory, and a file of it when something fails.
+
+The words: an *entry* is one message as it came; the *ring* holds the entries of the last seconds;
+a *trigger* is a fault, an e-stop, a failed instruction or somebody's wish; a *recording* is what
+the ring holds shortly after a trigger, and becomes one file. Nothing in here imports ROS, and
+nothing here may keep the robot waiting: the node is a process of its own and only listens.
+"""

@@ -1,0 +1,140 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""The black box itself: what is heard goes in, triggers are noticed, recordings come out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spec_vlm_nav.blackbox.recording import Recording
+from spec_vlm_nav.blackbox.ring import Ring, Stamp
+from spec_vlm_nav.blackbox.schedule import Schedule
+from spec_vlm_nav.blackbox.triggers import ASKED, ended_of, one_line, Trigger, Watch
+from spec_vlm_nav.status import Status
+
+
+@dataclass(frozen=True)
+class BoxConfig:
+    """
+    The bounds.
+
+    keep_s and memory_bytes: of the ring; after_s: from a trigger to its file; min_gap_s: between
+    two files; silence_s: of motion_node that is a fault, 0: none is.
+    """
+
+    keep_s: float = 60.0
+    memory_bytes: int = 64 << 20
+    after_s: float = 5.0
+    min_gap_s: float = 30.0
+    silence_s: float = 2.0
+
+
+class BlackBox:
+    """
+    Ring, watch and schedule.
+
+    Times are of a steady clock, s. on_trigger: is told every trigger. Pictures may be added to
+    `ring` from another thread.
+    """
+
+    def __init__(
+        self,
+        config: BoxConfig,
+        pictures: Collection[str],
+        lasting: Collection[str],
+        on_trigger: Callable[[Trigger], None],
+    ) -> None:
+        self.ring = Ring(config.keep_s, config.memory_bytes, pictures, lasting)
+        self._watch = Watch(config.silence_s)
+        self.schedule = Schedule(config.after_s, config.min_gap_s)
+        self._on_trigger = on_trigger
+        self._instruction = ''
+        self._then: dict[str, str] = {}
+        self.last_word = ''
+
+    def configure(self, config: BoxConfig) -> None:
+        """Take other bounds."""
+        self.ring.keep_s, self.ring.max_bytes = config.keep_s, config.memory_bytes
+        self.schedule.after_s, self.schedule.gap_s = config.after_s, config.min_gap_s
+        self._watch.silence_s = config.silence_s
+
+    def on_instruction(self, text: str) -> None:
+        """Take note of what the robot is to do."""
+        self._instruction = one_line(text)
+
+    def on_decided(self, stamp: Stamp, instruction: str, now: float) -> None:
+        """Take note of a decision: of its picture, and of what it was for."""
+        self.ring.decided_from(stamp, now)
+        if instruction:
+            self.on_instruction(instruction)
+
+    def on_status(self, status: Status, now: float) -> None:
+        """Take motion_node's word."""
+        self._fire(self._watch.on_status(status, now))
+
+    def on_button(self, pressed: bool, now: float) -> None:
+        """Take a word on `e_stop`."""
+        self._fire(self._watch.on_button(pressed, now))
+
+    def on_ended(self, text: str, now: float) -> None:
+        """Take vlm_nav_node's word on the end of an instruction. Raises ValueError."""
+        ended = ended_of(text)
+        if ended.instruction:
+            self._instruction = ended.instruction
+        self._fire(self._watch.on_ended(ended, now))
+
+    def ask(self, now: float) -> None:
+        """Have a file written although nothing failed."""
+        self._fire([Trigger(now, ASKED, 'service write')])
+
+    def take(
+        self, now: float, now_ns: int, facts: Mapping[str, Any], at_once: bool = False
+    ) -> Recording | None:
+        """
+        Return the recording that is to be written now, if any.
+
+        now_ns: the same moment by the wall clock; facts: what else goes into the file; at_once:
+        do not wait for the time after a trigger.
+        """
+        self._fire(self._watch.tick(now))
+        triggers, more = self.schedule.take(now, at_once)
+        if not triggers:
+            return None
+        contents = self.ring.contents(now)
+        own: dict[str, Any] = {
+            **self._then,
+            'dropped_pictures': self.ring.dropped_pictures,
+            'oversized_messages': self.ring.oversized,
+        }
+        return Recording(triggers, more, contents, now, now_ns, {**own, **facts})
+
+    def _fire(self, triggers: list[Trigger]) -> None:
+        for trigger in triggers:
+            if not self.schedule.waiting:
+                self._then = {'instruction': self._instruction, 'state': self._state()}
+            self.last_word = trigger.word
+            self.schedule.fire(trigger)
+            self._on_trigger(trigger)
+
+    def _state(self) -> str:
+        status = self._watch.status
+        if status is None:
+            return 'motion_node was not heard'
+        words = [f'{status.state.name} (command {status.sequence})', one_line(status.reason)]
+        if status.held_by:
+            words.append(f'held by {one_line(status.held_by)}')
+        return ', '.join(word for word in words if word)

@@ -1,0 +1,152 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+What calls for a file: faults of the motion side, e-stops, failed instructions, and silence.
+
+Each is told once, when it begins. What had begun before the black box listened is not told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import json
+
+from spec_vlm_nav.decision import ErrorCode
+from spec_vlm_nav.status import MotionState, Status
+
+FAULTS = frozenset(
+    {
+        MotionState.STALE_ODOM,
+        MotionState.COLLISION_AHEAD,
+        MotionState.STALE_CAMERA,
+        MotionState.LINK_LOST,
+        MotionState.SUPERVISOR_LOST,
+        MotionState.NO_RESPONSE,
+        MotionState.WRONG_RESPONSE,
+        MotionState.UNCOMMANDED_MOTION,
+        MotionState.GEOFENCE,
+        MotionState.STALE_SENSOR,
+        MotionState.NOT_READY,
+    }
+)
+NOT_FAILED = frozenset({ErrorCode.NONE.name, ErrorCode.CANCELED.name})
+DETAIL_CHARS = 300
+ESTOP, SILENT, ASKED = 'ESTOP', 'MOTION_NODE_SILENT', 'ASKED'
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """Why a file is written: when (steady clock, s), one word, and what was said about it."""
+
+    at: float
+    word: str
+    detail: str = ''
+
+    def __str__(self) -> str:
+        return f'{self.word}: {self.detail}' if self.detail else self.word
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How an instruction ended: its text if it is said, a name of ErrorCode, why in one line."""
+
+    instruction: str
+    code: str
+    message: str
+
+    @property
+    def failed(self) -> bool:
+        """Whether it neither succeeded nor was called off."""
+        return self.code not in NOT_FAILED
+
+
+def one_line(text: str) -> str:
+    """Return foreign words without line breaks and control characters, cut to a fair length."""
+    words = ' '.join(text.split())
+    return ''.join(c if c.isprintable() else '?' for c in words)[:DETAIL_CHARS]
+
+
+def ended_of(text: str) -> Ended:
+    """Read vlm_nav_node's word on the end of an instruction. Raises ValueError."""
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f'no JSON ({one_line(str(error))})') from error
+    if not isinstance(said, dict) or not isinstance(said.get('code'), (str, int)):
+        raise ValueError('it has no code')
+    code = said['code']
+    if not isinstance(code, str):
+        try:
+            code = ErrorCode(code).name
+        except ValueError:
+            code = f'CODE_{int(code)}'  # a newer vlm_nav_node's
+    instruction = said.get('instruction')
+    return Ended(
+        one_line(instruction) if isinstance(instruction, str) else '',
+        one_line(code) or 'UNKNOWN',
+        one_line(str(said.get('message', ''))),
+    )
+
+
+class Watch:
+    """
+    Tells when something begins that calls for a file.
+
+    silence_s: motion_node says something twice a second; no word for so long is a fault, s; 0: it
+    is not watched.
+    """
+
+    def __init__(self, silence_s: float) -> None:
+        self.silence_s = silence_s
+        self.status: Status | None = None
+        self._heard_at = 0.0
+        self._silent = False
+        self._pressed = False
+
+    def on_status(self, status: Status, at: float) -> list[Trigger]:
+        """Take motion_node's word."""
+        before, self.status = self.status, status
+        self._heard_at, self._silent = at, False
+        if before is None:
+            return []
+        found = []
+        if status.estopped and not before.estopped:
+            found.append(Trigger(at, ESTOP, one_line(status.held_by or status.reason)))
+        elif not status.estopped and before.estopped:
+            self._pressed = False  # a button may say only that it was pressed
+        if status.state in FAULTS and _event(status) != _event(before):
+            found.append(Trigger(at, status.state.name, one_line(status.reason)))
+        return found
+
+    def on_button(self, pressed: bool, at: float) -> list[Trigger]:
+        """Take a word on `e_stop`: it counts although motion_node may not hear it."""
+        before, self._pressed = self._pressed, pressed
+        return [Trigger(at, ESTOP, 'topic e_stop')] if pressed and not before else []
+
+    def on_ended(self, ended: Ended, at: float) -> list[Trigger]:
+        """Take the end of an instruction."""
+        return [Trigger(at, f'FAILED_{ended.code}', ended.message)] if ended.failed else []
+
+    def tick(self, now: float) -> list[Trigger]:
+        """Look whether motion_node has gone silent."""
+        quiet_s = now - self._heard_at
+        if self.status is None or self._silent or not 0 < self.silence_s < quiet_s:
+            return []
+        self._silent = True
+        return [Trigger(now, SILENT, f'no motion_status for {quiet_s:.1f} s')]
+
+
+def _event(status: Status) -> tuple[MotionState, int, int]:
+    return status.state, status.session, status.sequence

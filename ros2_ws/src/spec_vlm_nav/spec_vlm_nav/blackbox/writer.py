@@ -1,0 +1,102 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""The thread that writes files, so that a slow disk delays nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+import queue
+import threading
+from typing import BinaryIO
+
+from spec_vlm_nav.blackbox.folder import Folder, Usage, why
+from spec_vlm_nav.blackbox.recording import Recording
+
+
+@dataclass(frozen=True)
+class Written:
+    """What became of a recording: its file (None: `error` says why not), and all files now."""
+
+    word: str
+    length_s: float
+    path: Path | None
+    size: int
+    usage: Usage
+    error: str = ''
+
+
+class FileThread:
+    """
+    Writes one recording at a time.
+
+    write: puts a recording into an open file; on_written: called by the thread.
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        write: Callable[[BinaryIO, Recording], None],
+        on_written: Callable[[Written], None],
+    ) -> None:
+        self._folder, self._write, self._on_written = folder, write, on_written
+        self.usage = folder.usage()
+        self._jobs: queue.Queue[Recording | None] = queue.Queue()
+        self._busy = threading.Event()
+        self._thread = threading.Thread(target=self._run, name='blackbox files', daemon=True)
+        self._thread.start()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a file is being written."""
+        return self._busy.is_set()
+
+    def submit(self, recording: Recording) -> None:
+        """Have a recording written."""
+        self._busy.set()
+        self._jobs.put(recording)
+
+    def close(self, timeout_s: float) -> bool:
+        """Wait until what was submitted is written; returns whether it was in time."""
+        self._jobs.put(None)
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while (recording := self._jobs.get()) is not None:
+            written = self._make(recording)
+            del recording  # as much memory as the ring takes
+            self.usage = written.usage
+            self._on_written(written)
+            self._busy.clear()
+
+    def _make(self, recording: Recording) -> Written:
+        first = recording.triggers[0]
+        path, error, size = None, '', 0
+        try:
+            path = self._folder.write(
+                recording.time_ns(first.at),
+                first.word,
+                recording.contents.size,
+                lambda stream: self._write(stream, recording),
+            )
+            size = path.stat().st_size
+        except OSError as failure:
+            error = f'cannot write into {self._folder.path}: {why(failure)}'
+        except Exception as failure:  # whatever a library makes of strange messages
+            said = ' '.join(str(failure).split())
+            error = f'cannot write this recording: {type(failure).__name__}: {said}'
+        return Written(first.word, recording.length_s, path, size, self._folder.usage(), error)
