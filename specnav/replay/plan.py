@@ -10,7 +10,7 @@ from evaluation.bags.labels import Label, match_labels
 from evaluation.errors import EvaluationError
 from spec_vlm_nav.actions import ACTION_SENTENCES, Action
 from spec_vlm_nav.errors import InstructionError
-from spec_vlm_nav.navigator import STOP_WORDS
+from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.prompting import clean_instruction
 
 VOCABULARY: dict[str, str] = {sentence: action.short for sentence, action in ACTION_SENTENCES.items()}
@@ -106,7 +106,7 @@ class _Asked:
         if self._given is not None:
             return 0, self._given
         number, words = self._contents.instruction_at(frame)
-        if words.strip().lower().rstrip(" .!") in STOP_WORDS:
+        if is_stop(words):
             words = ""
         elif words:
             try:
