@@ -25,8 +25,8 @@ class ScriptedDecider:
     """See the module. As slow as a decision is here: 0.1 s."""
 
     def __init__(self, settings: DecoderSettings) -> None:
-        if settings.draft_model == "missing":
-            raise NavigationError("no model in 'missing': give a folder")
+        if settings.draft_model == "org/missing":
+            raise NavigationError("no model in 'org/missing': give a folder")
         self._open = False
 
     def open(self, on_link_change):

@@ -96,7 +96,7 @@ def robot(tmp_path_factory):
 def ready(robot):
     robot.camera.on = True
     if robot.operator.state() == "unconfigured":
-        assert robot.operator.set(draft_model="any") == "" and robot.operator.transition("configure")
+        assert robot.operator.set(draft_model="org/any") == "" and robot.operator.transition("configure")
     if robot.operator.state() == "inactive":
         assert robot.operator.transition("activate")
     wait_until(lambda: not robot.is_moving, 8, "standing")
@@ -208,10 +208,13 @@ def test_deactivation_while_moving_stands_first_and_a_goal_meanwhile_is_told_so(
 
 def test_a_configuration_that_fails_says_why_and_can_be_mended(robot):
     assert robot.operator.transition("deactivate") and robot.operator.transition("cleanup")
-    assert robot.operator.set(draft_model="missing") == ""
-    assert not robot.operator.transition("configure") and robot.operator.state() == "unconfigured"
-    assert "cannot configure: no model in 'missing'" in robot.node.text
-    assert robot.operator.set(draft_model="any") == "" and robot.operator.transition("configure")
+    assert "does not exist" in robot.operator.set(draft_model="/nowhere/missing")
+    assert "neither a folder in" in robot.operator.set(draft_model="missing")
+    assert robot.operator.set(draft_model="org/missing") == ""
+    assert robot.operator.set(autostart=False) == "" and robot.operator.transition("configure")
+    wait_until(lambda: robot.operator.state() == "unconfigured", 5, "the way back")
+    assert "the model cannot be loaded: no model in 'org/missing'" in robot.node.text
+    assert robot.operator.set(draft_model="org/any") == "" and robot.operator.transition("configure")
 
 
 @pytest.mark.parametrize(
@@ -222,7 +225,7 @@ def test_a_configuration_that_fails_says_why_and_can_be_mended(robot):
         ({"method": "sd"}, ""),
         ({"method": "ar"}, "method ar refused: scripted"),
         ({"method": "picospec"}, "the wording is gone"),
-        ({"draft_model": "other"}, "read when the node is configured"),
+        ({"draft_model": "org/other"}, "read when the node is configured"),
         ({"early_action": 1.0}, "Wrong parameter type"),
     ],
 )

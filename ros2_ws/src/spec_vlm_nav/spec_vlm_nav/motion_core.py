@@ -42,6 +42,7 @@ from spec_vlm_nav.executor import (
 from spec_vlm_nav.motion.command import Command, CommandKind, OPERATOR_STOP
 from spec_vlm_nav.motion.limits import SafetyConfig
 from spec_vlm_nav.motion.response import Discrepancy, Kind
+from spec_vlm_nav.motion.stopping import Rest
 from spec_vlm_nav.safety import fault_of, SafetyGate
 from spec_vlm_nav.status import MotionState, Status, UNDER_WAY
 from spec_vlm_nav.watchdogs import Fault, Reading, Supervision
@@ -228,6 +229,14 @@ class MotionCore:
     def stands(self, now: float) -> bool:
         """Return whether odometry shows that the robot stands, and nothing is commanded."""
         return self._command is None and self.gate.monitor.stands(now)
+
+    def rest(self, now: float) -> Rest:
+        """Return what odometry shows of the robot while nothing is asked of it."""
+        if self._command is not None:
+            return Rest.UNKNOWN
+        if self.gate.monitor.resists(now):
+            return Rest.RESISTS
+        return Rest.STANDS if self.gate.monitor.stands(now) else Rest.UNKNOWN
 
     def tick(self, now: float) -> Velocity:
         """Return the velocity to publish now."""

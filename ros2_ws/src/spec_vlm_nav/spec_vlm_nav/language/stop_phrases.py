@@ -107,7 +107,7 @@ CLOSED_HEADS = _phrases(
     stay | stay there | stay here | stay where you are | stay right there | remain there
     | remain where you are | remain still | stand | stand there | stand by | stand down
     | hold | hold there | enough | that s enough | thats enough | that is enough
-    | that will do | that ll do | quit | exit | end | end it | finish | finish now | done
+    | that will do | that ll do | quit | end | end it
     | off | turn off | turn it off | turn yourself off | turn the robot off | don t go
     | dont go | do not go | don t walk | dont walk | do not walk | don t drive
     | do not drive | dont drive | don t turn | do not turn | don t continue

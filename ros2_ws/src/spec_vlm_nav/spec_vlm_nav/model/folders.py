@@ -40,7 +40,7 @@ def share_folder() -> Path:
         return _source_folder()
     try:
         return Path(get_package_share_directory(PACKAGE))
-    except (PackageNotFoundError, LookupError):
+    except (PackageNotFoundError, LookupError, OSError):  # OSError: no ROS is sourced
         return _source_folder()
 
 

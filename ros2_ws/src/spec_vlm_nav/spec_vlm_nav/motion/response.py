@@ -47,6 +47,8 @@ SWERVE_RAD = 0.5  # a straight motion may swerve so far
 IDLE_M, IDLE_RAD = 0.10, 0.20  # within the shortest window, although nothing is commanded
 SEEN_M, SEEN_RAD, SEEN_WITHIN_S = 0.03, 0.06, 1.0  # movement that brings lost odometry back
 STILL_M, STILL_RAD, STILL_FOR_S = 0.01, 0.02, 0.3  # of a robot that stands
+RESISTS_AFTER_S, OBEYED_WITHIN_S = 0.4, 5.0  # after the last motion that was commanded
+RESISTS_M, RESISTS_RAD = 0.03, 0.05  # within the time above
 LITTLE = 0.2  # of what was commanded at least: less is no response at all
 ASTRAY = math.radians(40)  # off the heading, at full speed: that is no sliding along something
 
@@ -305,6 +307,14 @@ class ResponseMonitor:
         seen = self.measured.since(now - STILL_FOR_S)
         moved = seen.distance_m > STILL_M or abs(seen.turned_rad) > STILL_RAD
         return self.measured.covers_s(now) >= STILL_FOR_S and not moved
+
+    def resists(self, now: float) -> bool:
+        """Return whether the robot goes on although it was told to stand a moment ago."""
+        rested = self.commands.since_moving_s(now)
+        if not RESISTS_AFTER_S + self.delay_s < rested < OBEYED_WITHIN_S:
+            return False
+        seen = self.measured.since(now - STILL_FOR_S)
+        return seen.distance_m > RESISTS_M or abs(seen.turned_rad) > RESISTS_RAD
 
     # -- inside
 

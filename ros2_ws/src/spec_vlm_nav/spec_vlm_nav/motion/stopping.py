@@ -15,21 +15,30 @@
 """
 How a robot that takes Twists is told to stand, and when to say nothing more.
 
-Some drivers drop a Twist of zeros, and the base holds the last one for a second. So a stop may
-begin with a creep too slow to see (`epsilon`), which such a driver takes, before the zeros that
-others want; `brake` slows down first, for a base that must not be stopped on the spot. Once the
-robot stands, silence: others may want to drive it, and a multiplexer counts a talking source.
+Some drivers drop a Twist of zeros, and the base holds the last one for a second. So a stop is a
+creep too slow to see, which such a driver takes, and in the same breath the zeros that all others
+want (`epsilon`); where odometry shows that the base goes on, both are said again. `brake` slows
+down first, for a base that must not be stopped on the spot. Once the robot stands, silence: others
+may want to drive it, and a multiplexer counts a source that talks.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+import enum
 
 from spec_vlm_nav.executor import Velocity, ZERO
 
 STYLES = ('epsilon', 'zero', 'brake')
-CREEPS = 2  # ticks: the first message may be overwritten by the second before it is read
 QUIET_AFTER_S = 1.5  # longer than a base holds what it was told last
+
+
+class Rest(enum.Enum):
+    """What odometry shows of a robot that nothing is asked of."""
+
+    UNKNOWN = 'slowing down, or nothing is known'
+    STANDS = 'it stands'
+    RESISTS = 'it goes on although it was told to stand'
 
 
 @dataclass(frozen=True)
@@ -44,50 +53,41 @@ class StopConfig:
 
 
 class TwistStops:
-    """Turns the gate's velocities, one a tick, into what is published."""
+    """Turns the gate's velocities, one a tick, into what is published; () is nothing."""
 
     def __init__(self, config: StopConfig | None = None) -> None:
         self.config = config or StopConfig()
         self._last = ZERO  # what was published last
-        self._creeps = 0
-        self._since_motion = 0  # ticks
+        self._told = True  # whether the stop was said since the last motion
+        self._quiet_ticks = 0  # since the last motion, or the last stop that was asked for
 
-    @property
-    def _quiet_after(self) -> int:
-        return round(QUIET_AFTER_S * self.config.rate_hz)
-
-    def velocity(self, velocity: Velocity, standing: bool) -> Velocity | None:
-        """Return what to publish in this tick; None: nothing, the robot stands and knows it."""
+    def velocity(self, velocity: Velocity, rest: Rest) -> tuple[Velocity, ...]:
+        """Return what to publish in this tick."""
         if velocity != ZERO:
-            self._since_motion, self._creeps = 0, CREEPS
-            self._last = velocity
-            return velocity
-        self._since_motion += 1
-        if standing and self._since_motion > self._quiet_after:
-            self._last = ZERO
-            return None
-        return self._slower()
+            self._quiet_ticks, self._told, self._last = 0, False, velocity
+            return (velocity,)
+        self._quiet_ticks += 1
+        if rest is Rest.RESISTS:
+            self._told = False
+        elif rest is Rest.STANDS and self._quiet_ticks > QUIET_AFTER_S * self.config.rate_hz:
+            return ()
+        return self._say()
 
-    def stop(self) -> Velocity:
+    def stop(self) -> tuple[Velocity, ...]:
         """Return what to publish now, whatever moves the robot; more follows in the ticks."""
-        if self._since_motion > self._quiet_after:
-            self._since_motion = 0  # it stood for long: zeros again, nothing to slow down from
-        return self._slower()
+        self._quiet_ticks = 0
+        return self._say()
 
-    def _slower(self) -> Velocity:
-        self._last = self._next()
-        return self._last
-
-    def _next(self) -> Velocity:
+    def _say(self) -> tuple[Velocity, ...]:
         config = self.config
-        if config.style == 'zero':
-            return ZERO
         if config.style == 'brake' and (slower := self._braked()) != ZERO:
-            return slower
-        if self._creeps:
-            self._creeps -= 1
-            return Velocity(config.epsilon_mps, 0.0)
-        return ZERO
+            self._last = slower
+            return (slower,)
+        self._last = ZERO
+        if self._told or config.style == 'zero':
+            return (ZERO,)
+        self._told = True
+        return Velocity(config.epsilon_mps, 0.0), ZERO
 
     def _braked(self) -> Velocity:
         config, last = self.config, self._last

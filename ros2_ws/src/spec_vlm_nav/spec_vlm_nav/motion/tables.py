@@ -41,8 +41,8 @@ OUTPUT: tuple[Parameter, ...] = (
     Parameter(
         'stop_style',
         'epsilon',
-        'How Twists say stop: epsilon (a creep for two ticks, then zeros: also for drivers that '
-        'drop Twists of zeros), zero, or brake (slowing down first).',
+        'How Twists say stop: epsilon (a creep and zeros in one breath: also for drivers that '
+        'drop Twists of zeros), zero, or brake (slowing down first, then the same).',
         choices=STYLES,
     ),
     Parameter(

@@ -188,7 +188,7 @@ class MotionNode:
 
     def _tick(self) -> None:
         now = time.monotonic()
-        self._output.send(self._core.tick(now), self._core.stands(now))
+        self._output.send(self._core.tick(now), self._core.rest(now))
         self._was_moving = self._core.is_moving
         self._report(now)
 

@@ -32,23 +32,23 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from spec_vlm_nav.backends import Go2Sport, SportRequest
 from spec_vlm_nav.errors import BackendError
 from spec_vlm_nav.executor import Executor, MotionExecutor, Velocity, ZERO
-from spec_vlm_nav.motion.stopping import StopConfig, TwistStops
+from spec_vlm_nav.motion.stopping import Rest, StopConfig, TwistStops
 from spec_vlm_nav.motion_parameters import stop_config
 from spec_vlm_nav.nav2 import Nav2Executor
 from spec_vlm_nav.nodes.nav2_actions import Nav2Goals
 from spec_vlm_nav.parameters import Value
 
 DRAIN = Duration(seconds=0.2)
-QOS = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
-# A stop is two requests: with room for one, the second could push the first out.
+# A stop is two messages: with room for one, the second could push the first out.
+QOS = QoSProfile(depth=2, reliability=ReliabilityPolicy.RELIABLE)
 SPORT_QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
 
 
 class Output(Protocol):
     """Where velocities go."""
 
-    def send(self, velocity: Velocity, standing: bool) -> None:
-        """Send the velocity of one tick; `standing`: odometry shows that the robot stands."""
+    def send(self, velocity: Velocity, rest: Rest) -> None:
+        """Send the velocity of one tick; `rest`: what odometry shows while nothing is asked."""
         ...
 
     def stop(self) -> bool:
@@ -68,9 +68,9 @@ class TwistOutput:
         self._stops = TwistStops(stops)
         self._publisher = node.create_publisher(TwistStamped if stamped else Twist, 'cmd_vel', QOS)
 
-    def send(self, velocity: Velocity, standing: bool) -> None:
+    def send(self, velocity: Velocity, rest: Rest) -> None:
         """Publish one velocity; nothing while the robot stands and knows it."""
-        if (said := self._stops.velocity(velocity, standing)) is not None:
+        for said in self._stops.velocity(velocity, rest):
             self._publish(said)
 
     def _publish(self, velocity: Velocity) -> None:
@@ -86,8 +86,9 @@ class TwistOutput:
 
     def stop(self) -> bool:
         """Publish what makes the robot stand; the ticks that follow say it again."""
-        said = self._stops.stop()
-        self._publish(said)
+        said = ZERO
+        for said in self._stops.stop():
+            self._publish(said)
         return said == ZERO
 
     def drain(self) -> bool:
@@ -116,7 +117,7 @@ class SportOutput:
         self._encoder = Go2Sport()
         self._publisher = node.create_publisher(Request, 'api/sport/request', SPORT_QOS)
 
-    def send(self, velocity: Velocity, standing: bool) -> None:
+    def send(self, velocity: Velocity, rest: Rest) -> None:
         """
         Publish what the encoder makes of one velocity.
 
@@ -151,7 +152,7 @@ class Nav2Output:
     def __init__(self, goals: Nav2Goals, zero: TwistOutput) -> None:
         self._goals, self._zero = goals, zero
 
-    def send(self, velocity: Velocity, standing: bool) -> None:
+    def send(self, velocity: Velocity, rest: Rest) -> None:
         """
         Send nothing: the velocities are Nav2's.
 
