@@ -282,7 +282,7 @@ class MotionCore:
     def _end(self, state: MotionState, command: Command, reason: str, now: float) -> Velocity:
         done = self._done()
         self.executor.cancel()
-        self.gate.end_motion()
+        self.gate.end_motion(state is MotionState.REACHED)
         self._command = None
         self._report(state, command, reason, done)
         return self.gate.filter(ZERO, now)

@@ -265,8 +265,8 @@ class SafetyGate:
             return Fault(MotionState.NOT_READY, reason)
         if reason := self.odometry_watch.fault(now, c):
             return Fault(MotionState.STALE_ODOM, reason)
-        if (lost := self.monitor.hopeless) is not None:
-            return fault_of(lost)
+        if (stuck := self.monitor.objection(command.motion)) is not None:
+            return fault_of(stuck)
         if reason := self.ahead.blind(now, c):
             return Fault(MotionState.STALE_SENSOR, reason)
         if reason := self.supervision.supervisor_fault(session, now, c):
@@ -301,10 +301,10 @@ class SafetyGate:
             return Fault(MotionState.BLOCKED, f'{found.reason}: against something?')
         return fault_of(found)
 
-    def end_motion(self) -> None:
-        """Nothing may move until the next admitted MOVE."""
+    def end_motion(self, reached: bool = False) -> None:
+        """Let nothing move until the next admitted MOVE; `reached`: the last was carried out."""
         self._moving = None
-        self.monitor.end()
+        self.monitor.end(reached)
 
     @property
     def has_motion(self) -> bool:

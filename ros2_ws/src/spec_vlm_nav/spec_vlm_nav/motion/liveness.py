@@ -51,12 +51,12 @@ class Liveness:
         self._repeats_s = now - self._changed_at
         if rested_s > REST_S and not self.is_dead:
             self._changes.append(changed)
-            if len(self._changes) == JUDGED_OVER:
+            if len(self._changes) == JUDGED_OVER and not self._is_lively:
                 self._is_lively = sum(self._changes) >= SHARE * JUDGED_OVER
 
     @property
     def is_alive(self) -> bool:
-        """Whether it certainly lives: it never repeats itself, and has not done so now."""
+        """Return whether it certainly lives: it never repeats itself, and has not done so now."""
         return self._is_lively and self._repeats_s <= REPEATS_S
 
     @property

@@ -22,7 +22,9 @@ delay up to `response_timeout_s` explains; what lies outside is a discrepancy.
 
 Words: a motion is *answered* when odometry first shows it; odometry is *proven* by an answer, *in
 doubt* after a discrepancy (and at the start), and *lost* after another one without an answer in
-between. Nothing moves while it is lost.
+between; a wrong response is only made good by a right one of the same kind, a turn or a straight
+motion. Nothing moves while odometry is lost. One that certainly lives is not lost because the base
+does not move: then only the *direction* is shut that did not respond, until another one does.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ STILL_M, STILL_RAD, STILL_FOR_S = 0.01, 0.02, 0.3  # of a robot that stands
 RESISTS_AFTER_S, OBEYED_WITHIN_S = 0.4, 5.0  # after the last motion that was commanded
 RESISTS_M, RESISTS_RAD = 0.03, 0.05  # within the time above
 LITTLE = 0.2  # of what was commanded at least: less is no response at all
-ASTRAY = math.radians(40)  # off the heading, at full speed: that is no sliding along something
+STALLED_S = 0.2  # what stood still for so long has stalled, whatever it did before
+ASTRAY_M = 0.08  # a straight motion that has gone so far, and nearly all of it sideways ...
+ASTRAY_RATIO, ASTRAY_SHARE = 0.35, 0.42  # ... ahead over aside, and of what was commanded
 
 
 class Trust(enum.Enum):
@@ -147,16 +151,9 @@ def _wrong_along(along: Range, seen: Travel) -> Discrepancy:
     due = along.least if told > 0 else along.most  # of it, at the latest by now
     what = f'{seen.along_m:+.2f} m where {told:+.2f} m were commanded'
     if due and abs(seen.along_m) < abs(told):
-        astray = math.atan2(abs(seen.aside_m), abs(seen.along_m)) > ASTRAY
-        if astray and seen.distance_m > 0.9 * abs(told):
-            where = math.degrees(math.atan2(seen.aside_m, seen.along_m))
-            return Discrepancy(
-                Kind.WRONG,
-                f'moves {where:+.0f} degrees off its heading: do the frames of odometry fit?',
-            )
         if abs(seen.along_m) < LITTLE * abs(due):
             return Discrepancy(Kind.NONE, f'no response: odometry shows {what}')
-        if astray or abs(seen.aside_m) > abs(seen.along_m) / 2:
+        if abs(seen.aside_m) > abs(seen.along_m) / 2:
             return Discrepancy(Kind.NONE, f'slides along something: {what}')
     if seen.along_m * told < 0:
         return Discrepancy(
@@ -181,6 +178,11 @@ def _wrong_turned(turned: Range, seen: Travel) -> Discrepancy:
     return Discrepancy(Kind.WRONG, f'turns {how}: {what}; scale of odometry, slipping, pushed?')
 
 
+def sign_of(motion: Motion) -> float:
+    """Return 1 for forward and left, -1 for backward and right."""
+    return math.copysign(1.0, motion.angle_rad or motion.distance_m)
+
+
 class ResponseMonitor:
     """Watches one robot; the histories hold what was sent and what was measured."""
 
@@ -189,8 +191,10 @@ class ResponseMonitor:
         self.commands = CommandHistory()
         self.measured = MeasuredHistory()
         self.liveness = Liveness()
-        self.trust = Trust.DOUBTED
         self.lost: Discrepancy | None = None  # why odometry is lost
+        self._shut: tuple[bool, float] | None = None  # turns or not, and the sign
+        self._is_proven = False
+        self._wrong = {True: 0, False: 0}  # wrong responses in a row: of turns, straight motions
         self.is_answered = False  # the motion under way
         self._motion: Motion | None = None
         self._began = -math.inf
@@ -207,36 +211,42 @@ class ResponseMonitor:
         self.measured.add(pose, now)
         self.liveness.hear(pose, now, self.commands.since_moving_s(now))
         self._look_for_an_answer(now)
-        if self.lost is not None and self.lost.kind is Kind.NONE and self._is_seen_to_move(now):
+        stuck = self._shut is not None or (self.lost is not None and self.lost.kind is Kind.NONE)
+        if stuck and self._motion is None and self._is_seen_to_move(now):
             self.reset()
 
     def jumped(self) -> None:
         """Forget what was measured: poses after a jump have nothing to do with those before."""
         self.measured = MeasuredHistory()
         self.liveness = Liveness()
-        if self.trust is Trust.PROVEN:
-            self.trust = Trust.DOUBTED
+        self._is_proven = False
 
     def begin(self, motion: Motion, now: float) -> None:
         """Begin to watch a motion."""
         self._motion, self._began, self._delay, self.is_answered = motion, now, None, False
 
-    def end(self) -> None:
-        """Take note that no motion is under way any more."""
+    def end(self, reached: bool = False) -> None:
+        """Take note that no motion is under way any more; `reached`: it was carried out."""
+        if reached and self._motion is not None:
+            self._wrong[self._turns] = 0
         self._motion = None
 
     def reset(self) -> None:
         """Give it another chance: an operator says so, or odometry was seen to move again."""
-        self.lost, self.trust = None, Trust.DOUBTED
+        self.lost, self._shut, self._is_proven = None, None, False
+        self._wrong = {True: 0, False: 0}
 
     def blame(self, discrepancy: Discrepancy) -> None:
         """Draw the conclusion of a discrepancy of the motion under way."""
-        if discrepancy.kind is Kind.NONE and self.liveness.is_alive:
-            return  # odometry lives: it is the base that does not move
-        if self.trust is Trust.PROVEN:
-            self.trust = Trust.DOUBTED
-        else:
-            self.trust, self.lost = Trust.LOST, discrepancy
+        if discrepancy.kind is Kind.WRONG:
+            self._wrong[self._turns] += 1
+            if self._wrong[self._turns] > 1:
+                self.lost = discrepancy
+        elif not self._is_proven and self.liveness.is_alive and self._shut is None:
+            self._shut = (self._turns, self._sign())
+        elif not self._is_proven:
+            self.lost = discrepancy
+        self._is_proven = False
 
     # -- what can be asked
 
@@ -246,11 +256,26 @@ class ResponseMonitor:
         return not self.config.response_watched or self.trust is Trust.PROVEN
 
     @property
-    def hopeless(self) -> Discrepancy | None:
-        """Return why nothing may move at all now; None: it may."""
+    def trust(self) -> Trust:
+        """Return how far odometry can be relied on."""
+        if self.lost is not None:
+            return Trust.LOST
+        return Trust.PROVEN if self._is_proven and not any(self._wrong.values()) else Trust.DOUBTED
+
+    def objection(self, motion: Motion) -> Discrepancy | None:
+        """Return why a motion may not be carried out as things stand; None: it may."""
         if self.liveness.is_dead:
             return Discrepancy(Kind.NONE, self.liveness.reason)
-        return self.lost if self.config.response_watched else None
+        if not self.config.response_watched:
+            return None
+        if self.lost is not None:
+            by_itself = 'odometry moves, or ' if self.lost.kind is Kind.NONE else ''
+            reason = f'{self.lost.reason}; nothing moves until {by_itself}~/reset'
+            return Discrepancy(self.lost.kind, reason)
+        if self._shut == (bool(motion.angle_rad), sign_of(motion)):
+            reason = 'this way the base does not move; another motion has to show that it can'
+            return Discrepancy(Kind.NONE, reason)
+        return None
 
     @property
     def delay_s(self) -> float:
@@ -273,15 +298,55 @@ class ResponseMonitor:
         """Return what is wrong with the motion under way, as of the last pose."""
         if not self.config.response_watched or self._motion is None:
             return None
+        if (astray := self._astray(now)) is not None:
+            return astray
         for window in WINDOWS_S:
             begin = max(self._began, now - window)
             if now - begin < SHORTEST_S:
                 return None
             along, turned = expected(self.commands, begin, now, self.config)
             found = compare(along, turned, self.measured.since(begin), self.config)
-            if found is not None or begin == self._began:
-                return found
+            if found is not None:
+                return self._stalled(found, window, along, turned, now)
+            if begin == self._began:
+                return None
         return None
+
+    def _astray(self, now: float) -> Discrepancy | None:
+        """
+        Return what is wrong with a straight motion that goes sideways.
+
+        Sliding along a wall is slower the further it leads aside; this is too fast for that.
+        """
+        if self._turns:
+            return None
+        seen = self.measured.since(self._began)
+        told = self.commands.between(self._began, now).along_m * self.config.linear_scale
+        if (
+            seen.distance_m < ASTRAY_M
+            or abs(seen.along_m) > ASTRAY_RATIO * abs(seen.aside_m)
+            or seen.distance_m < ASTRAY_SHARE * abs(told)
+        ):
+            return None
+        where = math.degrees(math.atan2(seen.aside_m, seen.along_m))
+        return Discrepancy(
+            Kind.WRONG,
+            f'moves {where:+.0f} degrees off its heading: pushed, or another frame of odometry?',
+        )
+
+    def _stalled(
+        self, found: Discrepancy, window: float, along: Range, turned: Range, now: float
+    ) -> Discrepancy:
+        """Return what was found; a motion that has come to a stand is no slow one."""
+        recent = self.measured.since(now - STALLED_S)
+        share = LITTLE * STALLED_S / window
+        if self._turns:
+            told, moves = max(abs(turned.least), abs(turned.most)), abs(recent.turned_rad)
+        else:
+            told, moves = max(abs(along.least), abs(along.most)), abs(recent.along_m)
+        if found.kind is Kind.WRONG and 'enough' in found.reason and moves < share * told:
+            return Discrepancy(Kind.NONE, f'has come to a stand: {found.reason}')
+        return found
 
     def uncommanded(self, now: float) -> Discrepancy | None:
         """Return what is wrong where nothing is commanded: the robot is being moved."""
@@ -318,15 +383,17 @@ class ResponseMonitor:
 
     # -- inside
 
+    @property
+    def _turns(self) -> bool:
+        return self._motion is not None and bool(self._motion.angle_rad)
+
     def _sign(self) -> float:
-        motion = self._motion
-        assert motion is not None
-        return math.copysign(1.0, motion.angle_rad or motion.distance_m)
+        return sign_of(self._motion or Motion())
 
     def _look_for_an_answer(self, now: float) -> None:
         if self._motion is None:
             return
-        seen, turns = self.measured.since(self._began), bool(self._motion.angle_rad)
+        seen, turns = self.measured.since(self._began), self._turns
         done = self._sign() * (seen.turned_rad if turns else seen.along_m)
         answer, proof = (ANSWER_RAD, PROOF_RAD) if turns else (ANSWER_M, PROOF_M)
         if done < answer:
@@ -334,8 +401,8 @@ class ResponseMonitor:
         self.is_answered = True
         if done < DELAY_TAKEN_UP_TO * answer:
             self._delay = self._delay_of(done, turns, now)
-        if done >= proof and self.trust is Trust.DOUBTED:
-            self.trust = Trust.PROVEN
+        if done >= proof:
+            self._is_proven, self._shut = True, None
 
     def _delay_of(self, done: float, turns: bool, now: float) -> float:
         """Return how long ago so much of the motion had been commanded."""
