@@ -14,6 +14,7 @@ import typer
 
 from specnav.cli_bags import add_bag_commands
 from specnav.cli_bench import add_bench_commands
+from specnav.cli_blackbox import add_blackbox_command
 from specnav.cli_drill import add_drill_commands
 from specnav.cli_options import (
     Bandwidth,
@@ -109,6 +110,7 @@ def demo(
 
 add_bench_commands(app)
 add_bag_commands(app)
+add_blackbox_command(app)
 add_drill_commands(app)
 add_pipeline_command(app)
 

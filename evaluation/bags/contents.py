@@ -93,6 +93,8 @@ def choose_image_topic(bag: Bag, wanted: str | None) -> Topic:
             raise EvaluationError(f"{found.name} holds no frames; there are {there}")
         return found
     with_frames = [topic for topic in images if topic.count]
+    # A depth image is no camera picture, where there is another.
+    with_frames = [topic for topic in with_frames if "depth" not in topic.name.lower()] or with_frames
     if not with_frames:
         what = "no frames on its image topics" if images else "no image topic"
         raise EvaluationError(f"{bag.path} holds {what}; there are {there}")

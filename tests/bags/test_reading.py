@@ -194,13 +194,13 @@ def test_no_image_topic_names_the_topics_there_are(tmp_path):
 
 def test_several_image_topics_are_named_and_one_can_be_chosen(tmp_path):
     bag = walk(2)
-    bag.frame(raw_image("mono8", SHOWN[:, :, :1]), topic="/depth/image")
+    bag.frame(raw_image("mono8", SHOWN[:, :, :1]), topic="/rear/image")
     folder = bag.save(tmp_path / "two")
     with pytest.raises(
-        EvaluationError, match=r"choose one with --image-topic: /camera/compressed .* /depth/image"
+        EvaluationError, match=r"choose one with --image-topic: /camera/compressed .* /rear/image"
     ):
         contents_of(folder)
-    assert len(contents_of(folder, topic="depth/image")[2].frames) == 1
+    assert len(contents_of(folder, topic="rear/image")[2].frames) == 1
     with pytest.raises(EvaluationError, match=r"no topic /elsewhere; there are /camera/compressed"):
         contents_of(folder, topic="/elsewhere")
     with pytest.raises(EvaluationError, match="which is no image"):

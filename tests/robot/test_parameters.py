@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from spec_vlm_nav.blackbox_parameters import BLACKBOX
 from spec_vlm_nav.camera_parameters import CAMERA
 from spec_vlm_nav.decider_parameters import VLM_NAV
 from spec_vlm_nav.errors import ParameterError
@@ -13,7 +14,13 @@ from spec_vlm_nav.parameters import check_all, markdown
 from spec_vlm_nav.view_parameters import VIEW
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLES = {"vlm_nav_node": VLM_NAV, "motion_node": MOTION, "view_node": VIEW, "camera_decode_node": CAMERA}
+TABLES = {
+    "vlm_nav_node": VLM_NAV,
+    "motion_node": MOTION,
+    "view_node": VIEW,
+    "camera_decode_node": CAMERA,
+    "blackbox_node": BLACKBOX,
+}
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)

@@ -1,0 +1,139 @@
+"""What happened, in the words of a file's messages: one line an event, repetitions left out."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from evaluation.bags.source import Bag, Topic
+from evaluation.bags.types import Types
+from evaluation.errors import EvaluationError
+from spec_vlm_nav.blackbox.triggers import one_line
+from spec_vlm_nav.decider import LinkHealth
+from spec_vlm_nav.decision import ErrorCode, Verification
+from spec_vlm_nav.diagnostics import Level
+from spec_vlm_nav.motion.command import CommandKind
+from spec_vlm_nav.status import MotionState
+
+OURS = "spec_vlm_nav_interfaces/msg/"
+SOURCES = ("model", "exploration", "supervisor")
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line: when (wall clock, ns), what kind of thing, and what about it."""
+
+    time_ns: int
+    what: str
+    text: str
+
+
+def events(bag: Bag, types: Types) -> list[Event]:
+    """All events of a bag by time; messages that cannot be read are left out."""
+    wanted = {topic.name: topic for topic in bag.topics if _teller(topic) is not None}
+    for topic in wanted.values():
+        types.learn(topic)
+    last: dict[tuple[str, str], str] = {}
+    found = []
+    for message in bag.messages(list(wanted)):
+        topic = wanted[message.topic]
+        tell = _teller(topic)
+        try:
+            told = list(tell(_Lenient(types.decode(topic.kind, message.data)))) if tell is not None else []
+        except (EvaluationError, TypeError, ValueError, LookupError):
+            continue
+        for name, state, text in told:
+            if name:
+                before, last[message.topic, name] = last.get((message.topic, name), ""), state
+                if before == state:
+                    continue
+            found.append(Event(message.time_ns, _role(topic), one_line(text)))
+    return sorted(found, key=lambda event: event.time_ns)
+
+
+class _Lenient:
+    """A message of another release: what it does not have is 0."""
+
+    def __init__(self, message: Any) -> None:
+        self._message = message
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._message, name, 0)
+
+
+Told = Iterator[tuple[str, str, str]]
+"""Of one message: (name, state, text). Of a state only changes from "" on are told; name "": an event, always told."""
+
+
+def _role(topic: Topic) -> str:
+    return topic.name.rstrip("/").rpartition("/")[2]
+
+
+def _name(kind: type[enum.Enum], value: int) -> str:
+    try:
+        return kind(value).name
+    except ValueError:
+        return str(value)
+
+
+def _status(said: Any) -> Told:
+    held = f" (held by {said.held_by})" if said.held_by else ""
+    reason = f": {said.reason}" if said.reason else ""
+    text = f"{said.sequence} {_name(MotionState, said.state)}{reason}{held}"
+    yield "state", text, text
+
+
+def _command(said: Any) -> Told:
+    source = SOURCES[said.source] if said.source < len(SOURCES) else str(said.source)
+    mark = ", unverified" if said.unverified else ""
+    yield "", "", f"{said.sequence} {_name(CommandKind, said.kind)} {said.text} ({source}{mark})"
+
+
+def _decision(said: Any) -> Told:
+    about = f"{said.decision_ms:.0f} ms, {_name(Verification, said.verification)}"
+    words = f': "{said.reasoning or said.text}"' if said.reasoning or said.text else ""
+    if said.error_code:
+        yield "", "", f"{said.sequence} {_name(ErrorCode, said.error_code)}: {said.error}{words}"
+    else:
+        yield "", "", f"{said.sequence} {said.action} ({about}){words}"
+
+
+def _supervision(said: Any) -> Told:
+    link = _name(LinkHealth, said.link)
+    yield "link", link, f"link {link}"
+
+
+def _robot(said: Any) -> Told:
+    reason = f": {said.reason}" if said.reason else ""
+    text = f"{'ready' if said.ready else 'not ready'} {said.mode}{reason}"
+    yield "ready", text, text
+
+
+def _diagnostics(said: Any) -> Told:
+    for status in said.status or ():
+        level = _name(Level, status.level if isinstance(status.level, int) else status.level[0])
+        state = "" if level in ("OK", "STALE") else level
+        yield status.name, state, f"{status.name} {level}: {status.message}"
+
+
+def _button(said: Any) -> Told:
+    yield "button", "pressed" if said.data else "", "pressed" if said.data else "released"
+
+
+_BY_KIND: dict[str, Callable[[Any], Told]] = {
+    f"{OURS}MotionStatus": _status,
+    f"{OURS}MotionCommand": _command,
+    f"{OURS}DecisionMetrics": _decision,
+    f"{OURS}Supervision": _supervision,
+    f"{OURS}RobotState": _robot,
+    "diagnostic_msgs/msg/DiagnosticArray": _diagnostics,
+    "std_msgs/msg/String": lambda said: iter([("", "", said.data)]),
+    "std_msgs/msg/Bool": _button,
+    "std_msgs/msg/Empty": lambda said: iter([("", "", "")]),
+}
+
+
+def _teller(topic: Topic) -> Callable[[Any], Told] | None:
+    return _BY_KIND.get(topic.kind)

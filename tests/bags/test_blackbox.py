@@ -1,0 +1,140 @@
+"""What the black box writes, read by `specnav blackbox` and decided again by `specnav replay`: the committed bag's
+messages go through a black box in simulated time."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from evaluation.bags.contents import METRICS, STRING, choose_image_topic
+from evaluation.bags.records import load_replay
+from evaluation.bags.source import open_bag
+from spec_vlm_nav.blackbox.box import BlackBox, BoxConfig
+from spec_vlm_nav.blackbox.folder import Folder
+from spec_vlm_nav.blackbox.mcap_file import Channel, write_mcap
+from spec_vlm_nav.status import MotionState, Status
+from specnav.cli import main
+from specnav.record.types import own_types
+from tests.bags.made_up import MadeUp
+
+ROOMS = Path(__file__).resolve().parents[1] / "data" / "rooms.mcap"
+IMAGE, INSTRUCTION = "/camera/image_raw/compressed", "/instruction"
+KEEP_S = 20.0
+
+
+def run_here(monkeypatch, capsys, *arguments):
+    """Run `specnav arguments…` in this process; returns (exit code, stdout, stderr)."""
+    monkeypatch.setattr(sys, "argv", ["specnav", *map(str, arguments)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    said = capsys.readouterr()
+    return end.value.code, said.out, said.err
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with one file: the last seconds of the committed bag, then a fault."""
+    found = tmp_path_factory.mktemp("ros home") / "spec_vlm_nav" / "blackbox"
+    bag, types = open_bag(ROOMS), own_types()
+    box = BlackBox(BoxConfig(keep_s=KEEP_S, after_s=0.0), {IMAGE}, {INSTRUCTION}, lambda trigger: None)
+    for message in bag.messages([topic.name for topic in bag.topics]):
+        at = message.time_ns / 1e9
+        box.ring.add(at, message.topic, message.data)
+        if message.topic.endswith("metrics"):
+            said = types.decode(METRICS, message.data)
+            box.on_decided((said.frame_stamp.sec, said.frame_stamp.nanosec), said.instruction_text, at)
+    for state in (MotionState.MOVING, MotionState.NO_RESPONSE):
+        box.on_status(Status(state, 1, 26, "no [bold]answer[/] from the base"), at)
+    recording = box.take(at, message.time_ns, {"versions": {"ros": "kilted"}, "parameters": {}})
+    channels = {topic.name: Channel(topic.kind, topic.definition) for topic in bag.topics}
+    write = partial(write_mcap, recording=recording, channels=channels)
+    Folder(found, 10**9).write(message.time_ns, "NO_RESPONSE", 0, write)
+    return found
+
+
+@pytest.fixture
+def file(folder):
+    (found,) = folder.glob("*-NO_RESPONSE.mcap")
+    return found
+
+
+def test_replay_decides_the_black_boxs_frames_again(file, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "run"
+    how = ("--method", "fsd", "--every", "99", "--limit", "4")
+    code, _, said = run_here(monkeypatch, capsys, "replay", file, *how, "--out", out)
+    assert code == 0, said
+    results = load_replay(out)
+    (row,) = results.rows
+    assert row.decisions == 4 and row.scored >= 3 and row.agreed >= row.scored - 1
+    assert not results.bag.warnings and results.bag.duration_s <= KEEP_S
+
+
+def test_the_instruction_that_was_given_before_is_in_the_file(file):
+    bag = open_bag(file)
+    given = [(m.time_ns, own_types().decode(STRING, m.data).data) for m in bag.messages([INSTRUCTION])]
+    first_ns = min(m.time_ns for m in bag.messages([topic.name for topic in bag.topics]))
+    assert len(given) == 2 and given[0][0] == first_ns  # given 2.5 s before the file begins
+
+
+def test_the_list_says_when_why_and_how_long(folder, file, monkeypatch, capsys):
+    (folder / "robot1").mkdir(exist_ok=True)
+    stem = "blackbox-20260102-030405Z-ESTOP"
+    for name in (f"{stem}.mcap", f"robot1/{stem}-2.mcap.partial"):
+        (folder / name).write_bytes(b"\x89MCAP0\r\n")
+    (folder / "walk.mcap").write_bytes(b"")
+    code, out, _ = run_here(monkeypatch, capsys, "blackbox", folder)
+    lines = out.splitlines()
+    assert code == 0 and len(lines) == 5
+    (line,) = [one for one in lines if file.name in one]
+    assert " NO_RESPONSE " in line and " 20.0 " in line and "no [bold]answer[/] from the base" in line
+    assert "cannot be read" in next(one for one in lines if "ESTOP.mcap" in one)
+    assert "its writing was interrupted" in next(one for one in lines if ".partial" in one)
+    assert lines[-1].startswith("3 files, ")
+    monkeypatch.setenv("ROS_HOME", str(folder.parents[1]))
+    assert run_here(monkeypatch, capsys, "blackbox")[1] == out
+
+
+def test_one_file_is_shown_as_a_timeline(folder, file, monkeypatch, capsys):
+    code, out, _ = run_here(monkeypatch, capsys, "blackbox", folder, "--show", file.name)
+    lines = out.splitlines()
+    assert code == 0 and lines[0].startswith(f"{file.name}: NO_RESPONSE, 20.0 s")
+    assert "state: NO_RESPONSE (command 26), no [bold]answer[/] from the base" in lines
+    told = [line.split() for line in lines if " s  " in line]
+    kinds = [words[2] for words in told]
+    assert kinds.count("metrics") >= 10 and kinds.count("motion_command") >= 10
+    assert kinds.count("instruction") == 2
+    assert told[0][2] == "instruction" and -20.1 < float(told[0][0]) < -19
+    assert told[-1][2:4] == [">>>", "NO_RESPONSE"] and float(told[-1][0]) == 0
+    assert run_here(monkeypatch, capsys, "blackbox", "--show", file)[1] == out
+
+
+def test_a_depth_topic_is_not_taken_for_the_camera(tmp_path):
+    bag = MadeUp()
+    bag.frame(topic="/depth")
+    alone = open_bag(bag.save(tmp_path / "alone"))
+    assert choose_image_topic(alone, None).name == "/depth"
+    bag.frame(topic="/image")
+    both = open_bag(bag.save(tmp_path / "both"))
+    assert choose_image_topic(both, None).name == "/image"
+    assert choose_image_topic(both, "depth").name == "/depth"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["/nowhere"], "no folder /nowhere; give the parameter folder of blackbox_node"),
+        (["--show", "/nowhere.mcap"], "no file /nowhere.mcap"),
+        (["--show", __file__], "is neither .mcap nor .db3"),
+    ],
+)
+def test_wrong_input_is_one_line(arguments, said, monkeypatch, capsys):
+    code, _, told = run_here(monkeypatch, capsys, "blackbox", *arguments)
+    assert code == 1 and said in told and told.count("\n") == 1
+
+
+def test_an_empty_folder_is_no_error(tmp_path, monkeypatch, capsys):
+    code, out, _ = run_here(monkeypatch, capsys, "blackbox", tmp_path)
+    assert code == 0 and out == f"no black-box files in {tmp_path}\n"
