@@ -20,9 +20,10 @@ from importlib.metadata import PackageNotFoundError, version
 import os
 import platform
 
+from rcl_interfaces.msg import Parameter as ParameterMessage
 from rcl_interfaces.srv import GetParameters
 from rclpy.node import Node
-from rclpy.parameter import parameter_value_to_python
+from rclpy.parameter import Parameter
 from rclpy.task import Future
 from spec_vlm_nav.parameters import tables, Value
 
@@ -70,5 +71,8 @@ class NodeParameters:
     def _keep(self, node: str, names: list[str], answer: Future[GetParameters.Response]) -> None:
         response = answer.result()
         if response is not None and len(response.values) == len(names):
-            values = map(parameter_value_to_python, response.values)
-            self.known[node] = dict(zip(names, values, strict=True))
+            told = (
+                ParameterMessage(name=name, value=value)
+                for name, value in zip(names, response.values, strict=True)
+            )
+            self.known[node] = {one.name: Parameter.from_parameter_msg(one).value for one in told}
