@@ -49,6 +49,8 @@ class PlanarBase:
         self.travelled = 0.0
         self.time = 0.0
         self.in_contact = False
+        self.stuck = ""  # "forward" or "backward": it does not go there, whatever it is told
+        self.push = (0.0, 0.0, 0.0)  # m/s ahead, m/s to the left, rad/s: somebody moves it
         self._wanted = (0.0, 0.0)
         self._wanted_until = 0.0
         self._safe = 0.0  # a lower bound of the free distance around the body
@@ -77,20 +79,24 @@ class PlanarBase:
         # A tolerance of a nanosecond, because sums of float steps miss the exact second.
         want_vx, want_wz = self._wanted if self.time < self._wanted_until - 1e-9 else (0.0, 0.0)
         self.vx += min(max(want_vx - self.vx, -lim.accel * dt), lim.accel * dt)
+        if (self.stuck == "forward" and self.vx > 0.0) or (self.stuck == "backward" and self.vx < 0.0):
+            self.vx = 0.0
         self.wz += min(max(want_wz - self.wz, -lim.turn_accel * dt), lim.turn_accel * dt)
         self.time += dt
-        pose = self.pose
-        yaw = wrap_angle(pose.yaw + self.wz * dt)
-        heading = pose.yaw + 0.5 * self.wz * dt
-        travel = self.vx * dt
-        dx, dy = travel * math.cos(heading), travel * math.sin(heading)
-        if abs(travel) < self._safe:  # clearance changes by at most the distance moved
-            self._safe -= abs(travel)
+        pose, (ahead, aside, turn) = self.pose, self.push
+        yaw = wrap_angle(pose.yaw + (self.wz + turn) * dt)
+        heading = pose.yaw + 0.5 * (self.wz + turn) * dt
+        cos, sin = math.cos(heading), math.sin(heading)
+        along, across = (self.vx + ahead) * dt, aside * dt
+        dx, dy = along * cos - across * sin, along * sin + across * cos
+        travel = math.hypot(along, across)
+        if travel < self._safe:  # clearance changes by at most the distance moved
+            self._safe -= travel
             self.in_contact = self.in_contact and self._safe < CONTACT_RELEASE
         else:
             dx, dy = self._resolve(pose.x, pose.y, dx, dy)
             if dt > 0.0:
-                self.vx = dx / dt * math.cos(heading) + dy / dt * math.sin(heading)
+                self.vx = dx / dt * cos + dy / dt * sin - ahead
         self.travelled += math.hypot(dx, dy)
         self.pose = Pose2D(pose.x + dx, pose.y + dy, yaw)
 

@@ -1,22 +1,27 @@
-"""What can be wrong with the simulated robot's senses, switched on and off while it runs: pure functions.
+"""What can be wrong with the simulated robot's senses and base, switched on and off while it runs.
 
-Faults are injected where a broken driver would cause them, between the sense and the topic; the base is never touched.
+Faults of senses are injected where a broken driver would cause them, between the sense and the topic; faults of the
+base between its topic and what it does.
 """
 
 from __future__ import annotations
 
 import math
+import random
+from collections import deque
 
 import numpy as np
 from numpy.typing import NDArray
 
-from navsim.geometry import Pose2D
+from navsim.geometry import Pose2D, wrap_angle
 
 NONE, STOPPED = "none", "stopped"
 FROZEN, FROZEN_RESTAMPED, BLACK = "frozen", "frozen_restamped", "black"
-JUMPING, NAN = "jumping", "nan"
+JUMPING, NAN, MIRRORED, SCALED = "jumping", "nan", "mirrored", "scaled"
+STUCK, REAR_BLOCKED, PUSHED = "stuck", "rear_blocked", "pushed"
 CAMERA_FAULTS = (NONE, STOPPED, FROZEN, FROZEN_RESTAMPED, BLACK)
-ODOM_FAULTS = (NONE, STOPPED, JUMPING, NAN)
+ODOM_FAULTS = (NONE, STOPPED, FROZEN, JUMPING, NAN, MIRRORED, SCALED)
+BASE_FAULTS = (NONE, STUCK, REAR_BLOCKED, PUSHED)
 JUMP_M = 2.0
 
 Image = NDArray[np.uint8]
@@ -49,10 +54,83 @@ class BrokenCamera:
         return (np.zeros_like(picture) if fault == BLACK else picture), stamp
 
 
-def broken_pose(pose: Pose2D, fault: str, count: int) -> Pose2D:
-    """The pose as a broken odometry tells it; `count` numbers the messages."""
-    if fault == NAN:
-        return Pose2D(math.nan, math.nan, math.nan)
-    if fault == JUMPING and count % 2:
-        return Pose2D(pose.x + JUMP_M, pose.y, pose.yaw)
-    return pose
+class BrokenOdometry:
+    """Poses as an odometry tells them, with its faults; noisy, as every real one is. One per room."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._rng = random.Random(seed)
+        self._true: Pose2D | None = None
+        self._told: Pose2D | None = None
+        self._count = 0
+
+    def forget(self) -> None:
+        """Another room: what is told begins with the truth again."""
+        self._true = self._told = None
+
+    def tell(self, true: Pose2D, fault: str, noise_m: float = 0.0, scale: float = 1.0) -> Pose2D:
+        """The pose of the next message. noise_m: standard deviation of a position; of an angle half as many radians.
+
+        `frozen` repeats the last pose to the bit; `mirrored` turns and goes aside the other way; `scaled` goes and
+        turns `scale` times as far.
+        """
+        self._count += 1
+        before, self._true = self._true or true, true
+        told = self._told or true
+        if fault == NAN:
+            return Pose2D(math.nan, math.nan, math.nan)
+        if fault == FROZEN:
+            self._true = before  # what it misses now is told at once when it thaws
+            return told
+        if fault in (MIRRORED, SCALED):
+            told = _moved_on(told, before, true, fault, scale)
+        else:
+            told = _moved_on(told, before, true, NONE, 1.0)
+        jump = JUMP_M if fault == JUMPING and self._count % 2 else 0.0
+        self._told = told
+        if not noise_m:
+            return Pose2D(told.x + jump, told.y, told.yaw)
+        gauss = self._rng.gauss
+        x, y = told.x + jump + gauss(0.0, noise_m), told.y + gauss(0.0, noise_m)
+        return Pose2D(x, y, wrap_angle(told.yaw + gauss(0.0, noise_m / 2)))
+
+
+def _moved_on(told: Pose2D, before: Pose2D, after: Pose2D, fault: str, scale: float) -> Pose2D:
+    """The told pose after the true one has moved, its movement changed by the fault."""
+    turned = wrap_angle(after.yaw - before.yaw)
+    dx, dy = after.x - before.x, after.y - before.y
+    # The movement in the robot's own axes, put on again where it is told to be.
+    ahead = dx * math.cos(before.yaw) + dy * math.sin(before.yaw)
+    aside = dy * math.cos(before.yaw) - dx * math.sin(before.yaw)
+    if fault == MIRRORED:
+        turned, aside = -turned, -aside
+    elif fault == SCALED:
+        turned, ahead, aside = turned * scale, ahead * scale, aside * scale
+    cos, sin = math.cos(told.yaw), math.sin(told.yaw)
+    return Pose2D(
+        told.x + ahead * cos - aside * sin,
+        told.y + ahead * sin + aside * cos,
+        wrap_angle(told.yaw + turned),
+    )
+
+
+class LateDriver:
+    """What stands between a velocity topic and the base: it may be late, and may drop zeros. Seconds."""
+
+    def __init__(self) -> None:
+        self._coming: deque[tuple[float, float, float]] = deque()
+
+    def hear(self, vx: float, wz: float, now: float, delay: float = 0.0, drops_zeros: bool = False) -> None:
+        """A velocity came in."""
+        if not (drops_zeros and vx == 0.0 and wz == 0.0):
+            self._coming.append((now + delay, vx, wz))
+
+    def due(self, now: float) -> list[tuple[float, float]]:
+        """The velocities that take effect by now, oldest first."""
+        found = []
+        while self._coming and self._coming[0][0] <= now:
+            found.append(self._coming.popleft()[1:])
+        return found
+
+    def forget(self) -> None:
+        """Drop what is on its way."""
+        self._coming.clear()

@@ -36,7 +36,7 @@ from std_msgs.msg import String
 from navsim.base import BaseLimits
 from navsim.camera_worker import CameraWorker, Shot
 from navsim.errors import BadRequest, NavsimError
-from navsim.faults import STOPPED, broken_pose
+from navsim.faults import PUSHED, REAR_BLOCKED, STOPPED, STUCK, BrokenOdometry, LateDriver
 from navsim.ros_parameters import SETTINGS, declare
 from navsim.simulation import ResetRequest, Simulation, Snapshot, parse_reset, state_of
 
@@ -78,7 +78,7 @@ class NavsimNode(Node):
             ResetRequest(self._live["seed"], self._live["split"], self._live["absent"]),
             BaseLimits(hold=self._live["command_hold"]),
         )
-        self._poses_told = 0
+        self._odometer, self._driver = BrokenOdometry(), LateDriver()
         self._ready_visit = -1  # the visit of which a picture has gone out
         self._camera = CameraWorker(self._live["width"], self._live["height"], self._publish_picture)
         self._compressed = self.create_publisher(
@@ -126,13 +126,27 @@ class NavsimNode(Node):
         except BadRequest as error:
             return SetParametersResult(successful=False, reason=str(error))
         self._live.update({parameter.name: parameter.value for parameter in ours})
+        self._break_base()
         return SetParametersResult(successful=True)
 
+    def _break_base(self) -> None:
+        """Have the base do what its fault says."""
+        fault, base = self._live["base_fault"], self._simulation.base
+        base.stuck = {STUCK: "forward", REAR_BLOCKED: "backward"}.get(fault, "")
+        base.push = (0.0, self._live["push_mps"] if fault == PUSHED else 0.0, 0.0)
+
     def _on_command(self, twist: Twist) -> None:
-        try:
-            self._simulation.base.command(twist.linear.x, twist.angular.z)
-        except BadRequest as error:
-            self.get_logger().warning(str(error), throttle_duration_sec=1.0)
+        delay, drops_zeros = self._live["command_delay_s"], self._live["drops_zeros"]
+        now = self._simulation.snapshot().time
+        self._driver.hear(twist.linear.x, twist.angular.z, now, delay, drops_zeros)
+        self._drive(now)
+
+    def _drive(self, now: float) -> None:
+        for vx, wz in self._driver.due(now):
+            try:
+                self._simulation.base.command(vx, wz)
+            except BadRequest as error:
+                self.get_logger().warning(str(error), throttle_duration_sec=1.0)
 
     def _on_reset(self, message: String) -> None:
         try:
@@ -140,6 +154,9 @@ class NavsimNode(Node):
         except NavsimError as error:
             self.get_logger().warning(str(error))
             return
+        self._odometer.forget()
+        self._driver.forget()
+        self._break_base()
         episode = self._simulation.episode
         self.get_logger().info(f'room {episode.seed} ({episode.split}), "{episode.instruction}"')
 
@@ -153,6 +170,7 @@ class NavsimNode(Node):
         self._last_tick = now
         self._simulation.advance(wall * self._live["time_scale"])
         snapshot = self._simulation.snapshot()
+        self._drive(snapshot.time)
         stamp = self._stamp(snapshot)
         if self._clock_topic is not None:
             self._clock_topic.publish(ClockMessage(clock=stamp))
@@ -177,8 +195,8 @@ class NavsimNode(Node):
         message.header.stamp = stamp
         message.header.frame_id = self._live["odom_frame"]
         message.child_frame_id = self._live["base_frame"]
-        self._poses_told += 1
-        pose = broken_pose(snapshot.pose, fault, self._poses_told)
+        noise, scale = self._live["odom_noise_m"], self._live["odom_scale"]
+        pose = self._odometer.tell(snapshot.pose, fault, noise, scale)
         message.pose.pose.position.x, message.pose.pose.position.y = pose.x, pose.y
         message.pose.pose.orientation.z = math.sin(pose.yaw / 2)
         message.pose.pose.orientation.w = math.cos(pose.yaw / 2)

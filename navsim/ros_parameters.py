@@ -8,7 +8,7 @@ from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescri
 from rclpy.node import Node
 
 from navsim.errors import BadRequest
-from navsim.faults import CAMERA_FAULTS, ODOM_FAULTS
+from navsim.faults import BASE_FAULTS, CAMERA_FAULTS, ODOM_FAULTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,23 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "odom_fault",
         "none",
-        "what is wrong with odometry: stopped (silent), jumping (to and fro by 2 m), nan",
+        "what is wrong with odometry: stopped (silent), frozen (one pose, newly stamped), jumping (to and fro by 2 m), "
+        "nan, mirrored (turns the other way), scaled (by odom_scale)",
         live=True,
         choices=ODOM_FAULTS,
     ),
+    Setting("odom_scale", 2.0, "by how much a scaled odometry is wrong", 0.05, 20.0, live=True),
+    Setting("odom_noise_m", 0.0, "noise of odometry, m; half as many radians", 0.0, 0.1, live=True),
+    Setting(
+        "base_fault",
+        "none",
+        "what the base does wrong: stuck (does not go forward), rear_blocked (does not go back), pushed (at push_mps)",
+        live=True,
+        choices=BASE_FAULTS,
+    ),
+    Setting("push_mps", 0.4, "how fast somebody pushes the robot to its left, m/s", -2.0, 2.0, live=True),
+    Setting("command_delay_s", 0.0, "seconds until a cmd_vel takes effect", 0.0, 3.0, live=True),
+    Setting("drops_zeros", False, "ignore a cmd_vel of zeros, as a public driver of the Go2 does", live=True),
     Setting(
         "stamp_offset_s",
         0.0,
