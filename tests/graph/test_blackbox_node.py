@@ -156,6 +156,8 @@ def test_buttons_of_any_qos_and_failed_instructions_join_one_file(robot):
         String(data=json.dumps({"instruction": 3, "code": "ESTOPPED", "message": "x"})),
     )
     robot.say("vlm_nav_node/outcome", String(data="no JSON"))
+    statuses = robot.graph.probe.open(MotionStatus, f"{robot.namespace}motion_status")
+    statuses.publish(b"\0\1\0\0" + b"\xff" * 200)
     robot.say("e_stop_reset", Empty())
     robot.say("robot_state", RobotState(ready=True, mode="standing"), reliable=False)
     path = robot.next_file()
@@ -163,7 +165,9 @@ def test_buttons_of_any_qos_and_failed_instructions_join_one_file(robot):
     counts = robot.counts(path)
     assert counts["/one/e_stop"] == counts["/one/e_stop_reset"] == counts["/one/robot_state"] == 1
     assert counts["/one/vlm_nav_node/outcome"] == 2
+    assert counts["/one/motion_status"] >= 3  # the one that is no message among them
     assert "vlm_nav_node/outcome: a message cannot be read: no JSON" in robot.process.text
+    assert "/one/motion_status: a message cannot be read: " in robot.process.text
 
 
 def test_what_follows_too_soon_waits_and_an_operator_may_ask(robot):

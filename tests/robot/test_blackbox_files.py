@@ -237,6 +237,7 @@ def test_a_file_holds_the_bytes_times_types_and_why(tmp_path):
         -(10**9) // 2,
     ]
     assert [m.data for m in found if m.topic == "/motion_status"] == [said, hostile]
+    assert (bag.topic("/strange").encoding, bag.topic("/stop").encoding) == ("", "ros2msg")
     fresh = Types({})  # knows nothing of ours: the file explains itself
     fresh.learn(bag.topic("/motion_status"))
     assert fresh.decode(STATUS, said).reason == "no answer"

@@ -36,7 +36,7 @@ def members_of(kind: str, text: str) -> list[str]:
     package = kind.partition('/')[0]
     found: dict[str, None] = {}
     for line in text.splitlines():
-        match = _FIELD.match(line.partition('#')[0])
+        match = _FIELD.match(line)
         if match is None or match['kind'] in _BUILT_IN:
             continue
         parts = match['kind'].split('/')
