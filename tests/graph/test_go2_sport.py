@@ -13,13 +13,13 @@ import pytest
 from nav_msgs.msg import Odometry
 from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus
 
-from spec_vlm_nav.backends import MOVE, STOP_MOVE
+from spec_vlm_nav.backends import AVOID_LISTEN, AVOID_MOVE, AVOID_SWITCH, MOVE, STOP_MOVE
 from tests.graph.harness import Graph, ros_args, wait_until
 from tests.graph.stand_ins import stand_in
 
 pytestmark = pytest.mark.graph
 NODE, FAILING = "spec_vlm_nav.nodes.motion_node", "tests.graph.failing_mover"
-TOPIC = "robot1/api/sport/request"
+TOPIC, AVOIDING = "robot1/api/sport/request", "robot1/api/obstacles_avoid/request"
 IN_NAMESPACE = ["-r", "__ns:=/robot1"]
 
 
@@ -29,8 +29,9 @@ class FakeGo2:
     def __init__(self, graph, request):
         self.x = self.yaw = 0.0
         self.held, self.at = (0.0, 0.0), 0.0
-        graph.probe.listen(request, TOPIC)
-        graph.probe.node.create_subscription(request, TOPIC, self._on_request, 20)
+        for topic, obey in ((TOPIC, self._on_request), (AVOIDING, self._on_avoiding)):
+            graph.probe.listen(request, topic)
+            graph.probe.node.create_subscription(request, topic, obey, 20)
         self._publisher = graph.probe.node.create_publisher(Odometry, "robot1/odom", 10)
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -40,6 +41,11 @@ class FakeGo2:
         self.at = time.monotonic()
         move = json.loads(message.parameter) if message.header.identity.api_id == MOVE else {"x": 0, "z": 0}
         self.held = move["x"], move["z"]
+
+    def _on_avoiding(self, message):
+        if message.header.identity.api_id == AVOID_MOVE:
+            move = json.loads(message.parameter)
+            self.at, self.held = time.monotonic(), (move["x"], move["yaw"])
 
     def _run(self):
         last = time.monotonic()
@@ -84,8 +90,9 @@ def go2(graph, overlay):
     fake.close()
 
 
-def start(graph, overlay, module=NODE):
-    arguments = [*ros_args(motion_backend="go2_sport", supervisor_timeout_s=0.0), *IN_NAMESPACE]
+def start(graph, overlay, module=NODE, **parameters):
+    given = {"motion_backend": "go2_sport", "supervisor_timeout_s": 0.0, **parameters}
+    arguments = [*ros_args(**given), *IN_NAMESPACE]
     node = graph.start("motion_node", module, *arguments, PYTHONPATH=overlay)
     node.wait_for("ready")
     wait_until(lambda: graph.probe.heard("robot1/motion_status") != [], 10, "a heartbeat")
@@ -101,11 +108,11 @@ def command(sequence=1, distance=0.9, text="on", kind=MotionCommand.MOVE):
     return message
 
 
-def requests(graph, since=0.0):
+def requests(graph, since=0.0, topic=TOPIC):
     """(api id, parameter) of what was sent since then."""
     return [
         (h.message.header.identity.api_id, json.loads(h.message.parameter or "null"))
-        for h in graph.probe.heard(TOPIC, since)
+        for h in graph.probe.heard(topic, since)
     ]
 
 
@@ -158,6 +165,26 @@ def test_every_way_out_while_moving_ends_with_the_robot_told_to_stop(graph, go2,
     stops = [h.at for h in graph.probe.heard(TOPIC, began) if h.message.header.identity.api_id == STOP_MOVE]
     assert stops[0] - began < 0.3
     assert is_stop(requests(graph)[-1]) and go2.held == (0, 0)
+
+
+def test_with_its_own_obstacle_avoidance_moves_go_there_and_a_signal_stops_both_and_lets_go(
+    graph, go2, overlay
+):
+    on, free = (AVOID_SWITCH, {"enable": True}), (AVOID_LISTEN, {"is_remote_commands_from_api": False})
+    node = start(graph, overlay, go2_obstacles_avoid=True)
+    wait_until(lambda: requests(graph, topic=AVOIDING) == [on, free], 2, "the avoidance switched on")
+    began = graph.probe.say("robot1/motion_command", command())
+    wait_until(lambda: go2.x > 0.1, 5, "motion")
+    assert requests(graph, began) == []  # the sport service gets no velocity
+    sent = requests(graph, began, AVOIDING)
+    assert sent[:2] == [on, (AVOID_LISTEN, {"is_remote_commands_from_api": True})]
+    assert all(i == AVOID_MOVE and p["x"] > 0 and p["mode"] == 0 for i, p in sent[2:])
+    ended = time.monotonic()
+    assert node.end(signal.SIGTERM) == 0
+    still = {"x": 0.0, "y": 0.0, "yaw": 0.0, "mode": 0}
+    wait_until(lambda: requests(graph, ended, AVOIDING)[-2:] == [(AVOID_MOVE, still), free], 2, "let go")
+    wait_until(lambda: (STOP_MOVE, None) in requests(graph, ended), 2, "StopMove")
+    assert all(map(is_stop, requests(graph, ended))) and go2.held == (0, 0)
 
 
 def test_without_the_message_package_one_line_says_what_is_missing_and_how_to_get_it(graph):

@@ -7,14 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spec_vlm_nav.collision import (
-    CorridorConfig,
-    DepthImage,
-    Scan,
-    View,
-    view_of_depth,
-    view_of_scan,
-)
+from spec_vlm_nav.collision import View
+from spec_vlm_nav.motion.corridor import CorridorConfig
+from spec_vlm_nav.motion.depth import DepthImage, view_of_depth
+from spec_vlm_nav.motion.scan import Scan, view_of_scan
 
 CORRIDOR = CorridorConfig()
 CLEAR = View()

@@ -19,12 +19,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 
-from spec_vlm_nav.collision import CorridorConfig
 from spec_vlm_nav.errors import ParameterError
 from spec_vlm_nav.executor import ExecutorConfig
+from spec_vlm_nav.motion.collision_table import COLLISION
+from spec_vlm_nav.motion.corridor import CloudConfig, CorridorConfig, Mounting
 from spec_vlm_nav.motion.limits import SafetyConfig
 from spec_vlm_nav.motion.stopping import StopConfig
-from spec_vlm_nav.motion.tables import BOUNDS, COLLISION, OUTPUT, RESPONSE, SPEEDS, WATCHDOGS
+from spec_vlm_nav.motion.tables import BOUNDS, OUTPUT, RESPONSE, SPEEDS, WATCHDOGS
 from spec_vlm_nav.parameters import Parameter, Value
 
 MOTION: tuple[Parameter, ...] = (
@@ -55,6 +56,22 @@ def check_motion(values: Mapping[str, Value]) -> None:
         'response_timeout_s',
         'every response would come too late',
     )
+    above(
+        'collision_cloud_min_z_m',
+        'collision_cloud_max_z_m',
+        'no point of a cloud would count',
+    )
+    if values['collision_source'] == 'cloud' and not values['collision_cloud_z_m']:
+        raise ParameterError(
+            "collision_source cloud needs collision_cloud_z_m, how high the cloud's frame is over "
+            'the floor, m: floor and things could not be told apart (0.001 for a frame that lies '
+            'on the floor)'
+        )
+    if values['go2_obstacles_avoid'] and values['motion_backend'] not in ('go2_sport', 'auto'):
+        raise ParameterError(
+            'go2_obstacles_avoid needs motion_backend go2_sport, not '
+            f'{values["motion_backend"]}: only there are motions sent to the Go2 itself'
+        )
     fence = float(values['geofence_m'])
     if 0 < fence < SHORTEST_M:
         raise ParameterError(
@@ -113,4 +130,26 @@ def corridor_config(values: Mapping[str, Value]) -> CorridorConfig:
         scan_yaw_rad=float(values['collision_scan_yaw_rad']),
         depth_fov_rad=float(values['collision_depth_fov_rad']),
         depth_band=float(values['collision_depth_band']),
+        cloud=_cloud_config(values),
+    )
+
+
+def _cloud_config(values: Mapping[str, Value]) -> CloudConfig:
+    def number(name: str) -> float:
+        return float(values[f'collision_cloud_{name}'])
+
+    return CloudConfig(
+        mounting=Mounting(
+            number('x_m'),
+            number('y_m'),
+            number('z_m'),
+            number('roll_rad'),
+            number('pitch_rad'),
+            number('yaw_rad'),
+        ),
+        min_z_m=number('min_z_m'),
+        max_z_m=number('max_z_m'),
+        front_m=number('front_m'),
+        rear_m=number('rear_m'),
+        side_m=number('side_m'),
     )

@@ -17,7 +17,6 @@
 from __future__ import annotations
 
 from spec_vlm_nav.backends import BACKENDS
-from spec_vlm_nav.collision import SOURCES
 from spec_vlm_nav.motion.stopping import STYLES
 from spec_vlm_nav.parameters import Parameter, RELIABILITY
 
@@ -51,6 +50,11 @@ OUTPUT: tuple[Parameter, ...] = (
         'That creep, m/s: above what the driver takes for zero.',
         0.0001,
         0.05,
+    ),
+    Parameter(
+        'go2_obstacles_avoid',
+        False,
+        "With go2_sport: switch the Go2's own obstacle avoidance on, and send motions through it.",
     ),
     Parameter('dry_run', False, 'Refuse every motion: nothing moves.'),
 )
@@ -302,83 +306,6 @@ BOUNDS: tuple[Parameter, ...] = (
         'Longest way back over such places, m.',
         0.0,
         5.0,
-        live=True,
-    ),
-)
-
-COLLISION: tuple[Parameter, ...] = (
-    Parameter(
-        'collision_source',
-        'none',
-        'What looks ahead: none, scan (LaserScan on `scan`) or depth (Image on `depth`, '
-        '16UC1 or 32FC1).',
-        choices=SOURCES,
-    ),
-    Parameter(
-        'collision_reliability', 'best_effort', 'QoS of that subscription.', choices=RELIABILITY
-    ),
-    Parameter(
-        'collision_distance_m',
-        0.35,
-        'Nothing may be nearer ahead of the sensor in a forward motion, m.',
-        0.05,
-        5.0,
-        live=True,
-    ),
-    Parameter(
-        'stopping_distance_m',
-        0.0,
-        'Way that the robot goes on after a stop, m (specnav calibrate); added to that distance.',
-        0.0,
-        2.0,
-        live=True,
-    ),
-    Parameter(
-        'collision_half_width_m',
-        0.25,
-        'Half the width of the way that is looked at, m.',
-        0.02,
-        2.0,
-        live=True,
-    ),
-    Parameter(
-        'collision_min_points',
-        3,
-        'So many rays or pixels make a thing; fewer are a speck.',
-        1,
-        10000,
-        live=True,
-    ),
-    Parameter(
-        'collision_timeout_s',
-        0.5,
-        'Silence of the sensor that ends and refuses every motion, s (receive time).',
-        0.05,
-        10.0,
-        live=True,
-    ),
-    Parameter(
-        'collision_scan_yaw_rad',
-        0.0,
-        "Where the laser's x axis points on the robot, rad, left positive.",
-        -3.15,
-        3.15,
-        live=True,
-    ),
-    Parameter(
-        'collision_depth_fov_rad',
-        1.5,
-        'Horizontal field of view of the depth image, rad.',
-        0.1,
-        3.0,
-        live=True,
-    ),
-    Parameter(
-        'collision_depth_band',
-        0.2,
-        "Middle part of the depth image's rows that is looked at; more of it sees the floor.",
-        0.005,
-        1.0,
         live=True,
     ),
 )

@@ -46,11 +46,12 @@ from spec_vlm_nav.motion_parameters import (
 )
 from spec_vlm_nav.nodes.declare import declare, follow_changes
 from spec_vlm_nav.nodes.diagnostics import Diagnostics
+from spec_vlm_nav.nodes.lookout import Lookout
 from spec_vlm_nav.nodes.messages import command_of, reading_of, status_message
 from spec_vlm_nav.nodes.operator import Operator
 from spec_vlm_nav.nodes.outputs import make_backend
 from spec_vlm_nav.nodes.run import run
-from spec_vlm_nav.nodes.senses import Lookout, supervision_of
+from spec_vlm_nav.nodes.senses import supervision_of
 from spec_vlm_nav.parameters import Value
 from spec_vlm_nav.status import MotionState
 from spec_vlm_nav_interfaces.msg import (
@@ -219,7 +220,9 @@ class MotionNode:
             if left <= 0:
                 break
             time.sleep(BURST_PAUSE_S)
+        self._output.release()
         self._output.drain()
+        self._lookout.close()
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -29,7 +29,7 @@ from geometry_msgs.msg import Twist, TwistStamped
 from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from spec_vlm_nav.backends import Go2Sport, SportRequest
+from spec_vlm_nav.backends import Go2Avoiding, Go2Sport, SportRequest
 from spec_vlm_nav.errors import BackendError
 from spec_vlm_nav.executor import Executor, MotionExecutor, Velocity, ZERO
 from spec_vlm_nav.motion.stopping import Rest, StopConfig, TwistStops
@@ -53,6 +53,10 @@ class Output(Protocol):
 
     def stop(self) -> bool:
         """Send what makes the robot stand still, now; returns whether that was a plain zero."""
+        ...
+
+    def release(self) -> None:
+        """Let others have the robot, which stands; said last."""
         ...
 
     def drain(self) -> bool:
@@ -91,6 +95,9 @@ class TwistOutput:
             self._publish(said)
         return said == ZERO
 
+    def release(self) -> None:
+        """Do nothing: who is silent holds nobody."""
+
     def drain(self) -> bool:
         """Wait a moment until what was sent has arrived; returns whether it is confirmed."""
         return bool(self._publisher.wait_for_all_acked(DRAIN))
@@ -98,12 +105,12 @@ class TwistOutput:
 
 class SportOutput:
     """
-    Publishes unitree_api/Request on `api/sport/request`.
+    Publishes unitree_api/Request on `api/<service>/request`.
 
     That drives a Unitree Go2 without a driver in between.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, encoder: Go2Sport) -> None:
         try:
             from unitree_api.msg import Request
         except ImportError as error:
@@ -114,8 +121,12 @@ class SportOutput:
                 f'install/setup.bash, or use motion_backend twist with a driver ({error})'
             ) from error
         self._message: Any = Request
-        self._encoder = Go2Sport()
-        self._publisher = node.create_publisher(Request, 'api/sport/request', SPORT_QOS)
+        self._encoder = encoder
+        self._has_begun = False
+        self._publishers = {
+            service: node.create_publisher(Request, f'api/{service}/request', SPORT_QOS)
+            for service in encoder.services
+        }
 
     def send(self, velocity: Velocity, rest: Rest) -> None:
         """
@@ -123,23 +134,34 @@ class SportOutput:
 
         Publish nothing while the robot stands and knows it.
         """
+        if not self._has_begun and self._is_found():
+            self._has_begun = True
+            self._publish(self._encoder.begin())
         self._publish(self._encoder.velocity(velocity))
+
+    def _is_found(self) -> bool:
+        return all(p.get_subscription_count() > 0 for p in self._publishers.values())
 
     def stop(self) -> bool:
         """Publish Move(0, 0, 0) and StopMove."""
         self._publish(self._encoder.stop())
         return True
 
+    def release(self) -> None:
+        """Give the robot back to its remote control; said last."""
+        self._publish(self._encoder.release())
+
     def drain(self) -> bool:
         """Wait a moment until what was sent has arrived; returns whether it is confirmed."""
-        return bool(self._publisher.wait_for_all_acked(DRAIN))
+        arrived = [p.wait_for_all_acked(DRAIN) for p in self._publishers.values()]
+        return all(arrived)
 
     def _publish(self, requests: tuple[SportRequest, ...]) -> None:
         for request in requests:
             message = self._message(parameter=request.parameter)
             message.header.identity.id = time.monotonic_ns()  # the robot's answers carry it
             message.header.identity.api_id = request.api_id
-            self._publisher.publish(message)
+            self._publishers[request.service].publish(message)
 
 
 class Nav2Output:
@@ -166,6 +188,9 @@ class Nav2Output:
         self._goals.cancel()
         return self._zero.stop()
 
+    def release(self) -> None:
+        """Do nothing: a canceled goal holds nobody."""
+
     def drain(self) -> bool:
         """Wait a moment until what was sent has arrived; returns whether it is confirmed."""
         return self._zero.drain()
@@ -181,8 +206,13 @@ def make_backend(node: Node, values: Mapping[str, Value]) -> tuple[Output, Execu
     if backend == 'auto':
         backend = 'go2_sport' if importlib.util.find_spec('unitree_api') else 'twist'
         node.get_logger().info(f'motion_backend auto: {backend}')
+    avoiding = bool(values['go2_obstacles_avoid'])
     if backend == 'go2_sport':
-        return SportOutput(node), MotionExecutor()
+        return SportOutput(node, Go2Avoiding() if avoiding else Go2Sport()), MotionExecutor()
+    if avoiding:
+        raise BackendError(
+            'go2_obstacles_avoid needs motion_backend go2_sport, and auto found no unitree_api'
+        )
     twist = TwistOutput(
         node,
         bool(values['enable_stamped_cmd_vel']),

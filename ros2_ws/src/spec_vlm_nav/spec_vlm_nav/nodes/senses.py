@@ -13,29 +13,19 @@
 # limitations under the License.
 
 """
-What motion_node hears besides commands.
+What motion_node hears besides commands, from ROS messages to records.
 
-The deciding side's sign of life and the sensor that looks ahead.
+The deciding side's sign of life, and the messages of the sensor that looks ahead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-import time
-
 import numpy as np
-from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
-from sensor_msgs.msg import Image, LaserScan
-from spec_vlm_nav.collision import (
-    CorridorConfig,
-    DepthImage,
-    Scan,
-    View,
-    view_of_depth,
-    view_of_scan,
-)
+from sensor_msgs.msg import Image, LaserScan, PointCloud2
 from spec_vlm_nav.decider import LinkHealth
+from spec_vlm_nav.motion.cloud import Cloud, Field
+from spec_vlm_nav.motion.depth import DepthImage
+from spec_vlm_nav.motion.scan import Scan
 from spec_vlm_nav.watchdogs import Supervision
 from spec_vlm_nav_interfaces.msg import Supervision as SupervisionMessage
 
@@ -73,31 +63,15 @@ def depth_of(message: Image) -> DepthImage:
     )
 
 
-class Lookout:
-    """
-    Subscribes to the sensor that looks ahead.
-
-    It hands on what the sensor shows, with the time of receipt.
-    """
-
-    def __init__(
-        self,
-        node: Node,
-        source: str,
-        reliability: str,
-        config: CorridorConfig,
-        on_view: Callable[[View, float], None],
-    ) -> None:
-        self.config = config
-        self._on_view = on_view
-        qos = QoSProfile(depth=1, reliability=ReliabilityPolicy[reliability.upper()])
-        if source == 'scan':
-            node.create_subscription(LaserScan, 'scan', self._on_scan, qos)
-        elif source == 'depth':
-            node.create_subscription(Image, 'depth', self._on_depth, qos)
-
-    def _on_scan(self, message: LaserScan) -> None:
-        self._on_view(view_of_scan(scan_of(message), self.config), time.monotonic())
-
-    def _on_depth(self, message: Image) -> None:
-        self._on_view(view_of_depth(depth_of(message), self.config), time.monotonic())
+def cloud_of(message: PointCloud2) -> Cloud:
+    """Return a cloud of points as a record."""
+    return Cloud(
+        tuple(Field(f.name, f.offset, f.datatype, f.count) for f in message.fields),
+        message.width,
+        message.height,
+        message.point_step,
+        message.row_step,
+        message.data,
+        bool(message.is_bigendian),
+        message.header.frame_id,
+    )
