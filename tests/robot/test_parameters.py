@@ -9,8 +9,10 @@ from spec_vlm_nav.blackbox_parameters import BLACKBOX
 from spec_vlm_nav.camera_parameters import CAMERA
 from spec_vlm_nav.decider_parameters import VLM_NAV
 from spec_vlm_nav.errors import ParameterError
-from spec_vlm_nav.motion_parameters import MOTION
+from spec_vlm_nav.motion.corridor import CorridorConfig, Mounting
+from spec_vlm_nav.motion_parameters import MOTION, check_motion, corridor_config
 from spec_vlm_nav.parameters import check_all, markdown
+from spec_vlm_nav.robot.go2_state_parameters import GO2_STATE
 from spec_vlm_nav.view_parameters import VIEW
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,6 +22,7 @@ TABLES = {
     "view_node": VIEW,
     "camera_decode_node": CAMERA,
     "blackbox_node": BLACKBOX,
+    "go2_state_node": GO2_STATE,
 }
 
 
@@ -60,3 +63,35 @@ def test_the_shipped_parameter_file_holds_allowed_values_only(node):
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
 def test_the_readme_shows_the_tables_as_they_are(table):
     assert markdown(table) in (ROOT / "ros2_ws/src/spec_vlm_nav/README.md").read_text()
+
+
+DEFAULTS = {p.name: p.default for p in MOTION}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"collision_source": "cloud"}, "needs collision_cloud_z_m"),
+        ({"collision_cloud_min_z_m": 0.7}, "no point of a cloud would count"),
+        ({"go2_obstacles_avoid": True}, "needs motion_backend go2_sport, not twist"),
+        ({"go2_obstacles_avoid": True, "motion_backend": "nav2"}, "not nav2"),
+    ],
+)
+def test_parameters_of_motion_node_that_contradict_each_other_are_refused_with_the_reason(given, said):
+    check_motion(DEFAULTS)
+    with pytest.raises(ParameterError, match=said):
+        check_motion({**DEFAULTS, **given})
+
+
+def test_what_fits_together_is_taken():
+    check_motion({**DEFAULTS, "collision_source": "cloud", "collision_cloud_z_m": 0.3})
+    for backend in ("go2_sport", "auto"):
+        check_motion({**DEFAULTS, "go2_obstacles_avoid": True, "motion_backend": backend})
+
+
+def test_the_parameters_of_the_cloud_reach_its_reader():
+    assert corridor_config(DEFAULTS) == CorridorConfig()
+    given = {f"collision_cloud_{n}": 0.1 * i for i, n in enumerate(["x_m", "y_m", "z_m", "roll_rad"], 1)}
+    given |= {"collision_cloud_pitch_rad": 0.5, "collision_cloud_yaw_rad": 0.6, "collision_cloud_side_m": 0.7}
+    made = corridor_config({**DEFAULTS, **given}).cloud
+    assert made.mounting == Mounting(0.1, 0.2, pytest.approx(0.3), 0.4, 0.5, 0.6) and made.side_m == 0.7

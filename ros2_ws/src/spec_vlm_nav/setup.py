@@ -29,6 +29,7 @@ setup(
             'vlm_nav_node = spec_vlm_nav.nodes.vlm_nav_node:main',
             'motion_node = spec_vlm_nav.nodes.motion_node:main',
             'camera_decode_node = spec_vlm_nav.nodes.camera_decode_node:main',
+            'go2_state_node = spec_vlm_nav.nodes.go2_state_node:main',
             'view_node = spec_vlm_nav.nodes.view_node:main',
             'blackbox_node = spec_vlm_nav.nodes.blackbox_node:main',
         ],

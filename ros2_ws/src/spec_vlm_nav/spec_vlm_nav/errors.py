@@ -49,3 +49,7 @@ class CameraError(NavigationError):
 
 class BlackboxError(NavigationError):
     """The black box cannot be used as it was asked to."""
+
+
+class RobotError(NavigationError):
+    """The robot cannot be heard: its messages are not known here."""

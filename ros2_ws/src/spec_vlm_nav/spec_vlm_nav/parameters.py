@@ -104,6 +104,7 @@ def tables() -> dict[str, tuple[Parameter, ...]]:
     from spec_vlm_nav.camera_parameters import CAMERA
     from spec_vlm_nav.decider_parameters import VLM_NAV
     from spec_vlm_nav.motion_parameters import MOTION
+    from spec_vlm_nav.robot.go2_state_parameters import GO2_STATE
     from spec_vlm_nav.view_parameters import VIEW
 
     return {
@@ -112,6 +113,7 @@ def tables() -> dict[str, tuple[Parameter, ...]]:
         'view_node': tuple(VIEW),
         'camera_decode_node': CAMERA,
         'blackbox_node': BLACKBOX,
+        'go2_state_node': GO2_STATE,
     }
 
 
