@@ -49,7 +49,7 @@ class PlanarBase:
         self.travelled = 0.0
         self.time = 0.0
         self.in_contact = False
-        self.stuck = ""  # "forward" or "backward": it does not go there, whatever it is told
+        self.stuck = ""  # "forward", "backward" or "both": it does not go there, whatever it is told
         self.push = (0.0, 0.0, 0.0)  # m/s ahead, m/s to the left, rad/s: somebody moves it
         self._wanted = (0.0, 0.0)
         self._wanted_until = 0.0
@@ -79,7 +79,7 @@ class PlanarBase:
         # A tolerance of a nanosecond, because sums of float steps miss the exact second.
         want_vx, want_wz = self._wanted if self.time < self._wanted_until - 1e-9 else (0.0, 0.0)
         self.vx += min(max(want_vx - self.vx, -lim.accel * dt), lim.accel * dt)
-        if (self.stuck == "forward" and self.vx > 0.0) or (self.stuck == "backward" and self.vx < 0.0):
+        if self.stuck in ("forward" if self.vx > 0.0 else "backward", "both"):
             self.vx = 0.0
         self.wz += min(max(want_wz - self.wz, -lim.turn_accel * dt), lim.turn_accel * dt)
         self.time += dt

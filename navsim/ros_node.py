@@ -132,7 +132,7 @@ class NavsimNode(Node):
     def _break_base(self) -> None:
         """Have the base do what its fault says."""
         fault, base = self._live["base_fault"], self._simulation.base
-        base.stuck = {STUCK: "forward", REAR_BLOCKED: "backward"}.get(fault, "")
+        base.stuck = {STUCK: "forward", REAR_BLOCKED: "both"}.get(fault, "")
         base.push = (0.0, self._live["push_mps"] if fault == PUSHED else 0.0, 0.0)
 
     def _on_command(self, twist: Twist) -> None:

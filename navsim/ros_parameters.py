@@ -61,7 +61,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "base_fault",
         "none",
-        "what the base does wrong: stuck (does not go forward), rear_blocked (does not go back), pushed (at push_mps)",
+        "what the base does wrong: stuck (does not go forward), rear_blocked (nor back), pushed (at push_mps)",
         live=True,
         choices=BASE_FAULTS,
     ),

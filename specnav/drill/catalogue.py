@@ -11,8 +11,9 @@ from std_msgs.msg import String
 from specnav.drill import faults_words as words
 from specnav.drill import meddling
 from specnav.drill.errors import DrillError
-from specnav.drill.faults import BadVerifier, BrokenSense, Frozen, Killed, LinkCut
+from specnav.drill.faults import BadVerifier, BrokenRobot, Frozen, Killed, LinkCut
 from specnav.drill.graph import Process
+from specnav.drill.lying import lying_bases
 from specnav.drill.records import GRACE_S, Bound, Drill, Moment, Reaction, Reason, Recovery, Term
 from specnav.drill.stack import COMMAND, METRICS, STATUS, SUPERVISION, Stack
 
@@ -140,17 +141,17 @@ def _verifiers() -> list[Drill]:
 
 
 def _camera(name: str, what: str, bound: Bound) -> Drill:
-    broken = BrokenSense({"camera_fault": name}, {"camera_fault": "none"})
+    broken = BrokenRobot({"camera_fault": name}, {"camera_fault": "none"})
     return Drill(f"camera-{name.replace('_', '-')}", what, Moment.MOVING, broken, bound, STALE_CAMERA)
 
 
 def _odometry(name: str, what: str, bound: Bound) -> Drill:
-    broken = BrokenSense({"odom_fault": name}, {"odom_fault": "none"})
+    broken = BrokenRobot({"odom_fault": name}, {"odom_fault": "none"})
     return Drill(f"odometry-{name}", what, Moment.MOVING, broken, bound, STALE_ODOM)
 
 
 def _stamps(name: str, seconds: float) -> Drill:
-    broken = BrokenSense({"stamp_offset_s": seconds}, {"stamp_offset_s": 0.0})
+    broken = BrokenRobot({"stamp_offset_s": seconds}, {"stamp_offset_s": 0.0})
     what = f"header stamps of camera and odometry are off by {seconds:g} s"
     return Drill(
         f"stamps-{name}",
@@ -174,7 +175,7 @@ def _senses() -> list[Drill]:
             "camera-1hz",
             "the camera delivers one frame a second",
             Moment.MOVING,
-            BrokenSense({"camera_rate": 1.0}, {"camera_rate": 10.0}),
+            BrokenRobot({"camera_rate": 1.0}, {"camera_rate": 10.0}),
             CAMERA,
             reaction=Reaction.KEEPS_FRESH,
             lasts_s=5.0,
@@ -323,6 +324,7 @@ def all_drills() -> list[Drill]:
         *_senses(),
         *_processes(),
         *_numbers_and_clocks(),
+        *lying_bases(),
     ]
 
 

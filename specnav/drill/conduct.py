@@ -29,6 +29,7 @@ ENOUGH_S = 0.25  # a motion is to last so much longer than the bound
 UP_TO_SPEED_S = 0.3
 ALIVE_S = 3.0
 POLL_S = 0.002
+FILE_POLICY = "auto"  # what config/robot.yaml says
 
 
 class Inconclusive(Exception):
@@ -41,6 +42,7 @@ class Conductor:
     def __init__(self, stack: Stack) -> None:
         self._stack = stack
         self._terms: dict[tuple[str, str], float] = {}
+        self._policy = FILE_POLICY
         self._broken = False
         self.began = time.monotonic()
 
@@ -77,7 +79,8 @@ class Conductor:
         stack.link.open()
         stack.start_what_is_down()
         stack.cancel()
-        stack.reset(absent=True)
+        self._use_policy(drill.policy)
+        stack.reset(absent=not drill.present)
         problems: list[str] = []
         instructed: float | None = None
         lasts_s = bound_s + AFTER_BOUND_S if drill.lasts_s is None else drill.lasts_s
@@ -100,6 +103,13 @@ class Conductor:
         self._check_moment(drill, trace, bound_s)
         return judge(drill, number, trace, bound_s, problems)
 
+    def _use_policy(self, policy: str) -> None:
+        """Have vlm_nav_node explore so; "": as its parameter file says."""
+        wanted = policy or FILE_POLICY
+        if wanted != self._policy:
+            self._stack.probe.set_parameters("vlm_nav_node", exploration=wanted)
+            self._policy = wanted
+
     # -- the moment
 
     def _bring_to(self, drill: Drill, bound_s: float) -> None:
@@ -115,7 +125,9 @@ class Conductor:
             self._poll(lambda: self._settles(began), "a motion that settles")
             return
         lasting = bound_s + ENOUGH_S if drill.reaction is Reaction.STOPS and not drill.by_odometry else 0.5
-        self._poll(lambda: self._moves(began, lasting), "a motion that lasts")
+        self._poll(
+            lambda: self._moves(began, lasting, drill.needs), f"a {drill.needs or 'motion'} that lasts"
+        )
         if drill.by_odometry:
             time.sleep(UP_TO_SPEED_S)
 
@@ -130,13 +142,15 @@ class Conductor:
         last = self._stack.probe.last(STATUS)
         return last is not None and last.at >= since and last.message.state == MotionStatus.SETTLING
 
-    def _moves(self, since: float, lasting_s: float) -> bool:
-        """Whether a motion that takes so long has just begun."""
+    def _moves(self, since: float, lasting_s: float, kind: str) -> bool:
+        """Whether a motion of a kind, that takes so long, has just begun."""
         probe = self._stack.probe
         command, velocity = probe.last(COMMAND), probe.last(CMD_VEL)
         if command is None or velocity is None or command.at < since:
             return False
         if command.message.kind != MotionCommand.MOVE or self._lasts(command) < lasting_s:
+            return False
+        if kind and kind != ("turn" if command.message.angle_rad else "forward"):
             return False
         return speed(velocity) > 0 and velocity.at > command.at > time.monotonic() - FRESH_S
 
@@ -182,7 +196,8 @@ class Conductor:
         else:
             speeds = [(h.at, speed(h)) for h in probe.heard(CMD_VEL, since)]
         frames = [h.at for h in probe.heard(IMAGE, since - 1.0)]
-        return Trace(struck, ended, speeds, self._said(since), frames, instructed)
+        back = min((h.message.linear.x for h in probe.heard(CMD_VEL, since)), default=0.0)
+        return Trace(struck, ended, speeds, self._said(since), frames, instructed, max(0.0, -back))
 
     def _said(self, since: float) -> list[Said]:
         probe = self._stack.probe

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from std_srvs.srv import Trigger
+
 from specnav.drill.graph import Process
 from specnav.drill.meddling import Meddler, untouched
 from specnav.drill.stack import Stack
@@ -78,11 +80,15 @@ class Frozen:
 
 
 @dataclass(frozen=True)
-class BrokenSense:
-    """A sense of the simulated robot is broken: parameters of the simulator, and what they are normally."""
+class BrokenRobot:
+    """A sense or the base of the simulated robot is broken: parameters of the simulator, and what they are normally.
+
+    reset: the operator says when it is mended that motion_node may rely on it again.
+    """
 
     broken: dict[str, Value] = field(default_factory=dict)
     sound: dict[str, Value] = field(default_factory=dict)
+    reset: bool = False
 
     def strike(self, stack: Stack) -> float:
         """Break it; the time is that of the request, so that no figure is flattered."""
@@ -93,3 +99,5 @@ class BrokenSense:
     def end(self, stack: Stack) -> None:
         """Mend it."""
         stack.set_simulator(**self.sound)
+        if self.reset:
+            stack.probe.call(Trigger, "motion_node/reset", Trigger.Request())

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from rosgraph_msgs.msg import Clock
 from spec_vlm_nav_interfaces.msg import MotionCommand, Supervision
-from std_msgs.msg import Empty, String
+from std_msgs.msg import Bool, Empty, String
 from std_srvs.srv import Trigger
 
 from specnav.drill.stack import COMMAND, SUPERVISION, Stack
@@ -55,6 +55,36 @@ def stop_service(stack: Stack) -> float:
     at = time.monotonic()
     stack.probe.call(Trigger, "motion_node/stop", Trigger.Request())
     return at
+
+
+@dataclass(frozen=True)
+class EmergencyStop:
+    """A button that publishes best effort; a second later somebody gives an instruction, which must move nothing."""
+
+    def strike(self, stack: Stack) -> float:
+        """Press it."""
+        at = stack.probe.say("e_stop", Bool(data=True), reliable=False)
+        threading.Timer(1.0, lambda: stack.instruct(stack.instruction)).start()
+        return at
+
+    def end(self, stack: Stack) -> None:
+        """Release it, and reset."""
+        stack.probe.say("e_stop", Bool(data=False), reliable=False)
+        stack.probe.call(Trigger, "motion_node/reset", Trigger.Request())
+
+
+@dataclass(frozen=True)
+class ZerosDropped:
+    """The driver drops Twists of zeros and the base holds the last one; then the operator says stop."""
+
+    def strike(self, stack: Stack) -> float:
+        """Break the driver, then stop."""
+        stack.set_simulator(drops_zeros=True)
+        return stop_topic(stack)
+
+    def end(self, stack: Stack) -> None:
+        """Mend the driver."""
+        stack.set_simulator(drops_zeros=False)
 
 
 def preempt(stack: Stack) -> float:

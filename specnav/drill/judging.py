@@ -82,6 +82,10 @@ def judge(drill: Drill, run: int, trace: Trace, bound_s: float, problems: Sequen
     reason = reason_of(trace.said, drill.reasons, trace.struck)
     if drill.reasons and reason is None:
         found.append("no reason was published")
+    if (wrong := reason_of(trace.said, drill.never, trace.struck)) is not None and wrong.at <= trace.ended:
+        found.append(f"said {wrong.name}, which it was not")
+    if trace.backwards:
+        found.append("drove backwards")
     if drill.prompt and reason is not None and reason.at - trace.struck > bound_s:
         found.append("the reason was published later than the bound")
     since = _since(drill, trace, stopped)

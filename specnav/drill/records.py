@@ -133,6 +133,10 @@ class Drill:
     prompt: bool = False
     tested: bool = True
     by_odometry: bool = False  # nobody publishes cmd_vel: the base's own speed is looked at
+    never: tuple[Reason, ...] = ()  # what must not be said while it lasts
+    policy: str = ""  # exploration policy; "": as config/robot.yaml has it
+    present: bool = False  # the target is in the room: there is somewhere to walk to
+    needs: str = ""  # kind of the motion that it strikes in: "forward" or "turn"; "": any
 
 
 @dataclass
@@ -145,3 +149,4 @@ class Trace:
     said: list[Said] = field(default_factory=list)
     frames: list[float] = field(default_factory=list)  # camera frames received
     instructed: float | None = None  # the next instruction
+    backwards: float = 0.0  # m/s, the fastest that was commanded, from a second before the fault on

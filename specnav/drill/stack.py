@@ -42,6 +42,7 @@ CMD_VEL, ODOM, STATUS, COMMAND, SUPERVISION = (
     "motion_command",
     "supervision",
 )
+CREEP = 0.0011  # m/s: motion_node's stop_epsilon_mps, and a rounding error
 START_S = 120.0
 RESET_S = 20.0
 AFTER_RESET_S = 0.3  # until a picture of the new room has come
@@ -64,8 +65,9 @@ def free_port() -> int:
 
 
 def speed(heard: Heard) -> float:
-    """The larger of the two speeds of a Twist, m/s or rad/s."""
-    return max(abs(heard.message.linear.x), abs(heard.message.angular.z))
+    """The larger of the two speeds of a Twist, m/s or rad/s; 0 for the creep that a stop may begin with."""
+    fastest = max(abs(heard.message.linear.x), abs(heard.message.angular.z))
+    return fastest if fastest > CREEP else 0.0
 
 
 class Stack(Graph):

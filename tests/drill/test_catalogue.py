@@ -11,7 +11,7 @@ from spec_vlm_nav.decider_parameters import VLM_NAV
 from spec_vlm_nav.motion_parameters import MOTION
 from specnav.drill.catalogue import all_drills, choose
 from specnav.drill.errors import DrillError
-from specnav.drill.faults import BrokenSense
+from specnav.drill.faults import BrokenRobot
 from specnav.drill.records import Reaction
 
 PARAMETERS = {
@@ -39,7 +39,7 @@ def test_every_bound_is_made_of_parameters_that_exist_and_100_ms_or_of_300_ms():
 
 def test_the_simulators_faults_are_undone_to_its_normal_values():
     for drill in all_drills():
-        if isinstance(drill.fault, BrokenSense):
+        if isinstance(drill.fault, BrokenRobot):
             assert drill.fault.broken.keys() == drill.fault.sound.keys() <= PARAMETERS["navsim"]
 
 

@@ -359,6 +359,23 @@ def test_a_picture_that_stays_the_same_while_the_robot_moves_is_none():
     assert any("does not change although the robot moves" in text for _, text in world.logs)
 
 
+def test_noise_of_odometry_is_no_movement_of_a_robot_that_stands():
+    world = World().instruct()
+    world.lively = True
+    world.answer(FORWARD).run(0.5).ended(done=Motion(0.7500)).run(0.3).answer(TURN)
+    world.mover = world.lively = False  # the robot turns, and then stands before one picture
+    sequence = len(world.orders)
+    for i in range(60):
+        world.run(0.1)
+        noisy = Motion(0.0004 * (i % 3 - 1), 0.5 + 0.0003 * (i % 2))
+        world.navigator.on_status(Status(MotionState.SETTLING, 1, sequence, "", noisy), world.now)
+        if i == 0:
+            world.lively = True
+            world.run(0.1)
+            world.lively = False
+    assert not world.navigator.camera.is_frozen
+
+
 def test_a_picture_that_stays_the_same_while_the_robot_stands_is_fine():
     world = World().instruct().run(5)
     assert not world.navigator.camera.is_frozen and len(world.jobs) == 1

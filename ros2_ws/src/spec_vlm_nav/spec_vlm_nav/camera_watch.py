@@ -40,6 +40,7 @@ class CameraWatch:
         self.repeated = 0  # frames that carried the stamp of the one before
         self.received = 0
         self._looks: bytes | object = b''
+        self._sequence = -1  # of the motion under way
         self._moved = Motion()
         self._moved_at_change = Motion()
         self._same = 0  # frames in a row with the same bytes
@@ -63,12 +64,10 @@ class CameraWatch:
         self.frame = frame
         return True
 
-    def robot_moved(self, done: Motion) -> None:
-        """Take note of what the motion under way has covered so far, by odometry."""
-        if abs(done.distance_m) < abs(self._moved.distance_m) or abs(done.angle_rad) < abs(
-            self._moved.angle_rad
-        ):
-            self._moved_at_change = Motion()  # another motion began
+    def robot_moved(self, sequence: int, done: Motion) -> None:
+        """Take note of what a motion has covered so far, by odometry."""
+        if sequence != self._sequence:
+            self._sequence, self._moved_at_change = sequence, Motion()
         self._moved = done
 
     @property

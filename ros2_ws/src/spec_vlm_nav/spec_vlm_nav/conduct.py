@@ -195,6 +195,7 @@ class Conduct:
                 now - e.began,
                 met,
                 self._odometer.distance_m,
+                e.words,
             )
         )
 

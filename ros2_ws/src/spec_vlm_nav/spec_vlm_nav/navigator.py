@@ -104,10 +104,10 @@ class Navigator(Acting):
         try:
             words = clean_instruction(text, self.config.max_instruction_chars)
         except InstructionError as error:
-            return self._turn_down('bad instruction', ErrorCode.INVALID_INPUT, str(error), now)
+            return self._turn_down(text, ErrorCode.INVALID_INPUT, str(error), now)
         if self._estopped_by:
             why = f'{self._estopped_by} is latched: reset it first'
-            return self._turn_down('emergency stop', ErrorCode.ESTOPPED, why, now)
+            return self._turn_down(words, ErrorCode.ESTOPPED, why, now)
         self._abandon(ErrorCode.CANCELED, 'a new instruction came')
         self.number += 1
         self._stand(CommandKind.HOLD, SUPERVISOR, 'new instruction')
@@ -126,13 +126,14 @@ class Navigator(Acting):
         self._out.log('info', f'instruction {self.number}: {words}')
         return self.number
 
-    def _turn_down(self, stood: str, code: ErrorCode, why: str, now: float) -> int:
+    def _turn_down(self, text: str, code: ErrorCode, why: str, now: float) -> int:
         """Do not even begin an instruction; the robot stands, as for any other."""
-        self._end(SUPERVISOR, stood, ErrorCode.CANCELED, now, 'another instruction came')
+        self._end(SUPERVISOR, 'stop', ErrorCode.CANCELED, now, 'another instruction came')
         self.number += 1
         self._out.log('error', why)
         self._out.report(Report(instruction=self.number, code=code, error=why))
-        self._out.concluded(Outcome(self.number, code, why))
+        shown = text[: self.config.max_instruction_chars]
+        self._out.concluded(Outcome(self.number, code, why, words=shown))
         return self.number
 
     def on_cancel(self, now: float, why: str = 'stopped by the operator') -> None:
@@ -203,7 +204,7 @@ class Navigator(Acting):
         if self.phase is not Phase.MOVING or status.sequence != self._sequence:
             return
         self._silent_at = now + self.config.status_timeout_s
-        self.camera.robot_moved(status.done)
+        self.camera.robot_moved(status.sequence, status.done)
         self._view = replace(self._view, left=status.left)
         if status.state is MotionState.SETTLING and self._settling_since is None:
             self._settling_since = now

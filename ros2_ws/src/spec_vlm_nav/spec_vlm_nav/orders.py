@@ -110,6 +110,7 @@ class Outcome:
     elapsed_s: float = 0.0
     hint_met: bool = False
     distance_m: float = 0.0
+    words: str = ''  # the instruction itself
 
 
 @dataclass(frozen=True)

@@ -130,6 +130,7 @@ class SafetyGate:
             was.append(f'odometry ({self.monitor.lost.reason})')
         self.estopped_by = ''
         self.monitor.reset()
+        self.monitor.liveness.forgive()
         self.odometry_watch.reset()
         self.rear.forget()
         self.stop()

@@ -54,6 +54,12 @@ class Liveness:
             if len(self._changes) == JUDGED_OVER and not self._is_lively:
                 self._is_lively = sum(self._changes) >= SHARE * JUDGED_OVER
 
+    def forgive(self) -> None:
+        """Learn anew what a source is like that counts as stuck: an operator says it is not."""
+        if self.is_dead:
+            self._is_lively = False
+            self._changes.clear()
+
     @property
     def is_alive(self) -> bool:
         """Return whether it certainly lives: it never repeats itself, and has not done so now."""

@@ -49,8 +49,9 @@ SWERVE_RAD = 0.5  # a straight motion may swerve so far
 IDLE_M, IDLE_RAD = 0.10, 0.20  # within the shortest window, although nothing is commanded
 SEEN_M, SEEN_RAD, SEEN_WITHIN_S = 0.03, 0.06, 1.0  # movement that brings lost odometry back
 STILL_M, STILL_RAD, STILL_FOR_S = 0.01, 0.02, 0.3  # of a robot that stands
-RESISTS_AFTER_S, OBEYED_WITHIN_S = 0.4, 5.0  # after the last motion that was commanded
-RESISTS_M, RESISTS_RAD = 0.03, 0.05  # within the time above
+RESISTS_AFTER_S, OBEYED_WITHIN_S = 0.2, 5.0  # after the last motion that was commanded
+RESISTS_FOR_S, RESISTS_SHARE = 0.15, 0.7  # within that time, of the way that was commanded in it
+RESISTS_M, RESISTS_RAD = 0.01, 0.02  # and at least so much
 LITTLE = 0.2  # of what was commanded at least: less is no response at all
 STALLED_S = 0.2  # what stood still for so long has stalled, whatever it did before
 ASTRAY_M = 0.08  # a straight motion that has gone so far, and nearly all of it sideways ...
@@ -218,7 +219,6 @@ class ResponseMonitor:
     def jumped(self) -> None:
         """Forget what was measured: poses after a jump have nothing to do with those before."""
         self.measured = MeasuredHistory()
-        self.liveness = Liveness()
         self._is_proven = False
 
     def begin(self, motion: Motion, now: float) -> None:
@@ -232,7 +232,7 @@ class ResponseMonitor:
         self._motion = None
 
     def reset(self) -> None:
-        """Give it another chance: an operator says so, or odometry was seen to move again."""
+        """Give it another chance: odometry was seen to move again, or an operator says so."""
         self.lost, self._shut, self._is_proven = None, None, False
         self._wrong = {True: 0, False: 0}
 
@@ -374,12 +374,17 @@ class ResponseMonitor:
         return self.measured.covers_s(now) >= STILL_FOR_S and not moved
 
     def resists(self, now: float) -> bool:
-        """Return whether the robot goes on although it was told to stand a moment ago."""
+        """Return whether the robot goes on as before although it was told to stand."""
         rested = self.commands.since_moving_s(now)
         if not RESISTS_AFTER_S + self.delay_s < rested < OBEYED_WITHIN_S:
             return False
-        seen = self.measured.since(now - STILL_FOR_S)
-        return seen.distance_m > RESISTS_M or abs(seen.turned_rad) > RESISTS_RAD
+        before = self.commands.between(
+            now - rested - RESISTS_FOR_S, now - rested
+        )  # as fast as it was told to go last
+        seen, share = self.measured.since(now - RESISTS_FOR_S), RESISTS_SHARE
+        goes_on = max(RESISTS_M, share * abs(before.along_m)) < abs(seen.along_m)
+        turns_on = max(RESISTS_RAD, share * abs(before.turned_rad)) < abs(seen.turned_rad)
+        return goes_on or turns_on
 
     # -- inside
 

@@ -15,22 +15,24 @@
 """
 How a robot that takes Twists is told to stand, and when to say nothing more.
 
-Some drivers drop a Twist of zeros, and the base holds the last one for a second. So a stop is a
-creep too slow to see, which such a driver takes, and in the same breath the zeros that all others
-want (`epsilon`); where odometry shows that the base goes on, both are said again. `brake` slows
-down first, for a base that must not be stopped on the spot. Once the robot stands, silence: others
-may want to drive it, and a multiplexer counts a source that talks.
+Some drivers drop a Twist of zeros, and the base holds the last one for a second. So a stop begins
+with one creep too slow to see, which such a driver takes, before the zeros that all others want
+(`epsilon`); where odometry shows that the base goes on, both are said again. `brake` slows down
+first, for a base that must not be stopped on the spot. Once the robot stands, silence: others may
+want to drive it, and a multiplexer counts a source that talks.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 import enum
+import math
 
 from spec_vlm_nav.executor import Velocity, ZERO
 
 STYLES = ('epsilon', 'zero', 'brake')
 QUIET_AFTER_S = 1.5  # longer than a base holds what it was told last
+READ_WITHIN_S = 0.02  # a reader that keeps one message has read the creep before the zeros come
 
 
 class Rest(enum.Enum):
@@ -53,41 +55,44 @@ class StopConfig:
 
 
 class TwistStops:
-    """Turns the gate's velocities, one a tick, into what is published; () is nothing."""
+    """Turns the gate's velocities, one a tick, into what is published; None is nothing."""
 
     def __init__(self, config: StopConfig | None = None) -> None:
         self.config = config or StopConfig()
         self._last = ZERO  # what was published last
-        self._told = True  # whether the stop was said since the last motion
-        self._quiet_ticks = 0  # since the last motion, or the last stop that was asked for
+        self._creep_due = False  # a stop has not been said since the last motion
+        self._crept_at = self._quiet_since = -math.inf
 
-    def velocity(self, velocity: Velocity, rest: Rest) -> tuple[Velocity, ...]:
-        """Return what to publish in this tick."""
+    def velocity(self, velocity: Velocity, rest: Rest, now: float) -> Velocity | None:
+        """Return what to publish in this tick; `now`: seconds of a steady clock."""
         if velocity != ZERO:
-            self._quiet_ticks, self._told, self._last = 0, False, velocity
-            return (velocity,)
-        self._quiet_ticks += 1
-        if rest is Rest.RESISTS:
-            self._told = False
-        elif rest is Rest.STANDS and self._quiet_ticks > QUIET_AFTER_S * self.config.rate_hz:
-            return ()
-        return self._say()
+            self._quiet_since, self._creep_due, self._last = now, True, velocity
+            return velocity
+        if rest is Rest.RESISTS and self._last == ZERO:
+            self._creep_due = True
+        elif rest is Rest.STANDS and now - self._quiet_since > QUIET_AFTER_S:
+            return None
+        if now - self._crept_at < READ_WITHIN_S:
+            return None
+        return self._next(now)
 
-    def stop(self) -> tuple[Velocity, ...]:
+    def stop(self, now: float) -> Velocity:
         """Return what to publish now, whatever moves the robot; more follows in the ticks."""
-        self._quiet_ticks = 0
-        return self._say()
+        self._quiet_since = now
+        return self._next(now)
 
-    def _say(self) -> tuple[Velocity, ...]:
+    def _next(self, now: float) -> Velocity:
+        self._last = self._slower(now)
+        return self._last
+
+    def _slower(self, now: float) -> Velocity:
         config = self.config
         if config.style == 'brake' and (slower := self._braked()) != ZERO:
-            self._last = slower
-            return (slower,)
-        self._last = ZERO
-        if self._told or config.style == 'zero':
-            return (ZERO,)
-        self._told = True
-        return Velocity(config.epsilon_mps, 0.0), ZERO
+            return slower
+        if self._creep_due and config.style != 'zero':
+            self._creep_due, self._crept_at = False, now
+            return Velocity(config.epsilon_mps, 0.0)
+        return ZERO
 
     def _braked(self) -> Velocity:
         config, last = self.config, self._last

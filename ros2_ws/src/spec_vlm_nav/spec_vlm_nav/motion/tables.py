@@ -40,8 +40,8 @@ OUTPUT: tuple[Parameter, ...] = (
     Parameter(
         'stop_style',
         'epsilon',
-        'How Twists say stop: epsilon (a creep and zeros in one breath: also for drivers that '
-        'drop Twists of zeros), zero, or brake (slowing down first, then the same).',
+        'How Twists say stop: epsilon (one creep, then zeros: also for drivers that drop Twists '
+        'of zeros), zero, or brake (slowing down first, then the same).',
         choices=STYLES,
     ),
     Parameter(

@@ -39,8 +39,8 @@ from spec_vlm_nav.nodes.nav2_actions import Nav2Goals
 from spec_vlm_nav.parameters import Value
 
 DRAIN = Duration(seconds=0.2)
-# A stop is two messages: with room for one, the second could push the first out.
-QOS = QoSProfile(depth=2, reliability=ReliabilityPolicy.RELIABLE)
+QOS = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
+# A stop is two requests: with room for one, the second could push the first out.
 SPORT_QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
 
 
@@ -74,7 +74,7 @@ class TwistOutput:
 
     def send(self, velocity: Velocity, rest: Rest) -> None:
         """Publish one velocity; nothing while the robot stands and knows it."""
-        for said in self._stops.velocity(velocity, rest):
+        if (said := self._stops.velocity(velocity, rest, time.monotonic())) is not None:
             self._publish(said)
 
     def _publish(self, velocity: Velocity) -> None:
@@ -90,9 +90,8 @@ class TwistOutput:
 
     def stop(self) -> bool:
         """Publish what makes the robot stand; the ticks that follow say it again."""
-        said = ZERO
-        for said in self._stops.stop():
-            self._publish(said)
+        said = self._stops.stop(time.monotonic())
+        self._publish(said)
         return said == ZERO
 
     def release(self) -> None:

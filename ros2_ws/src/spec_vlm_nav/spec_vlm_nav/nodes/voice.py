@@ -90,7 +90,8 @@ class Voice:
     def concluded(self, outcome: Outcome) -> None:
         """Publish how an instruction ended, as JSON: for whoever has no action client."""
         said = {
-            'instruction': outcome.instruction,
+            'instruction': outcome.words,
+            'number': outcome.instruction,
             'code': outcome.code.name,
             'message': outcome.message,
             'decisions': outcome.decisions,
