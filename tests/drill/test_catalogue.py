@@ -40,7 +40,26 @@ def test_every_bound_is_made_of_parameters_that_exist_and_100_ms_or_of_300_ms():
 def test_the_simulators_faults_are_undone_to_its_normal_values():
     for drill in all_drills():
         if isinstance(drill.fault, BrokenRobot):
-            assert drill.fault.broken.keys() == drill.fault.sound.keys() <= PARAMETERS["navsim"]
+            broken, sound = drill.fault.broken.keys(), drill.fault.sound.keys()
+            assert sound <= broken <= PARAMETERS["navsim"]
+            assert broken - sound <= {"odom_scale"}  # means nothing while odom_fault is none
+
+
+def test_every_lie_of_a_base_is_told_under_both_policies_and_one_of_them_in_ci():
+    lies = [d for d in all_drills() if d.policy]
+    names = {d.name.removesuffix("-none").removesuffix("-damped-search") for d in lies}
+    assert names == {
+        "odometry-frozen",
+        "base-stuck",
+        "base-delayed",
+        "zeros-dropped",
+        "odometry-scaled",
+        "odometry-mirrored",
+        "pushed",
+        "rear-blocked",
+        "estop-best-effort",
+    }
+    assert len(lies) == 2 * len(names) and sum(d.tested for d in lies) == len(names)
 
 
 def test_one_long_cut_is_in_ci_and_all_three_lengths_are_there():
@@ -51,7 +70,12 @@ def test_one_long_cut_is_in_ci_and_all_three_lengths_are_there():
 
 def test_faults_are_chosen_by_name_or_beginning_and_an_unknown_one_is_refused():
     assert [d.name for d in choose(["odometry-nan"])] == ["odometry-nan"]
-    assert {d.name for d in choose(["odometry"])} == {"odometry-stopped", "odometry-jumping", "odometry-nan"}
+    assert {d.name for d in choose(["odometry-n", "odometry-s"])} == {
+        "odometry-nan",
+        "odometry-stopped",
+        "odometry-scaled-none",
+        "odometry-scaled-damped-search",
+    }
     assert [d.name for d in choose([])] == [d.name for d in all_drills()]
     with pytest.raises(DrillError, match="no fault is called 'odour'"):
         choose(["odour"])
