@@ -1,0 +1,166 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""A Unitree Go2 by its own topics, without a driver: middleware, camera, state, lidar, and what go2.launch.py starts.
+
+ros2 launch spec_vlm_nav go2_bringup.launch.py network_interface:=eth0 verifier:=tcp://192.168.1.10:5555
+
+Arguments of go2.launch.py are given to this file as they are.
+"""
+
+from pathlib import Path
+
+from launch.actions import (
+    DeclareLaunchArgument,
+    GroupAction,
+    IncludeLaunchDescription,
+    LogInfo,
+    OpaqueFunction,
+    SetEnvironmentVariable,
+)
+from launch.launch_description_sources import PythonLaunchDescriptionSource
+from launch.substitutions import LaunchConfiguration
+from launch_ros.actions import Node, SetParametersFromFile, SetRemap
+
+from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
+
+# This file is linked into the package: beside it lies launch/, and config/ beside that, also after installation.
+HERE = Path(__file__).parent
+CONFIG = HERE.parent / "config"
+
+ARGUMENTS = {
+    "network_interface": (
+        "",
+        "This machine's network interface towards the Go2, for example eth0; empty: CYCLONEDDS_URI is left as it is.",
+        None,
+    ),
+    "rmw": ("rmw_cyclonedds_cpp", "RMW_IMPLEMENTATION; the Go2 speaks CycloneDDS. Empty: left as it is.", None),
+    "namespace": ("", "Namespace of the nodes; the Go2's own topics have none.", None),
+    "use_sim_time": ("false", "Stamp messages with /clock.", None),
+    "log_level": ("info", "debug, info, warn or error.", None),
+    "camera": (
+        "topic_unitree",
+        "The Go2's video: topic_unitree (its topic `video`), url (its multicast), or none (another camera on `image`).",
+        ["topic_unitree", "url", "none"],
+    ),
+    "video": ("/frontvideostream", "With camera topic_unitree: where the video is.", None),
+    "camera_interface": ("", "With camera url: this machine's address on the Go2's network.", None),
+    "image": ("camera/image_raw/compressed", "Camera topic of vlm_nav_node.", None),
+    "image_transport": ("compressed", "Its type: raw or compressed.", ["raw", "compressed"]),
+    "odometry": (
+        "sportmodestate",
+        "Where odometry is from: sportmodestate (position and attitude in it), or utlidar (/utlidar/robot_odom).",
+        ["sportmodestate", "utlidar"],
+    ),
+    "lidar": (
+        "base",
+        "What looks ahead: base (/utlidar/cloud_base, in base_link), raw (/utlidar/cloud, in the lidar's frame), none.",
+        ["base", "raw", "none"],
+    ),
+    "obstacles_avoid": (
+        "false",
+        "Send motions through the Go2's own obstacle avoidance.",
+        ["true", "false"],
+    ),
+    "motion_backend": ("auto", "auto: go2_sport where unitree_api is installed, else twist.", None),
+}
+CLOUDS = {"base": "/utlidar/cloud_base", "raw": "/utlidar/cloud"}
+# Topics of the Go2 by the names that nodes have for them. Its low-frequency LowState does for a battery.
+OF_THE_ROBOT = {
+    "sportmodestate": "/sportmodestate",
+    "lowstate": "/lf/lowstate",
+    "api/sport/request": "/api/sport/request",
+    "api/obstacles_avoid/request": "/api/obstacles_avoid/request",
+}
+
+
+def middleware(interface: str, rmw: str) -> list[LaunchDescriptionEntity]:
+    """Return what makes the nodes speak to the Go2: before any of them starts."""
+    actions: list[LaunchDescriptionEntity] = []
+    if rmw:
+        actions.append(SetEnvironmentVariable("RMW_IMPLEMENTATION", rmw))
+    if interface:
+        # The file takes the interface's name from the environment.
+        actions.append(SetEnvironmentVariable("GO2_INTERFACE", interface))
+        actions.append(SetEnvironmentVariable("CYCLONEDDS_URI", f"file://{(CONFIG / 'cyclonedds.xml').resolve()}"))
+    else:
+        actions.append(LogInfo(msg="network_interface is not given: CYCLONEDDS_URI is left as it is"))
+    return actions
+
+
+def robot_node(executable: str, parameters: dict[str, str], remaps: dict[str, str], given: dict[str, str]) -> Node:
+    """Return one of the nodes that only a Go2 needs."""
+    files = [given["params_file"]] if given.get("params_file") else []
+    return Node(
+        package="spec_vlm_nav",
+        executable=executable,
+        name=executable,
+        namespace=given["namespace"],
+        output="screen",
+        parameters=[*files, {"use_sim_time": given["use_sim_time"].lower() == "true", **parameters}],
+        remappings=list(remaps.items()),
+        arguments=["--ros-args", "--log-level", given["log_level"]],
+    )
+
+
+def bring_up(context: LaunchContext) -> list[LaunchDescriptionEntity]:
+    """Return the actions that the arguments ask for."""
+    given = {name: LaunchConfiguration(name).perform(context) for name in ARGUMENTS}
+    given["params_file"] = context.launch_configurations.get("params_file", "")  # of go2.launch.py
+    files = ["go2.yaml"]
+    remaps = dict(OF_THE_ROBOT)
+    if given["lidar"] != "none":
+        files.append(f"go2_lidar_{given['lidar']}.yaml")
+        remaps["cloud"] = CLOUDS[given["lidar"]]
+    if given["obstacles_avoid"] == "true":
+        files.append("go2_obstacles_avoid.yaml")
+    by_utlidar = given["odometry"] == "utlidar"
+    nodes: list[LaunchDescriptionEntity] = [
+        robot_node("go2_state_node", {"odometry": "none" if by_utlidar else "sportmodestate"}, {}, given)
+    ]
+    if given["camera"] != "none":
+        source = {"source": given["camera"], "interface": given["camera_interface"]}
+        out = {"video": given["video"], "camera/image_raw": given["image"]}
+        out["camera/image_raw/compressed"] = given["image"]
+        nodes.append(robot_node("camera_decode_node", {**source, "output": given["image_transport"]}, out, given))
+    passed_on = {name: given[name] for name in ("namespace", "use_sim_time", "log_level", "image", "image_transport")}
+    passed_on["odom"] = "/utlidar/robot_odom" if by_utlidar else "odom"
+    passed_on["motion_backend"] = given["motion_backend"]
+    return [
+        *middleware(given["network_interface"], given["rmw"]),
+        GroupAction(
+            [
+                *(SetParametersFromFile(str(CONFIG / name)) for name in files),
+                *(SetRemap(own, theirs) for own, theirs in remaps.items()),
+                *nodes,
+                IncludeLaunchDescription(
+                    PythonLaunchDescriptionSource(str(HERE / "go2.launch.py")),
+                    launch_arguments=passed_on.items(),
+                ),
+            ]
+        ),
+    ]
+
+
+def generate_launch_description() -> LaunchDescription:
+    """Declare the arguments and start the nodes."""
+    return LaunchDescription(
+        [
+            *(
+                DeclareLaunchArgument(name, default_value=default, description=text, choices=choices)
+                for name, (default, text, choices) in ARGUMENTS.items()
+            ),
+            OpaqueFunction(function=bring_up),
+        ]
+    )
