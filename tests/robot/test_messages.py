@@ -63,8 +63,9 @@ def test_unknown_kinds_and_states_are_no_records():
 
 
 def test_a_status_comes_back_as_it_went():
-    status = Status(MotionState.BLOCKED, 5, 6, "a wall", Motion(0.1, -0.2))
-    assert status_of(status_message(status, STAMP)) == status
+    status = Status(MotionState.BLOCKED, 5, 6, "a wall", Motion(0.1, -0.2), since=11.5)
+    since = Time(sec=11, nanosec=500_000_000)
+    assert status_of(status_message(status, STAMP, since)) == status
 
 
 def test_yaw_is_read_from_the_quaternion_and_a_missing_one_is_not_a_number():

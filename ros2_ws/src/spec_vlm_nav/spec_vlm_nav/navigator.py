@@ -90,13 +90,20 @@ class Navigator(Acting):
     # -- what the operator wants
 
     def on_instruction(
-        self, text: str, now: float, allowance_s: float = 0.0, hint: str = ''
+        self,
+        text: str,
+        now: float,
+        allowance_s: float = 0.0,
+        hint: str = '',
+        stamp: float = math.inf,
     ) -> int:
         """
         Stand still, forget the old instruction and begin this one; returns its number.
 
-        allowance_s: it may take so long, 0: as long as it takes. hint: words that the last
-        reasoning should hold. A bad instruction ends at once, with the robot standing.
+        allowance_s: it may take so long, 0: as long as max_duration_s. hint: words that the last
+        reasoning should hold. stamp: when it was given, s, by the clock of motion_node's stamps:
+        an operator's stop after that is about it. A bad instruction ends at once, with the robot
+        standing.
         """
         if is_stop(text):
             self.on_cancel(now)
@@ -113,7 +120,7 @@ class Navigator(Acting):
         self._stand(CommandKind.HOLD, SUPERVISOR, 'new instruction')
         self._over(ErrorCode.CANCELED, 'another instruction came', now)
         longest = min(d for d in (allowance_s, self.config.max_duration_s, math.inf) if d > 0)
-        self._errand = Errand(self.number, words, now, now + longest, hint)
+        self._errand = Errand(self.number, words, now, now + longest, hint, stamp)
         self.policy.reset()
         self.setbacks.begin(now)
         self._odometer.restart()
@@ -194,9 +201,9 @@ class Navigator(Acting):
         The motion has to be of this node's session.
         """
         if status.state is MotionState.STOPPED and status.reason.startswith(OPERATOR_STOP):
-            # One that was sent before motion_node heard of this instruction is about the one
-            # before; it is repeated.
-            if self.phase is not Phase.IDLE and now - self._errand.began > OLD_STOP_S:
+            # One that came before this instruction was given is about the one before.
+            newer = status.since >= self._errand.stamp or now - self._errand.began > OLD_STOP_S
+            if self.phase is not Phase.IDLE and newer:
                 self.on_cancel(now)
             return
         if status.sequence == self._sequence:

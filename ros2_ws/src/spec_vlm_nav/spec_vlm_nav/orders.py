@@ -89,6 +89,7 @@ class Errand:
     began: float
     ends_at: float = math.inf
     hint: str = ''
+    stamp: float = math.inf  # when it was given, s, by the clock of motion_node's stamps
     decisions: int = 0
     motions: int = 0
     refused_since: float = math.inf  # motion_node has carried nothing out from then on

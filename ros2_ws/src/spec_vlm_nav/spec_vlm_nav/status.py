@@ -73,3 +73,4 @@ class Status:
     estopped: bool = False
     held_by: str = ''
     rear_free_m: float = 0.0
+    since: float = 0.0  # s, by the clock of motion_node's stamps; 0: not told

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+import math
 import secrets
 import time
 
@@ -99,9 +100,16 @@ class Deciding:
 
     # -- what the operator wants
 
-    def instruct(self, text: str, allowance_s: float = 0.0, hint: str = '') -> int:
-        """Begin an instruction; returns its number."""
-        return self.navigator.on_instruction(text, time.monotonic(), allowance_s, hint)
+    def instruct(
+        self, text: str, allowance_s: float = 0.0, hint: str = '', sent: float = math.inf
+    ) -> int:
+        """
+        Begin an instruction; returns its number.
+
+        sent: when it was given, s, by its sender's clock; it may have waited for this node.
+        """
+        stamp = min(sent, self._node.get_clock().now().nanoseconds * 1e-9)
+        return self.navigator.on_instruction(text, time.monotonic(), allowance_s, hint, stamp)
 
     def stop(self, why: str) -> Future[bool]:
         """

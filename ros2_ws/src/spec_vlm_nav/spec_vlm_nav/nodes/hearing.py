@@ -22,11 +22,13 @@ and one of best effort alone may lose what comes over a bad network.
 from __future__ import annotations
 
 from collections.abc import Callable
+import math
 import time
 from typing import Any
 
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.subscription import Subscription
 
 ONCE_S = 0.02  # the same message, heard over both subscriptions
 KEPT = 16
@@ -40,17 +42,31 @@ def hear(
 
     raw: with its bytes, not decoded.
     """
+    hear_stamped(node, kind, topic, lambda message, sent: act(message), raw=raw)
+
+
+def hear_stamped(
+    node: Node, kind: type, topic: str, act: Callable[[Any, float], None], *, raw: bool = False
+) -> None:
+    """
+    Call `act` with every message and when it was sent, s, by its sender's clock.
+
+    That is infinite where the middleware, or an old rclpy, does not tell.
+    """
     heard: dict[str, float] = {}
 
-    def once(message: Any) -> None:
+    def once(message: Any, info: Any) -> None:
         key, now = str(message), time.monotonic()
         again = heard.pop(key, -ONCE_S) > now - ONCE_S
         heard[key] = now
         while len(heard) > KEPT:
             del heard[next(iter(heard))]
         if not again:
-            act(message)
+            sent = info.get('source_timestamp', 0) if info else 0
+            act(message, sent * 1e-9 if sent else math.inf)
 
+    tells = hasattr(Subscription, 'CallbackType')
+    callback = once if tells else lambda message: once(message, None)
     for reliability in (ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT):
         qos = QoSProfile(depth=20, reliability=reliability)
-        node.create_subscription(kind, topic, once, qos, raw=raw)
+        node.create_subscription(kind, topic, callback, qos, raw=raw)

@@ -61,9 +61,15 @@ def pose_of(message: Odometry) -> Pose:
 
 def reading_of(message: Odometry) -> Reading:
     """Return an odometry message as a record."""
-    stamp = message.header.stamp
-    seconds = stamp.sec + stamp.nanosec * 1e-9
-    return Reading(pose_of(message), seconds, message.header.frame_id, message.child_frame_id)
+    header = message.header
+    return Reading(
+        pose_of(message), seconds_of(header.stamp), header.frame_id, message.child_frame_id
+    )
+
+
+def seconds_of(stamp: Time) -> float:
+    """Return a stamp in seconds."""
+    return stamp.sec + stamp.nanosec * 1e-9
 
 
 def command_of(message: MotionCommand) -> Command | None:
@@ -133,16 +139,17 @@ def status_of(message: MotionStatus) -> Status | None:
         message.estopped,
         message.held_by,
         message.rear_free_m,
+        seconds_of(message.since),
     )
 
 
-def status_message(status: Status, stamp: Time) -> MotionStatus:
-    """Return a status report as a message."""
+def status_message(status: Status, stamp: Time, since: Time) -> MotionStatus:
+    """Return a status report as a message; `since`: the stamp at which its state began."""
     message = MotionStatus(
         session=status.session, sequence=status.sequence, state=status.state.value
     )
     message.header.stamp = stamp
-    message.reason = status.reason
+    message.since, message.reason = since, status.reason
     message.done_distance_m, message.done_angle_rad = status.done.distance_m, status.done.angle_rad
     message.left_distance_m, message.left_angle_rad = status.left.distance_m, status.left.angle_rad
     message.unverified = status.unverified

@@ -111,6 +111,7 @@ class MotionNode:
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         node.create_timer(1 / float(values['rate_hz']), self._tick, clock=steady)
         self._reported_at = -HEARTBEAT_S
+        self._since = node.get_clock().now().to_msg()  # when the state reported last began
         dry = ' (dry run: nothing moves)' if values['dry_run'] else ''
         node.get_logger().info(f'motion_node ready{dry}')
 
@@ -204,8 +205,11 @@ class MotionNode:
             return
         self._reported_at = now
         stamp = self.node.get_clock().now().to_msg()
+        if events:
+            self._since = stamp
         for status in events or [self._core.status]:
-            self._status.publish(status_message(self._core.as_of(now, status), stamp))
+            told = self._core.as_of(now, status)
+            self._status.publish(status_message(told, stamp, self._since))
         for status in events:
             if status.state not in NOT_WORTH_A_WARNING:
                 self.node.get_logger().warning(

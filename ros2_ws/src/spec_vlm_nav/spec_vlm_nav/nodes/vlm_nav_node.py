@@ -41,7 +41,7 @@ from spec_vlm_nav.model.folders import check_folder
 from spec_vlm_nav.nodes.deciding import Deciding
 from spec_vlm_nav.nodes.declare import declare, follow_changes
 from spec_vlm_nav.nodes.diagnostics import Diagnostics
-from spec_vlm_nav.nodes.hearing import hear
+from spec_vlm_nav.nodes.hearing import hear, hear_stamped
 from spec_vlm_nav.nodes.navigate_server import NavigateServer
 from spec_vlm_nav.nodes.run import leave, run
 from spec_vlm_nav.nodes.settings import decoder_settings, navigator_config
@@ -79,7 +79,7 @@ class VlmNavNode(LifecycleNode):
             check=self._check,
             only_live=self._only_live,
         )
-        hear(self, String, 'instruction', self._on_instruction)
+        hear_stamped(self, String, 'instruction', self._on_instruction)
         hear(self, Empty, '~/cancel', self._on_cancel)
         # There in every state, so that each goal is answered, also those that a transition ends.
         self._server = NavigateServer(self)
@@ -220,9 +220,9 @@ class VlmNavNode(LifecycleNode):
 
     # -- inputs
 
-    def _on_instruction(self, message: String) -> None:
+    def _on_instruction(self, message: String, sent: float) -> None:
         if self._deciding is not None:
-            self._deciding.instruct(message.data)
+            self._deciding.instruct(message.data, sent=sent)
         else:
             self.get_logger().warning('instruction ignored: the node is not active')
 
