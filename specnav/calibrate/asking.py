@@ -1,0 +1,44 @@
+"""Asks before a step without waiting: the robot's odometry and its stop have to be heard while somebody reads."""
+
+from __future__ import annotations
+
+import select
+import sys
+from collections.abc import Callable
+from typing import TextIO
+
+from specnav.calibrate.core.procedure import CalibrationError
+from specnav.calibrate.core.steps import Step
+
+ALL = "a"
+
+
+class Asker:
+    """Says each step once, and knows whether it is allowed. yes: all of them are."""
+
+    def __init__(self, yes: bool, say: Callable[[str], None], source: TextIO | None = None) -> None:
+        self._all, self._say, self._source = yes, say, source
+        self._asked: Step | None = None
+        self._count = 0
+
+    def allows(self, step: Step) -> bool:
+        """Whether the step may begin. Raises CalibrationError where nobody can answer."""
+        if step is not self._asked:
+            self._asked, self._count = step, self._count + 1
+            question = (
+                "" if self._all else f"  (Enter: go, {ALL} and Enter: go and do not ask again, Ctrl-C: end)"
+            )
+            self._say(f"{self._count:2d}. The robot {step.words}.{question}")
+        if self._all:
+            return True
+        return self._answered()
+
+    def _answered(self) -> bool:
+        source = self._source or sys.stdin
+        if not select.select([source], [], [], 0)[0]:
+            return False
+        line = source.readline()
+        if not line:
+            raise CalibrationError("there is nobody to ask before each step: --yes goes without asking")
+        self._all = line.strip().lower() == ALL
+        return True

@@ -1,0 +1,1 @@
+"""The calibration itself, free of ROS: steps, what is measured of them, what ends them, which parameters follow."""

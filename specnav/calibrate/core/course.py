@@ -1,0 +1,175 @@
+"""One calibration as a state machine: poses and a clock in, velocities out; on a robot and in simulated time alike."""
+
+from __future__ import annotations
+
+import enum
+
+from spec_vlm_nav.executor import ZERO, Velocity
+from spec_vlm_nav.motion.histories import NOWHERE, MeasuredHistory
+from spec_vlm_nav.motion.limits import slew
+from spec_vlm_nav.motion.stopping import Rest
+from spec_vlm_nav.watchdogs import Reading
+from specnav.calibrate.core.guard import STOP_S, Guard
+from specnav.calibrate.core.procedure import CalibrationError, Findings, Limits, Procedure, moved
+from specnav.calibrate.core.records import Record, Sample
+from specnav.calibrate.core.steps import ANGULAR_ACCELERATION, LINEAR_ACCELERATION, Step
+
+SEARCH_ON_S = 0.5  # a search goes on for so long when the base has moved
+STANDS_S = 0.1  # of being seen to stand, behind every step
+INSIST_S = 2.0  # plain zeros that are not obeyed for so long are followed by the creep
+LONGEST_GAP_S = 0.1  # a late tick earns no bigger step of speed
+STALLED_S = 0.5  # a gap between two ticks in mid-step: nothing can be measured then
+
+
+class Phase(enum.Enum):
+    """What a calibration is doing."""
+
+    WAITING = "waiting until the next step is allowed"
+    MOVING = "carrying out a step"
+    STOPPING = "told to stand"
+    OVER = "over"
+
+
+class Course:
+    """Runs a procedure. `fault` is "" or why everything has ended; `findings` are there at the good end.
+
+    Steps wait for `allow`. `style`: how a stop is to be said now, "" where the back-end has no styles.
+    """
+
+    def __init__(self, limits: Limits, guard: Guard | None = None) -> None:
+        self.guard = guard or Guard(limits.room_m)
+        self.fault = ""
+        self.findings: Findings | None = None
+        self.phase = Phase.WAITING
+        self.next: Step | None = None  # waits to be allowed
+        self.records: list[Record] = []
+        self._style = limits.stop_style
+        self._script = Procedure(limits, self.guard).script()
+        self._record: Record | None = None
+        self._measured, self._zero = MeasuredHistory(), NOWHERE
+        self._sent = ZERO
+        self._ticked_at = 0.0
+        self._found_at: float | None = None
+        self._stands_since: float | None = None
+        self.next = next(self._script)
+
+    # -- what comes in
+
+    def hear(self, reading: Reading, now: float) -> None:
+        """Odometry came in."""
+        if self.guard.hear(reading, now):
+            self._measured.add(reading.pose, now)
+            if self._record is not None:
+                self._record.samples.append(Sample(now, reading.pose, self._measured.total - self._zero))
+        # Here and not in the tick: the robot is to stand at once.
+        if self._record is not None and (reason := self.guard.fault(now)):
+            self.end(reason)
+
+    def allow(self, now: float) -> None:
+        """Begin the step that waits."""
+        step, self.next = self.next, None
+        if step is None or self.phase is not Phase.WAITING:
+            return
+        if reason := self.guard.fault(now):
+            self.end(reason)
+            return
+        self._record, self._zero = Record(step, now), self._measured.total
+        self._found_at = self._stands_since = None
+        self._ticked_at, self.phase = now, Phase.MOVING
+        self.guard.begin(step, now)
+
+    def end(self, reason: str) -> None:
+        """End everything now."""
+        self.fault = self.fault or reason
+        self.phase, self.next, self._sent = Phase.OVER, None, ZERO
+
+    # -- what goes out
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will be sent."""
+        return self.phase is Phase.OVER
+
+    @property
+    def doing(self) -> str:
+        """The step under way in words, "" between two."""
+        return self._record.step.words if self._record is not None else ""
+
+    @property
+    def style(self) -> str:
+        """How a stop is said now."""
+        record = self._record
+        style = self._style if record is None else record.step.style or self._style
+        if record is not None and style == "zero" and self._ticked_at - record.stopped_at > INSIST_S:
+            return "epsilon"
+        return style
+
+    def rest(self, now: float) -> Rest:
+        """What odometry shows while nothing is asked of the robot."""
+        return self.guard.rest(now) if self.phase is not Phase.MOVING else Rest.UNKNOWN
+
+    def tick(self, now: float) -> Velocity:
+        """The velocity to send now."""
+        self._sent = self._next(now)
+        self.guard.sent(self._sent, now)
+        return self._sent
+
+    def _next(self, now: float) -> Velocity:
+        gap, self._ticked_at = now - self._ticked_at, now
+        record = self._record
+        if self.is_over or not self.guard.is_ready:
+            return ZERO
+        if reason := self.guard.fault(now):
+            self.end(reason)
+        elif record is None:
+            return ZERO
+        elif self.phase is Phase.MOVING and gap > STALLED_S:
+            self.end(f"this machine stood still for {gap:.1f} s in the middle of a step; try again")
+        elif self.phase is Phase.MOVING:
+            return self._move(record, gap, now)
+        elif now - record.stopped_at > STOP_S:
+            self.end(f"the base still goes {STOP_S:g} s after it was told to stand")
+        elif not record.step.amount or self._has_rested(now):
+            self._finish(record, now)
+        return ZERO
+
+    def _move(self, record: Record, gap: float, now: float) -> Velocity:
+        step, after = record.step, now - record.began
+        if after >= step.seconds or self._is_found(record, now):
+            record.commands.add(ZERO, now)
+            record.stopped_at, self.phase = now, Phase.STOPPING
+            self.guard.stopping()
+            return ZERO
+        wanted, last, gap = step.velocity(after), self._sent, min(gap, LONGEST_GAP_S)
+        sent = Velocity(
+            slew(last.linear, wanted.linear, LINEAR_ACCELERATION, 2 * LINEAR_ACCELERATION, gap),
+            slew(last.angular, wanted.angular, ANGULAR_ACCELERATION, 2 * ANGULAR_ACCELERATION, gap),
+        )
+        record.commands.add(sent, now)
+        return sent
+
+    def _is_found(self, record: Record, now: float) -> bool:
+        """Whether a search has gone on for long enough since the base moved."""
+        if not record.step.is_search:
+            return False
+        if self._found_at is None and record.total >= moved(record.step, self.guard.noise):
+            self._found_at = now
+        return self._found_at is not None and now - self._found_at >= SEARCH_ON_S
+
+    def _has_rested(self, now: float) -> bool:
+        if self.guard.rest(now) is not Rest.STANDS:
+            self._stands_since = None
+            return False
+        self._stands_since = now if self._stands_since is None else self._stands_since
+        return now - self._stands_since >= STANDS_S
+
+    def _finish(self, record: Record, now: float) -> None:
+        record.rested_at, self._record, self.phase = now, None, Phase.WAITING
+        self.guard.end()
+        self.records.append(record)
+        try:
+            self.next = self._script.send(record)
+        except StopIteration as end:
+            self.findings, self.phase = end.value, Phase.OVER
+        except CalibrationError as error:
+            self.end(str(error))

@@ -1,0 +1,166 @@
+"""What ends a calibration at once: odometry that cannot be relied on, another motion than commanded, the room's end.
+
+It is made of motion_node's own watchdogs, with bounds as wide as a base that nobody has measured yet needs them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from spec_vlm_nav.executor import Pose, Velocity, wrap
+from spec_vlm_nav.motion.response import Kind, ResponseConfig, ResponseMonitor, compare, expected
+from spec_vlm_nav.motion.stopping import Rest
+from spec_vlm_nav.watchdogs import OdometryWatch, Reading, WatchdogConfig
+from specnav.calibrate.core.measuring import Noise
+from specnav.calibrate.core.steps import Step
+
+LONGEST_DELAY_S = 1.2  # between a command and odometry; a base that is later cannot be calibrated
+LEAST_SCALE, MOST_SCALE = 0.2, 3.0  # as the parameters allow
+HALF_WIDTH_M, BACK_M = 0.4, 0.25  # so far beside the line and behind its beginning it may get by turning
+BEYOND_M = 0.05  # beyond the room, before that is a fault
+STOP_S = 3.5  # a base that was told to stand, and still goes, is a fault
+COASTS_S = 2.0  # so long it may go on after a stop: delay, and what it holds the last velocity for
+ROOM_RAD = 0.3  # of a turn, beyond what was commanded
+
+_WATCHED = ResponseConfig(
+    response_timeout_s=LONGEST_DELAY_S, response_low=LEAST_SCALE, response_high=MOST_SCALE
+)
+WINDOWS_S, SHORTEST_S = (0.6, 1.2, 2.4), 0.25  # over which commanded and measured motion are compared
+
+
+class Guard:
+    """Watches odometry and place of the robot. Times are receive times on a steady clock, s."""
+
+    def __init__(self, room_m: float, odom_timeout_s: float = 0.5) -> None:
+        self.room_m = room_m
+        self.noise = Noise(0.0, 0.0, 0.0)
+        self.delay_s = 0.0  # of the base, as far as it is known
+        self._config = WatchdogConfig(odom_timeout_s=odom_timeout_s)
+        self._watch, self._monitor = OdometryWatch(), ResponseMonitor(_WATCHED)
+        self._origin: Pose | None = None
+        self._step: Step | None = None
+        self._began_at, self._began_with = math.inf, 0.0
+
+    # -- what happens
+
+    def hear(self, reading: Reading, now: float) -> bool:
+        """Take note of odometry; returns whether it is sound."""
+        if not self._watch.hear(reading, now, self._config):
+            return False
+        self._monitor.hear(reading.pose, now)
+        if self._origin is None:
+            self._origin = reading.pose
+        return True
+
+    def begin(self, step: Step, now: float) -> None:
+        """A step begins."""
+        self._step = step
+        self._began_at = now
+        self._monitor.config = replace(_WATCHED, actuation_delay_s=self.delay_s)
+        self._began_with = step.of(self._monitor.measured.total)
+
+    def sent(self, velocity: Velocity, now: float) -> None:
+        """A velocity went out."""
+        self._monitor.sent(velocity, now)
+
+    def stopping(self) -> None:
+        """The stop of a step went out: how the base stops is measured, and not judged."""
+        self._began_at = math.inf
+
+    def end(self) -> None:
+        """A step is over, the robot stands."""
+        self._step = None
+
+    # -- what can be asked
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a pose was heard."""
+        return self._origin is not None
+
+    @property
+    def pose(self) -> Pose:
+        """The last sound pose."""
+        pose = self._watch.pose
+        assert pose is not None  # asked behind `is_ready` only
+        return pose
+
+    @property
+    def along_m(self) -> float:
+        """How far along the line the robot is."""
+        return self._place()[0]
+
+    @property
+    def aside_m(self) -> float:
+        """How far beside the line, left positive."""
+        return self._place()[1]
+
+    @property
+    def heading(self) -> float:
+        """Against the line, rad."""
+        assert self._origin is not None
+        return wrap(self.pose.yaw - self._origin.yaw)
+
+    def _place(self) -> tuple[float, float]:
+        pose, origin = self.pose, self._origin
+        assert origin is not None
+        dx, dy = pose.x - origin.x, pose.y - origin.y
+        cos, sin = math.cos(origin.yaw), math.sin(origin.yaw)
+        return dx * cos + dy * sin, dy * cos - dx * sin
+
+    def rest(self, now: float) -> Rest:
+        """What odometry shows of a robot that was told to stand."""
+        if self._monitor.resists(now):
+            return Rest.RESISTS
+        return Rest.STANDS if self._monitor.stands(now) else Rest.UNKNOWN
+
+    def fault(self, now: float) -> str:
+        """Why nothing may move now, or ""."""
+        if reason := self._watch.fault(now, self._config):
+            return reason
+        if self._monitor.liveness.is_dead:
+            return self._monitor.liveness.reason
+        return self._out_of_room() or self._wrong_motion(now)
+
+    def _out_of_room(self) -> str:
+        along, aside = self._place()
+        if not -BACK_M <= along <= self.room_m + BEYOND_M or abs(aside) > HALF_WIDTH_M:
+            return (
+                f"the robot is {along:.2f} m ahead and {aside:+.2f} m to the left of where it began, "
+                f"which is beyond the room it was given ({self.room_m:g} m ahead)"
+            )
+        return ""
+
+    def _wrong_motion(self, now: float) -> str:
+        step = self._step
+        if step is None:
+            moved = self._monitor.uncommanded(now)
+            return "" if moved is None else moved.reason
+        if not step.amount:
+            return ""
+        if reason := self._discrepancy(step, now):
+            return reason
+        done = step.of(self._monitor.measured.total) - self._began_with
+        if step.turns and done > MOST_SCALE * abs(step.amount) + step.speed * COASTS_S + ROOM_RAD:
+            return f"turned {math.degrees(done):.0f} degrees where it {step.words}"
+        return ""
+
+    def _discrepancy(self, step: Step, now: float) -> str:
+        """What is wrong with what odometry shows of a step, given what was commanded."""
+        for window in WINDOWS_S:
+            begin = max(self._began_at, now - window)
+            if now - begin < SHORTEST_S:
+                return ""
+            along, turned = expected(self._monitor.commands, begin, now, _WATCHED)
+            found = compare(along, turned, self._monitor.measured.since(begin), _WATCHED)
+            # A search begins with speeds that no base follows: too little is no fault of it.
+            if found is not None and not (step.is_search and _is_too_little(found.kind, found.reason)):
+                return found.reason
+            if begin == self._began_at:
+                return ""
+        return ""
+
+
+def _is_too_little(kind: Kind, reason: str) -> bool:
+    return kind is Kind.NONE or "not far enough" in reason

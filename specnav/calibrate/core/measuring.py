@@ -1,0 +1,136 @@
+"""Pure functions from the record of a step to figures: noise, delay, scale, way after a stop, slowest speed.
+
+What was measured is compared with what had been commanded a delay before: `done(t) = scale * told(t - delay)`.
+The delay is read off the onset, the scale off the steady part, each with the other's value, twice.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import linear_regression, median, pstdev
+
+from spec_vlm_nav.executor import wrap
+from specnav.calibrate.core.records import Record
+from specnav.calibrate.core.steps import STAIR_S, acceleration_of, speed_of
+
+ONSET_M, ONSET_RAD = 0.02, 0.04  # as soon as odometry shows so much, the base has responded
+ONSET_ENDS = 3.0  # so many times that much belongs to the onset
+NOISES = 5.0  # so many standard deviations are no noise
+RAMP_S, EDGE_S = 0.15, 0.05  # left out of the steady part: the base's own ramp, and its end
+FEWEST = 4  # samples that a figure is made of
+LATER_S = 0.25  # a stop that takes so much longer than another was not heard at once
+MOVES = 0.5  # a base that makes less of a speed than this share does not move yet
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Of odometry at rest: standard deviations, and messages a second."""
+
+    metres: float
+    radians: float
+    rate_hz: float
+
+    def of(self, turns: bool) -> float:
+        """In the unit of a step."""
+        return self.radians if turns else self.metres
+
+
+@dataclass(frozen=True)
+class Response:
+    """How a base answered one step. `delay_s` and `scale` as above."""
+
+    delay_s: float
+    scale: float
+
+
+@dataclass(frozen=True)
+class Stop:
+    """What came after a stop was sent: metres or radians, and seconds until it stood."""
+
+    way: float
+    seconds: float
+
+
+def noise_of(record: Record) -> Noise:
+    """Noise and rate of odometry, from a record of a base that stands."""
+    poses = [sample.pose for sample in record.samples]
+    if len(poses) < FEWEST:
+        return Noise(0.0, 0.0, 0.0)
+    yaws = [wrap(pose.yaw - poses[0].yaw) for pose in poses]
+    span = record.samples[-1].at - record.samples[0].at
+    metres = math.hypot(pstdev([p.x for p in poses]), pstdev([p.y for p in poses])) / math.sqrt(2)
+    return Noise(metres, pstdev(yaws), (len(poses) - 1) / max(1e-9, span))
+
+
+def response_of(record: Record, noise: Noise) -> Response | None:
+    """Delay and scale; None: it did not respond, or too little of it was heard."""
+    scale = 1.0
+    delay: float | None = None
+    for _ in range(2):
+        delay = delay_of(record, scale, noise)
+        if delay is None or (found := scale_of(record, delay)) is None:
+            return None
+        scale = found
+    delay = delay_of(record, scale, noise)
+    return None if delay is None else Response(delay, scale)
+
+
+def delay_of(record: Record, scale: float, noise: Noise) -> float | None:
+    """How long before, in the middle, what odometry shows of the onset had been commanded, s."""
+    turns = record.step.turns
+    least = max(ONSET_RAD if turns else ONSET_M, NOISES * noise.of(turns))
+    most = min(ONSET_ENDS * least, scale * record.told(record.began, record.stopped_at))
+    found = []
+    for sample in record.samples:
+        amount = record.step.of(sample.moved)
+        if amount > most:
+            break
+        if amount >= least:
+            found.append(sample.at - record.when_told(amount / scale))
+    return max(0.0, median(found)) if found else None
+
+
+def scale_of(record: Record, delay: float) -> float | None:
+    """Measured over commanded speed while it was steady; None where it was not for long enough."""
+    step = record.step
+    rise = step.speed / acceleration_of(step.turns)
+    begin = record.began + rise + delay + RAMP_S
+    end = record.stopped_at + delay - EDGE_S
+    steady = [(s.at, step.of(s.moved)) for s in record.samples if begin <= s.at <= end]
+    if len(steady) < FEWEST or steady[-1][0] - steady[0][0] < RAMP_S:
+        return None
+    speed = linear_regression([at for at, _ in steady], [done for _, done in steady]).slope
+    return speed / step.speed if speed > 0 else None
+
+
+def stop_of(record: Record, noise: Noise) -> Stop:
+    """The way after the stop was sent, and how long it took."""
+    turns, last = record.step.turns, record.total
+    near = max((ONSET_RAD if turns else ONSET_M) / 5, NOISES * noise.of(turns))
+    moving = [s.at for s in record.samples if abs(record.step.of(s.moved) - last) > near]
+    seconds = moving[-1] - record.stopped_at if moving else 0.0
+    return Stop(max(0.0, last - record.done(record.stopped_at)), max(0.0, seconds))
+
+
+def obeys_zeros(zero: Stop, epsilon: Stop) -> bool:
+    """Whether plain zeros stop a base as soon as a creep and zeros do."""
+    return zero.seconds <= epsilon.seconds + LATER_S
+
+
+def slowest_of(record: Record, response: Response, noise: Noise) -> float:
+    """The slowest speed of a search that the base followed, given how it responds; m/s or rad/s.
+
+    What is measured of a speed comes a delay later.
+    """
+    step, delay = record.step, response.delay_s
+    begin = record.began
+    for stretch in step.stretches:
+        end = min(begin + STAIR_S, record.stopped_at)
+        told = record.told(begin, end) * response.scale
+        done = record.done(end + delay) - record.done(begin + delay)
+        if end - begin > STAIR_S / 2 and done > max(MOVES * told, NOISES / 2 * noise.of(step.turns)):
+            return abs(speed_of(stretch.velocity, step.turns))
+        begin += STAIR_S
+    sent = step.velocity(min(record.stopped_at, record.began + step.seconds) - record.began - 1e-6)
+    return abs(speed_of(sent, step.turns))

@@ -1,0 +1,296 @@
+"""Which steps are made and what is learnt of each: a script that is handed the record of every step.
+
+It decides by what it knows of the base so far; it neither moves anything nor reads a clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass, field
+
+from spec_vlm_nav.executor import wrap
+from specnav.calibrate.core.guard import Guard
+from specnav.calibrate.core.measuring import (
+    EDGE_S,
+    NOISES,
+    ONSET_M,
+    ONSET_RAD,
+    RAMP_S,
+    Noise,
+    Response,
+    Stop,
+    noise_of,
+    obeys_zeros,
+    response_of,
+    slowest_of,
+    stop_of,
+)
+from specnav.calibrate.core.records import Record
+from specnav.calibrate.core.steps import (
+    LINEAR_ACCELERATION,
+    SLOWEST_ANGULAR,
+    SLOWEST_LINEAR,
+    STAIR_FACTOR,
+    Step,
+    forward,
+    resting,
+    search_forward,
+    search_turn,
+    turn,
+)
+from specnav.errors import UsageError
+
+TURN_RAD, SLOW_TURN_RAD = math.radians(60), math.radians(35)
+SLOW = 0.5  # of the fastest speeds
+STEADY_S, LEAST_STEADY_S = 1.0, 0.35  # of a forward step
+AFTER_STOP_S, SPARE_M = 0.5, 0.05  # kept free ahead of a step, beside the delay
+ALIGNED_RAD = 0.2  # heading that is as good as along the line
+TURNS_A_STEP, WALKS_A_STEP = 3, 3  # to face along the line, with room ahead
+NOISIEST_M, NOISIEST_RAD = 0.003, 0.006  # of odometry at rest: with more, nobody knows whether it stands
+
+Script = Generator[Step, Record, "Findings"]
+
+
+class CalibrationError(UsageError):
+    """The base cannot be calibrated; the message says why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What may be used: m/s, rad/s, metres ahead. stop_style: how stops are said, "" where there are no styles."""
+
+    max_linear: float = 0.3
+    max_angular: float = 0.6
+    room_m: float = 1.0
+    repetitions: int = 3
+    stop_style: str = "epsilon"
+
+
+@dataclass
+class Findings:
+    """What was learnt, step by step. `stops`: of max_linear, metres; the last two of turns, radians."""
+
+    noise: Noise = field(default_factory=lambda: Noise(0.0, 0.0, 0.0))
+    turns: list[Response] = field(default_factory=list)
+    drives: list[Response] = field(default_factory=list)
+    slowest_turns: list[float] = field(default_factory=list)
+    slowest_drives: list[float] = field(default_factory=list)
+    stops: list[Stop] = field(default_factory=list)
+    zero_stop: Stop | None = None
+    epsilon_stop: Stop | None = None
+
+
+def middle(values: list[float]) -> float:
+    """The median; 0 of nothing."""
+    ordered = sorted(values)
+    half = len(ordered) // 2
+    if not ordered:
+        return 0.0
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+class Procedure:
+    """The script of one calibration; `guard` knows where the robot is."""
+
+    def __init__(self, limits: Limits, guard: Guard) -> None:
+        self._limits, self._guard = limits, guard
+        self.findings = Findings()
+        self._searches: list[Record] = []
+        self._style = ""  # of stops: as the user chose, until that is seen not to work
+        self._linear_scale = 1.0  # for the room that a step takes: at least that of a base that does as told
+
+    def script(self) -> Script:
+        """Yield steps, take their records, return the findings. Raises CalibrationError."""
+        self.findings.noise = self._guard.noise = noise = noise_of((yield resting()))
+        if noise.metres > NOISIEST_M or noise.radians > NOISIEST_RAD:
+            raise CalibrationError(
+                f"odometry of the standing robot is too noisy: {noise.metres * 1e3:.1f} mm, "
+                f"{math.degrees(noise.radians):.2f} degrees (standard deviation); at most {NOISIEST_M * 1e3:g} mm, "
+                f"{math.degrees(NOISIEST_RAD):.1f} degrees: does it stand still?"
+            )
+        self._check_room()
+        yield from self._search_turns()
+        for number in range(self._limits.repetitions):
+            yield from self._turn_about(tests_stops=number == 0 and bool(self._limits.stop_style))
+        # Only now forward: the delay is known, and with it how far a stop leads.
+        self._check_room()
+        yield from self._search_forward()
+        for _ in range(self._limits.repetitions):
+            for speed in (self._limits.max_linear * SLOW, self._limits.max_linear):
+                yield from self._go_forward(speed)
+        self._judge_searches()
+        return self.findings
+
+    # -- the parts
+
+    def _search_turns(self) -> Generator[Step, Record, None]:
+        limits, slowest = self._limits, SLOWEST_ANGULAR
+        for left in (True, False):
+            record = yield search_turn(left, slowest, limits.max_angular)
+            self._check_moved(record, f"{limits.max_angular:.2f} rad/s")
+            # The way back need not begin at the slowest: two stairs below what moved it.
+            reached = abs(record.step.velocity(record.stopped_at - record.began - 1e-6).angular)
+            slowest = max(SLOWEST_ANGULAR, reached / STAIR_FACTOR**3)
+
+    def _search_forward(self) -> Generator[Step, Record, None]:
+        yield from self._face(ahead=True)
+        limit = self._limits.max_linear
+        # So far it may go where odometry shows nothing of it.
+        step = search_forward(SLOWEST_LINEAR, limit, self._free(True) - self._reserve(limit), self._style)
+        record = yield step
+        self._check_moved(record, f"{step.speed:.2f} m/s")
+        self._linear_scale = max(1.0, record.total / record.told(record.began, record.stopped_at))
+
+    def _check_moved(self, record: Record, fastest: str) -> None:
+        step = record.step
+        self._searches.append(record)
+        if record.total >= moved(step, self._guard.noise):
+            return
+        shown = f"{math.degrees(record.total):.1f} degrees" if step.turns else f"{record.total * 100:.1f} cm"
+        raise CalibrationError(
+            f"the base does not {'turn' if step.turns else 'go forward'}: up to {fastest} were commanded and "
+            f"odometry shows {shown}; is it standing and free to move, and is this the odometry of the same robot?"
+        )
+
+    def _turn_about(self, tests_stops: bool) -> Generator[Step, Record, None]:
+        """Turn left and right at both rates; where `tests_stops`, the slow ones are stopped in the two styles."""
+        fast = self._limits.max_angular
+        slow = fast * SLOW
+        for angle in (SLOW_TURN_RAD, -SLOW_TURN_RAD):
+            if tests_stops:
+                yield from self._test_stop(angle, slow)
+            else:
+                self._learn_turn(self._response((yield turn(angle, slow, style=self._style))))
+        for angle in (TURN_RAD, -TURN_RAD):
+            self._learn_turn(self._response((yield turn(angle, fast, style=self._style))))
+
+    def _test_stop(self, angle: float, rate: float) -> Generator[Step, Record, None]:
+        """To the left stopped by plain zeros, to the right by a creep and zeros."""
+        found, plain = self.findings, angle > 0
+        why = ", stopped by plain zeros" if plain else ", stopped by a creep and zeros"
+        record = yield turn(angle, rate, why, "zero" if plain else "epsilon")
+        self._learn_turn(self._response(record))
+        stop = stop_of(record, self._guard.noise)
+        if plain:
+            found.zero_stop = stop
+            return
+        found.epsilon_stop = stop
+        assert found.zero_stop is not None  # the left comes first
+        if self._limits.stop_style == "zero" and not obeys_zeros(found.zero_stop, stop):
+            self._style = "epsilon"
+
+    def _learn_turn(self, response: Response) -> None:
+        self.findings.turns.append(response)
+        self._guard.delay_s = middle([r.delay_s for r in self.findings.turns])
+
+    def _response(self, record: Record) -> Response:
+        found = response_of(record, self._guard.noise)
+        if record.total < moved(record.step, self._guard.noise):
+            raise CalibrationError(
+                f"the base does not respond where the robot {record.step.words}: is something in its way?"
+            )
+        if found is None:
+            raise CalibrationError(
+                f"odometry showed too little of a step ({record.step.words}: {record.total:.2f} "
+                f"{'rad' if record.step.turns else 'm'} within {record.step.seconds:.1f} s) to measure anything"
+            )
+        return found
+
+    def _go_forward(self, speed: float) -> Generator[Step, Record, None]:
+        step = yield from self._place_for(speed)
+        record = yield step
+        self.findings.drives.append(self._response(record))
+        self._linear_scale = max(1.0, middle([r.scale for r in self.findings.drives]))
+        if speed == self._limits.max_linear:
+            self.findings.stops.append(stop_of(record, self._guard.noise))
+
+    def _place_for(self, speed: float) -> Generator[Step, Record, Step]:
+        """Face along the line, the way that has room, and return the step forward."""
+        wanted, scale = speed * STEADY_S + _ramp_m(speed), self._linear_scale
+        reserve = self._reserve(speed)
+        for _ in range(WALKS_A_STEP):
+            ahead = self._is_ahead()
+            if self._free(ahead) < wanted * scale + reserve and self._free(not ahead) > self._free(ahead):
+                ahead = not ahead
+            yield from self._face(ahead)
+            distance = min(wanted, (self._free(ahead) - reserve) / scale)
+            if distance >= _shortest_m(speed):
+                return forward(distance, speed, self._style)
+            self._check_room()
+            yield from self._walk_on()
+        raise self._too_little_room()
+
+    def _check_room(self) -> None:
+        """Raise CalibrationError where the fastest step has no room, as far as the base is known."""
+        if self._guard.room_m < self._needed_m():
+            raise self._too_little_room()
+
+    def _needed_m(self) -> float:
+        speed = self._limits.max_linear
+        return _shortest_m(speed) * self._linear_scale + self._reserve(speed) + SPARE_M
+
+    def _too_little_room(self) -> CalibrationError:
+        return CalibrationError(
+            f"{self._guard.room_m:g} m of room are too little for {self._limits.max_linear:g} m/s: more than "
+            f"{self._needed_m():.2f} m are needed; give more (--room), or go slower (--max-linear)"
+        )
+
+    def _reserve(self, speed: float) -> float:
+        """What is kept free ahead of a step: the way that a stop takes, m."""
+        return speed * self._linear_scale * (self._guard.delay_s + AFTER_STOP_S) + SPARE_M
+
+    def _is_ahead(self) -> bool:
+        """Whether the robot faces the way that it did at first, and not back."""
+        return abs(self._guard.heading) < math.pi / 2
+
+    def _free(self, ahead: bool) -> float:
+        """So much of the room is left ahead, or back along the line, m."""
+        return self._guard.room_m - self._guard.along_m if ahead else self._guard.along_m
+
+    def _walk_on(self) -> Generator[Step, Record, None]:
+        """From the middle of the room neither way is long enough: go slowly to its end."""
+        speed = self._limits.max_linear * SLOW
+        left = self._free(self._is_ahead()) - self._reserve(speed)
+        if left > SPARE_M:
+            yield forward(left / self._linear_scale, speed, self._style)
+
+    def _face(self, ahead: bool) -> Generator[Step, Record, None]:
+        fast, along = self._limits.max_angular, "along the line" if ahead else "back along the line"
+        for _ in range(TURNS_A_STEP):
+            error = wrap((0.0 if ahead else math.pi) - self._guard.heading)
+            if abs(error) <= ALIGNED_RAD:
+                return
+            scale = middle([r.scale for r in self.findings.turns]) or 1.0
+            rate = fast if abs(error) > TURN_RAD else fast * SLOW
+            record = yield turn(error / scale, rate, f", to face {along}", self._style)
+            # Long ones are as good as those that are made to be measured.
+            if abs(error) > SLOW_TURN_RAD and (response := response_of(record, self._guard.noise)):
+                self._learn_turn(response)
+        raise CalibrationError(f"the robot could not be turned to face {along}: its turns miss by too much")
+
+    def _judge_searches(self) -> None:
+        """Only now: which speed it was that moved the base depends on its delay."""
+        found = self.findings
+        for record in self._searches:
+            responses = found.turns if record.step.turns else found.drives
+            response = Response(
+                middle([r.delay_s for r in responses]), middle([r.scale for r in responses]) or 1.0
+            )
+            slowest = slowest_of(record, response, self._guard.noise)
+            (found.slowest_turns if record.step.turns else found.slowest_drives).append(slowest)
+
+
+def _ramp_m(speed: float) -> float:
+    """The way that is lost while the speed is raised, m."""
+    return speed**2 / (2 * LINEAR_ACCELERATION)
+
+
+def _shortest_m(speed: float) -> float:
+    """A step forward that is just long enough to be measured, m."""
+    return speed * (LEAST_STEADY_S + RAMP_S + EDGE_S) + _ramp_m(speed)
+
+
+def moved(step: Step, noise: Noise) -> float:
+    """So much of a step is a motion, and no noise; metres or radians."""
+    return max((ONSET_RAD if step.turns else ONSET_M) / 2, NOISES * noise.of(step.turns))

@@ -1,0 +1,64 @@
+"""What was sent and what was measured in one step. Times are receive times on a steady clock, s."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from statistics import median
+
+from spec_vlm_nav.executor import Pose
+from spec_vlm_nav.motion.histories import CommandHistory, Travel
+from specnav.calibrate.core.steps import Step
+
+TOTAL_OF = 5  # poses
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A pose, when it was received, and the movement since the step began."""
+
+    at: float
+    pose: Pose
+    moved: Travel
+
+
+@dataclass
+class Record:
+    """One step as it went. `stopped_at`: when the stop was sent; `rested_at`: when it was seen to stand."""
+
+    step: Step
+    began: float
+    commands: CommandHistory = field(default_factory=CommandHistory)
+    samples: list[Sample] = field(default_factory=list)
+    stopped_at: float = math.inf
+    rested_at: float = math.inf
+
+    def told(self, begin: float, end: float) -> float:
+        """How much of the step was commanded from one time to another, metres or radians."""
+        return self.step.of(self.commands.between(begin, end))
+
+    def when_told(self, amount: float) -> float:
+        """The time by which so much of the step had been commanded."""
+        low = self.began
+        high = min(self.stopped_at, self.samples[-1].at if self.samples else low)
+        for _ in range(24):  # the speeds of a step have one sign: bisect
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.told(self.began, middle) > amount else (middle, high)
+        return (low + high) / 2
+
+    def done(self, moment: float) -> float:
+        """How much of the step odometry had shown by a time, metres or radians; poses joined by straight lines."""
+        before = 0.0
+        last_at = self.began
+        for sample in self.samples:
+            amount = self.step.of(sample.moved)
+            if sample.at > moment:
+                share = (moment - last_at) / (sample.at - last_at) if sample.at > last_at else 1.0
+                return before + (amount - before) * max(0.0, share)
+            before, last_at = amount, sample.at
+        return before
+
+    @property
+    def total(self) -> float:
+        """How much of the step odometry has shown so far; one noisy pose does not count."""
+        return median([self.step.of(s.moved) for s in self.samples[-TOTAL_OF:]]) if self.samples else 0.0

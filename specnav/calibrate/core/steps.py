@@ -1,0 +1,125 @@
+"""What a step is: speeds one after the other, and when it ends. Metres, radians, seconds; left and forward positive."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from spec_vlm_nav.executor import ZERO, Motion, Velocity
+from spec_vlm_nav.motion.histories import Travel
+
+LINEAR_ACCELERATION, ANGULAR_ACCELERATION = 1.0, 3.0  # as motion_node begins its motions, m/s2 and rad/s2
+STAIR_S, STAIR_FACTOR = 0.6, 1.3  # a search holds each speed for so long, and the next is so much faster
+SLOWEST_LINEAR, SLOWEST_ANGULAR = 0.02, 0.04  # the first of a search, m/s and rad/s
+RESTING_S = 1.5
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A speed that is asked for, and how long; speeds change by the accelerations above."""
+
+    velocity: Velocity
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """One small motion. `style`: how it is stopped, "" as the user chose; `amount`: metres or radians, signed."""
+
+    words: str
+    stretches: tuple[Stretch, ...] = ()
+    amount: float = 0.0
+    turns: bool = False
+    is_search: bool = False
+    style: str = ""
+
+    @property
+    def sign(self) -> float:
+        """1 for forward and left, -1 for right."""
+        return math.copysign(1.0, self.amount)
+
+    @property
+    def seconds(self) -> float:
+        """How long speeds are sent."""
+        return sum(stretch.seconds for stretch in self.stretches)
+
+    @property
+    def speed(self) -> float:
+        """The fastest of it, m/s or rad/s."""
+        return max((abs(speed_of(s.velocity, self.turns)) for s in self.stretches), default=0.0)
+
+    @property
+    def motion(self) -> Motion:
+        """The same as a motion of the robot's gate."""
+        return Motion(0.0, self.amount) if self.turns else Motion(self.amount, 0.0)
+
+    def velocity(self, after_s: float) -> Velocity:
+        """What is asked for so long after the beginning."""
+        for stretch in self.stretches:
+            if after_s < stretch.seconds:
+                return stretch.velocity
+            after_s -= stretch.seconds
+        return ZERO
+
+    def of(self, travel: Travel) -> float:
+        """How much of a movement is this step's: metres or radians, positive where it goes the right way."""
+        return self.sign * (travel.turned_rad if self.turns else travel.along_m)
+
+
+def speed_of(velocity: Velocity, turns: bool) -> float:
+    """The speed that counts, m/s or rad/s."""
+    return velocity.angular if turns else velocity.linear
+
+
+def acceleration_of(turns: bool) -> float:
+    """How fast that speed is raised, m/s2 or rad/s2."""
+    return ANGULAR_ACCELERATION if turns else LINEAR_ACCELERATION
+
+
+def resting(seconds: float = RESTING_S) -> Step:
+    """Stand, and listen to odometry."""
+    return Step(f"stands for {seconds:g} s", (Stretch(ZERO, seconds),))
+
+
+def turn(angle: float, rate: float, why: str = "", style: str = "") -> Step:
+    """Turn by an angle (left positive) at a rate (positive)."""
+    side = "left" if angle > 0 else "right"
+    words = f"turns {side} {abs(math.degrees(angle)):.0f} degrees at {rate:.2f} rad/s{why}"
+    seconds = abs(angle) / rate + rate / (2 * ANGULAR_ACCELERATION)
+    speed = Velocity(0.0, math.copysign(rate, angle))
+    return Step(words, (Stretch(speed, seconds),), angle, turns=True, style=style)
+
+
+def forward(distance: float, speed: float, style: str = "") -> Step:
+    """Go forward by a distance at a speed."""
+    words = f"goes forward {distance:.2f} m at {speed:.2f} m/s"
+    seconds = distance / speed + speed / (2 * LINEAR_ACCELERATION)
+    return Step(words, (Stretch(Velocity(speed, 0.0), seconds),), distance, style=style)
+
+
+def stairs(slowest: float, fastest: float) -> list[float]:
+    """The speeds of a search, slowest first; the last is the fastest allowed."""
+    speeds = []
+    while slowest < fastest:
+        speeds.append(slowest)
+        slowest *= STAIR_FACTOR
+    return [*speeds, fastest]
+
+
+def search_turn(left: bool, slowest: float, fastest: float) -> Step:
+    """Turn faster and faster from a rate on, until the base moves."""
+    sign = 1.0 if left else -1.0
+    rates = stairs(slowest, fastest)
+    words = f"turns {'left' if left else 'right'} slowly, from {slowest:.2f} rad/s on, until it moves"
+    stretches = tuple(Stretch(Velocity(0.0, sign * rate), STAIR_S) for rate in rates)
+    return Step(words, stretches, sign * sum(rates) * STAIR_S, turns=True, is_search=True)
+
+
+def search_forward(slowest: float, fastest: float, room_m: float, style: str = "") -> Step:
+    """Go forward faster and faster from a speed on, until the base moves, or so much was commanded."""
+    speeds = stairs(slowest, fastest)
+    while len(speeds) > 1 and sum(speeds) * STAIR_S > room_m:
+        speeds.pop()
+    words = f"goes forward slowly, from {slowest:.2f} m/s on, until it moves"
+    stretches = tuple(Stretch(Velocity(speed, 0.0), STAIR_S) for speed in speeds)
+    return Step(words, stretches, sum(speeds) * STAIR_S, is_search=True, style=style)

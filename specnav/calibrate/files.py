@@ -1,0 +1,89 @@
+"""The parameter file that a calibration writes, and the ones it reads. A file is there whole or not at all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import yaml
+
+from evaluation.files import write_bytes_atomic
+from spec_vlm_nav.parameter_files import WILDCARDS
+from spec_vlm_nav.parameters import Value
+from specnav.calibrate.core.measuring import Noise
+from specnav.calibrate.core.result import DEFAULTS, Calibration
+from specnav.errors import UsageError
+from specnav.settings import read_yaml
+
+FIRST_LINE = "# Written by specnav calibrate"
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """How it was measured, for the head of the file."""
+
+    when: datetime
+    commands: str  # topic and type
+    odometry: str
+    noise: Noise
+    max_linear: float
+    max_angular: float
+    repetitions: int
+
+
+def check_out(path: Path) -> None:
+    """Raise UsageError where the file could not be written, or would replace something else."""
+    folder = path.absolute().parent
+    if path.is_dir():
+        raise UsageError(f"--out {path} is a folder; give the name of a file in it")
+    if not folder.is_dir():
+        raise UsageError(f"--out {path}: there is no folder {folder}")
+    if not path.exists():
+        return
+    try:
+        is_ours = path.read_text(encoding="utf-8").startswith(FIRST_LINE)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--out {path} cannot be replaced: {error}") from error
+    if not is_ours:
+        raise UsageError(f"--out {path} is there and was not written by specnav calibrate; give another name")
+
+
+def text_of(found: Calibration, about: Circumstances) -> str:
+    """The file's text."""
+    noise = about.noise
+    head = [
+        f"{FIRST_LINE}, {about.when:%Y-%m-%d %H:%M} UTC. Give it to motion_node behind your own parameters:",
+        "#   ros2 run spec_vlm_nav motion_node --ros-args --params-file robot.yaml --params-file calibration.yaml",
+        f"# Commands: {about.commands}, up to {about.max_linear:g} m/s and {about.max_angular:g} rad/s. "
+        f"Odometry: {about.odometry}, {noise.rate_hz:.0f} Hz,",
+        f"# noise {noise.metres * 1e3:.1f} mm and {math.degrees(noise.radians):.2f} degrees at rest. "
+        f"Repetitions: {about.repetitions}; behind each value what they gave.",
+    ]
+    lines = [*head, *(f"# {note}" for note in found.notes), "/**/motion_node:", "  ros__parameters:"]
+    for one in found.values:
+        said = yaml.safe_dump(one.value, default_flow_style=True).splitlines()[0]
+        lines.append(f"    {one.name}: {said}" + (f"  # {one.spread}" if one.spread else ""))
+    return "\n".join(lines) + "\n"
+
+
+def write(path: Path, text: str) -> None:
+    """Replace the file in one step. Raises UsageError."""
+    try:
+        write_bytes_atomic(path, text.encode())
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def given_parameters(path: Path | None) -> dict[str, Value]:
+    """What a parameter file says of motion_node; names that it does not have are left out. Raises UsageError."""
+    found: dict[str, Value] = {}
+    for section, content in (read_yaml(path) if path else {}).items():
+        if section not in WILDCARDS and str(section).rpartition("/")[2] != "motion_node":
+            continue
+        values = content.get("ros__parameters") if isinstance(content, Mapping) else None
+        if isinstance(values, Mapping):
+            found |= {name: value for name, value in values.items() if name in DEFAULTS}
+    return found

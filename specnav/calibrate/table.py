@@ -1,0 +1,105 @@
+"""`python -m specnav.calibrate.table`: how well motions end on late bases, before and after a calibration.
+
+Each row is a simulated base; its calibration is measured on that base by the procedure itself. Three columns a motion:
+response_watched false (nothing is known of the delay), motion_node's defaults (each motion corrects the delay by what
+it sees), and calibrated. The figures are the largest misses of some runs, of the true pose when the base stands.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spec_vlm_nav.executor import Motion
+from spec_vlm_nav.parameters import Value
+from specnav.calibrate.core.result import calibration
+from specnav.calibrate.simulated import World, calibrate, carry_out
+from specnav.monkey.base import BaseTraits
+
+DELAYS_S, SCALES = (0.0, 0.15, 0.3, 0.6), (1.0, 0.85)
+TURN, FORWARD = Motion(0.0, math.radians(30)), Motion(0.25, 0.0)
+BLIND: Mapping[str, Value] = {"response_watched": False}
+MAX_LINEAR = 0.3
+
+
+@dataclass(frozen=True)
+class Row:
+    """A base and the largest misses on it: degrees and centimetres, signed; and the states that motions ended in."""
+
+    delay_s: float
+    drops_zeros: bool
+    scale: float
+    parameters: dict[str, Value]
+    degrees: tuple[float, ...]  # blind, default, calibrated
+    centimetres: tuple[float, ...]
+    states: frozenset[str]  # of default and calibrated
+
+
+def traits(delay_s: float, drops_zeros: bool, scale: float) -> BaseTraits:
+    """A base that begins to move at 0.05 m/s and 0.1 rad/s, late."""
+    return BaseTraits(
+        delay_s=delay_s,
+        drops_zeros=drops_zeros,
+        linear_scale=scale,
+        angular_scale=scale,
+        deadband_linear=0.05,
+        deadband_angular=0.1,
+    )
+
+
+def measure(delay_s: float, drops_zeros: bool, scale: float, runs: int) -> Row:
+    """Calibrate a base, and carry out both motions in the three ways."""
+    course = calibrate(World(traits(delay_s, drops_zeros, scale)))
+    if course.findings is None:
+        raise AssertionError(f"not calibrated: {course.fault}")
+    found = calibration(course.findings, MAX_LINEAR, "epsilon").parameters()
+    missed: dict[Motion, list[float]] = {TURN: [], FORWARD: []}
+    states: set[str] = set()
+    for values in (BLIND, {}, found):
+        for motion in (TURN, FORWARD):
+            ends = [
+                carry_out(World(traits(delay_s, drops_zeros, scale), seed), motion, values)
+                for seed in range(runs)
+            ]
+            misses = [math.degrees(e.missed_rad) if motion is TURN else e.missed_m * 100 for e in ends]
+            missed[motion].append(max(misses, key=abs))
+            if values is not BLIND:
+                states |= {end.state for end in ends}
+    return Row(
+        delay_s, drops_zeros, scale, found, tuple(missed[TURN]), tuple(missed[FORWARD]), frozenset(states)
+    )
+
+
+def markdown(row: Row) -> str:
+    """One line of the table."""
+    cells = [f"{row.delay_s:g}", "dropped" if row.drops_zeros else "obeyed", f"{row.scale:g}"]
+    cells += [
+        f"{float(row.parameters['actuation_delay_s']):.2f}",
+        f"{float(row.parameters['linear_scale']):.2f}",
+    ]
+    cells += [f"{missed:+.1f}" for missed in (*row.degrees, *row.centimetres)]
+    return f"| {' | '.join(cells)} | {', '.join(sorted(row.states))} |"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table as Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=10, help="of each motion on each base (default: 10)")
+    runs = max(1, parser.parse_args(arguments).runs)
+    print(
+        "| delay s | zeros | scale | measured delay | measured scale | 30°: blind | default | calibrated "
+        "| 25 cm: blind | default | calibrated | ended |"
+    )
+    print("|" + "---|" * 12)
+    for delay_s in DELAYS_S:
+        for drops_zeros in (False, True):
+            for scale in SCALES:
+                print(markdown(measure(delay_s, drops_zeros, scale, runs)), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
