@@ -36,6 +36,7 @@ from specnav.cli_options import (
     TopP,
 )
 from specnav.cli_pipeline import add_pipeline_command
+from specnav.cli_robot import add_robot_commands
 from specnav.cli_train import train_app
 from specnav.errors import user_errors
 
@@ -113,6 +114,7 @@ add_bag_commands(app)
 add_blackbox_command(app)
 add_drill_commands(app)
 add_pipeline_command(app)
+add_robot_commands(app)
 
 
 @app.command(

@@ -1,0 +1,170 @@
+"""A calibration on a running ROS graph: looks who is there, asks before each step, and drives.
+
+However it ends, the robot is brought to a stand first.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from collections.abc import Callable
+from types import FrameType
+
+import rclpy
+from rclpy.exceptions import NameValidationException
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.signals import SignalHandlerOptions
+from rclpy.validate_namespace import validate_namespace
+from rclpy.validate_topic_name import validate_topic_name
+
+from spec_vlm_nav.errors import NavigationError
+from spec_vlm_nav.executor import ZERO
+from specnav.calibrate.asking import Asker
+from specnav.calibrate.config import CalibrateConfig
+from specnav.calibrate.core.course import Course, Phase
+from specnav.calibrate.core.procedure import CalibrationError, Findings, Limits
+from specnav.calibrate.wire import Wire
+from specnav.errors import UsageError
+
+RATE_HZ, SPIN_S = 30.0, 0.005
+FIND_S, LISTEN_S = 5.0, 1.5  # longest wait for odometry and listeners; so long nobody else may speak
+MATCH_S = 0.3  # discovery is not symmetric: the other side may need a moment to match us
+
+
+class Live:
+    """One calibration of one robot."""
+
+    def __init__(
+        self, config: CalibrateConfig, say: Callable[[str], None], ended: Callable[[], bool]
+    ) -> None:
+        """ended: whether somebody wants it to end."""
+        self._config, self._say, self._ended = config, say, ended
+        limits = Limits(
+            config.max_linear,
+            config.max_angular,
+            config.room_m,
+            config.repetitions,
+            stop_style=config.stop_style if config.backend == "twist" else "",
+        )
+        self.course = Course(limits)
+        self.node = _make_node(config)
+        self._executor = SingleThreadedExecutor()
+        self._executor.add_node(self.node)
+        self.wire = Wire(self.node, config, self.course.hear, self.course.end)
+        self._has_driven = False
+
+    def look(self) -> None:
+        """Raise CalibrationError unless there are a base and odometry, and nobody else drives. Publishes nothing."""
+        began = time.monotonic()
+        found_at = math.inf  # others are discovered when the robot is
+        while (waited := time.monotonic() - began) < FIND_S:
+            self._spin()
+            now = time.monotonic()
+            if found_at == math.inf and self.course.guard.is_ready and self.wire.listeners():
+                found_at = now
+            if now - max(found_at, self.wire.foreign_at) > LISTEN_S:
+                break
+            if self.course.fault:
+                raise CalibrationError(self.course.fault)
+        if not self.wire.listeners():
+            raise CalibrationError(self._nobody_listens())
+        if not self.course.guard.is_ready:
+            publishers = self.wire.odometers
+            raise CalibrationError(
+                f"no odometry on {self.wire.odom_topic} within {waited:.0f} s ({publishers} publishers): "
+                "is the driver up, and is it this topic (--odom)?"
+            )
+        if self.wire.foreign_at > time.monotonic() - LISTEN_S:
+            raise CalibrationError(self._somebody_speaks())
+        time.sleep(MATCH_S)
+
+    def _nobody_listens(self) -> str:
+        said = f"nobody listens to {self.wire.topic}"
+        if types := self.wire.other_types():
+            other = "leave --stamped out" if self._config.stamped else "--stamped sends TwistStamped"
+            return f"{said} as we would send it; {', '.join(types)} is wanted there: {other}"
+        option = "--cmd-vel" if self._config.backend == "twist" else "--namespace"
+        return f"{said}: is the driver up, and is it this topic ({option})?"
+
+    def _somebody_speaks(self) -> str:
+        who = ", ".join(self.wire.others()) or "somebody"
+        return (
+            f"{who} sends velocities on {self.wire.topic}, too: end that while the base is calibrated "
+            "(a motion_node that is silent may stay)"
+        )
+
+    def drive(self) -> Findings:
+        """Carry out the procedure. Raises CalibrationError, and KeyboardInterrupt when it was asked to end."""
+        course, asker = self.course, Asker(self._config.yes, self._say)
+        next_tick, self._has_driven = time.monotonic(), True
+        while not course.is_over:
+            self._spin()
+            if self._ended():
+                raise KeyboardInterrupt
+            if self.wire.foreign_at > 0 and course.phase is not Phase.WAITING:
+                course.end(self._somebody_speaks())
+            now = time.monotonic()
+            if course.is_over or now < next_tick:
+                continue
+            next_tick = max(next_tick + 1 / RATE_HZ, now)
+            if course.next is not None and asker.allows(course.next):
+                self.wire.foreign_at = -1.0
+                course.allow(now)
+            velocity = course.tick(now)
+            if velocity != ZERO or course.records or course.phase is not Phase.WAITING:
+                self.wire.send(velocity, course.rest(now), course.style)
+        if course.findings is None:
+            doing = course.doing
+            raise CalibrationError(f"{course.fault}{f' (while the robot {doing})' if doing else ''}")
+        return course.findings
+
+    def _spin(self) -> None:
+        self._executor.spin_once(timeout_sec=SPIN_S)
+
+    def close(self) -> None:
+        """Bring the robot to a stand, if anything was sent, and let go of everything."""
+        if self._has_driven:
+            self.wire.stand()
+        self._executor.shutdown()
+        self.node.destroy_node()
+
+
+def _make_node(config: CalibrateConfig) -> Node:
+    namespace = f"/{config.namespace.strip('/')}"
+    try:
+        validate_namespace(namespace)
+        for topic in (config.cmd_vel, config.odom):
+            validate_topic_name(topic)
+    except (ValueError, NameValidationException) as error:
+        raise UsageError(f"not a name in ROS: {' '.join(str(error).split())}") from error
+    remaps = ["--ros-args", "-r", f"cmd_vel:={config.cmd_vel}", "-r", f"odom:={config.odom}"]
+    return rclpy.create_node(
+        "specnav_calibrate", namespace=namespace, cli_args=remaps, use_global_arguments=False
+    )
+
+
+def calibrate_live(config: CalibrateConfig, say: Callable[[str], None]) -> tuple[Findings, Wire]:
+    """The findings, and where they come from. Raises UsageError; KeyboardInterrupt for SIGINT and SIGTERM."""
+    asked_to_end = False
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal asked_to_end
+        asked_to_end = True
+
+    before = [(number, signal.signal(number, on_signal)) for number in (signal.SIGINT, signal.SIGTERM)]
+    rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
+    try:
+        live = Live(config, say, lambda: asked_to_end)
+        try:
+            live.look()
+            return live.drive(), live.wire
+        finally:
+            live.close()
+    except NavigationError as error:
+        raise UsageError(str(error)) from error
+    finally:
+        rclpy.try_shutdown()
+        for number, handler in before:
+            signal.signal(number, handler)

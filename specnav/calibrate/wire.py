@@ -1,0 +1,219 @@
+"""The ROS side of a calibration: the robot's own back-ends, odometry, and whatever else speaks on the way. Needs rclpy.
+
+What is published here is noted, so that what somebody else publishes on the same topic can be told from it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from geometry_msgs.msg import Twist, TwistStamped
+from nav_msgs.msg import Odometry
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from std_msgs.msg import Bool, Empty, String
+
+from spec_vlm_nav.executor import ZERO, Velocity
+from spec_vlm_nav.language.stop_words import is_stop
+from spec_vlm_nav.motion.stopping import Rest
+from spec_vlm_nav.nodes.hearing import hear
+from spec_vlm_nav.nodes.messages import reading_of
+from spec_vlm_nav.nodes.outputs import Output, make_backend
+from spec_vlm_nav.watchdogs import Reading
+from specnav.calibrate.config import CalibrateConfig
+from specnav.calibrate.core.result import DEFAULTS
+
+OURS_S = 1.0  # our own messages come back within that
+STOPS, MOST_STOPS, PAUSE_S = 5, 50, 0.02
+SPORT = "api/sport/request"
+MOVING_APIS = (1008,)  # Move of the Go2's sport service
+EARS = ("blackbox_node", "rosbag2_recorder", "specnav_")  # they listen, and drive nothing
+UNDER_WAY = (1, 8)  # MOVING and SETTLING of MotionStatus
+
+
+class NotingNode:
+    """A node to a back-end, but that what its publishers publish is noted."""
+
+    def __init__(self, node: Node, note: Callable[[Any], None]) -> None:
+        self._node, self._note = node, note
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._node, name)
+
+    def create_publisher(self, *arguments: Any) -> Any:
+        """A publisher whose messages are noted."""
+        return _NotingPublisher(self._node.create_publisher(*arguments), self._note)
+
+
+class _NotingPublisher:
+    def __init__(self, publisher: Any, note: Callable[[Any], None]) -> None:
+        self._publisher, self._note = publisher, note
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._publisher, name)
+
+    def publish(self, message: Any) -> None:
+        """Note it first: it may come back before this returns."""
+        self._note(message)
+        self._publisher.publish(message)
+
+
+def _key(message: Any) -> tuple[float, float] | int:
+    """What tells our messages from others'."""
+    if hasattr(message, "header") and hasattr(message.header, "identity"):
+        return int(message.header.identity.id)
+    twist = message.twist if isinstance(message, TwistStamped) else message
+    return (float(twist.linear.x), float(twist.angular.z))
+
+
+class Wire:
+    """Publishes velocities, hears odometry and what must end a calibration. Times: time.monotonic, s."""
+
+    def __init__(
+        self,
+        node: Node,
+        config: CalibrateConfig,
+        on_odometry: Callable[[Reading, float], None],
+        on_end: Callable[[str], None],
+    ) -> None:
+        """on_end: called with why everything has to end now. Raises BackendError."""
+        self._node, self._config, self._on_end = node, config, on_end
+        self._noted: deque[tuple[float, Any]] = deque()
+        self.foreign_at = -1.0  # when somebody else's velocity was heard
+        sport = config.backend == "go2_sport"
+        self.topic = node.resolve_topic_name(SPORT if sport else "cmd_vel")
+        self.odom_topic = node.resolve_topic_name("odom")
+        self._outputs = {
+            style: self._make_output(style)
+            for style in ({config.stop_style} if sport else {"zero", "epsilon", config.stop_style})
+        }
+        best_effort = QoSProfile(depth=50, reliability=ReliabilityPolicy.BEST_EFFORT)
+        node.create_subscription(
+            Odometry, "odom", lambda m: on_odometry(reading_of(m), time.monotonic()), best_effort
+        )
+        node.create_subscription(self._kind(), self.topic, self._on_velocity, best_effort)
+        hear(node, Empty, "stop", lambda message: on_end("stop was heard on topic stop"))
+        hear(node, Bool, "e_stop", self._on_button)
+        hear(node, String, "instruction", self._on_words)
+        self._watch_motion_node()
+
+    def _make_output(self, style: str) -> Output:
+        values = {
+            **DEFAULTS,
+            "motion_backend": self._config.backend,
+            "enable_stamped_cmd_vel": self._config.stamped,
+            "stop_style": style,
+        }
+        node: Any = NotingNode(self._node, self._note)
+        return make_backend(node, values)[0]
+
+    def _kind(self) -> Any:
+        if self._config.backend == "go2_sport":
+            from unitree_api.msg import Request
+
+            return Request
+        return TwistStamped if self._config.stamped else Twist
+
+    # -- what goes out
+
+    def send(self, velocity: Velocity, rest: Rest, style: str) -> None:
+        """Send the velocity of one tick; `style`: of the stop, "" where there are none."""
+        self._outputs[style or self._config.stop_style].send(velocity, rest)
+
+    def stand(self) -> None:
+        """Have the robot stand, whatever moves it, said again and again; and wait until that has arrived."""
+        for output in self._outputs.values():
+            output.stop()
+        # As the user chose; and where that is plain zeros, which may not be obeyed, the other way as well.
+        for style in dict.fromkeys((self._config.stop_style, "epsilon")):
+            if style in self._outputs:
+                _insist(self._outputs[style])
+
+    # -- what comes in
+
+    def _note(self, message: Any) -> None:
+        now = time.monotonic()
+        self._noted.append((now, _key(message)))
+        while self._noted and self._noted[0][0] < now - OURS_S:
+            self._noted.popleft()
+
+    def _on_velocity(self, message: Any) -> None:
+        key = _key(message)
+        for place, (_, noted) in enumerate(self._noted):
+            if noted == key:
+                del self._noted[place]  # each comes back once
+                return
+        if hasattr(message, "parameter") and message.header.identity.api_id not in MOVING_APIS:
+            return
+        self.foreign_at = time.monotonic()
+
+    def _on_button(self, message: Bool) -> None:
+        if message.data:
+            self._on_end("e_stop was pressed")
+
+    def _on_words(self, message: String) -> None:
+        if is_stop(message.data):
+            self._on_end(f'stop was heard: instruction "{message.data[:40]}"')
+
+    def _watch_motion_node(self) -> None:
+        try:
+            from spec_vlm_nav_interfaces.msg import MotionStatus
+        except ImportError:
+            return  # then there is no motion_node here, either
+
+        def look(message: Any) -> None:
+            if message.state in UNDER_WAY:
+                self._on_end("motion_node is moving the robot: end its instruction first")
+
+        reliable = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
+        self._node.create_subscription(MotionStatus, "motion_status", look, reliable)
+
+    # -- who is there
+
+    def others(self) -> list[str]:
+        """Full names of other nodes that publish velocities."""
+        return self._names(self._node.get_publishers_info_by_topic(self.topic))
+
+    def listeners(self) -> list[str]:
+        """Full names of nodes that take velocities of our type, and may be a base."""
+        infos = self._node.get_subscriptions_info_by_topic(self.topic)
+        kind = self._kind().__name__
+        return self._names([info for info in infos if info.topic_type.endswith(f"/{kind}")])
+
+    def other_types(self) -> list[str]:
+        """Types that others take velocities as, and we do not send."""
+        infos = self._node.get_subscriptions_info_by_topic(self.topic)
+        return sorted({i.topic_type for i in infos if not i.topic_type.endswith(f"/{self._kind().__name__}")})
+
+    def _names(self, infos: list[Any]) -> list[str]:
+        own = (self._node.get_name(), self._node.get_namespace())
+        return sorted(
+            {
+                f"{info.node_namespace.rstrip('/')}/{info.node_name}"
+                for info in infos
+                if (info.node_name, info.node_namespace) != own and not info.node_name.startswith(EARS)
+            }
+        )
+
+    @property
+    def odometers(self) -> int:
+        """How many publish odometry."""
+        return int(self._node.count_publishers(self.odom_topic))
+
+
+def _insist(output: Output) -> None:
+    """Say stop again and again, and wait until it has arrived."""
+    left = STOPS
+    for _ in range(MOST_STOPS):
+        # As one that goes on although it was told to stand: with the creep, each time.
+        output.send(ZERO, Rest.RESISTS)
+        time.sleep(PAUSE_S)
+        left -= output.stop()
+        time.sleep(PAUSE_S)
+        if left <= 0:
+            break
+    output.release()
+    output.drain()
