@@ -40,8 +40,8 @@ from spec_vlm_nav.executor import (
     ZERO,
 )
 from spec_vlm_nav.motion.command import Command, CommandKind, OPERATOR_STOP
+from spec_vlm_nav.motion.comparing import Discrepancy, Kind
 from spec_vlm_nav.motion.limits import SafetyConfig
-from spec_vlm_nav.motion.response import Discrepancy, Kind
 from spec_vlm_nav.motion.stopping import Rest
 from spec_vlm_nav.safety import fault_of, SafetyGate
 from spec_vlm_nav.status import MotionState, Status, UNDER_WAY

@@ -28,10 +28,11 @@ import math
 from spec_vlm_nav.collision import AheadWatch
 from spec_vlm_nav.executor import Motion, Pose, Velocity, ZERO
 from spec_vlm_nav.motion.command import Command, CommandKind, OPERATOR_STOP, Refusal
+from spec_vlm_nav.motion.comparing import Discrepancy, Kind
 from spec_vlm_nav.motion.geofence import Geofence
 from spec_vlm_nav.motion.limits import SafetyConfig, slew
 from spec_vlm_nav.motion.rear import RearWatch
-from spec_vlm_nav.motion.response import Discrepancy, Kind, ResponseMonitor
+from spec_vlm_nav.motion.response import ResponseMonitor
 from spec_vlm_nav.status import MotionState
 from spec_vlm_nav.watchdogs import (
     Fault,
@@ -145,7 +146,7 @@ class SafetyGate:
         """
         if command.kind is not CommandKind.MOVE:
             self.end_motion()
-        refusal = self._out_of_order(command) or self._admit_in_order(command, now)
+        refusal = self._out_of_order(command, now) or self._admit_in_order(command, now)
         if refusal is not None:
             self.refusals[refusal.kind] += 1
         return refusal
@@ -174,16 +175,26 @@ class SafetyGate:
             self.monitor.begin(command.motion, now)
         return refusal
 
-    def _out_of_order(self, command: Command) -> Refusal | None:
+    def _out_of_order(self, command: Command, now: float) -> Refusal | None:
         if command.session in self._retired:
             return Refusal('order', 'from a session that another one replaced')
         if command.session != self.session:
-            return None
+            return self._stranger(command.session, now)
         if command.sequence <= self.sequence:
             return Refusal('order', f'sequence {command.sequence} is not after {self.sequence}')
         if command.instruction < self._instruction:
             over = f'instruction {command.instruction} is over, now at {self._instruction}'
             return Refusal('order', over)
+        return None
+
+    def _stranger(self, session: int, now: float) -> Refusal | None:
+        """Refuse a session that gives no sign of life, while another does or somebody stopped."""
+        if self.session is None or self.supervision.told(session) is not None:
+            return None
+        if self.latched_by == OPERATOR_STOP:
+            return Refusal('order', f'from a session never heard of; {OPERATOR_STOP}')
+        if self.supervision.hears_others(session, now, self.config):
+            return Refusal('order', 'from a session never heard of, while another is in charge')
         return None
 
     def _unfit(self, command: Command, now: float) -> Refusal | None:

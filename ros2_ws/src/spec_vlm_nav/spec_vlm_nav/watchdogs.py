@@ -246,6 +246,15 @@ class SupervisionWatch:
         known = self._sessions.get(session) if session is not None else None
         return known.told if known else None
 
+    def hears_others(self, session: int, now: float, config: WatchdogConfig) -> bool:
+        """Return whether another session than this one is alive, and has told how it is."""
+        others = (
+            known.told_at
+            for which, known in self._sessions.items()
+            if which != session and known.told is not None
+        )
+        return any(now - told_at <= config.supervisor_timeout_s for told_at in others)
+
     def silent_for_s(self, session: int | None, now: float) -> float:
         """Seconds since a session was heard; infinite when it never was."""
         known = self._sessions.get(session) if session is not None else None

@@ -89,11 +89,13 @@ class CommandHistory:
     def __init__(self) -> None:
         self._line = _Timeline()
         self._velocities: list[Velocity] = []  # from the time at the same place on
+        self.last_at = -math.inf  # when a velocity was last sent
         self.moved_at = -math.inf  # when something else than zero was last in force
 
     def add(self, velocity: Velocity, now: float) -> None:
         """Take note of a velocity that was sent now."""
         last = self._velocities[-1] if self._velocities else None
+        self.last_at = now
         if velocity != ZERO or (last is not None and last != ZERO):
             self.moved_at = now
         if velocity == last:

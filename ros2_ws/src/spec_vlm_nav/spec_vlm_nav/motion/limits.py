@@ -21,8 +21,8 @@ import math
 
 from spec_vlm_nav.collision import AheadConfig
 from spec_vlm_nav.executor import Velocity
+from spec_vlm_nav.motion.comparing import ResponseConfig
 from spec_vlm_nav.motion.rear import RearConfig
-from spec_vlm_nav.motion.response import ResponseConfig
 from spec_vlm_nav.watchdogs import WatchdogConfig
 
 

@@ -24,12 +24,16 @@ from __future__ import annotations
 
 from collections import deque
 
-from spec_vlm_nav.executor import Pose
+from spec_vlm_nav.executor import Pose, wrap
 
 JUDGED_OVER = 30  # messages of a standing robot
-SHARE = 0.9  # of them changed: such a source never repeats itself
+CHANGED = 0.9  # the share of them that differs from the one before in a source that never repeats
+JITTERS = 0.4  # the share that goes back: noise does; a robot that is moved, or creeps, does not
 REST_S = 1.5  # so long after the last command the robot stands
 REPEATS_S = 0.5
+
+_Step = tuple[float, float, float]
+_NONE: _Step = (0.0, 0.0, 0.0)
 
 
 class Liveness:
@@ -37,22 +41,30 @@ class Liveness:
 
     def __init__(self) -> None:
         self._last: Pose | None = None
-        self._changes: deque[bool] = deque(maxlen=JUDGED_OVER)
+        self._step = _NONE
+        self._changes: deque[tuple[bool, bool]] = deque(maxlen=JUDGED_OVER)  # changed, went back
         self._is_lively = False
         self._repeats_s = 0.0
         self._changed_at = 0.0
 
     def hear(self, pose: Pose, now: float, rested_s: float) -> None:
         """Take note of a pose received now; nothing has been commanded for `rested_s` seconds."""
-        changed = pose != self._last
-        self._last = pose
+        step = _NONE if self._last is None else _between(self._last, pose)
+        changed = self._last is None or step != _NONE
+        back = any(one * other < 0 for one, other in zip(step, self._step, strict=True))
+        self._last, self._step = pose, step
         if changed:
             self._changed_at = now
         self._repeats_s = now - self._changed_at
         if rested_s > REST_S and not self.is_dead:
-            self._changes.append(changed)
+            self._changes.append((changed, back))
             if len(self._changes) == JUDGED_OVER and not self._is_lively:
-                self._is_lively = sum(self._changes) >= SHARE * JUDGED_OVER
+                self._is_lively = self._looks_lively()
+
+    def _looks_lively(self) -> bool:
+        changed = sum(changed for changed, _ in self._changes)
+        back = sum(back for _, back in self._changes)
+        return changed >= CHANGED * JUDGED_OVER and back >= JITTERS * JUDGED_OVER
 
     def forgive(self) -> None:
         """Learn anew what a source is like that counts as stuck: an operator says it is not."""
@@ -77,3 +89,7 @@ class Liveness:
             f'odometry has repeated one pose for {self._repeats_s:.1f} s, '
             'which it never did before: is its driver stuck?'
         )
+
+
+def _between(one: Pose, other: Pose) -> _Step:
+    return other.x - one.x, other.y - one.y, wrap(other.yaw - one.yaw)

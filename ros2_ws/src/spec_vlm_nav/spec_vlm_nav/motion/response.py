@@ -16,9 +16,7 @@
 Does the robot do what it is told? Commanded motion against measured motion, over sliding windows.
 
 A time-out of odometry cannot see a pose that is repeated with fresh stamps, a base that is stuck,
-or an odometry that is mirrored: only the comparison can. How late the base responds is not known
-exactly, so what may have been measured in a window lies between the least and the most that any
-delay up to `response_timeout_s` explains; what lies outside is a discrepancy.
+or an odometry that is mirrored: only the comparison can.
 
 Words: a motion is *answered* when odometry first shows it; odometry is *proven* by an answer, *in
 doubt* after a discrepancy (and at the start), and *lost* after another one without an answer in
@@ -29,30 +27,34 @@ does not move: then only the *direction* is shut that did not respond, until ano
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 import enum
 import math
 
 from spec_vlm_nav.executor import Motion, Pose, Velocity
+from spec_vlm_nav.motion.comparing import (
+    compare,
+    Discrepancy,
+    expected,
+    Kind,
+    LITTLE,
+    Range,
+    ResponseConfig,
+)
 from spec_vlm_nav.motion.histories import CommandHistory, MeasuredHistory, Travel
 from spec_vlm_nav.motion.liveness import Liveness
 
 WINDOWS_S = (0.6, 1.2, 2.4)  # the longer ones are for slow motions
 SHORTEST_S = 0.25
-DELAY_STEPS = 7
-MARGIN_M, MARGIN_RAD = 0.04, 0.08  # what sway and slip of a sound robot amount to
 ANSWER_M, ANSWER_RAD = 0.02, 0.04  # so much of a motion is its answer
 PROOF_M, PROOF_RAD = 0.06, 0.12
+PATIENCE_M, PATIENCE_RAD = 0.25, 0.5  # so much is commanded in vain, over all motions, and no more
 DELAY_TAKEN_UP_TO = 2.5  # answers: beyond, an unknown scale would be taken for delay
-SLIP_M = 0.15  # a turn on the spot may wander so far within a window
-SWERVE_RAD = 0.5  # a straight motion may swerve so far
 IDLE_M, IDLE_RAD = 0.10, 0.20  # within the shortest window, although nothing is commanded
 SEEN_M, SEEN_RAD, SEEN_WITHIN_S = 0.03, 0.06, 1.0  # movement that brings lost odometry back
 STILL_M, STILL_RAD, STILL_FOR_S = 0.01, 0.02, 0.3  # of a robot that stands
 RESISTS_AFTER_S, OBEYED_WITHIN_S = 0.2, 5.0  # after the last motion that was commanded
 RESISTS_FOR_S, RESISTS_SHARE = 0.15, 0.7  # within that time, of the way that was commanded in it
 RESISTS_M, RESISTS_RAD = 0.01, 0.02  # and at least so much
-LITTLE = 0.2  # of what was commanded at least: less is no response at all
 STALLED_S = 0.2  # what stood still for so long has stalled, whatever it did before
 ASTRAY_M = 0.08  # a straight motion that has gone so far, and nearly all of it sideways ...
 ASTRAY_RATIO, ASTRAY_SHARE = 0.35, 0.42  # ... ahead over aside, and of what was commanded
@@ -64,119 +66,6 @@ class Trust(enum.Enum):
     DOUBTED = 'in doubt'
     PROVEN = 'proven'
     LOST = 'lost'
-
-
-class Kind(enum.Enum):
-    """What is wrong."""
-
-    NONE = 'no response'
-    WRONG = 'wrong response'
-    UNCOMMANDED = 'motion that nobody commanded'
-
-
-@dataclass(frozen=True)
-class Discrepancy:
-    """A difference between what was commanded and what was measured, in words."""
-
-    kind: Kind
-    reason: str
-
-
-@dataclass(frozen=True)
-class ResponseConfig:
-    """
-    What a sound base does of a command.
-
-    `response_timeout_s`: the longest delay that is no fault; `actuation_delay_s`: the usual one;
-    `linear_scale`, `angular_scale`: measured over commanded speed; both as calibrated.
-    `response_low` and `response_high` bound measured over expected motion.
-    """
-
-    response_watched: bool = True
-    response_timeout_s: float = 0.7
-    actuation_delay_s: float = 0.0
-    linear_scale: float = 1.0
-    angular_scale: float = 1.0
-    response_low: float = 0.5
-    response_high: float = 1.7
-
-
-@dataclass(frozen=True)
-class Range:
-    """The least and the most that may have been measured."""
-
-    least: float
-    most: float
-
-    def widened(self, low: float, high: float, margin: float) -> Range:
-        """Return the range with everything between `low` and `high` times it, and a margin."""
-        least = self.least * (low if self.least > 0 else high)
-        most = self.most * (high if self.most > 0 else low)
-        return Range(least - margin, most + margin)
-
-
-def expected(
-    commands: CommandHistory, begin: float, end: float, config: ResponseConfig
-) -> tuple[Range, Range]:
-    """Return the range of metres along and of radians turned that any allowed delay explains."""
-    moved = []
-    for step in range(DELAY_STEPS + 1):
-        delay = config.response_timeout_s * step / DELAY_STEPS
-        moved.append(commands.between(begin - delay, end - delay))
-    along = [m.along_m * config.linear_scale for m in moved]
-    turned = [m.turned_rad * config.angular_scale for m in moved]
-    return Range(min(along), max(along)), Range(min(turned), max(turned))
-
-
-def compare(
-    along: Range, turned: Range, seen: Travel, config: ResponseConfig
-) -> Discrepancy | None:
-    """Return what is wrong with a measured movement, given what is expected; None: nothing."""
-    bounds = along.widened(config.response_low, config.response_high, MARGIN_M)
-    if not bounds.least <= seen.along_m <= bounds.most:
-        return _wrong_along(along, seen)
-    if max(abs(along.least), abs(along.most)) < MARGIN_M and seen.distance_m > SLIP_M:
-        return Discrepancy(
-            Kind.WRONG, f'moved {seen.distance_m:.2f} m aside: pushed, or slipping?'
-        )
-    bounds = turned.widened(config.response_low, config.response_high, MARGIN_RAD)
-    # A straight motion is steered a little and may swerve more than that.
-    room = 0.0 if max(abs(turned.least), abs(turned.most)) > MARGIN_RAD else SWERVE_RAD
-    if not bounds.least - room <= seen.turned_rad <= bounds.most + room:
-        return _wrong_turned(turned, seen)
-    return None
-
-
-def _wrong_along(along: Range, seen: Travel) -> Discrepancy:
-    told = along.least if abs(along.least) > abs(along.most) else along.most
-    due = along.least if told > 0 else along.most  # of it, at the latest by now
-    what = f'{seen.along_m:+.2f} m where {told:+.2f} m were commanded'
-    if due and abs(seen.along_m) < abs(told):
-        if abs(seen.along_m) < LITTLE * abs(due):
-            return Discrepancy(Kind.NONE, f'no response: odometry shows {what}')
-        if abs(seen.aside_m) > abs(seen.along_m) / 2:
-            return Discrepancy(Kind.NONE, f'slides along something: {what}')
-    if seen.along_m * told < 0:
-        return Discrepancy(
-            Kind.WRONG, f'moves the wrong way: {what}; mirrored odometry, or pushed?'
-        )
-    how = 'too far' if abs(seen.along_m) > abs(told) else 'not far enough'
-    return Discrepancy(Kind.WRONG, f'moves {how}: {what}; scale of odometry, slipping, pushed?')
-
-
-def _wrong_turned(turned: Range, seen: Travel) -> Discrepancy:
-    told = turned.least if abs(turned.least) > abs(turned.most) else turned.most
-    due = turned.least if told > 0 else turned.most
-    degrees = math.degrees(seen.turned_rad)
-    what = f'{degrees:+.0f} degrees where {math.degrees(told):+.0f} were commanded'
-    if due and abs(seen.turned_rad) < LITTLE * abs(due):
-        return Discrepancy(Kind.NONE, f'no response: odometry shows {what}')
-    if seen.turned_rad * told < 0:
-        return Discrepancy(
-            Kind.WRONG, f'turns the wrong way: {what}; mirrored odometry, or pushed?'
-        )
-    how = 'too far' if abs(seen.turned_rad) > abs(told) else 'not far enough'
-    return Discrepancy(Kind.WRONG, f'turns {how}: {what}; scale of odometry, slipping, pushed?')
 
 
 def sign_of(motion: Motion) -> float:
@@ -200,6 +89,7 @@ class ResponseMonitor:
         self._motion: Motion | None = None
         self._began = -math.inf
         self._delay: float | None = None  # of the motion under way, as seen
+        self._in_vain = Travel()  # commanded in motions that ended before they were answered
 
     # -- what happens
 
@@ -229,12 +119,16 @@ class ResponseMonitor:
         """Take note that no motion is under way any more; `reached`: it was carried out."""
         if reached and self._motion is not None:
             self._wrong[self._turns] = 0
+        if self._motion is not None and not self.is_answered:
+            told = self.commands.between(self._began, max(self._began, self.commands.last_at))
+            self._in_vain += Travel(abs(told.along_m), 0.0, abs(told.turned_rad))
         self._motion = None
 
     def reset(self) -> None:
         """Give it another chance: odometry was seen to move again, or an operator says so."""
         self.lost, self._shut, self._is_proven = None, None, False
         self._wrong = {True: 0, False: 0}
+        self._in_vain = Travel()
 
     def blame(self, discrepancy: Discrepancy) -> None:
         """Draw the conclusion of a discrepancy of the motion under way."""
@@ -298,8 +192,9 @@ class ResponseMonitor:
         """Return what is wrong with the motion under way, as of the last pose."""
         if not self.config.response_watched or self._motion is None:
             return None
-        if (astray := self._astray(now)) is not None:
-            return astray
+        found = self._astray(now) or self._vainly(now)
+        if found is not None:
+            return found
         for window in WINDOWS_S:
             begin = max(self._began, now - window)
             if now - begin < SHORTEST_S:
@@ -334,6 +229,18 @@ class ResponseMonitor:
             f'moves {where:+.0f} degrees off its heading: pushed, or another frame of odometry?',
         )
 
+    def _vainly(self, now: float) -> Discrepancy | None:
+        """Return what is wrong where motions were cut short, none long enough to be missed."""
+        if self.is_answered:
+            return None
+        told = self.commands.between(self._began, now - self.config.response_timeout_s)
+        along = self._in_vain.along_m + abs(told.along_m)
+        turned = self._in_vain.turned_rad + abs(told.turned_rad)
+        if along <= PATIENCE_M and turned <= PATIENCE_RAD:
+            return None
+        what = f'{along:.2f} m and {math.degrees(turned):.0f} degrees'
+        return Discrepancy(Kind.NONE, f'no response to {what} of the last motions')
+
     def _stalled(
         self, found: Discrepancy, window: float, along: Range, turned: Range, now: float
     ) -> Discrepancy:
@@ -366,7 +273,9 @@ class ResponseMonitor:
 
     def stands(self, now: float) -> bool:
         """Return whether odometry that can be relied on shows that the robot stands still."""
-        rested = self.commands.since_moving_s(now) >= STILL_FOR_S + self.delay_s
+        # A motion that was not answered may still be on its way to the wheels.
+        delay = self.delay_s if self.is_answered else self.config.response_timeout_s
+        rested = self.commands.since_moving_s(now) >= STILL_FOR_S + delay
         if not rested or self.trust is Trust.LOST or self.liveness.is_dead:
             return False
         seen = self.measured.since(now - STILL_FOR_S)
@@ -396,9 +305,11 @@ class ResponseMonitor:
         return sign_of(self._motion or Motion())
 
     def _look_for_an_answer(self, now: float) -> None:
+        seen, turns = self.measured.since(self._began), self._turns
+        if abs(seen.along_m) >= ANSWER_M or abs(seen.turned_rad) >= ANSWER_RAD:
+            self._in_vain = Travel()
         if self._motion is None:
             return
-        seen, turns = self.measured.since(self._began), self._turns
         done = self._sign() * (seen.turned_rad if turns else seen.along_m)
         answer, proof = (ANSWER_RAD, PROOF_RAD) if turns else (ANSWER_M, PROOF_M)
         if done < answer:
