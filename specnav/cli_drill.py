@@ -1,4 +1,4 @@
-"""`specnav drill` and `specnav soak`: what breaks, and what wears out."""
+"""`specnav drill`, `specnav soak` and `specnav monkey`: what breaks, what wears out, what nobody thought of."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ def add_drill_commands(app: typer.Typer) -> None:
         "specnav drill --list   |   specnav drill --cancels 100 --cycles 50"
     )(drill)
     app.command(epilog="Example:  specnav soak --minutes 30")(soak)
+    app.command(
+        epilog="Examples:  specnav monkey   |   specnav monkey --minutes 2000   |   "
+        "specnav monkey --case runs/monkey-1/case-131.json"
+    )(monkey)
 
 
 def _need_ros() -> None:
@@ -77,3 +81,23 @@ def soak(
     from specnav.drill.run import run_soak
 
     raise typer.Exit(run_soak(SoakConfig(minutes, seed, out)))
+
+
+def monkey(
+    minutes: Annotated[int, typer.Option(min=1, max=1_000_000, help="Simulated minutes in all.")] = 60,
+    seed: Seed = 0,
+    workers: Annotated[int, typer.Option(min=0, max=256, help="Processes (0: one a core).")] = 0,
+    case: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Run one kept case instead.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the results (default: runs/monkey-<time>).")
+    ] = None,
+) -> None:
+    """Run the robot's navigator and gate in simulated time among random faults and orders; check what must never be.
+
+    The base, its senses and the model are simulated. What a run breaks is made as short as it can be, and kept.
+    """
+    from specnav.monkey.run import MonkeyConfig, run_case, run_monkey
+
+    if case is not None:
+        raise typer.Exit(run_case(case))
+    raise typer.Exit(run_monkey(MonkeyConfig(minutes, seed, workers, out)))
