@@ -334,10 +334,10 @@ class Robot:
 
     def _do_restart_decider(self, seconds: float) -> None:
         """Killed, and started again: whatever it was doing is gone, also without a word to anybody."""
-        self.watch.killed(self.navigator, self._session, self.now)
         self._session += 1
         self._to_decider.clear()
         self._decider_until = max(self._decider_until, self.now + seconds)
+        self.watch.killed(self.now, self._decider_until)
         self._instructions = 0
         self._make_decider()
 

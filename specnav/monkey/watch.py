@@ -33,7 +33,8 @@ RESPONDED_M, RESPONDED_RAD = 0.05, 0.1  # a pose that changed so much responds
 SILENT_AFTER_S = 4.0
 AT_REST_MPS = 0.08
 BLACK_S = 1.5  # so long a robot may go on until it has moved enough to see that pictures do not change
-LIES_M = 1.5  # so far a robot may go while odometry contradicts what is commanded
+LIES_M, LIES_RAD = 1.5, 3.0  # so far a robot may go while odometry contradicts what is commanded
+SCALED_M = 2.5  # where it shows too much or too little of it, which takes longer to tell
 CONTRADICTING = (OdometryFault.MIRRORED_X, OdometryFault.MIRRORED_YAW, OdometryFault.ROTATED)
 BACK_S = 20.0  # so long a place counts as known
 
@@ -85,7 +86,8 @@ class Watch:
     _decider_gone_at: float = 0.0
     _decider_gone_until: float = 0.0
     _lied_m: float = 0.0
-    _lied_turned: float = 0.0
+    _lied_rad: float = 0.0
+    _lie: OdometryFault | None = None
     _mover_gone_until: float = 0.0
     _rogue_at: float = -math.inf
     _still_since: float = 0.0
@@ -201,7 +203,7 @@ class Watch:
             gone = max(now, self._decider_gone_until, self._mover_gone_until)
             self._stops.append(Stop(what, gone, WORD_S + 2 * late, "instruct"))
         elif what == "reset":
-            self._lied_m = self._lied_turned = 0.0
+            self._lied_m = self._lied_rad = self._unanswered_m = 0.0  # the operator gives it another chance
             for stop in self._stops:
                 stop.reset = True
         elif what == "instruct":
@@ -272,10 +274,10 @@ class Watch:
         if outcome.code is not ErrorCode.NONE and not outcome.message.strip():
             self._say(now, f"instruction {outcome.instruction} ended with {outcome.code.name} and no reason")
 
-    def killed(self, navigator: Navigator, session: int, now: float) -> None:
-        """The deciding side is gone; nobody can end its instruction."""
+    def killed(self, now: float, until: float) -> None:
+        """The deciding side is gone until another is there; nobody can end its instruction."""
         self._open.clear()
-        self._decider_gone_at = self._decider_gone_until = now
+        self._decider_gone_at, self._decider_gone_until = now, max(now, until)
 
     def finish(self, now: float, navigator: Navigator) -> None:
         """The run is over."""
@@ -353,16 +355,17 @@ class Watch:
 
     def _check_lies(self, robot: Robot) -> None:
         """An odometry that contradicts what is commanded is not followed for long."""
-        odometry = robot.odometry
-        scaled = odometry.fault is OdometryFault.SCALED
-        if not (odometry.fault in CONTRADICTING or scaled):
-            self._lied_m = self._lied_turned = 0.0
+        fault, scaled = robot.odometry.fault, robot.odometry.fault is OdometryFault.SCALED
+        if fault is not self._lie:
+            self._lie, self._lied_m, self._lied_rad = fault, 0.0, 0.0
+        if not (fault in CONTRADICTING or scaled) or robot.now - self._published_at >= 0.2:
             return
-        if robot.now - self._published_at < 0.2:
+        if fault is not OdometryFault.MIRRORED_YAW:  # straight ahead it tells the truth
             self._lied_m += abs(self._velocity.linear) * STEP_S
-            self._lied_turned += abs(self._velocity.angular) * STEP_S
-        if self._lied_m > LIES_M:
-            self._say(robot.now, f"{self._lied_m:.2f} m commanded with odometry {odometry.fault.value}")
+        self._lied_rad += abs(self._velocity.angular) * STEP_S
+        if self._lied_m > (SCALED_M if scaled else LIES_M) or self._lied_rad > LIES_RAD:
+            what = f"{self._lied_m:.2f} m and {self._lied_rad:.1f} rad"
+            self._say(robot.now, f"{what} commanded with odometry {fault.value}")
 
     def _check_fence(self, robot: Robot) -> None:
         now, fence, base = robot.now, self.safety.geofence_m, robot.base
