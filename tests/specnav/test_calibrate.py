@@ -145,11 +145,31 @@ def test_odometry_that_breaks_stops_the_robot_at_once(fault, said, struck_at_s):
 
 
 @pytest.mark.parametrize(
-    ("noise_m", "said", "within_s"), [(0.0002, "repeated one pose", 0.6), (0.0, "does not respond", 4.0)]
+    ("noise_m", "at_s", "said", "within_s"),
+    [
+        (0.0002, 17.0, "repeated one pose", 0.6),
+        (0.0, 19.0, "does not respond", 0.6),  # in the middle of a turn
+        (0.0, 17.0, "does not respond", 2.5),  # nobody can see it before the next turn, 1.3 s later
+    ],
 )
-def test_odometry_that_freezes_in_mid_motion_ends_it(noise_m, said, within_s):
-    course, world, began = struck(OdometryFault.FROZEN, 17.0, noise_m)
+def test_odometry_that_freezes_in_mid_motion_ends_it(noise_m, at_s, said, within_s):
+    course, world, began = struck(OdometryFault.FROZEN, at_s, noise_m)
     assert said in course.fault and world.now - began < within_s
+
+
+def test_a_base_that_gets_stuck_in_mid_turn_is_told_to_stand_within_a_second():
+    world, stuck = World(base(delay_s=0.3)), []
+    step = world.base.step
+
+    def sticks(now):
+        if now >= 19.0 and not stuck:
+            stuck.append(now)
+            world.base.traits = base(delay_s=0.3, stuck="all")
+        step(now)
+
+    world.base.step = sticks
+    course = calibrate(world, QUICK)
+    assert "does not respond" in course.fault and world.now - 19.0 < 1.0
 
 
 def struck(fault, at_s, noise_m=0.0002):

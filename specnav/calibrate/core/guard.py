@@ -22,11 +22,16 @@ BEYOND_M = 0.05  # beyond the room, before that is a fault
 STOP_S = 3.5  # a base that was told to stand, and still goes, is a fault
 COASTS_S = 2.0  # so long it may go on after a stop: delay, and what it holds the last velocity for
 ROOM_RAD = 0.3  # of a turn, beyond what was commanded
+LATER_S = 0.4  # a base whose delay is known may once be so much later
 
 _WATCHED = ResponseConfig(
     response_timeout_s=LONGEST_DELAY_S, response_low=LEAST_SCALE, response_high=MOST_SCALE
 )
 WINDOWS_S, SHORTEST_S = (0.6, 1.2, 2.4), 0.25  # over which commanded and measured motion are compared
+STALL_S = 0.5  # a step of which odometry shows nothing for so long ...
+DELAY_PARTS = 7  # delays that are tried
+STALL_M, STALL_RAD = 0.03, 0.06  # ... although so much at least is due ...
+STALL_SHARE = 0.5 * LEAST_SCALE  # ... or less than this share of it, is a fault
 
 
 class Guard:
@@ -36,11 +41,13 @@ class Guard:
         self.room_m = room_m
         self.noise = Noise(0.0, 0.0, 0.0)
         self.delay_s = 0.0  # of the base, as far as it is known
+        self._latest_s = LONGEST_DELAY_S  # nothing seen of a command so long after it is a fault
         self._config = WatchdogConfig(odom_timeout_s=odom_timeout_s)
         self._watch, self._monitor = OdometryWatch(), ResponseMonitor(_WATCHED)
         self._origin: Pose | None = None
         self._step: Step | None = None
         self._began_at, self._began_with = math.inf, 0.0
+        self._heard_at = -math.inf
 
     # -- what happens
 
@@ -49,9 +56,14 @@ class Guard:
         if not self._watch.hear(reading, now, self._config):
             return False
         self._monitor.hear(reading.pose, now)
+        self._heard_at = now
         if self._origin is None:
             self._origin = reading.pose
         return True
+
+    def learn(self, delay_s: float) -> None:
+        """A delay of the base was measured, s: from now on it is missed sooner when it does not answer."""
+        self.delay_s, self._latest_s = delay_s, min(LONGEST_DELAY_S, delay_s + LATER_S)
 
     def begin(self, step: Step, now: float) -> None:
         """A step begins."""
@@ -139,12 +151,30 @@ class Guard:
             return "" if moved is None else moved.reason
         if not step.amount:
             return ""
-        if reason := self._discrepancy(step, now):
+        if reason := self._stall(step) or self._discrepancy(step, now):
             return reason
         done = step.of(self._monitor.measured.total) - self._began_with
         if step.turns and done > MOST_SCALE * abs(step.amount) + step.speed * COASTS_S + ROOM_RAD:
             return f"turned {math.degrees(done):.0f} degrees where it {step.words}"
         return ""
+
+    def _stall(self, step: Step) -> str:
+        """What is wrong where odometry shows nothing of a step that ought to be under way.
+
+        Sooner than the comparison below, which leaves room for every delay and scale: whether it is the base that
+        stands or odometry that has frozen while the base moves, the robot is to be told to stand.
+        """
+        # A search begins with speeds that no base follows; how a base stops is not judged.
+        if step.is_search or self._began_at == math.inf:
+            return ""
+        end = self._heard_at
+        delays = [self._latest_s * part / DELAY_PARTS for part in range(DELAY_PARTS + 1)]
+        due = min(step.of(self._monitor.commands.between(end - STALL_S - d, end - d)) for d in delays)
+        seen = step.of(self._monitor.measured.since(end - STALL_S))
+        if due < (STALL_RAD if step.turns else STALL_M) or abs(seen) >= STALL_SHARE * due:
+            return ""
+        what = f"{math.degrees(due):.0f} degrees" if step.turns else f"{due * 100:.0f} cm"
+        return f"the base does not respond: odometry shows nothing of {what} within {STALL_S:g} s; does it stand?"
 
     def _discrepancy(self, step: Step, now: float) -> str:
         """What is wrong with what odometry shows of a step, given what was commanded."""

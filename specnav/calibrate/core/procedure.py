@@ -182,7 +182,7 @@ class Procedure:
 
     def _learn_turn(self, response: Response) -> None:
         self.findings.turns.append(response)
-        self._guard.delay_s = middle([r.delay_s for r in self.findings.turns])
+        self._guard.learn(middle([r.delay_s for r in self.findings.turns]))
 
     def _response(self, record: Record) -> Response:
         found = response_of(record, self._guard.noise)
