@@ -1,124 +1,176 @@
-"""The robot's nodes on a Unitree Go2 whose driver gives a camera, odom and takes cmd_vel (for example go2_ros2_sdk).
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 
-ros2 launch spec_vlm_nav go2.launch.py verifier:=tcp://192.168.1.10:5555 draft_model:=/models/nav-draft
-ros2 action send_goal --feedback /navigate_instruction spec_vlm_nav_interfaces/action/NavigateInstruction \\
+r"""
+The robot's nodes on a Unitree Go2 whose driver gives a camera and odom and takes cmd_vel.
+
+ros2 launch spec_vlm_nav go2.launch.py verifier:=tcp://192.168.1.10:5555
+ros2 action send_goal --feedback /navigate_instruction \
+    spec_vlm_nav_interfaces/action/NavigateInstruction \
     '{instruction: "find the silver bottle", time_allowance: {sec: 120}}'
+
+What a parameter is, the last of these says: the nodes' own default, robot_params_file (this kind
+of robot), params_file (yours), an argument that is given. Without a driver:
+go2_bringup.launch.py.
 """
 
 from pathlib import Path
 
-from launch.actions import DeclareLaunchArgument
-from launch.condition import Condition
-from launch.conditions import IfCondition, UnlessCondition
-from launch.substitutions import LaunchConfiguration, PythonExpression
+from launch import LaunchContext, LaunchDescription
+from launch.actions import DeclareLaunchArgument, OpaqueFunction
+from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
+from spec_vlm_nav.parameter_files import said_in
 
-from launch import LaunchDescription
+# config/ lies beside launch/, in the package and where it is installed.
+CONFIG = Path(__file__).resolve().parent.parent / 'config'
+AGAIN_AFTER_S = 3.0  # a node that has died may come back
 
-# This file is linked into the package: beside it lies launch/, and config/ beside that, also after installation.
-CONFIG = Path(__file__).parent.parent / "config"
-
-ARGUMENTS = {
-    "namespace": ("", "Namespace of the nodes."),
-    "params_file": (str(CONFIG / "robot.yaml"), "Parameters of the nodes."),
-    "use_sim_time": ("false", "Stamp messages with /clock."),
-    "log_level": ("info", "debug, info, warn or error."),
-    "verifier": ("tcp://127.0.0.1:5555", "Address of the cloud verifier."),
-    "draft_model": ("default_models/nav-draft", "Draft model: folder or hub id."),
-    "method": ("fsd", "fsd, auto, sd, specedge, picospec or ar."),
-    "image": ("camera/image_raw", "Camera topic."),
-    "image_transport": ("raw", "Its type: raw or compressed."),
-    "odom": ("odom", "Odometry topic."),
-    "cmd_vel": (
-        "cmd_vel",
-        "Where velocities go; cmd_vel_nav where twist_mux or a collision monitor follows.",
+PLACES = {
+    'namespace': ('', 'Namespace of the nodes.'),
+    'params_file': (str(CONFIG / 'robot.yaml'), 'Your parameters of the nodes.'),
+    'robot_params_file': (
+        str(CONFIG / 'go2.yaml'),
+        'Parameters that this kind of robot needs, before yours; empty: none.',
     ),
-    "motion_backend": (
-        "twist",
-        "twist (cmd_vel, for a driver), go2_sport (api/sport/request, needs unitree_api) or nav2 (needs nav2_msgs).",
+    'log_level': ('info', 'debug, info, warn or error.'),
+    'image': ('camera/image_raw', 'Camera topic.'),
+    'odom': ('odom', 'Odometry topic.'),
+    'cmd_vel': (
+        'cmd_vel',
+        'Where velocities go; cmd_vel_nav where twist_mux or a collision monitor follows.',
     ),
-    "enable_stamped_cmd_vel": ("false", "TwistStamped instead of Twist."),
-    "exploration": ("damped_search", "Exploration policy around the model, or none."),
-    "on_link_loss": ("stop", "Without the verifier: stop, hold, or draft_only_slow."),
-    "autostart": ("true", "false: vlm_nav_node waits for ros2 lifecycle set."),
-    "dry_run": ("false", "Decide, but move nothing; motion_node is not started (for bags)."),
-    "view": ("false", "Also start view_node: annotated image, path, marker of the motion."),
-    "camera_decode": (
-        "",
-        "Also start camera_decode_node for a Go2's H.264: url (its multicast) or topic_unitree; image is its output.",
+    'motion': ('true', 'false: without motion_node (bags that hold its topics).'),
+    'view': ('false', 'Also start view_node: annotated image, path, marker of the motion.'),
+    'blackbox': (
+        'true',
+        'Also start blackbox_node: the last minute, written when something fails.',
     ),
-    "video": ("/frontvideostream", "With camera_decode topic_unitree: where the video is."),
-    "camera_interface": ("", "With camera_decode url: this machine's address on the robot's network."),
-    "settle_s": ("0.3", "Latency of the camera: only frames received so long after a motion are used, s."),
+    'camera_decode': (
+        '',
+        "Also start camera_decode_node for a Go2's H.264: url (its multicast) or topic_unitree; "
+        'image is its output.',
+    ),
+    'video': ('/frontvideostream', 'With camera_decode topic_unitree: where the video is.'),
+    'camera_interface': (
+        '',
+        "With camera_decode url: this machine's address on the robot's network.",
+    ),
 }
+# Parameters of nodes that can also be given as arguments (type, nodes): an empty one is not given.
+DECIDING, MOVING, VIEWING, RECORDING = 'vlm_nav_node', 'motion_node', 'view_node', 'blackbox_node'
+PARAMETERS = {
+    'use_sim_time': (bool, (DECIDING, MOVING, VIEWING, RECORDING), 'Stamp messages with /clock.'),
+    'dry_run': (bool, (DECIDING, MOVING), 'true: decide, but move nothing.'),
+    'verifier': (str, (DECIDING,), 'Address of the cloud verifier.'),
+    'draft_model': (str, (DECIDING,), 'Draft model: folder or hub id.'),
+    'quantize': (str, (DECIDING,), 'The draft model by bitsandbytes: none, 8bit or 4bit.'),
+    'threads': (int, (DECIDING,), 'CPU threads of the draft model.'),
+    'pixels': (int, (DECIDING,), 'Most pixels of a picture for a model that takes any size.'),
+    'method': (str, (DECIDING,), 'fsd, auto, sd, specedge, picospec or ar.'),
+    'exploration': (
+        str,
+        (DECIDING,),
+        'Policy around the model: auto, damped_search or none (on a Go2 none).',
+    ),
+    'on_link_loss': (str, (DECIDING,), 'Without the verifier: stop, hold, or draft_only_slow.'),
+    'autostart': (bool, (DECIDING,), 'false: vlm_nav_node waits for ros2 lifecycle set.'),
+    'settle_s': (
+        float,
+        (DECIDING,),
+        'Latency of the camera: only frames received so long after a motion are used, s.',
+    ),
+    'image_transport': (
+        str,
+        (DECIDING, VIEWING, RECORDING),
+        'Type of `image`: raw or compressed.',
+    ),
+    'motion_backend': (
+        str,
+        (MOVING,),
+        'twist (cmd_vel, for a driver), go2_sport (api/sport/request, needs unitree_api), '
+        'nav2 (needs nav2_msgs), auto (go2_sport where unitree_api is installed, else twist).',
+    ),
+    'enable_stamped_cmd_vel': (bool, (MOVING, RECORDING), 'true: TwistStamped instead of Twist.'),
+}
+
+
+def make_nodes(context: LaunchContext) -> list[Node]:
+    """Return the nodes that the arguments ask for."""
+    given = {name: LaunchConfiguration(name).perform(context) for name in (*PLACES, *PARAMETERS)}
+    files = [file for file in (given['robot_params_file'], given['params_file']) if file]
+
+    def is_on(name):
+        return given[name].lower() in ('true', '1', 'yes')
+
+    def node(name, remaps, own=None, respawn=True):
+        values = {
+            parameter: ParameterValue(LaunchConfiguration(parameter), value_type=kind)
+            for parameter, (kind, nodes, _) in PARAMETERS.items()
+            if name in nodes and given[parameter]
+        }
+        values |= own or {}
+        return Node(
+            package='spec_vlm_nav',
+            executable=name,
+            name=name,
+            namespace=given['namespace'],
+            output='screen',
+            parameters=[*files, *([values] if values else [])],
+            remappings=[(topic, given[argument]) for topic, argument in remaps.items()],
+            arguments=['--ros-args', '--log-level', given['log_level']],
+            respawn=respawn,
+            respawn_delay=AGAIN_AFTER_S,
+        )
+
+    nodes = []
+    if is_on('motion'):
+        # One that comes back by itself would have forgotten an e-stop: a person starts it again.
+        own = {}
+        if not given['dry_run'] and said_in(files, DECIDING, 'dry_run') is True:
+            own = {'dry_run': True}
+        nodes.append(node(MOVING, {'odom': 'odom', 'cmd_vel': 'cmd_vel'}, own, respawn=False))
+    nodes.append(node(DECIDING, {'image': 'image'}))
+    if given['camera_decode']:
+        transport = given['image_transport'] or said_in(files, DECIDING, 'image_transport')
+        own = {'source': given['camera_decode'], 'interface': given['camera_interface']}
+        own |= {'output': transport or 'compressed'}
+        if given['use_sim_time']:
+            clock = LaunchConfiguration('use_sim_time')
+            own['use_sim_time'] = ParameterValue(clock, value_type=bool)
+        camera = {'camera/image_raw': 'image', 'camera/image_raw/compressed': 'image'}
+        nodes.append(node('camera_decode_node', {'video': 'video', **camera}, own))
+    if is_on('view'):
+        nodes.append(node(VIEWING, {'image': 'image', 'odom': 'odom'}))
+    if is_on('blackbox'):
+        nodes.append(node(RECORDING, {name: name for name in ('image', 'odom', 'cmd_vel')}))
+    return nodes
 
 
 def generate_launch_description() -> LaunchDescription:
     """Declare the arguments and start the nodes."""
-    given = {name: LaunchConfiguration(name) for name in ARGUMENTS}
-
-    def parameters(**kinds: type) -> dict[str, ParameterValue]:
-        return {name: ParameterValue(given[name], value_type=kind) for name, kind in kinds.items()}
-
-    def node(
-        name: str, own: dict[str, ParameterValue], remaps: dict[str, str], condition: Condition | None = None
-    ) -> Node:
-        return Node(
-            package="spec_vlm_nav",
-            executable=name,
-            name=name,
-            namespace=given["namespace"],
-            output="screen",
-            condition=condition,
-            parameters=[given["params_file"], {**parameters(use_sim_time=bool), **own}],
-            remappings=[(topic, given[argument]) for topic, argument in remaps.items()],
-            arguments=["--ros-args", "--log-level", given["log_level"]],
-        )
-
-    decode = {
-        "source": ParameterValue(given["camera_decode"], value_type=str),
-        "interface": ParameterValue(given["camera_interface"], value_type=str),
-        "output": ParameterValue(given["image_transport"], value_type=str),
-    }
+    arguments = [
+        *((name, default, text) for name, (default, text) in PLACES.items()),
+        *((name, '', text) for name, (_, _, text) in PARAMETERS.items()),
+    ]
     return LaunchDescription(
         [
             *(
-                DeclareLaunchArgument(name, default_value=default, description=description)
-                for name, (default, description) in ARGUMENTS.items()
+                DeclareLaunchArgument(name, default_value=default, description=text)
+                for name, default, text in arguments
             ),
-            node(
-                "motion_node",
-                parameters(motion_backend=str, enable_stamped_cmd_vel=bool),
-                {"odom": "odom", "cmd_vel": "cmd_vel"},
-                UnlessCondition(given["dry_run"]),
-            ),
-            node(
-                "vlm_nav_node",
-                parameters(
-                    verifier=str,
-                    draft_model=str,
-                    method=str,
-                    image_transport=str,
-                    settle_s=float,
-                    exploration=str,
-                    on_link_loss=str,
-                    autostart=bool,
-                    dry_run=bool,
-                ),
-                {"image": "image"},
-            ),
-            node(
-                "camera_decode_node",
-                decode,
-                {"video": "video", "camera/image_raw": "image", "camera/image_raw/compressed": "image"},
-                IfCondition(PythonExpression(["'", given["camera_decode"], "' != ''"])),
-            ),
-            node(
-                "view_node",
-                parameters(image_transport=str),
-                {"image": "image", "odom": "odom"},
-                IfCondition(given["view"]),
-            ),
+            OpaqueFunction(function=make_nodes),
         ]
     )

@@ -12,15 +12,18 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""A Unitree Go2 by its own topics, without a driver: middleware, camera, state, lidar, and what go2.launch.py starts.
+r"""
+A Unitree Go2 by its own topics, without a driver: its middleware, camera, state and lidar.
 
-ros2 launch spec_vlm_nav go2_bringup.launch.py network_interface:=eth0 verifier:=tcp://192.168.1.10:5555
+ros2 launch spec_vlm_nav go2_bringup.launch.py network_interface:=eth0 \
+    verifier:=tcp://192.168.1.10:5555
 
 Arguments of go2.launch.py are given to this file as they are.
 """
 
 from pathlib import Path
 
+from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
 from launch.actions import (
     DeclareLaunchArgument,
     GroupAction,
@@ -33,55 +36,85 @@ from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node, SetParametersFromFile, SetRemap
 
-from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
-
-# This file is linked into the package: beside it lies launch/, and config/ beside that, also after installation.
-HERE = Path(__file__).parent
-CONFIG = HERE.parent / "config"
+# config/ lies beside launch/, in the package and where it is installed.
+HERE = Path(__file__).resolve().parent
+CONFIG = HERE.parent / 'config'
 
 ARGUMENTS = {
-    "network_interface": (
-        "",
-        "This machine's network interface towards the Go2, for example eth0; empty: CYCLONEDDS_URI is left as it is.",
+    'network_interface': (
+        '',
+        "This machine's network interface towards the Go2, for example eth0; empty: "
+        'CYCLONEDDS_URI is left as it is.',
         None,
     ),
-    "rmw": ("rmw_cyclonedds_cpp", "RMW_IMPLEMENTATION; the Go2 speaks CycloneDDS. Empty: left as it is.", None),
-    "namespace": ("", "Namespace of the nodes; the Go2's own topics have none.", None),
-    "use_sim_time": ("false", "Stamp messages with /clock.", None),
-    "log_level": ("info", "debug, info, warn or error.", None),
-    "camera": (
-        "topic_unitree",
-        "The Go2's video: topic_unitree (its topic `video`), url (its multicast), or none (another camera on `image`).",
-        ["topic_unitree", "url", "none"],
+    'rmw': (
+        'rmw_cyclonedds_cpp',
+        'RMW_IMPLEMENTATION; the Go2 speaks CycloneDDS. Empty: left as it is.',
+        None,
     ),
-    "video": ("/frontvideostream", "With camera topic_unitree: where the video is.", None),
-    "camera_interface": ("", "With camera url: this machine's address on the Go2's network.", None),
-    "image": ("camera/image_raw/compressed", "Camera topic of vlm_nav_node.", None),
-    "image_transport": ("compressed", "Its type: raw or compressed.", ["raw", "compressed"]),
-    "odometry": (
-        "sportmodestate",
-        "Where odometry is from: sportmodestate (position and attitude in it), or utlidar (/utlidar/robot_odom).",
-        ["sportmodestate", "utlidar"],
+    'namespace': ('', "Namespace of the nodes; the Go2's own topics have none.", None),
+    'use_sim_time': ('', 'Stamp messages with /clock.', None),
+    'log_level': ('info', 'debug, info, warn or error.', None),
+    'camera': (
+        'topic_unitree',
+        "The Go2's video: topic_unitree (its topic `video`), url (its multicast), or none "
+        '(another camera on `image`).',
+        ['topic_unitree', 'url', 'none'],
     ),
-    "lidar": (
-        "base",
-        "What looks ahead: base (/utlidar/cloud_base, in base_link), raw (/utlidar/cloud, in the lidar's frame), none.",
-        ["base", "raw", "none"],
+    'video': ('/frontvideostream', 'With camera topic_unitree: where the video is.', None),
+    'camera_interface': (
+        '',
+        "With camera url: this machine's address on the Go2's network.",
+        None,
     ),
-    "obstacles_avoid": (
-        "false",
+    'image': ('camera/image_raw/compressed', 'Camera topic of vlm_nav_node.', None),
+    'image_transport': ('', 'Its type: raw or compressed.', ['', 'raw', 'compressed']),
+    'odometry': (
+        'sportmodestate',
+        'Where odometry is from: sportmodestate (position and attitude in it), or utlidar '
+        '(/utlidar/robot_odom).',
+        ['sportmodestate', 'utlidar'],
+    ),
+    'lidar': (
+        'base',
+        'What looks ahead: base (/utlidar/cloud_base, in base_link), raw (/utlidar/cloud, in the '
+        "lidar's frame), none.",
+        ['base', 'raw', 'none'],
+    ),
+    'obstacles_avoid': (
+        'false',
         "Send motions through the Go2's own obstacle avoidance.",
-        ["true", "false"],
+        ['true', 'false'],
     ),
-    "motion_backend": ("auto", "auto: go2_sport where unitree_api is installed, else twist.", None),
+    'motion_backend': (
+        '',
+        'go2_sport, twist or auto: go2_sport where unitree_api is installed.',
+        None,
+    ),
+    'robot_params_file': (
+        str(CONFIG / 'go2_bringup.yaml'),
+        'Parameters that the Go2 needs, before yours; empty: none.',
+        None,
+    ),
 }
-CLOUDS = {"base": "/utlidar/cloud_base", "raw": "/utlidar/cloud"}
-# Topics of the Go2 by the names that nodes have for them. Its low-frequency LowState does for a battery.
+PASSED_ON = (
+    'namespace',
+    'use_sim_time',
+    'log_level',
+    'image',
+    'image_transport',
+    'video',
+    'camera_interface',
+    'motion_backend',
+    'robot_params_file',
+)
+CLOUDS = {'base': '/utlidar/cloud_base', 'raw': '/utlidar/cloud'}
+# Topics of the Go2 by the names that nodes have for them. A battery needs no fast LowState.
 OF_THE_ROBOT = {
-    "sportmodestate": "/sportmodestate",
-    "lowstate": "/lf/lowstate",
-    "api/sport/request": "/api/sport/request",
-    "api/obstacles_avoid/request": "/api/obstacles_avoid/request",
+    'sportmodestate': '/sportmodestate',
+    'lowstate': '/lf/lowstate',
+    'api/sport/request': '/api/sport/request',
+    'api/obstacles_avoid/request': '/api/obstacles_avoid/request',
 }
 
 
@@ -89,63 +122,76 @@ def middleware(interface: str, rmw: str) -> list[LaunchDescriptionEntity]:
     """Return what makes the nodes speak to the Go2: before any of them starts."""
     actions: list[LaunchDescriptionEntity] = []
     if rmw:
-        actions.append(SetEnvironmentVariable("RMW_IMPLEMENTATION", rmw))
+        actions.append(SetEnvironmentVariable('RMW_IMPLEMENTATION', rmw))
     if interface:
         # The file takes the interface's name from the environment.
-        actions.append(SetEnvironmentVariable("GO2_INTERFACE", interface))
-        actions.append(SetEnvironmentVariable("CYCLONEDDS_URI", f"file://{(CONFIG / 'cyclonedds.xml').resolve()}"))
+        actions.append(SetEnvironmentVariable('GO2_INTERFACE', interface))
+        actions.append(
+            SetEnvironmentVariable(
+                'CYCLONEDDS_URI', f'file://{(CONFIG / "cyclonedds.xml").resolve()}'
+            )
+        )
     else:
-        actions.append(LogInfo(msg="network_interface is not given: CYCLONEDDS_URI is left as it is"))
+        actions.append(
+            LogInfo(msg='network_interface is not given: CYCLONEDDS_URI is left as it is')
+        )
     return actions
 
 
-def robot_node(executable: str, parameters: dict[str, str], remaps: dict[str, str], given: dict[str, str]) -> Node:
+def robot_node(
+    executable: str, parameters: dict[str, str], remaps: dict[str, str], given: dict[str, str]
+) -> Node:
     """Return one of the nodes that only a Go2 needs."""
-    files = [given["params_file"]] if given.get("params_file") else []
+    files = [given[name] for name in ('robot_params_file', 'params_file') if given[name]]
+    clock = (
+        {'use_sim_time': given['use_sim_time'].lower() == 'true'} if given['use_sim_time'] else {}
+    )
     return Node(
-        package="spec_vlm_nav",
+        package='spec_vlm_nav',
         executable=executable,
         name=executable,
-        namespace=given["namespace"],
-        output="screen",
-        parameters=[*files, {"use_sim_time": given["use_sim_time"].lower() == "true", **parameters}],
+        namespace=given['namespace'],
+        output='screen',
+        parameters=[*files, {**clock, **parameters}],
         remappings=list(remaps.items()),
-        arguments=["--ros-args", "--log-level", given["log_level"]],
+        arguments=['--ros-args', '--log-level', given['log_level']],
+        respawn=True,
+        respawn_delay=3.0,
     )
 
 
 def bring_up(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     """Return the actions that the arguments ask for."""
     given = {name: LaunchConfiguration(name).perform(context) for name in ARGUMENTS}
-    given["params_file"] = context.launch_configurations.get("params_file", "")  # of go2.launch.py
-    files = ["go2.yaml"]
+    given['params_file'] = context.launch_configurations.get(
+        'params_file', str(CONFIG / 'robot.yaml')
+    )
+    files: list[str] = []
     remaps = dict(OF_THE_ROBOT)
-    if given["lidar"] != "none":
-        files.append(f"go2_lidar_{given['lidar']}.yaml")
-        remaps["cloud"] = CLOUDS[given["lidar"]]
-    if given["obstacles_avoid"] == "true":
-        files.append("go2_obstacles_avoid.yaml")
-    by_utlidar = given["odometry"] == "utlidar"
+    if given['lidar'] != 'none':
+        files.append(f'go2_lidar_{given["lidar"]}.yaml')
+        remaps['cloud'] = CLOUDS[given['lidar']]
+    if given['obstacles_avoid'] == 'true':
+        files.append('go2_obstacles_avoid.yaml')
+    by_utlidar = given['odometry'] == 'utlidar'
     nodes: list[LaunchDescriptionEntity] = [
-        robot_node("go2_state_node", {"odometry": "none" if by_utlidar else "sportmodestate"}, {}, given)
+        robot_node(
+            'go2_state_node', {'odometry': 'none' if by_utlidar else 'sportmodestate'}, {}, given
+        )
     ]
-    if given["camera"] != "none":
-        source = {"source": given["camera"], "interface": given["camera_interface"]}
-        out = {"video": given["video"], "camera/image_raw": given["image"]}
-        out["camera/image_raw/compressed"] = given["image"]
-        nodes.append(robot_node("camera_decode_node", {**source, "output": given["image_transport"]}, out, given))
-    passed_on = {name: given[name] for name in ("namespace", "use_sim_time", "log_level", "image", "image_transport")}
-    passed_on["odom"] = "/utlidar/robot_odom" if by_utlidar else "odom"
-    passed_on["motion_backend"] = given["motion_backend"]
+    passed_on = {name: given[name] for name in PASSED_ON}
+    if given['camera'] != 'none':
+        passed_on['camera_decode'] = given['camera']
+    passed_on['odom'] = '/utlidar/robot_odom' if by_utlidar else 'odom'
     return [
-        *middleware(given["network_interface"], given["rmw"]),
+        *middleware(given['network_interface'], given['rmw']),
         GroupAction(
             [
                 *(SetParametersFromFile(str(CONFIG / name)) for name in files),
                 *(SetRemap(own, theirs) for own, theirs in remaps.items()),
                 *nodes,
                 IncludeLaunchDescription(
-                    PythonLaunchDescriptionSource(str(HERE / "go2.launch.py")),
+                    PythonLaunchDescriptionSource(str(HERE / 'go2.launch.py')),
                     launch_arguments=passed_on.items(),
                 ),
             ]
@@ -158,7 +204,9 @@ def generate_launch_description() -> LaunchDescription:
     return LaunchDescription(
         [
             *(
-                DeclareLaunchArgument(name, default_value=default, description=text, choices=choices)
+                DeclareLaunchArgument(
+                    name, default_value=default, description=text, choices=choices
+                )
                 for name, (default, text, choices) in ARGUMENTS.items()
             ),
             OpaqueFunction(function=bring_up),

@@ -1,97 +1,128 @@
-"""Simulator, cloud verifier and the two robot nodes on this machine (`specnav demo` runs the same without ros2 launch).
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 
-ros2 launch spec_vlm_nav sim.launch.py model:=$PWD/default_models/nav-target draft_model:=$PWD/default_models/nav-draft
+"""
+Simulator, cloud verifier and the robot's nodes on this machine.
+
+`specnav demo` runs the same without ros2 launch.
+
+ros2 launch spec_vlm_nav sim.launch.py
 ros2 topic pub -1 /instruction std_msgs/msg/String '{data: "find the silver bottle"}'
 """
 
-import sys
 from pathlib import Path
+import sys
 
-from launch.actions import DeclareLaunchArgument, ExecuteProcess, IncludeLaunchDescription
-from launch.conditions import IfCondition
+from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
+from launch.actions import (
+    DeclareLaunchArgument,
+    ExecuteProcess,
+    IncludeLaunchDescription,
+    OpaqueFunction,
+)
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
+from spec_vlm_nav.model.folders import find_model
+from spec_vlm_nav.parameter_files import said_in
 
-from launch import LaunchDescription
+# config/ lies beside launch/, in the package and where it is installed.
+HERE = Path(__file__).resolve().parent
+CONFIG = HERE.parent / 'config'
 
-HERE = Path(__file__).parent
-CONFIG = HERE.parent / "config"
+ADDRESS = 'tcp://127.0.0.1:5555'  # the default of vlm_nav_node
 
 ARGUMENTS = {
-    "namespace": ("", "Namespace of the robot and the simulator."),
-    "params_file": (str(CONFIG / "robot.yaml"), "Parameters of the two robot nodes."),
-    "sim_params_file": (str(CONFIG / "sim.yaml"), "Parameters of the simulator."),
-    "use_sim_time": ("false", "The simulator publishes /clock and the nodes follow it."),
-    "log_level": ("info", "debug, info, warn or error."),
-    "start_verifier": ("true", "Start a cloud verifier here; false: use the one at `verifier`."),
-    "verifier": ("tcp://127.0.0.1:5555", "Address of the cloud verifier."),
-    "model": ("default_models/nav-target", "Target model of the verifier started here."),
-    "exits": ("", "Its early exits; empty: NAME-exits beside a model NAME-target, none: no hints."),
-    "draft_model": ("default_models/nav-draft", "Draft model: folder or hub id."),
-    "method": ("fsd", "fsd, auto, sd, specedge, picospec or ar."),
-    "on_link_loss": ("stop", "Without the verifier: stop, hold, or draft_only_slow."),
-    "autostart": ("true", "false: vlm_nav_node waits for ros2 lifecycle set."),
-    "view": ("false", "Also start view_node: annotated image, path, marker of the motion."),
+    'namespace': ('', 'Namespace of the robot and the simulator.'),
+    'params_file': (str(CONFIG / 'robot.yaml'), "Your parameters of the robot's nodes."),
+    'sim_params_file': (str(CONFIG / 'sim.yaml'), 'Parameters of the simulator.'),
+    'use_sim_time': ('', 'true: the simulator publishes /clock and the nodes follow it.'),
+    'log_level': ('info', 'debug, info, warn or error.'),
+    'start_verifier': ('true', 'Start a cloud verifier here; false: use the one at `verifier`.'),
+    'verifier': ('', f'Address of the cloud verifier; else as params_file says, or {ADDRESS}.'),
+    'model': (
+        'default_models/nav-target',
+        "Target model of the verifier started here: folder (absolute or the package's) or hub id.",
+    ),
+    'exits': (
+        '',
+        'Its early exits; empty: NAME-exits beside a model NAME-target, none: no hints.',
+    ),
+    # Of the robot's nodes; what is not given, their parameters say.
+    'draft_model': ('', 'Draft model: folder or hub id.'),
+    'quantize': ('', 'The draft model by bitsandbytes: none, 8bit or 4bit.'),
+    'threads': ('', 'CPU threads of the draft model.'),
+    'pixels': ('', 'Most pixels of a picture for a model that takes any size.'),
+    'method': ('', 'fsd, auto, sd, specedge, picospec or ar.'),
+    'exploration': ('', 'Policy around the model: auto, damped_search or none.'),
+    'on_link_loss': ('', 'Without the verifier: stop, hold, or draft_only_slow.'),
+    'autostart': ('', 'false: vlm_nav_node waits for ros2 lifecycle set.'),
+    'dry_run': ('', 'true: decide, but move nothing.'),
+    'view': ('false', 'Also start view_node: annotated image, path, marker of the motion.'),
+    'blackbox': (
+        'true',
+        'Also start blackbox_node: the last minute, written when something fails.',
+    ),
 }
-PASSED_ON = (
-    "namespace",
-    "params_file",
-    "use_sim_time",
-    "log_level",
-    "verifier",
-    "draft_model",
-    "method",
-    "on_link_loss",
-    "autostart",
-    "view",
-)
+OWN = ('sim_params_file', 'start_verifier', 'model', 'exits')
+PASSED_ON = tuple(name for name in ARGUMENTS if name not in OWN)
+
+
+def start_all(context: LaunchContext) -> list[LaunchDescriptionEntity]:
+    """Return what the arguments ask for."""
+    given = {name: LaunchConfiguration(name).perform(context) for name in ARGUMENTS}
+    said = said_in(
+        [given['params_file']] if given['params_file'] else [], 'vlm_nav_node', 'verifier'
+    )
+    address = given['verifier'] or said or ADDRESS
+    model = find_model(given['model'])
+    simulator = ['-m', 'navsim.ros_node', '--ros-args', '--params-file', given['sim_params_file']]
+    if given['use_sim_time']:
+        simulator += ['-p', f'publish_clock:={given["use_sim_time"]}']
+    simulator += ['-r', f'__ns:=/{given["namespace"]}', '--log-level', given['log_level']]
+    verifier = [
+        '-m',
+        'cloud_verifier',
+        '--bind',
+        address,
+        '--model',
+        model,
+        '--exits',
+        given['exits'],
+    ]
+    started: list[LaunchDescriptionEntity] = [
+        ExecuteProcess(cmd=[sys.executable, *simulator], name='navsim', output='screen')
+    ]
+    if given['start_verifier'].lower() == 'true':
+        cmd = [sys.executable, *verifier]
+        started.append(ExecuteProcess(cmd=cmd, name='cloud_verifier', output='screen'))
+    passed_on = {name: given[name] for name in PASSED_ON}
+    robot = {'image': 'camera/image_raw/compressed', 'robot_params_file': ''}
+    source = PythonLaunchDescriptionSource(str(HERE / 'go2.launch.py'))
+    started.append(
+        IncludeLaunchDescription(source, launch_arguments={**passed_on, **robot}.items())
+    )
+    return started
 
 
 def generate_launch_description() -> LaunchDescription:
     """Declare the arguments and start everything."""
-    given = {name: LaunchConfiguration(name) for name in ARGUMENTS}
-    simulator = [
-        sys.executable,
-        "-m",
-        "navsim.ros_node",
-        "--ros-args",
-        "--params-file",
-        given["sim_params_file"],
-    ]
-    simulator += ["-p", ["publish_clock:=", given["use_sim_time"]], "-r", ["__ns:=/", given["namespace"]]]
-    simulator += ["--log-level", given["log_level"]]
-    verifier = [
-        sys.executable,
-        "-m",
-        "cloud_verifier",
-        "--bind",
-        given["verifier"],
-        "--model",
-        given["model"],
-        "--exits",
-        given["exits"],
-    ]
     return LaunchDescription(
         [
             *(
                 DeclareLaunchArgument(name, default_value=default, description=description)
                 for name, (default, description) in ARGUMENTS.items()
             ),
-            ExecuteProcess(cmd=simulator, name="navsim", output="screen"),
-            ExecuteProcess(
-                cmd=verifier,
-                name="cloud_verifier",
-                output="screen",
-                condition=IfCondition(given["start_verifier"]),
-            ),
-            IncludeLaunchDescription(
-                PythonLaunchDescriptionSource(str(HERE / "go2.launch.py")),
-                launch_arguments={
-                    **{name: given[name] for name in PASSED_ON},
-                    "image": "camera/image_raw/compressed",
-                    "image_transport": "compressed",
-                    "settle_s": "0.05",
-                }.items(),
-            ),
+            OpaqueFunction(function=start_all),
         ]
     )

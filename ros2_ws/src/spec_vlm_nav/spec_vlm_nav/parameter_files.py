@@ -22,9 +22,10 @@ be another one's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import difflib
 from pathlib import Path
+from typing import Any
 
 from spec_vlm_nav.errors import ParameterError
 from spec_vlm_nav.parameters import Parameter, tables
@@ -56,6 +57,35 @@ def wildcard_names(arguments: Sequence[str]) -> frozenset[str]:
 def _names(section: object) -> Iterable[str]:
     values = section.get('ros__parameters') if isinstance(section, dict) else None
     return map(str, values) if isinstance(values, dict) else ()
+
+
+def said_in(files: Iterable[str | Path], node: str, name: str) -> Any:
+    """
+    Return what parameter files say of a node's parameter, the last one last; None: nothing.
+
+    Namespaces are not looked at. Files that cannot be read say nothing: ROS complains about those.
+    """
+    found = None
+    for file in files:
+        try:
+            said = yaml.safe_load(Path(file).read_text(encoding='utf-8'))
+        except (OSError, ValueError, yaml.YAMLError):
+            continue
+        for path, values in _sections(said, ''):
+            if path.rsplit('/', 1)[-1] in (node, '*', '**') and name in values:
+                found = values[name]
+    return found
+
+
+def _sections(said: object, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Give every section of parameters with the name of its nodes."""
+    if not isinstance(said, dict):
+        return
+    for key, inner in said.items():
+        if key == 'ros__parameters' and isinstance(inner, dict):
+            yield path, inner
+        elif key != 'ros__parameters':
+            yield from _sections(inner, f'{path}/{key}')
 
 
 def refuse_unknown(

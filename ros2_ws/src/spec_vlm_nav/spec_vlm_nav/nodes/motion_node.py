@@ -48,7 +48,7 @@ from spec_vlm_nav.nodes.declare import declare, follow_changes
 from spec_vlm_nav.nodes.diagnostics import Diagnostics
 from spec_vlm_nav.nodes.lookout import Lookout
 from spec_vlm_nav.nodes.messages import command_of, reading_of, status_message
-from spec_vlm_nav.nodes.operator import Operator
+from spec_vlm_nav.nodes.operator_topics import Operator
 from spec_vlm_nav.nodes.outputs import make_backend
 from spec_vlm_nav.nodes.run import run
 from spec_vlm_nav.nodes.senses import supervision_of

@@ -195,12 +195,42 @@ class Nav2Output:
         return self._zero.drain()
 
 
+class DryOutput:
+    """
+    Sends nothing, not even stops: with dry_run the robot may be in somebody else's hands.
+
+    Wraps the output that would send, so that what that one lacks is still said at the start.
+    """
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def send(self, velocity: Velocity, rest: Rest) -> None:
+        """Send nothing."""
+
+    def stop(self) -> bool:
+        """Send nothing; as good as a plain zero."""
+        return True
+
+    def release(self) -> None:
+        """Do nothing: nobody was held."""
+
+    def drain(self) -> bool:
+        """Wait for nothing."""
+        return True
+
+
 def make_backend(node: Node, values: Mapping[str, Value]) -> tuple[Output, Executor]:
     """
-    Make the back-end that the parameters name.
+    Make the back-end that the parameters name, silenced with dry_run.
 
     Raises BackendError when its package is missing.
     """
+    output, executor = _make_backend(node, values)
+    return (DryOutput(output) if values['dry_run'] else output), executor
+
+
+def _make_backend(node: Node, values: Mapping[str, Value]) -> tuple[Output, Executor]:
     backend = values['motion_backend']
     if backend == 'auto':
         backend = 'go2_sport' if importlib.util.find_spec('unitree_api') else 'twist'

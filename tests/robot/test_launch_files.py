@@ -1,0 +1,199 @@
+"""The launch files, evaluated with stand-ins for `launch`: what reaches the nodes, and what is started again."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import yaml
+
+from spec_vlm_nav.parameters import tables
+
+PACKAGE = Path(__file__).resolve().parents[2] / "ros2_ws/src/spec_vlm_nav"
+CONFIG = PACKAGE / "config"
+
+
+class Said:
+    """A stand-in for any class of `launch`: keeps what it was made with."""
+
+    def __init__(self, *args, **kwargs):
+        self.args, self.kwargs = args, kwargs
+
+    def __getattr__(self, name):
+        try:
+            return self.kwargs[name]
+        except KeyError as error:
+            raise AttributeError(name) from error
+
+
+class LaunchConfiguration(Said):
+    def perform(self, context):
+        return context.launch_configurations[self.args[0]]
+
+
+NAMES = {
+    "launch": "LaunchContext LaunchDescription LaunchDescriptionEntity",
+    "launch.actions": "DeclareLaunchArgument ExecuteProcess GroupAction IncludeLaunchDescription LogInfo "
+    "OpaqueFunction SetEnvironmentVariable",
+    "launch.launch_description_sources": "PythonLaunchDescriptionSource",
+    "launch.substitutions": "LaunchConfiguration",
+    "launch_ros": "",
+    "launch_ros.actions": "Node SetParametersFromFile SetRemap",
+    "launch_ros.parameter_descriptions": "ParameterValue",
+}
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """What a launch file starts, given arguments as on the command line."""
+    for module, names in NAMES.items():
+        made = ModuleType(module)
+        for name in names.split():
+            setattr(
+                made, name, LaunchConfiguration if name == "LaunchConfiguration" else type(name, (Said,), {})
+            )
+        monkeypatch.setitem(sys.modules, module, made)
+
+    def start(file, **given):
+        actions = runpy.run_path(str(PACKAGE / "launch" / file))["generate_launch_description"]().args[0]
+        context = SimpleNamespace(launch_configurations=dict(given))
+        found = []
+        for action in actions:
+            if type(action).__name__ == "DeclareLaunchArgument":
+                context.launch_configurations.setdefault(action.args[0], action.kwargs["default_value"])
+            elif type(action).__name__ == "OpaqueFunction":
+                found += action.kwargs["function"](context)
+        unknown = set(given) - {a.args[0] for a in actions if type(a).__name__ == "DeclareLaunchArgument"}
+        assert not unknown
+        return found, context
+
+    return start
+
+
+def nodes(found):
+    return {action.kwargs["name"]: action for action in found if type(action).__name__ == "Node"}
+
+
+def values(node, context):
+    """What a node's parameters are in the end: those of its files, then those that were given."""
+    name, said = node.kwargs["name"], {}
+    for part in node.kwargs["parameters"]:
+        if isinstance(part, dict):
+            for parameter, value in part.items():
+                if type(value).__name__ == "ParameterValue":
+                    text = value.args[0].perform(context)
+                    value = value.kwargs["value_type"](
+                        yaml.safe_load(text) if value.kwargs["value_type"] is not str else text
+                    )
+                said[parameter] = value
+        else:
+            said |= (yaml.safe_load(Path(part).read_text()) or {}).get(
+                f"/**/{name}", {"ros__parameters": {}}
+            )["ros__parameters"]
+    return said
+
+
+@pytest.fixture
+def yours(tmp_path):
+    def write(**sections):
+        file = tmp_path / "yours.yaml"
+        file.write_text(
+            yaml.safe_dump({f"/**/{node}": {"ros__parameters": said} for node, said in sections.items()})
+        )
+        return str(file)
+
+    return write
+
+
+def test_an_argument_counts_only_when_it_is_given(started, yours):
+    file = yours(
+        vlm_nav_node={"method": "ar", "exploration": "damped_search", "threads": 3, "autostart": False}
+    )
+    found, context = started("go2.launch.py", params_file=file, method="sd", settle_s="1")
+    said = values(nodes(found)["vlm_nav_node"], context)
+    assert said["method"] == "sd" and said["settle_s"] == 1.0 and isinstance(said["settle_s"], float)
+    assert said["threads"] == 3 and said["autostart"] is False and said["exploration"] == "damped_search"
+    assert "verifier" not in said and "on_link_loss" not in said
+
+
+def test_on_a_go2_the_model_alone_decides_and_the_sport_api_moves(started):
+    for file in ("go2.launch.py", "go2_bringup.launch.py"):
+        found, context = started(file)
+        if file == "go2_bringup.launch.py":
+            (group,) = (a for a in found if type(a).__name__ == "GroupAction")
+            (included,) = (a for a in group.args[0] if type(a).__name__ == "IncludeLaunchDescription")
+            passed_on = {k: v for k, v in included.kwargs["launch_arguments"]}
+            found, context = started("go2.launch.py", **passed_on)
+        started_nodes = nodes(found)
+        assert values(started_nodes["vlm_nav_node"], context)["exploration"] == "none"
+        assert values(started_nodes["motion_node"], context)["motion_backend"] == "auto"
+        with_robot_state = "robot_state_timeout_s" in values(started_nodes["motion_node"], context)
+        assert with_robot_state == (file == "go2_bringup.launch.py")
+
+
+@pytest.mark.parametrize("file", ["go2.launch.py", "sim.launch.py"])
+def test_a_dry_run_in_yaml_reaches_motion_node_as_well(started, yours, file):
+    said = yours(vlm_nav_node={"dry_run": True})
+    found, context = started(file, params_file=said)
+    if file == "sim.launch.py":
+        (included,) = (a for a in found if type(a).__name__ == "IncludeLaunchDescription")
+        found, context = started("go2.launch.py", **dict(included.kwargs["launch_arguments"]))
+    assert values(nodes(found)["motion_node"], context)["dry_run"] is True
+    assert values(nodes(found)["vlm_nav_node"], context)["dry_run"] is True
+
+
+def test_a_dry_run_that_is_given_wins_over_yaml(started, yours):
+    found, context = started(
+        "go2.launch.py", params_file=yours(vlm_nav_node={"dry_run": True}), dry_run="false"
+    )
+    assert values(nodes(found)["motion_node"], context)["dry_run"] is False
+    assert values(nodes(found)["vlm_nav_node"], context)["dry_run"] is False
+
+
+def test_every_node_but_the_one_that_latches_stops_comes_back(started):
+    found, _ = started("go2.launch.py", view="true", camera_decode="topic_unitree")
+    assert {name: node.kwargs["respawn"] for name, node in nodes(found).items()} == {
+        "motion_node": False,
+        "vlm_nav_node": True,
+        "camera_decode_node": True,
+        "view_node": True,
+        "blackbox_node": True,
+    }
+
+
+def test_the_simulator_s_launch_needs_no_folder_and_no_argument(started, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    found, _ = started("sim.launch.py")
+    (verifier,) = (a for a in found if a.kwargs.get("name") == "cloud_verifier")
+    command = verifier.kwargs["cmd"]
+    assert Path(command[command.index("--model") + 1]).is_dir()
+    assert command[command.index("--bind") + 1] == "tcp://127.0.0.1:5555"
+
+
+def test_the_simulator_s_verifier_is_where_the_robot_looks_for_it(started, yours):
+    file = yours(vlm_nav_node={"verifier": "tcp://127.0.0.1:7777"})
+    found, _ = started("sim.launch.py", params_file=file)
+    (verifier,) = (a for a in found if a.kwargs.get("name") == "cloud_verifier")
+    assert "tcp://127.0.0.1:7777" in verifier.kwargs["cmd"]
+
+
+def test_every_parameter_that_is_an_argument_exists_with_that_type():
+    arguments = (PACKAGE / "launch/go2.launch.py").read_text()
+    scope: dict = {"DECIDING": "vlm_nav_node", "MOVING": "motion_node"}
+    scope |= {"VIEWING": "view_node", "RECORDING": "blackbox_node"}
+    exec(arguments[arguments.index("PARAMETERS = {") : arguments.index("def make_nodes")], scope)
+    for name, (kind, owners, _) in scope["PARAMETERS"].items():
+        for owner in owners if name != "use_sim_time" else ():
+            (parameter,) = (p for p in tables()[owner] if p.name == name)
+            assert type(parameter.default) is kind, name
+
+
+def test_files_do_not_repeat_what_the_nodes_have_by_themselves():
+    for name in ("robot.yaml", "go2.yaml", "go2_bringup.yaml"):
+        for section, said in yaml.safe_load((CONFIG / name).read_text()).items():
+            table = {p.name: p.default for p in tables()[section.removeprefix("/**/")]}
+            repeated = [p for p, value in said["ros__parameters"].items() if table[p] == value]
+            assert not repeated or section == "/**/go2_state_node", (name, section, repeated)
