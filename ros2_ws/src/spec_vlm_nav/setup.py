@@ -1,8 +1,19 @@
-from glob import glob
+from pathlib import Path
 
 from setuptools import find_packages, setup
 
 package_name = 'spec_vlm_nav'
+share = Path('share') / package_name
+# Beside default_models lie models of other programs; the robot loads this one only. The folder is
+# a link out of the package: where the package was copied alone there is nothing behind it.
+MODEL = 'default_models/nav-draft'
+
+
+def installed(folder, *patterns):
+    """Return a folder's files for data_files; [] where there are none."""
+    found = {file for pattern in patterns for file in Path(folder).glob(pattern) if file.is_file()}
+    return [(str(share / folder), sorted(map(str, found)))] if found else []
+
 
 setup(
     name=package_name,
@@ -10,16 +21,19 @@ setup(
     packages=find_packages(exclude=['test']),
     data_files=[
         ('share/ament_index/resource_index/packages', ['resource/' + package_name]),
-        ('share/' + package_name, ['package.xml']),
-        # launch and config are links to the repository's folders of these names.
-        ('share/' + package_name + '/launch', glob('launch/*.launch.py')),
-        ('share/' + package_name + '/config', glob('config/*.yaml')),
+        (str(share), ['package.xml', 'CHANGELOG.rst']),
+        *installed('launch', '*.launch.py'),
+        *installed('config', '*.yaml', '*.xml'),
+        *installed('config/rviz', '*.rviz'),
+        *installed('config/foxglove', '*.json'),
+        *installed('config/sros2', '*.xml'),
+        *installed(MODEL, '*'),
     ],
     install_requires=['setuptools'],
     extras_require={'test': ['pytest']},
     zip_safe=True,
     maintainer='spec_vlm_nav maintainers',
-    maintainer_email='maintainers@spec-vlm-nav.org',
+    maintainer_email='spec_vlm_nav@users.noreply.github.com',
     description=(
         'Navigation by a vision-language model, decoded speculatively over an edge and a cloud.'
     ),
