@@ -1,0 +1,121 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+Record what `specnav replay` and the layout config/rviz/navigation.rviz need, with rosbag2.
+
+ros2 launch spec_vlm_nav record.launch.py out:=kitchen
+ros2 launch spec_vlm_nav record.launch.py namespace:=one image:=/one/front/compressed
+
+End it with Ctrl-C. Raw pictures fill a disk: 640x480 at 30 Hz is 28 MB a second.
+"""
+
+from collections.abc import Mapping
+
+from launch import LaunchContext, LaunchDescription, LaunchDescriptionEntity
+from launch.actions import DeclareLaunchArgument, ExecuteProcess, OpaqueFunction
+from launch.substitutions import LaunchConfiguration
+
+ARGUMENTS = {
+    'namespace': ('', 'Namespace of the nodes to record.', None),
+    'out': ('', 'Folder to write, which must not exist; empty: rosbag2_ and the time.', None),
+    'image_transport': ('compressed', 'What the camera topic carries.', ['compressed', 'raw']),
+    'image': (
+        '',
+        'Camera topic; empty: camera/image_raw/compressed, or camera/image_raw with raw.',
+        None,
+    ),
+    'odom': ('odom', 'Odometry topic.', None),
+    'cmd_vel': ('cmd_vel', 'Topic of velocities.', None),
+    'annotated': (
+        'false',
+        'Also record the picture that view_node draws; replay must then be told --image-topic.',
+        ['true', 'false'],
+    ),
+    'storage': ('mcap', 'File format: mcap (rosbag2_storage_mcap) or sqlite3.', None),
+    'max_size_mb': ('1000', 'Begin a new file at this size, MB; 0: one file.', None),
+    'max_duration_s': ('600', 'Begin a new file after so long, s; 0: one file.', None),
+    'use_sim_time': ('false', 'Take times from /clock.', ['true', 'false']),
+}
+CAMERA = {'compressed': 'camera/image_raw/compressed', 'raw': 'camera/image_raw'}
+OURS = (
+    'instruction',
+    'stop',
+    'e_stop',
+    'e_stop_reset',
+    'motion_command',
+    'motion_status',
+    'robot_state',
+    'supervision',
+    'vlm_nav_node/action',
+    'vlm_nav_node/metrics',
+    'vlm_nav_node/outcome',
+    'vlm_nav_node/reasoning',
+    'view_node/action_marker',
+    'view_node/path',
+)
+SHARED = ('/diagnostics', '/tf', '/tf_static')
+ANNOTATED = 'view_node/image_annotated/compressed'
+
+
+def topics(given: Mapping[str, str]) -> list[str]:
+    """Return the full names of the topics to record."""
+    camera = given['image'] or CAMERA[given['image_transport']]
+    names = [camera, given['odom'], given['cmd_vel'], *OURS, *SHARED]
+    if given['annotated'] == 'true':
+        names.append(ANNOTATED)
+    namespace = given['namespace'].strip('/')
+    prefix = f'/{namespace}/' if namespace else '/'
+    return [name if name.startswith('/') else prefix + name for name in names]
+
+
+def record_command(given: Mapping[str, str]) -> list[str]:
+    """Return the command line of rosbag2, as Humble's and later releases take it."""
+    megabytes, seconds = int(float(given['max_size_mb'])), int(float(given['max_duration_s']))
+    command = ['ros2', 'bag', 'record', '--storage', given['storage']]
+    if given['out']:
+        command += ['--output', given['out']]
+    if megabytes:
+        command += ['--max-bag-size', str(megabytes * 1_000_000)]
+    if seconds:
+        command += ['--max-bag-duration', str(seconds)]
+    if given['use_sim_time'] == 'true':
+        command.append('--use-sim-time')
+    # By position, for Humble does not know --topics.
+    return [*command, *topics(given)]
+
+
+def record(context: LaunchContext) -> list[LaunchDescriptionEntity]:
+    """Return the process that records."""
+    given = {name: LaunchConfiguration(name).perform(context) for name in ARGUMENTS}
+    # Time to write what is still in memory, after SIGINT.
+    process = ExecuteProcess(
+        cmd=record_command(given), name='record', output='screen', sigterm_timeout='20'
+    )
+    return [process]
+
+
+def generate_launch_description() -> LaunchDescription:
+    """Declare the arguments and start the recording."""
+    return LaunchDescription(
+        [
+            *(
+                DeclareLaunchArgument(
+                    name, default_value=default, description=text, choices=choices
+                )
+                for name, (default, text, choices) in ARGUMENTS.items()
+            ),
+            OpaqueFunction(function=record),
+        ]
+    )
