@@ -14,11 +14,13 @@ from spec_vlm_nav.decision import ErrorCode
 from spec_vlm_nav.executor import Pose, Velocity, wrap
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.motion.limits import SafetyConfig
+from spec_vlm_nav.motion.response import PATIENCE_M
 from spec_vlm_nav.navigator import Navigator
 from spec_vlm_nav.orders import NavigatorConfig, Outcome, Phase
 from spec_vlm_nav.status import Status
 from spec_vlm_nav.watchdogs import Reading
 from specnav.monkey.base import Base, OdometryFault
+from specnav.monkey.open_orders import Open, Stop
 from specnav.monkey.scenario import Event, Scenario
 
 if TYPE_CHECKING:
@@ -37,25 +39,6 @@ LIES_M, LIES_RAD = 1.5, 3.0  # so far a robot may go while odometry contradicts 
 SCALED_M = 2.5  # where it shows too much or too little of it, which takes longer to tell
 CONTRADICTING = (OdometryFault.MIRRORED_X, OdometryFault.MIRRORED_YAW, OdometryFault.ROTATED)
 BACK_S = 20.0  # so long a place counts as known
-
-
-@dataclass
-class Stop:
-    """An order after which nothing may move until it is lifted."""
-
-    what: str
-    at: float
-    bound: float
-    needs: str  # what lifts it: "instruct", or "reset" and then an instruction
-    reset: bool = False
-
-
-@dataclass
-class Open:
-    """An instruction that has not ended yet."""
-
-    text: str
-    began: float
 
 
 @dataclass
@@ -91,6 +74,9 @@ class Watch:
     _mover_gone_until: float = 0.0
     _rogue_at: float = -math.inf
     _still_since: float = 0.0
+    _rogue_unopposed: bool = False
+    _faults_over: dict[str, float] = field(default_factory=dict)
+    _idle_since: float = 0.0
 
     @property
     def longest_s(self) -> float:
@@ -101,8 +87,11 @@ class Watch:
     def unanswered_bound_m(self) -> float:
         """So much may be commanded without a response: a motion that stalls, and a slow one that never began."""
         c = self.safety
-        creep = min(c.unanswered_max_linear, c.max_linear) * (c.response_timeout_s + 0.65)
-        return creep + c.max_linear * (0.75 + 1.5 / self.scenario.setup.odometry_hz)
+        slow = min(c.unanswered_max_linear, c.max_linear)
+        one = slow * (c.response_timeout_s + 0.65) + c.max_linear * (
+            0.75 + 1.5 / self.scenario.setup.odometry_hz
+        )
+        return max(one, PATIENCE_M + slow * (c.response_timeout_s + 0.35))  # several cut short, and the last
 
     def _say(self, now: float, what: str) -> None:
         self.violations.append(f"{now:.2f} s: {what}")
@@ -135,8 +124,6 @@ class Watch:
         operator has stopped the robot.
         """
         return now - self._rogue_at < 5.0 and self._rogue_unopposed
-
-    _rogue_unopposed: bool = False
 
     def _is_braking(self, now: float) -> bool:
         """With stop_style brake a stop takes as long as slowing down does."""
@@ -179,7 +166,7 @@ class Watch:
         """motion_node told how things are."""
         if not status.standing or self._odometry_lies(now):
             return
-        if (speed := self._speed()) > AT_REST_MPS and not any(base.traits.push):
+        if (speed := self._speed()) > AT_REST_MPS and not self._had("push", now, 0.3):
             self._say(now, f"told that it stands, while it goes {speed:.2f} m/s")
 
     def _speed(self) -> float:
@@ -243,8 +230,6 @@ class Watch:
         elif fault in self._faults:
             del self._faults[fault]
             self._faults_over[fault] = now
-
-    _faults_over: dict[str, float] = field(default_factory=dict)
 
     def _had(self, fault: str, now: float, within_s: float) -> bool:
         return fault in self._faults or now - self._faults_over.get(fault, -math.inf) < within_s
@@ -336,8 +321,6 @@ class Watch:
         elif now - self._idle_since > WORD_S + 2 * self.scenario.setup.latency_s:
             self._say(now, "moves without an instruction")
 
-    _idle_since: float = 0.0
-
     def _check_backwards(self, now: float) -> None:
         """Only over places where the robot really was a short while ago."""
         if now - self._rogue_at > 5.0:
@@ -394,7 +377,8 @@ class Watch:
             self._say(now, "still publishes although the robot has stood for long")
 
     def _recently_ordered(self, now: float) -> bool:
-        return any(now - e.at < 3.0 for e in self.scenario.events if e.at <= now)
+        ordered = any(now - e.at < 3.0 for e in self.scenario.events if e.at <= now)
+        return ordered or abs(now - self._decider_gone_until) < 3.0  # one that comes back says stop
 
 
 def _apart(one: Pose, other: Pose) -> bool:
