@@ -236,9 +236,9 @@ class ResponseMonitor:
         told = self.commands.between(self._began, now - self.config.response_timeout_s)
         along = self._in_vain.along_m + abs(told.along_m)
         turned = self._in_vain.turned_rad + abs(told.turned_rad)
-        if along <= PATIENCE_M and turned <= PATIENCE_RAD:
+        if (turned <= PATIENCE_RAD) if self._turns else (along <= PATIENCE_M):
             return None
-        what = f'{along:.2f} m and {math.degrees(turned):.0f} degrees'
+        what = f'{math.degrees(turned):.0f} degrees' if self._turns else f'{along:.2f} m'
         return Discrepancy(Kind.NONE, f'no response to {what} of the last motions')
 
     def _stalled(
