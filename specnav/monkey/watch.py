@@ -164,8 +164,12 @@ class Watch:
 
     def status(self, status: Status, base: Base, now: float) -> None:
         """motion_node told how things are."""
-        if not status.standing or self._odometry_lies(now):
-            return
+        if (
+            not status.standing
+            or self._odometry_lies(now)
+            or base.traits.delay_s > self.safety.response_timeout_s
+        ):
+            return  # what comes later than any answer may cannot be foreseen
         if (speed := self._speed()) > AT_REST_MPS and not self._had("push", now, 0.3):
             self._say(now, f"told that it stands, while it goes {speed:.2f} m/s")
 
