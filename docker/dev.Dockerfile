@@ -3,14 +3,17 @@
 #   docker run --rm --shm-size 1g specnav-dev                                       # all tests, then the launch files for real
 #   docker run --rm -it --shm-size 1g specnav-dev make test ARGS="tests/graph -x"
 #   docker run --rm -it specnav-dev ros2 launch spec_vlm_nav sim.launch.py --show-args
+#   docker build --build-arg WITH_NAV2=1 ...      # also compiles spec_vlm_nav_nav2 against Nav2's headers
 FROM ros:jazzy-ros-base-noble
+ARG WITH_NAV2=0
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 ENV PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
-RUN apt-get update \
-    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+RUN if [ "${WITH_NAV2}" = 1 ]; then set -- ros-jazzy-nav2-behavior-tree; fi \
+    && apt-get update \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" \
        cmake g++ git libegl1 libgl1-mesa-dri make python3-dev python3-venv \
        ros-jazzy-diagnostic-msgs ros-jazzy-launch-testing ros-jazzy-launch-testing-ament-cmake \
-       ros-jazzy-launch-testing-ros ros-jazzy-rmw-cyclonedds-cpp ros-jazzy-test-msgs \
+       ros-jazzy-launch-testing-ros ros-jazzy-rmw-cyclonedds-cpp ros-jazzy-rosbag2-storage-mcap ros-jazzy-test-msgs \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home --uid 10001 specnav \
     && mkdir /opt/specnav && chown specnav: /opt/specnav

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Sources ROS and the workspaces on top of it, those that exist, then becomes the command.
-# /overlay: mount a workspace of your own there, for example one with unitree_api.
+# /opt/unitree: messages of a Go2. /overlay: mount a workspace of your own there, for example one with nav2_msgs.
 set -e
 ROS_PREFIX="/opt/ros/${ROS_DISTRO:-humble}"
-for setup in "$ROS_PREFIX/setup.bash" "$ROS_PREFIX/install/setup.bash" \
+for setup in "$ROS_PREFIX/setup.bash" "$ROS_PREFIX/install/setup.bash" /opt/unitree/install/setup.bash \
   /opt/specnav/ros2_ws/install/setup.bash "${OVERLAY:-/overlay}/install/setup.bash"; do
   # shellcheck source=/dev/null
   if [ -f "$setup" ]; then source "$setup"; fi

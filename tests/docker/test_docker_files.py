@@ -23,7 +23,10 @@ from specnav.paths import ROOT
 
 DOCKER = ROOT / "docker"
 DOCKERFILES = sorted(DOCKER.glob("*.Dockerfile"))
-LAUNCH_ARGUMENT = re.compile(r'^\s+"(\w+)": \(', re.MULTILINE)
+COMPOSE = sorted(DOCKER.glob("compose*.yaml"))
+LAUNCH_ARGUMENT = re.compile(r"""^\s+["'](\w+)["']: \(""", re.MULTILINE)
+INCLUDED = re.compile(r"""["'](\w+\.launch\.py)["']""")
+UNITREE = ("unitree_api", "unitree_go")
 
 
 def instructions(path: Path) -> list[tuple[str, str]]:
@@ -52,8 +55,17 @@ def commands() -> list[tuple[str, list[str]]]:
     for path in DOCKERFILES:
         found += [(path.name, json.loads(text)) for text in of(path, "CMD")]
         found += [(path.name, json.loads(text.split("CMD ")[1])) for text in of(path, "HEALTHCHECK")]
-    services = compose()["services"]
-    return found + [(name, [str(w) for w in s["command"]]) for name, s in services.items() if "command" in s]
+    for path in COMPOSE:
+        services = compose(path.name)["services"]
+        found += [(name, [str(w) for w in s["command"]]) for name, s in services.items() if "command" in s]
+    return found
+
+
+def launch_arguments(name: str) -> set[str]:
+    """What a launch file takes, by itself or for one that it includes."""
+    text = (ROOT / "launch" / name).read_text()
+    included = [launch_arguments(other) for other in INCLUDED.findall(text) if other != name]
+    return set(LAUNCH_ARGUMENT.findall(text)).union(*included)
 
 
 def ids(values):
@@ -67,12 +79,63 @@ def test_what_is_copied_exists_and_is_not_kept_out_of_the_build(path):
     for source in copied(path):
         assert (ROOT / source).exists(), source
         assert not any(fnmatch.fnmatch(source, pattern) for pattern in ignored), source
+        # A link itself may be copied as its content or as a link: name what it leads to.
+        assert source == "." or not (ROOT / source).is_symlink(), source
+
+
+def test_links_in_what_the_robot_s_image_copies_lead_to_what_it_copies_too():
+    rooms = [ROOT / source for source in copied(DOCKER / "robot.Dockerfile")]
+    found = [path for room in rooms if room.is_dir() for path in room.rglob("*") if path.is_symlink()]
+    made = {ROOT / "ros2_ws" / name for name in ("build", "install", "log")}
+    links = [link for link in found if not any(link.is_relative_to(folder) for folder in made)]
+    assert ROOT / "ros2_ws/src/spec_vlm_nav/default_models" in links
+    for link in links:
+        assert any(link.resolve().is_relative_to(room) for room in rooms), link
+
+
+def test_the_cloud_s_own_configuration_is_no_link_into_rooms_that_its_image_lacks():
+    for name in ("cloud.yaml", "points", "questions"):
+        assert not (ROOT / "config" / name).is_symlink()
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=ids(DOCKERFILES))
 def test_containers_do_not_run_as_root(path):
     users = of(path, "USER")
     assert users and users[-1].split(":")[0] not in ("root", "0")
+
+
+def test_the_robot_s_user_keeps_the_group_to_which_a_jetson_s_gpu_belongs():
+    path = DOCKER / "robot.Dockerfile"
+    (added,) = [text for text in of(path, "RUN") if "useradd" in text]
+    (uid,) = re.findall(r"useradd .*--uid (\d+) --groups video ", added)
+    assert of(path, "USER") == [uid]  # with a group behind it Docker drops the others
+
+
+@pytest.mark.parametrize("name", ["robot.Dockerfile", "cloud.Dockerfile"])
+def test_models_are_kept_in_a_volume_that_the_user_may_write(name):
+    path = DOCKER / name
+    assert of(path, "VOLUME") == ["/models"] and "HF_HOME=/models/hub" in of(path, "ENV")
+    assert any("mkdir /models && chown specnav: /models" in text for text in of(path, "RUN"))
+
+
+def test_the_messages_of_a_go2_are_built_from_one_commit_and_are_there_for_every_command():
+    path = DOCKER / "robot.Dockerfile"
+    values = dict(text.split("=", 1) for text in of(path, "ARG"))
+    assert values["WITH_UNITREE"] == "1" and re.fullmatch("[0-9a-f]{40}", values["UNITREE_COMMIT"])
+    (built,) = [text for text in of(path, "RUN") if "UNITREE_COMMIT" in text]
+    assert all(f"/unitree/{package}" in built and f"{package}.msg" in built for package in UNITREE)
+    kinds = [(kind, text) for kind, text in instructions(path) if kind in ("RUN", "COPY")]
+    entrypoint_at = next(i for i, (_, text) in enumerate(kinds) if text.startswith("docker/entrypoint.sh"))
+    assert entrypoint_at < kinds.index(("RUN", built))
+    assert "/opt/unitree/install/setup.bash" in (DOCKER / "entrypoint.sh").read_text()
+
+
+def test_a_real_robot_is_on_the_host_s_network_and_moves_only_when_told_to():
+    (robot,) = compose("compose.robot.yaml")["services"].values()
+    assert (robot["network_mode"], robot["ipc"], robot["stop_signal"]) == ("host", "host", "SIGINT")
+    assert robot["environment"]["RMW_IMPLEMENTATION"] == "rmw_cyclonedds_cpp"
+    assert "models:/models" in robot["volumes"] and robot["restart"] == "no"
+    assert "dry_run:=${DRY_RUN:-true}" in robot["command"]
 
 
 ROOMS = ("specdec", "cloud_verifier", "evaluation", "specnav", "navsim", "training", "spec_vlm_nav")
@@ -106,14 +169,13 @@ def test_commands_name_programs_modules_and_launch_files_that_are_there(where, a
         assert rest[0] == "serve" and importlib.util.find_spec("specnav.serve") is not None
     elif program == "ros2":
         assert rest[:2] == ["launch", "spec_vlm_nav"]
-        declared = LAUNCH_ARGUMENT.findall((ROOT / "launch" / rest[2]).read_text())
-        assert {word.split(":=")[0] for word in rest[3:]} <= set(declared)
+        assert {word.split(":=")[0] for word in rest[3:]} <= launch_arguments(rest[2])
     else:
         assert argv == ["docker/all_tests.sh"] and os.access(ROOT / argv[0], os.X_OK)
         assert "\nmake test\n" in (ROOT / argv[0]).read_text()
         assert "\ntest:" in (ROOT / "Makefile").read_text()
         launch_tests = re.findall(r"in (ros2_ws/\S+);", (ROOT / argv[0]).read_text())
-        assert [len(list(ROOT.glob(pattern))) for pattern in launch_tests] == [2]
+        assert launch_tests and all(list(ROOT.glob(pattern)) for pattern in launch_tests)
 
 
 def test_the_emulator_takes_the_options_that_compose_gives_it():
@@ -125,15 +187,16 @@ def test_the_emulator_takes_the_options_that_compose_gives_it():
     assert given.rtt == 40 and given.connect == "tcp://cloud:5555"
 
 
-@pytest.mark.parametrize("name", ["compose.yaml", "compose.gpu.yaml"])
-def test_compose_builds_from_files_and_arguments_that_exist(name):
-    base = compose()["services"]
+@pytest.mark.parametrize("path", COMPOSE, ids=ids(COMPOSE))
+def test_compose_builds_from_files_and_arguments_that_exist(path):
+    name = path.name
+    base = compose("compose.yaml" if name == "compose.gpu.yaml" else name)["services"]
     for service, settings in compose(name)["services"].items():
         build = {**base[service].get("build", {}), **settings.get("build", {})}
         if not build:
             continue
-        path = (DOCKER / build["context"] / build["dockerfile"]).resolve()
-        declared = {text.split("=")[0] for text in of(path, "ARG")}
+        file = (DOCKER / build["context"] / build["dockerfile"]).resolve()
+        declared = {text.split("=")[0] for text in of(file, "ARG")}
         assert set(build["args"]) <= declared
         assert all(d in base for d in settings.get("depends_on", {}))
 
@@ -141,7 +204,7 @@ def test_compose_builds_from_files_and_arguments_that_exist(name):
 def test_all_files_install_the_torch_that_the_set_up_installs():
     wanted = re.search(r'TORCH_VERSION = "(.*)"', (ROOT / "scripts/setup_env.py").read_text())
     assert wanted is not None
-    texts = [p.read_text() for p in [*DOCKERFILES, DOCKER / "compose.yaml", DOCKER / "compose.gpu.yaml"]]
+    texts = [path.read_text() for path in [*DOCKERFILES, *COMPOSE]]
     named = {v for text in texts for v in re.findall(r"torch==([\d.]+\d)", text)}
     assert named == {wanted.group(1)}
 
