@@ -260,3 +260,19 @@ def test_error_codes_of_outcomes_are_those_of_the_messages():
 
     for kind in (NavigateInstruction.Result, DecisionMetrics):
         assert all(getattr(kind, code.name) == code.value for code in ErrorCode)
+
+
+def test_a_robot_that_nothing_moves_is_not_asked_for_long():
+    obstructions = Obstructions()
+    for now in (0.0, 2.0, 3.9):
+        obstructions.add(Pose(0, 0, 0), is_held=True, now=now)
+        assert not obstructions.are_final(5, now)
+    obstructions.add(Pose(0, 0, 0), is_held=True, now=4.1)
+    assert obstructions.are_final(5, 4.1)
+
+
+def test_one_that_another_motion_may_get_round_is_counted_only():
+    obstructions = Obstructions()
+    for now, held in ((0.0, True), (2.0, False), (5.0, True)):
+        obstructions.add(Pose(0, 0, 0), is_held=held, now=now)
+        assert not obstructions.are_final(5, now)

@@ -254,8 +254,8 @@ class Navigator(Acting):
             if self._asked.distance_m > 0 and not fell_short(status.done, self._asked):
                 self._obstructions.progressed(self._odometer.place)
             return
-        count = self._obstructions.add(self._odometer.place)
-        if count >= self.config.max_obstructions:
+        count = self._obstructions.add(self._odometer.place, bool(status.held_by), now)
+        if self._obstructions.are_final(self.config.max_obstructions, now):
             what = f'{count} motions came to nothing, without progress: {status.reason}'
             self._give_up(CODE_OF[status.state], what, now)
 

@@ -97,9 +97,7 @@ class SafetyGate:
         """What keeps the robot from moving until somebody acts, in words; "" for nothing."""
         if self.estopped_by:
             return f'e-stop: {self.estopped_by}'
-        if self.monitor.lost is not None:
-            return self.monitor.lost.reason
-        return self.latched_by
+        return self.monitor.held_by or self.latched_by
 
     @property
     def latched_by(self) -> str:

@@ -29,6 +29,7 @@ from spec_vlm_nav.executor import Motion, Pose
 from spec_vlm_nav.status import MotionState, Status
 
 PROGRESS_M = 0.4  # from where the first obstruction was met
+HELD_FOR_S = 4.0  # so long a robot that nothing moves may refuse what is asked
 
 CODE_OF: dict[MotionState, ErrorCode] = {
     MotionState.BLOCKED: ErrorCode.BLOCKED,
@@ -80,16 +81,26 @@ class Obstructions:
 
     count: int = 0
     first: Pose | None = None
+    held_since: float = math.inf
 
     def restart(self) -> None:
         """Forget them."""
-        self.count, self.first = 0, None
+        self.count, self.first, self.held_since = 0, None, math.inf
 
-    def add(self, place: Pose) -> int:
-        """Take note of one more; returns how many there are now."""
+    def add(self, place: Pose, is_held: bool = False, now: float = 0.0) -> int:
+        """
+        Take note of one more; returns how many there are now.
+
+        is_held: no other motion would do better, until somebody acts.
+        """
         self.count += 1
         self.first = self.first or place
+        self.held_since = min(self.held_since, now) if is_held else math.inf
         return self.count
+
+    def are_final(self, allowed: int, now: float) -> bool:
+        """Return whether there were enough of them, or the robot was held for long enough."""
+        return self.count >= allowed or now - self.held_since > HELD_FOR_S
 
     def progressed(self, place: Pose) -> None:
         """Take note of where the robot has got to; far enough from the first, they are over."""

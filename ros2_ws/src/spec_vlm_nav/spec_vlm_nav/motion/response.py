@@ -156,6 +156,13 @@ class ResponseMonitor:
             return Trust.LOST
         return Trust.PROVEN if self._is_proven and not any(self._wrong.values()) else Trust.DOUBTED
 
+    @property
+    def held_by(self) -> str:
+        """Return why no motion at all may be carried out, in words; "" when one may."""
+        if self.liveness.is_dead:
+            return self.liveness.reason
+        return self.lost.reason if self.lost is not None else ''
+
     def objection(self, motion: Motion) -> Discrepancy | None:
         """Return why a motion may not be carried out as things stand; None: it may."""
         if self.liveness.is_dead:

@@ -30,7 +30,7 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.subscription import Subscription
 
-ONCE_S = 0.02  # the same message, heard over both subscriptions
+ONCE_S = 0.1  # between both subscriptions, where the middleware does not tell when it was sent
 KEPT = 16
 
 
@@ -38,7 +38,7 @@ def hear(
     node: Node, kind: type, topic: str, act: Callable[[Any], None], *, raw: bool = False
 ) -> None:
     """
-    Call `act` with every message of a topic; equal ones within `ONCE_S` are one.
+    Call `act` with every message of a topic; equal ones sent at the same time are one.
 
     raw: with its bytes, not decoded.
     """
@@ -53,16 +53,17 @@ def hear_stamped(
 
     That is infinite where the middleware, or an old rclpy, does not tell.
     """
-    heard: dict[str, float] = {}
+    heard: dict[tuple[int, str], float] = {}
 
     def once(message: Any, info: Any) -> None:
-        key, now = str(message), time.monotonic()
-        again = heard.pop(key, -ONCE_S) > now - ONCE_S
+        sent, now = info.get('source_timestamp', 0) if info else 0, time.monotonic()
+        key = (sent, str(message))
+        # However late the second subscription is: a busy machine may take a while in between.
+        again = key in heard if sent else heard.get(key, -math.inf) > now - ONCE_S
         heard[key] = now
         while len(heard) > KEPT:
             del heard[next(iter(heard))]
         if not again:
-            sent = info.get('source_timestamp', 0) if info else 0
             act(message, sent * 1e-9 if sent else math.inf)
 
     tells = hasattr(Subscription, 'CallbackType')
