@@ -15,6 +15,7 @@ import typer
 from specnav.cli_bags import add_bag_commands
 from specnav.cli_bench import add_bench_commands
 from specnav.cli_blackbox import add_blackbox_command
+from specnav.cli_doctor import add_doctor_command
 from specnav.cli_drill import add_drill_commands
 from specnav.cli_options import (
     Bandwidth,
@@ -233,12 +234,7 @@ def cost(
     raise typer.Exit(run_cost(target_price, draft_price, work))
 
 
-@app.command()
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False) -> None:
-    """What can this machine run, what is missing, and how to get it."""
-    from specnav.doctor import run_doctor
-
-    raise typer.Exit(run_doctor(as_json))
+add_doctor_command(app)
 
 
 def main() -> None:
