@@ -68,6 +68,7 @@ from specnav.robot_doctor.roles import (
 STEADY_S, DISCOVER_S = 0.8, 4.0
 ANSWER_S, SPIN_S, LOOK_S = 2.0, 0.02, 0.2
 RELIABLE_KINDS = (STATUS, SUPERVISION, DIAGNOSTICS)  # small, and heard as our own nodes hear them
+HEARTBEAT_S = 0.75  # motion_node reports at least twice a second
 SEND_GOAL = "/_action/send_goal"
 
 
@@ -83,6 +84,7 @@ class Gatherer:
         self._ears: dict[str, Ear] = {}
         self._sim_s: float | None = None
         self._motion: Motion | None = None
+        self._estopped_at = -HEARTBEAT_S
         self._rows: dict[str, Diagnostic] = {}
         self._verifier: Verifier | None = None
 
@@ -257,8 +259,12 @@ class Gatherer:
             state = MotionState(message.state).name
         except ValueError:
             state = f"state {message.state}"
+        if message.estopped:
+            self._estopped_at = time.monotonic()
         moved = state in UNDER_WAY or (self._motion is not None and self._motion.moved)
-        self._motion = Motion(state, message.reason, message.estopped, message.held_by, moved)
+        # Of two nodes with that name it may be the other one that speaks last.
+        estopped = time.monotonic() - self._estopped_at < HEARTBEAT_S
+        self._motion = Motion(state, message.reason, estopped, message.held_by, moved)
 
     def _on_diagnostics(self, message: DiagnosticArray) -> None:
         for row in message.status:
