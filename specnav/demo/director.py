@@ -38,7 +38,15 @@ SAFETY_STATES = frozenset({MotionStatus.EXPIRED, MotionStatus.REFUSED})
 CUT_SHORT = frozenset(
     {DecisionMetrics.CANCELED, DecisionMetrics.TIMEOUT, DecisionMetrics.LINK_LOST, DecisionMetrics.INTERNAL}
 )
-NOT_SAFETY = frozenset({DecisionMetrics.NONE, DecisionMetrics.CANCELED, DecisionMetrics.PARSE_FAILED})
+NOT_SAFETY = frozenset(
+    {
+        DecisionMetrics.NONE,
+        DecisionMetrics.CANCELED,
+        DecisionMetrics.PARSE_FAILED,
+        DecisionMetrics.TOO_MANY_DECISIONS,
+        DecisionMetrics.TOO_FAR,
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -63,7 +71,7 @@ def stamp_of(time_message: Time) -> tuple[int, int]:
 def is_safety_stop(message: DecisionMetrics) -> bool:
     """Whether the deciding node brought the robot to a stand because something failed."""
     if message.error_code == DecisionMetrics.TIMEOUT and stamp_of(message.frame_stamp) == (0, 0):
-        return False  # the decision limit: no decision was under way
+        return False  # the instruction's time was up: no decision was under way
     return message.error_code not in NOT_SAFETY
 
 

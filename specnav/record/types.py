@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from evaluation.bags.types import NEWEST, Types
@@ -29,7 +30,11 @@ def installed_definition(kind: str) -> str | None:
 
     package, _, name = kind.partition("/msg/")
     try:
-        path = Path(get_package_share_directory(package)) / "msg" / f"{name}.msg"
-        return path.read_text(encoding="utf-8")
+        share = Path(get_package_share_directory(package))
     except (PackageNotFoundError, OSError, ValueError):
+        # ROS as Python wheels in a virtual environment has no AMENT_PREFIX_PATH.
+        share = Path(sys.prefix) / "share" / package
+    try:
+        return (share / "msg" / f"{name}.msg").read_text(encoding="utf-8")
+    except (OSError, ValueError):
         return None

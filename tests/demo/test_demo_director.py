@@ -77,7 +77,8 @@ def test_an_answer_without_an_action_moves_nothing_and_has_no_time_to_action() -
         (DecisionMetrics.LINK_LOST, Time(sec=1), True),
         (DecisionMetrics.STALE_CAMERA, Time(), True),
         (DecisionMetrics.TIMEOUT, Time(sec=1), True),
-        (DecisionMetrics.TIMEOUT, Time(), False),  # the decision limit
+        (DecisionMetrics.TIMEOUT, Time(), False),  # the instruction's time was up
+        (DecisionMetrics.TOO_MANY_DECISIONS, Time(sec=1), False),
     ],
 )
 def test_safety_stops_are_told_from_ordinary_ends(code: int, frame: Time, counts: bool) -> None:

@@ -180,7 +180,8 @@ def test_the_health_of_a_robot_at_rest_and_supervised():
     robot = Robot(supervisor_timeout_s=1.0).supervise(camera_age_s=0.05, verifier_age_s=0.2, link_rtt_ms=41.0)
     robot.send(stand(CommandKind.HOLD, sequence=1)).run(1)
     found = rows(robot)
-    assert list(found) == ["gate", "odometry", "supervisor", "camera", "verifier", "collision", "counts"]
+    senses = ["odometry", "response", "robot state", "geofence", "supervisor", "camera", "verifier", "collision"]
+    assert list(found) == ["gate", *senses, "counts"]
     assert {row.level for row in found.values()} == {Level.OK}
     assert found["odometry"].values["rate_hz"] == pytest.approx(30, abs=2)
     assert found["camera"].values["age_s"] == pytest.approx(0.05, abs=0.05)
@@ -198,6 +199,17 @@ def test_every_fault_shows_in_its_own_row():
     found = rows(robot)
     assert found["odometry"].level is Level.ERROR is found["supervisor"].level
     assert seen(robot, 0.1) and rows(robot)["collision"].level is Level.WARN
+
+
+def test_an_e_stop_a_robot_that_lies_down_and_a_fence_show_as_well():
+    robot = Robot(robot_state_timeout_s=1.0, geofence_m=2.0)
+    robot.core.on_robot_state(False, "it lies", robot.now)
+    robot.run(0.1)
+    robot.core.estop("topic e_stop")
+    found = rows(robot)
+    assert found["gate"].level is Level.ERROR and "e-stop" in found["gate"].message
+    assert found["robot state"].level is Level.ERROR and found["robot state"].message == "it lies"
+    assert found["geofence"].values["radius_m"] == 2.0 and found["response"].level is Level.OK
 
 
 def test_before_anything_was_heard_nothing_is_called_fine():

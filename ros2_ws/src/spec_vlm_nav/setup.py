@@ -4,9 +4,9 @@ from setuptools import find_packages, setup
 
 package_name = 'spec_vlm_nav'
 share = Path('share') / package_name
-# Beside default_models lie models of other programs; the robot loads this one only. The folder is
-# a link out of the package: where the package was copied alone there is nothing behind it.
-MODEL = 'default_models/nav-draft'
+# For the robot, and for sim.launch.py, whose verifier runs beside it. The folder is a link out of
+# the package: where the package was copied alone there is nothing behind it.
+MODELS = ('nav-draft', 'nav-target', 'nav-exits')
 
 
 def installed(folder, *patterns):
@@ -27,7 +27,7 @@ setup(
         *installed('config/rviz', '*.rviz'),
         *installed('config/foxglove', '*.json'),
         *installed('config/sros2', '*.xml'),
-        *installed(MODEL, '*'),
+        *(entry for name in MODELS for entry in installed(f'default_models/{name}', '*')),
     ],
     install_requires=['setuptools'],
     extras_require={'test': ['pytest']},

@@ -130,7 +130,11 @@ def make_nodes(context: LaunchContext) -> list[Node]:
             output='screen',
             parameters=[*files, *([values] if values else [])],
             remappings=[(topic, given[argument]) for topic, argument in remaps.items()],
-            arguments=['--ros-args', '--log-level', given['log_level']],
+            # The enclave is for SROS 2 alone: config/sros2/policy.xml.
+            arguments=[
+                *('--ros-args', '--log-level', given['log_level']),
+                *('--enclave', f'/spec_vlm_nav/{name}'),
+            ],
             respawn=respawn,
             respawn_delay=AGAIN_AFTER_S,
         )

@@ -154,7 +154,10 @@ def robot_node(
         output='screen',
         parameters=[*files, {**clock, **parameters}],
         remappings=list(remaps.items()),
-        arguments=['--ros-args', '--log-level', given['log_level']],
+        arguments=[
+            *('--ros-args', '--log-level', given['log_level']),
+            *('--enclave', f'/spec_vlm_nav/{executable}'),
+        ],
         respawn=True,
         respawn_delay=3.0,
     )

@@ -29,6 +29,11 @@ _OF_A_SENSE = (
     MotionState.STALE_CAMERA,
     MotionState.LINK_LOST,
     MotionState.SUPERVISOR_LOST,
+    MotionState.NO_RESPONSE,
+    MotionState.WRONG_RESPONSE,
+    MotionState.UNCOMMANDED_MOTION,
+    MotionState.STALE_SENSOR,
+    MotionState.NOT_READY,
 )
 
 
@@ -38,6 +43,9 @@ def healths(core: MotionCore, now: float) -> list[Health]:
     return [
         _gate(core),
         _odometry(gate, now),
+        _response(gate),
+        _robot_state(gate, now),
+        _geofence(gate),
         *_deciding_side(gate, now),
         _ahead(gate, now),
         _counts(core),
@@ -55,6 +63,8 @@ def _seconds(age: float) -> object:
 def _gate(core: MotionCore) -> Health:
     status, gate = core.status, core.gate
     level = Level.WARN if status.state in _OF_A_SENSE or gate.latched_by else Level.OK
+    if gate.estopped_by:
+        return Health('gate', Level.ERROR, gate.held_by, {'state': status.state.name})
     latched = f'latched by {gate.latched_by}' if gate.latched_by else ''
     message = ': '.join(part for part in (status.state.name, latched or status.reason) if part)
     values = {
@@ -78,6 +88,29 @@ def _odometry(gate: SafetyGate, now: float) -> Health:
         age_s=_seconds(watch.age_s(now)),
         timeout_s=gate.config.odom_timeout_s,
     )
+
+
+def _response(gate: SafetyGate) -> Health:
+    monitor = gate.monitor
+    watched = monitor.config.response_watched
+    trust = monitor.trust.value if watched else 'not watched'
+    return _row('response', monitor.held_by, trust, delay_s=monitor.delay_s, trust=trust)
+
+
+def _robot_state(gate: SafetyGate, now: float) -> Health:
+    watched = bool(gate.config.robot_state_timeout_s)
+    fine = 'ready' if watched else 'not watched'
+    return _row('robot state', gate.readiness.fault(now, gate.config), fine)
+
+
+def _geofence(gate: SafetyGate) -> Health:
+    radius, pose = gate.config.geofence_m, gate.pose
+    if not radius or pose is None:
+        return Health('geofence', Level.OK, 'none' if not radius else 'no pose yet')
+    away = gate.fence.distance_m(pose)
+    level = Level.WARN if away > radius else Level.OK
+    message = f'{away:.2f} m from where the instruction began, {radius:g} m are allowed'
+    return Health('geofence', level, message, {'distance_m': away, 'radius_m': radius})
 
 
 def _deciding_side(gate: SafetyGate, now: float) -> list[Health]:
