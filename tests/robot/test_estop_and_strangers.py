@@ -1,0 +1,193 @@
+"""The emergency stop latches until a reset, the operator's stop until the next instruction; strangers lift neither."""
+
+import pytest
+from faulty_robot import FaultyRobot
+from moving_robot import DT, Robot, move, stand, turn
+
+from spec_vlm_nav.executor import ZERO
+from spec_vlm_nav.motion.command import OPERATOR_STOP, CommandKind
+from spec_vlm_nav.motion_core import MotionCore
+from spec_vlm_nav.status import MotionState
+
+ESTOPPED, REFUSED, STOPPED = MotionState.ESTOPPED, MotionState.REFUSED, MotionState.STOPPED
+OTHER = 999
+
+
+def estopped():
+    robot = Robot().moving()
+    robot.core.estop("topic e_stop")
+    return robot
+
+
+def supervised():
+    return Robot(supervisor_timeout_s=1.0).supervise(camera_age_s=0.05, verifier_age_s=0.05).moving()
+
+
+# -- the emergency stop
+
+
+def test_an_emergency_stop_is_zero_at_the_next_tick_and_says_who():
+    robot = estopped()
+    assert robot.run(DT) == ZERO and not robot.core.is_moving
+    last = robot.events[-1]
+    assert last.state is ESTOPPED and "topic e_stop" in last.reason and last.done.distance_m > 0.05
+    told = robot.core.as_of(robot.now, robot.core.status)
+    assert told.estopped and told.held_by == "e-stop: topic e_stop"
+
+
+@pytest.mark.parametrize(
+    "unlatches",
+    [
+        lambda robot: robot.send(move(sequence=2)),
+        lambda robot: robot.send(move(sequence=2, instruction=2)),
+        lambda robot: robot.send(turn(sequence=2, instruction=9, unverified=True)),
+        lambda robot: robot.send(move(sequence=1, session=OTHER)),
+        lambda robot: robot.send(stand(CommandKind.HOLD)).send(move(sequence=3, instruction=2)),
+        lambda robot: robot.send(stand(CommandKind.STOP)).send(move(sequence=3, instruction=2)),
+        lambda robot: [robot.core.stop(), robot.send(move(sequence=2, instruction=2))],
+        lambda robot: [robot.core.estop("again"), robot.send(move(sequence=2, instruction=2))],
+        lambda robot: [robot.run(60), robot.send(move(sequence=2, instruction=2))],
+    ],
+    ids=[
+        "move",
+        "instruction",
+        "turn",
+        "session",
+        "hold",
+        "stop",
+        "stop by hand",
+        "e-stop again",
+        "a minute",
+    ],
+)
+def test_nothing_but_a_reset_unlatches_it(unlatches):
+    robot = estopped()
+    unlatches(robot)
+    assert robot.run(1.0) == ZERO
+    last = robot.events[-1]
+    assert last.state is ESTOPPED and last.reason == "e-stop: topic e_stop"  # the first reason stays
+
+
+def test_after_a_reset_only_a_new_instruction_moves():
+    robot = estopped()
+    assert robot.core.reset() == "the e-stop (topic e_stop)"
+    assert robot.run(1.0) == ZERO and robot.send(move(sequence=2)).run(0.5) == ZERO
+    assert "latched until the next instruction" in robot.events[-1].reason
+    assert robot.send(move(sequence=3, instruction=2)).run(0.5).linear > 0
+
+
+def test_before_anything_was_heard_it_latches_as_well():
+    core = MotionCore()
+    core.estop("button")
+    assert core.tick(0.0) == ZERO and core.gate.held_by == "e-stop: button"
+    robot = Robot()
+    robot.core.estop("button")
+    assert robot.send(move()).run(0.5) == ZERO and robot.events[-1].state is ESTOPPED
+
+
+def test_it_goes_before_every_other_reason():
+    robot = Robot(robot_state_timeout_s=0.5)
+    robot.odometry = False
+    robot.run(1.0)
+    robot.core.estop("button")
+    assert robot.send(move()).events[-1].state is ESTOPPED
+
+
+# -- reset
+
+
+def test_a_reset_of_nothing_says_nothing_and_still_stops():
+    robot = Robot().moving()
+    assert robot.core.reset() == "" and robot.run(DT) == ZERO
+    assert robot.events[-1].state is STOPPED and robot.core.gate.latched_by == OPERATOR_STOP
+    assert robot.send(move(sequence=2, instruction=2)).run(0.5).linear > 0
+
+
+def test_a_reset_says_all_that_it_took_back():
+    robot = FaultyRobot(noise_m=0.0, stuck="all")
+    robot.insist((0.5, 0.0), times=2)
+    robot.core.estop("button")
+    assert robot.core.reset().startswith(
+        "the e-stop (button) and odometry (no response: odometry shows +0.00 m"
+    )
+    assert robot.core.gate.held_by == OPERATOR_STOP and robot.lost is None
+
+
+# -- strangers: sessions that never told how they are
+
+
+def refused(robot, reason):
+    last = robot.core.take_events()[-1]
+    return (last.state, last.session) == (REFUSED, OTHER) and reason in last.reason
+
+
+@pytest.mark.parametrize("command", [move, turn])
+@pytest.mark.parametrize("sequence", [1, 10_000])
+def test_a_stranger_moves_nothing_while_a_supervised_session_is_alive_and_disturbs_nothing(command, sequence):
+    robot = supervised()
+    robot.send(command(sequence=sequence, session=OTHER))
+    assert refused(robot, "while another is in charge")
+    assert robot.run(0.2).linear > 0.2 and robot.core.gate.session == 7
+    assert robot.send(turn(sequence=2)).run(0.3).angular > 0  # its sequence numbers count for nobody else
+
+
+@pytest.mark.parametrize("kind", [CommandKind.STOP, CommandKind.HOLD])
+def test_a_stranger_may_stop_the_robot(kind):
+    robot = supervised()
+    robot.send(stand(kind, sequence=1, session=OTHER))
+    assert robot.run(DT) == ZERO and robot.core.gate.session == 7
+
+
+def test_a_stranger_takes_over_when_the_session_in_charge_has_died():
+    robot = supervised()
+    robot.told = None
+    assert robot.run(2.0) == ZERO
+    assert robot.send(move(sequence=1, session=OTHER)).run(0.5).linear > 0
+
+
+def test_a_session_that_tells_how_it_is_takes_over_at_once_and_the_old_one_stays_out():
+    robot = supervised().supervise(OTHER, camera_age_s=0.05, verifier_age_s=0.05)
+    robot.run(DT)
+    assert robot.send(turn(sequence=1, session=OTHER)).run(0.3).angular > 0
+    robot.core.take_events()
+    robot.supervise(7, camera_age_s=0.05, verifier_age_s=0.05).run(DT)
+    robot.send(move(sequence=900, instruction=9))
+    assert "another one replaced" in robot.core.take_events()[-1].reason and robot.run(DT).linear == 0
+
+
+def test_a_session_that_never_told_how_it_is_is_replaced_by_anybody():
+    robot = Robot(supervisor_timeout_s=1.0).moving()
+    assert robot.send(turn(sequence=1, session=OTHER)).run(0.3).angular > 0
+
+
+@pytest.mark.parametrize("supervised_one", [False, True])
+@pytest.mark.parametrize("silent_s", [0.0, 5.0])
+def test_a_stranger_does_not_lift_the_operators_stop(supervised_one, silent_s):
+    robot = supervised() if supervised_one else Robot().moving()
+    robot.told = None
+    robot.core.stop()
+    robot.run(silent_s)
+    robot.send(move(sequence=1, instruction=99, session=OTHER))
+    assert refused(robot, OPERATOR_STOP) and robot.run(0.5) == ZERO
+    assert robot.core.gate.latched_by == OPERATOR_STOP
+
+
+def test_after_the_operators_stop_the_session_in_charge_goes_on_with_its_next_instruction():
+    robot = supervised()
+    robot.core.stop()
+    robot.send(move(sequence=1, session=OTHER, instruction=9))
+    assert robot.send(move(sequence=2)).run(0.3) == ZERO
+    assert robot.send(move(sequence=3, instruction=2)).run(0.5).linear > 0
+
+
+def test_a_restarted_deciding_side_that_tells_how_it_is_goes_on_after_the_operators_stop():
+    robot = supervised()
+    robot.core.stop()
+    robot.supervise(8, camera_age_s=0.05, verifier_age_s=0.05).run(DT)
+    assert robot.send(move(sequence=1, session=8)).run(0.5).linear > 0
+
+
+def test_a_stop_that_the_deciding_side_said_itself_holds_no_other_session():
+    robot = Robot().moving()
+    robot.send(stand(CommandKind.STOP))
+    assert robot.send(move(sequence=1, session=OTHER)).run(0.5).linear > 0
