@@ -70,8 +70,8 @@ def demo(
     bandwidth: Bandwidth = 0.0,
     loss: Loss = 0.0,
     exploration: Annotated[
-        str, typer.Option(help="damped_search, or none: the model alone decides.")
-    ] = "damped_search",
+        str, typer.Option(help="auto: damped_search with a model made for it, else none: the model alone decides.")
+    ] = "auto",
     absent_share: Annotated[
         float, typer.Option(min=0, max=1, help="Share of episodes whose target is not in the room.")
     ] = 0.0,

@@ -14,7 +14,7 @@ from specnav.demo.errors import DemoError
 from specnav.paths import CONFIG, DEFAULT_DRAFT, DEFAULT_TARGET
 
 METHODS = ("fsd", "auto", "sd", "specedge", "picospec", "ar")
-EXPLORATIONS = ("damped_search", "none")
+EXPLORATIONS = ("auto", "damped_search", "none")
 SPLITS = ("heldout", "train")
 
 
@@ -47,7 +47,7 @@ class DemoConfig:
     temperature: float = _option(
         0.0, "0 is greedy; above it the target's distribution, by shared noise.", 0, 2
     )
-    exploration: str = _choice("damped_search", "Exploration policy; none: the model alone.", EXPLORATIONS)
+    exploration: str = _choice("auto", "Exploration policy; none: the model alone.", EXPLORATIONS)
     rtt_ms: float = _option(0.0, "Emulated round-trip time of the link, ms.", 0, 60_000)
     jitter_ms: float = _option(0.0, "Emulated jitter of the link, ms.", 0, 60_000)
     bandwidth_mbps: float = _option(0.0, "Emulated bandwidth each way, Mbit/s; 0: no limit.", 0, 1e6)

@@ -29,7 +29,7 @@ from specnav.run_folder import new_run_folder
         ("loss", 1.5, "from 0 to 0.9"),
         ("rtt_ms", float("nan"), "from 0 to 60000"),
         ("method", "magic", "choose one of fsd, auto, sd"),
-        ("exploration", "random", "choose one of damped_search, none"),
+        ("exploration", "random", "choose one of auto, damped_search, none"),
         ("gamma", 0, "from 1 to 32"),
     ],
 )
