@@ -153,7 +153,9 @@ class SafetyGate:
         if command.session != self.session:
             if self.session is not None:
                 self._retired.add(self.session)
-            self.session, self._latched = command.session, None
+            # Instructions count from 1: one that the new session was given after an operator's stop.
+            self._latched = 0 if self.latched_by == OPERATOR_STOP else None
+            self.session = command.session
         self.supervision.hear(command.session, now)
         if (command.session, command.instruction) != self._fenced:
             self._fenced = (command.session, command.instruction)
