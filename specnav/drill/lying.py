@@ -5,6 +5,7 @@ Early action and prefetch are on, as in config/robot.yaml.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from specnav.drill import faults_words as words
@@ -126,22 +127,25 @@ def lying_bases() -> list[Drill]:
     """A base, a driver or an odometry that does not do what it says, under each policy."""
     found = []
     for policy in ("none", "damped_search"):
-        tested = policy == "damped_search"
-        found += [
-            Drill(
-                f"{name}-{policy.replace('_', '-')}",
-                what,
-                Moment.MOVING,
-                fault,
-                bound,
-                reasons,
-                reaction,
-                recovery,
-                policy=policy,
-                tested=tested,
-                within_s=15.0,
-                **{"present": True, **more},
+        for name, what, fault, bound, reasons, reaction, recovery, more in _LYING:
+            tested = policy == "damped_search"
+            if reasons is AGAINST and not tested and isinstance(fault, BrokenRobot):
+                # The model alone may want nothing but forward: the instruction then ends.
+                fault, recovery = replace(fault, reset=True), _NEXT
+            found.append(
+                Drill(
+                    f"{name}-{policy.replace('_', '-')}",
+                    what,
+                    Moment.MOVING,
+                    fault,
+                    bound,
+                    reasons,
+                    reaction,
+                    recovery,
+                    policy=policy,
+                    tested=tested,
+                    within_s=15.0,
+                    **{"present": True, **more},
+                )
             )
-            for name, what, fault, bound, reasons, reaction, recovery, more in _LYING
-        ]
     return found

@@ -196,6 +196,7 @@ def test_a_stop_that_the_deciding_side_said_itself_holds_no_other_session():
 def test_a_new_session_lifts_an_operator_s_stop_by_an_instruction_of_its_own_only():
     robot = Robot().moving()
     robot.core.stop()
+    robot.supervise(session=8).run(0.2)
     robot.send(move(session=8, instruction=0, sequence=0))
     assert robot.run(1) == ZERO and robot.events[-1].state is REFUSED
     robot.send(move(session=8, instruction=1, sequence=1))
