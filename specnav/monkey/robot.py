@@ -71,6 +71,7 @@ class Robot:
         self._decider_until = self._mover_until = 0.0  # frozen until then
         self._sensor: dict[str, Any] = {}
         self._was_moving, self._reported_at, self._since = False, -1.0, 0.0
+        self._since_key: tuple[object, ...] = ()
         self._instructions = 0
         self._make_decider()
 
@@ -166,8 +167,8 @@ class Robot:
         if not events and self.now - self._reported_at < period - STEP_S:
             return
         self._reported_at = self.now
-        if events:
-            self._since = self.now
+        if self.core.state_key != self._since_key:
+            self._since_key, self._since = self.core.state_key, self.now
         for status in events or [self.core.status]:
             told = replace(self.core.as_of(self.now, status), since=self._since)
             self.watch.status(told, self.base, self.now)

@@ -201,3 +201,13 @@ def test_a_new_session_lifts_an_operator_s_stop_by_an_instruction_of_its_own_onl
     assert robot.run(1) == ZERO and robot.events[-1].state is REFUSED
     robot.send(move(session=8, instruction=1, sequence=1))
     assert robot.run(1).linear > 0
+
+
+def test_a_stop_that_the_deciding_side_repeats_is_no_newer_stop():
+    robot = Robot().moving()
+    robot.core.stop()
+    key = robot.core.state_key
+    robot.send(stand(CommandKind.HOLD, sequence=5))
+    assert robot.core.state_key == key and robot.core.status.reason == OPERATOR_STOP
+    robot.core.stop()
+    assert robot.core.state_key != key

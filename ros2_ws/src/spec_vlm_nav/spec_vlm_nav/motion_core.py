@@ -82,6 +82,7 @@ class MotionCore:
         self._command: Command | None = None
         self._events: list[Status] = []
         self._is_being_moved = self._is_pushed = False
+        self._orders = 0  # of the operator: stops, e-stops and resets
         self._last_about: tuple[Command, float] | None = None  # the last command, and when
         self._set_speeds()
 
@@ -107,6 +108,18 @@ class MotionCore:
     def is_moving(self) -> bool:
         """Whether a command is being carried out."""
         return self._command is not None
+
+    @property
+    def state_key(self) -> tuple[object, ...]:
+        """
+        Return what stays the same as long as a state lasts, however often it is reported.
+
+        An operator's stop goes on when the deciding side says stop as well: it is no newer stop.
+        """
+        status = self.status
+        is_by_hand = status.state is MotionState.STOPPED and status.reason == OPERATOR_STOP
+        about = self._orders if is_by_hand else (status.session, status.sequence)
+        return status.state, status.reason, about
 
     def take_events(self) -> list[Status]:
         """Return the status changes since the last call, oldest first."""
@@ -186,11 +199,13 @@ class MotionCore:
 
     def stop(self) -> None:
         """Stand still by the operator's hand, until the next instruction."""
+        self._orders += 1
         self.gate.stop()
         self._stand(self._command or self._latest(), OPERATOR_STOP)
 
     def estop(self, reason: str) -> None:
         """Stand still until `reset`, whatever instructions come."""
+        self._orders += 1
         was_latched = bool(self.gate.estopped_by)
         self.gate.estop(reason)
         if self._command is not None or not was_latched:
@@ -198,6 +213,7 @@ class MotionCore:
 
     def reset(self) -> str:
         """Take back the e-stop, and lost odometry; returns in words what was taken back."""
+        self._orders += 1
         was = self.gate.reset()
         self._stand(self._latest(), OPERATOR_STOP)
         return ' and '.join(was)

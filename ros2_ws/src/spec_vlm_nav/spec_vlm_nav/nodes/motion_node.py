@@ -112,6 +112,7 @@ class MotionNode:
         node.create_timer(1 / float(values['rate_hz']), self._tick, clock=steady)
         self._reported_at = -HEARTBEAT_S
         self._since = node.get_clock().now().to_msg()  # when the state reported last began
+        self._since_key = self._core.state_key
         dry = ' (dry run: nothing moves)' if values['dry_run'] else ''
         node.get_logger().info(f'motion_node ready{dry}')
 
@@ -205,8 +206,8 @@ class MotionNode:
             return
         self._reported_at = now
         stamp = self.node.get_clock().now().to_msg()
-        if events:
-            self._since = stamp
+        if self._core.state_key != self._since_key:
+            self._since_key, self._since = self._core.state_key, stamp
         for status in events or [self._core.status]:
             told = self._core.as_of(now, status)
             self._status.publish(status_message(told, stamp, self._since))
