@@ -153,7 +153,7 @@ class SafetyGate:
         if command.session != self.session:
             if self.session is not None:
                 self._retired.add(self.session)
-            # Instructions count from 1: one that the new session was given after an operator's stop.
+            # Instructions count from 1: only one of its own lifts the stop of an operator.
             self._latched = 0 if self.latched_by == OPERATOR_STOP else None
             self.session = command.session
         self.supervision.hear(command.session, now)
