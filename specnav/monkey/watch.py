@@ -136,6 +136,8 @@ class Watch:
         self.driven_m += math.hypot(base.pose.x - last.x, base.pose.y - last.y)
         self._path.append((now, base.pose))
         self._unanswered_m += abs(self._velocity.linear) * STEP_S if now - self._published_at < 0.2 else 0.0
+        if self._open or now - self._rogue_at < 5.0 or now < self._decider_gone_until + 2.0:
+            self._idle_since = now
         self._check_lies(robot)
         if self._unanswered_m > self.unanswered_bound_m:
             self._say(
@@ -320,9 +322,7 @@ class Watch:
             self._say(now, f"moves although the robot is not ready for {now - since:.2f} s")
 
     def _check_instruction(self, now: float) -> None:
-        if self._open or now - self._rogue_at < 5.0 or now < self._decider_gone_until + 2.0:
-            self._idle_since = now
-        elif now - self._idle_since > WORD_S + 2 * self.scenario.setup.latency_s:
+        if now - self._idle_since > WORD_S + 2 * self.scenario.setup.latency_s:
             self._say(now, "moves without an instruction")
 
     def _check_backwards(self, now: float) -> None:
