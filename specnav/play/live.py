@@ -19,10 +19,10 @@ from rclpy.signals import SignalHandlerOptions
 from rosgraph_msgs.msg import Clock
 
 from evaluation.bags.source import Bag, open_bag
+from spec_vlm_nav.blackbox.definitions import installed_definition
 from specnav.errors import UsageError
 from specnav.play.choice import COMMANDS, Played, check_definition, choose, parse_remaps
 from specnav.play.pace import Pace
-from specnav.record.types import installed_definition
 
 CLOCK_HZ = 100.0
 POLL_S = 0.02

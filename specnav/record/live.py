@@ -23,7 +23,8 @@ from rclpy.signals import SignalHandlerOptions
 from evaluation.bags.types import Types
 from evaluation.bags.writing import McapFile
 from evaluation.errors import EvaluationError
-from specnav.record.types import installed_definition, own_types
+from spec_vlm_nav.blackbox.definitions import installed_definition
+from specnav.record.types import own_types
 from specnav.record.wanted import is_wanted
 
 LOOK_S, SPIN_S, SAY_S = 0.5, 0.1, 10.0

@@ -21,7 +21,9 @@ The `.msg` text of the type, then of every type it is made of, each behind a rul
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 import re
+import sys
 
 RULE = '=' * 80
 _FIELD = re.compile(r'^\s*(?P<kind>[A-Za-z][\w/]*)(?:<=\d+)?(?:\[[^\]]*\])?\s+[A-Za-z]')
@@ -61,3 +63,19 @@ def definition_of(kind: str, find: Find) -> str | None:
     root = texts.pop(kind)
     parts = [f'{RULE}\nMSG: {name.replace("/msg/", "/")}\n{text}' for name, text in texts.items()]
     return '\n'.join([root, *parts])
+
+
+def installed_definition(kind: str) -> str | None:
+    """Return the .msg text of an installed type (package/msg/Name); None when there is none."""
+    from ament_index_python.packages import get_package_share_directory, PackageNotFoundError
+
+    package, _, name = kind.partition('/msg/')
+    try:
+        share = Path(get_package_share_directory(package))
+    except (PackageNotFoundError, OSError, ValueError):
+        # ROS as Python wheels in a virtual environment has no AMENT_PREFIX_PATH.
+        share = Path(sys.prefix) / 'share' / package
+    try:
+        return (share / 'msg' / f'{name}.msg').read_text(encoding='utf-8')
+    except (OSError, ValueError):
+        return None

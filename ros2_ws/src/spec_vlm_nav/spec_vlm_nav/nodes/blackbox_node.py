@@ -34,7 +34,7 @@ from rclpy.node import Node
 from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav.blackbox.box import BlackBox
-from spec_vlm_nav.blackbox.definitions import definition_of
+from spec_vlm_nav.blackbox.definitions import definition_of, installed_definition
 from spec_vlm_nav.blackbox.folder import default_folder, Folder
 from spec_vlm_nav.blackbox.health import health
 from spec_vlm_nav.blackbox.pictures import Encoder
@@ -48,7 +48,6 @@ from spec_vlm_nav.nodes.blackbox_facts import NodeParameters, versions
 from spec_vlm_nav.nodes.blackbox_topics import (
     Heard,
     heard_topics,
-    installed_definition,
     subscribe,
     type_name,
 )

@@ -26,10 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 import importlib
 import importlib.util
-from pathlib import Path
-import sys
 
-from ament_index_python.packages import get_package_share_directory, PackageNotFoundError
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import Twist, TwistStamped
 from nav_msgs.msg import Odometry
@@ -120,17 +117,3 @@ def subscribe(node: Node, heard: Heard, take: Callable[[bytes], None]) -> None:
 def type_name(kind: type) -> str:
     """Return a message class's name as files have it: package/msg/Name."""
     return f'{kind.__module__.partition(".")[0]}/msg/{kind.__name__}'
-
-
-def installed_definition(kind: str) -> str | None:
-    """Return the .msg text of an installed type (package/msg/Name); None when there is none."""
-    package, _, name = kind.partition('/msg/')
-    try:
-        share = Path(get_package_share_directory(package))
-    except (PackageNotFoundError, OSError, ValueError):
-        # ROS as Python wheels in a virtual environment has no AMENT_PREFIX_PATH.
-        share = Path(sys.prefix) / 'share' / package
-    try:
-        return (share / 'msg' / f'{name}.msg').read_text(encoding='utf-8')
-    except (OSError, ValueError):
-        return None
