@@ -283,6 +283,9 @@ class MotionCore:
         if gate.config.response_watched and (stuck or (failed and gate.monitor.overdue(now))):
             fault = gate.conclude(Discrepancy(Kind.NONE, reason))
             state, reason = fault.state, fault.reason
+        elif self.status.state is MotionState.SETTLING and (found := gate.monitor.verdict(now)):
+            fault = gate.conclude(found)
+            state, reason = fault.state, fault.reason
         return self._end(state, command, reason, now)
 
     def _fault(self, command: Command, now: float) -> Fault | None:

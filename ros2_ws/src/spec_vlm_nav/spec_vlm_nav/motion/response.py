@@ -30,7 +30,7 @@ from __future__ import annotations
 import enum
 import math
 
-from spec_vlm_nav.executor import Motion, Pose, Velocity
+from spec_vlm_nav.executor import Motion, Pose, Velocity, wrap
 from spec_vlm_nav.motion.comparing import (
     compare,
     Discrepancy,
@@ -48,6 +48,7 @@ SHORTEST_S = 0.25
 ANSWER_M, ANSWER_RAD = 0.02, 0.04  # so much of a motion is its answer
 PROOF_M, PROOF_RAD = 0.06, 0.12
 PATIENCE_M, PATIENCE_RAD = 0.25, 0.5  # so much is commanded in vain, over all motions, and no more
+STALL_M, STALL_RAD = 0.1, 0.2  # of it a motion that was answered and then stalled counts at most
 DELAY_TAKEN_UP_TO = 2.5  # answers: beyond, an unknown scale would be taken for delay
 IDLE_M, IDLE_RAD = 0.10, 0.20  # within the shortest window, although nothing is commanded
 SEEN_M, SEEN_RAD, SEEN_WITHIN_S = 0.03, 0.06, 1.0  # movement that brings lost odometry back
@@ -89,7 +90,11 @@ class ResponseMonitor:
         self._motion: Motion | None = None
         self._began = -math.inf
         self._delay: float | None = None  # of the motion under way, as seen
-        self._in_vain = Travel()  # commanded in motions that ended before they were answered
+        self._in_vain = (
+            Travel()
+        )  # commanded since odometry was seen to move, in motions that are over
+        self._seen: Pose | None = None  # where it was when it was seen to move, and when
+        self._seen_at = -math.inf
 
     # -- what happens
 
@@ -100,6 +105,7 @@ class ResponseMonitor:
     def hear(self, pose: Pose, now: float) -> None:
         """Take note of a sound pose."""
         self.measured.add(pose, now)
+        self._look_for_movement(pose, now)
         self.liveness.hear(pose, now, self.commands.since_moving_s(now))
         self._look_for_an_answer(now)
         stuck = self._shut is not None or (self.lost is not None and self.lost.kind is Kind.NONE)
@@ -108,7 +114,7 @@ class ResponseMonitor:
 
     def jumped(self) -> None:
         """Forget what was measured: poses after a jump have nothing to do with those before."""
-        self.measured = MeasuredHistory()
+        self.measured, self._seen = MeasuredHistory(), None
         self._is_proven = False
 
     def begin(self, motion: Motion, now: float) -> None:
@@ -119,9 +125,13 @@ class ResponseMonitor:
         """Take note that no motion is under way any more; `reached`: it was carried out."""
         if reached and self._motion is not None:
             self._wrong[self._turns] = 0
-        if self._motion is not None and not self.is_answered:
-            told = self.commands.between(self._began, max(self._began, self.commands.last_at))
-            self._in_vain += Travel(abs(told.along_m), 0.0, abs(told.turned_rad))
+        if self._motion is not None:
+            begin = max(self._began, self._seen_at)
+            told = self.commands.between(begin, max(begin, self.commands.last_at))
+            along, turned = abs(told.along_m), abs(told.turned_rad)
+            if self.is_answered:
+                along, turned = min(along, STALL_M), min(turned, STALL_RAD)
+            self._in_vain += Travel(along, 0.0, turned)
         self._motion = None
 
     def reset(self) -> None:
@@ -209,10 +219,27 @@ class ResponseMonitor:
             along, turned = expected(self.commands, begin, now, self.config)
             found = compare(along, turned, self.measured.since(begin), self.config)
             if found is not None:
-                return self._stalled(found, window, along, turned, now)
+                return self._stalled(found, now)
             if begin == self._began:
                 return None
         return None
+
+    def verdict(self, now: float) -> Discrepancy | None:
+        """
+        Return what is wrong with the motion under way as a whole: it is over, and the base stands.
+
+        No delay explains a difference any more, so that this tells it over short motions as well.
+        """
+        if not self.config.response_watched or self._motion is None:
+            return None
+        told, seen = self.commands.between(self._began, now), self.measured.since(self._began)
+        along, turned = told.along_m * self.config.linear_scale, told.turned_rad
+        turned *= self.config.angular_scale
+        if self._turns:  # what a turn has moved aside was looked at while it was under way
+            along, seen = 0.0, Travel(0.0, 0.0, seen.turned_rad)
+        else:
+            turned, seen = 0.0, Travel(seen.along_m, 0.0, 0.0)
+        return compare(Range(along, along), Range(turned, turned), seen, self.config)
 
     def _astray(self, now: float) -> Discrepancy | None:
         """
@@ -238,9 +265,8 @@ class ResponseMonitor:
 
     def _vainly(self, now: float) -> Discrepancy | None:
         """Return what is wrong where motions were cut short, none long enough to be missed."""
-        if self.is_answered:
-            return None
-        told = self.commands.between(self._began, now - self.config.response_timeout_s)
+        begin = max(self._began, self._seen_at)
+        told = self.commands.between(begin, max(begin, now - self.config.response_timeout_s))
         along = self._in_vain.along_m + abs(told.along_m)
         turned = self._in_vain.turned_rad + abs(told.turned_rad)
         if (turned <= PATIENCE_RAD) if self._turns else (along <= PATIENCE_M):
@@ -248,17 +274,18 @@ class ResponseMonitor:
         what = f'{math.degrees(turned):.0f} degrees' if self._turns else f'{along:.2f} m'
         return Discrepancy(Kind.NONE, f'no response to {what} of the last motions')
 
-    def _stalled(
-        self, found: Discrepancy, window: float, along: Range, turned: Range, now: float
-    ) -> Discrepancy:
+    def _stalled(self, found: Discrepancy, now: float) -> Discrepancy:
         """Return what was found; a motion that has come to a stand is no slow one."""
         recent = self.measured.since(now - STALLED_S)
-        share = LITTLE * STALLED_S / window
+        # What it stands for may have been asked of it lately, or as long ago as it usually takes.
+        asked = [
+            self.commands.between(until - STALLED_S, until) for until in (now, now - self.delay_s)
+        ]
         if self._turns:
-            told, moves = max(abs(turned.least), abs(turned.most)), abs(recent.turned_rad)
+            told, moves = min(abs(a.turned_rad) for a in asked), abs(recent.turned_rad)
         else:
-            told, moves = max(abs(along.least), abs(along.most)), abs(recent.along_m)
-        if found.kind is Kind.WRONG and 'enough' in found.reason and moves < share * told:
+            told, moves = min(abs(a.along_m) for a in asked), abs(recent.along_m)
+        if found.kind is Kind.WRONG and 'enough' in found.reason and moves < LITTLE * told:
             return Discrepancy(Kind.NONE, f'has come to a stand: {found.reason}')
         return found
 
@@ -311,10 +338,16 @@ class ResponseMonitor:
     def _sign(self) -> float:
         return sign_of(self._motion or Motion())
 
+    def _look_for_movement(self, pose: Pose, now: float) -> None:
+        seen, self._seen = self._seen, self._seen or pose
+        if seen is None:
+            return
+        moved = math.hypot(pose.x - seen.x, pose.y - seen.y)
+        if moved >= ANSWER_M or abs(wrap(pose.yaw - seen.yaw)) >= ANSWER_RAD:
+            self._seen, self._seen_at, self._in_vain = pose, now, Travel()
+
     def _look_for_an_answer(self, now: float) -> None:
         seen, turns = self.measured.since(self._began), self._turns
-        if abs(seen.along_m) >= ANSWER_M or abs(seen.turned_rad) >= ANSWER_RAD:
-            self._in_vain = Travel()
         if self._motion is None:
             return
         done = self._sign() * (seen.turned_rad if turns else seen.along_m)
