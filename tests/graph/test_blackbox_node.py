@@ -148,6 +148,10 @@ def test_a_fault_is_written_with_what_was_before_and_after_and_can_be_replayed(r
 
 
 def test_buttons_of_any_qos_and_failed_instructions_join_one_file(robot):
+    # Connected beforehand: all of it has to be said within AFTER_S.
+    said = (Bool, "e_stop", False), (String, "vlm_nav_node/outcome", True), (Empty, "e_stop_reset", True)
+    for kind, topic, reliable in (*said, (RobotState, "robot_state", False)):
+        robot.graph.probe.open(kind, f"{robot.namespace}{topic}", reliable)
     robot.status(MotionStatus.MOVING, 10)
     robot.say("e_stop", Bool(data=True), reliable=False)
     robot.status(MotionStatus.ESTOPPED, 10, estopped=True, held_by="e-stop (topic e_stop)")
