@@ -134,7 +134,7 @@ def _records(config: MonkeyConfig) -> Iterator[RunRecord]:
 def _until(runs: Iterator[RunRecord], wanted_s: float) -> Iterator[RunRecord]:
     done_s = 0.0
     for record in runs:
-        done_s += record.simulated_s
+        done_s += record.simulated_s or SECONDS  # one that raises takes a run's place
         yield record
         if done_s >= wanted_s:
             return

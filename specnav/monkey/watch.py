@@ -168,7 +168,7 @@ class Watch:
         """motion_node told how things are."""
         if (
             not status.standing
-            or self._odometry_lies(now)
+            or self._had("odometry", now, 3.0)  # one that is silent does not excuse
             or base.traits.delay_s > self.safety.response_timeout_s
         ):
             return  # what comes later than any answer may cannot be foreseen

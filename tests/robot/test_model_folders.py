@@ -80,9 +80,6 @@ def test_without_an_installed_package_the_share_is_its_source_folder_and_holds_t
     assert Path(find_model("default_models/nav-draft")).is_dir()
 
 
-@pytest.mark.xfail(
-    strict=True, raises=RuntimeError, reason="Path.expanduser raises for a user that is not there"
-)
 def test_the_folder_of_a_user_that_is_not_there_is_one_line():
     refusal("~nosuchuser/model")
 

@@ -163,15 +163,9 @@ def test_a_base_that_goes_on_after_a_stop_resists():
     assert robot.run(0.5).core.rest(robot.now) is Rest.RESISTS
 
 
-STALE = pytest.mark.xfail(
-    strict=True,
-    reason="without fresh odometry ResponseMonitor.stands sees no movement, and calls that standing",
-)
-
-
 @pytest.mark.parametrize(
     "fault",
-    ["frozen", "nan", *(pytest.param(f, marks=STALE) for f in ("stopped", "foreign", "stuck stamps"))],
+    ["frozen", "nan", "stopped", "foreign", "stuck stamps"],
 )
 def test_an_odometry_that_cannot_be_relied_on_never_shows_that_the_robot_stands(fault):
     robot = FaultyRobot({"stop_style": "zero"}, drops_zeros=True, hold_s=9.0)
@@ -196,9 +190,6 @@ def test_a_motion_that_ends_in_faults_ends_in_zeros_until_the_robot_stands():
     assert robot.run(4.0).silent_s > 0.5
 
 
-@pytest.mark.xfail(
-    strict=True, reason="movement by anybody else breaks the silence: zeros go out against a joystick"
-)
 def test_a_robot_that_somebody_else_drives_later_is_left_to_them():
     robot = FaultyRobot()
     robot.ask(0.25)

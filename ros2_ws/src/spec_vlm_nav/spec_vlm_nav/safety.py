@@ -310,7 +310,8 @@ class SafetyGate:
         met_something = found.kind is Kind.NONE and self.monitor.is_answered
         self.monitor.blame(found)
         if met_something and self.monitor.lost is None:
-            return Fault(MotionState.BLOCKED, f'{found.reason}: against something?')
+            asked = '' if 'against something' in found.reason else ': against something?'
+            return Fault(MotionState.BLOCKED, found.reason + asked)
         return fault_of(found)
 
     def end_motion(self, reached: bool = False) -> None:

@@ -54,7 +54,10 @@ def find_model(name: str) -> str:
 
     Raises ParameterError for a folder that is not there, and for a name that could be two things.
     """
-    path = Path(name).expanduser()
+    try:
+        path = Path(name).expanduser()
+    except RuntimeError as error:
+        raise ParameterError(f"model '{name}': {error}") from error
     if path.is_absolute():
         if not path.is_dir():
             raise ParameterError(f'model folder {path} does not exist')

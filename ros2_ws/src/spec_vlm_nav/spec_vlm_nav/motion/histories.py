@@ -143,6 +143,11 @@ class MeasuredHistory:
         self._pose = pose
         self._line.append(now, self.total)
 
+    @property
+    def last_at(self) -> float:
+        """Return when the last pose was received; -inf: none was."""
+        return self._line.times[-1] if self._line.times else -math.inf
+
     def covers_s(self, now: float) -> float:
         """Return how far back it reaches, s."""
         return now - self._line.times[0] if self._line.times else 0.0

@@ -53,6 +53,7 @@ DELAY_TAKEN_UP_TO = 2.5  # answers: beyond, an unknown scale would be taken for 
 IDLE_M, IDLE_RAD = 0.10, 0.20  # within the shortest window, although nothing is commanded
 SEEN_M, SEEN_RAD, SEEN_WITHIN_S = 0.03, 0.06, 1.0  # movement that brings lost odometry back
 STILL_M, STILL_RAD, STILL_FOR_S = 0.01, 0.02, 0.3  # of a robot that stands
+SEES_FOR_S = 0.5  # so long the last pose tells that it still stands
 RESISTS_AFTER_S, OBEYED_WITHIN_S = 0.2, 5.0  # after the last motion that was commanded
 RESISTS_FOR_S, RESISTS_SHARE = 0.15, 0.7  # within that time, of the way that was commanded in it
 RESISTS_M, RESISTS_RAD = 0.01, 0.02  # and at least so much
@@ -309,12 +310,15 @@ class ResponseMonitor:
         """Return whether odometry that can be relied on shows that the robot stands still."""
         # A motion that was not answered may still be on its way to the wheels.
         delay = self.delay_s if self.is_answered else self.config.response_timeout_s
-        rested = self.commands.since_moving_s(now) >= STILL_FOR_S + delay
-        if not rested or self.trust is Trust.LOST or self.liveness.is_dead:
+        as_of = self.measured.last_at  # what was not seen yet is not known
+        rested = self.commands.since_moving_s(now) - (now - as_of) >= STILL_FOR_S + delay
+        if not rested or now - as_of > SEES_FOR_S:
             return False
-        seen = self.measured.since(now - STILL_FOR_S)
+        if self.trust is Trust.LOST or self.liveness.is_dead:
+            return False
+        seen = self.measured.since(as_of - STILL_FOR_S)
         moved = seen.distance_m > STILL_M or abs(seen.turned_rad) > STILL_RAD
-        return self.measured.covers_s(now) >= STILL_FOR_S and not moved
+        return self.measured.covers_s(as_of) >= STILL_FOR_S and not moved
 
     def resists(self, now: float) -> bool:
         """Return whether the robot goes on as before although it was told to stand."""

@@ -62,15 +62,18 @@ class TwistStops:
         self._last = ZERO  # what was published last
         self._creep_due = False  # a stop has not been said since the last motion
         self._crept_at = self._quiet_since = -math.inf
+        self._stood = False  # since the last stop: what moves the robot now is somebody else
 
     def velocity(self, velocity: Velocity, rest: Rest, now: float) -> Velocity | None:
         """Return what to publish in this tick; `now`: seconds of a steady clock."""
         if velocity != ZERO:
             self._quiet_since, self._creep_due, self._last = now, True, velocity
+            self._stood = False
             return velocity
         if rest is Rest.RESISTS and self._last == ZERO:
             self._creep_due = True
-        elif rest is Rest.STANDS and now - self._quiet_since > QUIET_AFTER_S:
+        elif self._stood or (rest is Rest.STANDS and now - self._quiet_since > QUIET_AFTER_S):
+            self._stood = True
             return None
         if now - self._crept_at < READ_WITHIN_S:
             return None
@@ -78,7 +81,7 @@ class TwistStops:
 
     def stop(self, now: float) -> Velocity:
         """Return what to publish now, whatever moves the robot; more follows in the ticks."""
-        self._quiet_since = now
+        self._quiet_since, self._stood = now, False
         return self._next(now)
 
     def _next(self, now: float) -> Velocity:
