@@ -61,7 +61,10 @@ def say_h264(graph, number, data, kind="h264"):
     message = CompressedImage(format=kind, data=array.array("B", data))
     message.header.stamp.sec, message.header.frame_id = number, "front"
     graph.probe.say("video", message)
-    time.sleep(0.02)
+    # Both ends keep the newest only: on a busy machine the next must not come before it was taken.
+    seen, until = len(graph.probe.heard(JPEG)), time.monotonic() + 0.12
+    while len(graph.probe.heard(JPEG)) == seen and time.monotonic() < until:
+        time.sleep(0.01)
 
 
 def shown(heard):
