@@ -241,7 +241,17 @@ def test_diagnostics_tell_of_every_sense_and_of_what_ended_motions(graph):
 
     wait_until(lambda: rows() != {}, 3, "diagnostics")
     found = {name.removeprefix("motion_node: "): row for name, row in rows().items()}
-    assert list(found) == ["gate", "odometry", "supervisor", "camera", "verifier", "collision", "counts"]
+    senses = [
+        "odometry",
+        "response",
+        "robot state",
+        "geofence",
+        "supervisor",
+        "camera",
+        "verifier",
+        "collision",
+    ]
+    assert list(found) == ["gate", *senses, "counts"]
     level = {name: row.level for name, row in found.items()}
     assert level["camera"] == b"\x02" and level["odometry"] == level["verifier"] == b"\x00"
     values = {name: {v.key: v.value for v in row.values} for name, row in found.items()}
