@@ -370,7 +370,8 @@ class Watch:
     def _check_silence(self, now: float, base: Base, robot: Robot) -> None:
         """A robot that stands is left alone."""
         at_rest = abs(base.linear) < 1e-3 and abs(base.angular) < 1e-3 and not any(base.traits.push)
-        trusts = robot.core.gate.monitor.lost is None  # else it cannot know that it stands
+        gate = robot.core.gate  # without odometry to rely on it cannot know that it stands
+        trusts = gate.monitor.lost is None and not gate.odometry_watch.fault(now, gate.config)
         quiet = self._velocity == Velocity() and at_rest and trusts and not self._odometry_lies(now)
         if not quiet or now < self._mover_gone_until or self._recently_ordered(now) or self._open:
             self._still_since = now

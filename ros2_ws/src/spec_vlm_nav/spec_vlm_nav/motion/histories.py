@@ -106,7 +106,9 @@ class CommandHistory:
 
     def since_moving_s(self, now: float) -> float:
         """Return for how long nothing but zero has been in force."""
-        return now - self.moved_at
+        # What was sent last holds until the next: a node that hangs has said nothing since.
+        goes_on = bool(self._velocities) and self._velocities[-1] != ZERO
+        return 0.0 if goes_on else now - self.moved_at
 
     def between(self, begin: float, end: float) -> Travel:
         """Return the movement that was commanded from one time to another."""
