@@ -163,7 +163,8 @@ class Stack(Graph):
             process.wait_for("ready", START_S)
         self.note_segments()
         count = self.probe.node.count_subscribers
-        wait_until(lambda: self.probe.heard(CMD_VEL) != [], START_S, "cmd_vel")
+        # A motion_node at rest is silent: what it said at its start may have been before we could hear it.
+        wait_until(lambda: self.probe.node.count_publishers(CMD_VEL) > 0, START_S, "motion_node's cmd_vel")
         # One of the two is the probe's.
         wait_until(lambda: count(IMAGE) > 1, START_S, "the decider's subscription")
         wait_until(lambda: count(COMMAND) > 1, START_S, "motion_node")
