@@ -22,6 +22,7 @@ from spec_vlm_nav.images import RawImage
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.motion.command import OPERATOR_STOP, Command, CommandKind
 from spec_vlm_nav.motion.limits import SafetyConfig
+from spec_vlm_nav.motion.reporting import Reporting
 from spec_vlm_nav.motion.stopping import StopConfig, TwistStops
 from spec_vlm_nav.motion_core import MotionCore
 from spec_vlm_nav.navigator import Navigator
@@ -40,7 +41,6 @@ TICK, LOOK, SUPERVISE, PICTURE = (
     6,
     6,
 )  # steps between two ticks of mover and decider, signs of life, frames
-MOVING_S, HEARTBEAT_S = 0.1, 0.5  # between two reports of motion_node
 LINK_NOTICED_S = 0.3  # by the link's monitor
 
 
@@ -70,8 +70,8 @@ class Robot:
         self._heard_at = 0.0
         self._decider_until = self._mover_until = 0.0  # frozen until then
         self._sensor: dict[str, Any] = {}
-        self._was_moving, self._reported_at, self._since = False, -1.0, 0.0
-        self._since_key: tuple[object, ...] = ()
+        self._was_moving = False
+        self._reporting = Reporting(self.core, 1 / (TICK * STEP_S), lambda: self.now)
         self._instructions = 0
         self._make_decider()
 
@@ -162,17 +162,10 @@ class Robot:
             self.watch.published(velocity, self.now)
 
     def _report(self) -> None:
-        events = self.core.take_events()
-        period = MOVING_S if self.core.is_moving else HEARTBEAT_S
-        if not events and self.now - self._reported_at < period - STEP_S:
-            return
-        self._reported_at = self.now
-        if self.core.state_key != self._since_key:
-            self._since_key, self._since = self.core.state_key, self.now
-        for status in events or [self.core.status]:
-            told = replace(self.core.as_of(self.now, status), since=self._since)
-            self.watch.status(told, self.base, self.now)
-            self._send(self._to_decider, lambda told=told: self._on_status(told))  # type: ignore[misc]
+        for told in self._reporting.due(self.now):
+            status = replace(told.status, since=told.since)
+            self.watch.status(status, self.base, self.now)
+            self._send(self._to_decider, lambda status=status: self._on_status(status))  # type: ignore[misc]
 
     def _on_command(self, command: Command) -> None:
         self.core.on_command(command, self.now)

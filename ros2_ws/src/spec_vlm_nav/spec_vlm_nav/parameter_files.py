@@ -45,13 +45,18 @@ def wildcard_names(arguments: Sequence[str]) -> frozenset[str]:
     files = [arguments[i + 1] for i in flags if i + 1 < len(arguments)]
     found: set[str] = set()
     for file in files:
-        try:
-            said = yaml.safe_load(Path(file).read_text(encoding='utf-8'))
-        except (OSError, ValueError, yaml.YAMLError):
-            continue
+        said = _read(file)
         for section in WILDCARDS:
             found.update(_names(said.get(section)) if isinstance(said, dict) else ())
     return frozenset(found)
+
+
+def _read(file: str | Path) -> object:
+    """Return what a file holds; None where it cannot be read."""
+    try:
+        return yaml.safe_load(Path(file).read_text(encoding='utf-8'))
+    except (OSError, ValueError, yaml.YAMLError):
+        return None
 
 
 def _names(section: object) -> Iterable[str]:
@@ -67,11 +72,7 @@ def said_in(files: Iterable[str | Path], node: str, name: str) -> Any:
     """
     found = None
     for file in files:
-        try:
-            said = yaml.safe_load(Path(file).read_text(encoding='utf-8'))
-        except (OSError, ValueError, yaml.YAMLError):
-            continue
-        for path, values in _sections(said, ''):
+        for path, values in _sections(_read(file), ''):
             if path.rsplit('/', 1)[-1] in (node, '*', '**') and name in values:
                 found = values[name]
     return found

@@ -125,12 +125,7 @@ def _wrong_along(along: Range, seen: Travel) -> Discrepancy:
             return Discrepancy(Kind.NONE, f'no response: odometry shows {what}')
         if abs(seen.aside_m) > abs(seen.along_m) / 2:
             return Discrepancy(Kind.NONE, f'slides along something: {what}')
-    if seen.along_m * told < 0:
-        return Discrepancy(
-            Kind.WRONG, f'moves the wrong way: {what}; mirrored odometry, or pushed?'
-        )
-    how = 'too far' if abs(seen.along_m) > abs(told) else 'not far enough'
-    return Discrepancy(Kind.WRONG, f'moves {how}: {what}; scale of odometry, slipping, pushed?')
+    return _wrong('moves', seen.along_m, told, what)
 
 
 def _wrong_turned(turned: Range, seen: Travel) -> Discrepancy:
@@ -140,9 +135,13 @@ def _wrong_turned(turned: Range, seen: Travel) -> Discrepancy:
     what = f'{degrees:+.0f} degrees where {math.degrees(told):+.0f} were commanded'
     if due and abs(seen.turned_rad) < LITTLE * abs(due):
         return Discrepancy(Kind.NONE, f'no response: odometry shows {what}')
-    if seen.turned_rad * told < 0:
-        return Discrepancy(
-            Kind.WRONG, f'turns the wrong way: {what}; mirrored odometry, or pushed?'
-        )
-    how = 'too far' if abs(seen.turned_rad) > abs(told) else 'not far enough'
-    return Discrepancy(Kind.WRONG, f'turns {how}: {what}; scale of odometry, slipping, pushed?')
+    return _wrong('turns', seen.turned_rad, told, what)
+
+
+def _wrong(does: str, seen: float, told: float, what: str) -> Discrepancy:
+    if seen * told < 0:
+        reason = f'{does} the wrong way: {what}; mirrored odometry, or pushed?'
+    else:
+        how = 'too far' if abs(seen) > abs(told) else 'not far enough'
+        reason = f'{does} {how}: {what}; scale of odometry, slipping, pushed?'
+    return Discrepancy(Kind.WRONG, reason)

@@ -91,9 +91,7 @@ class ResponseMonitor:
         self._motion: Motion | None = None
         self._began = -math.inf
         self._delay: float | None = None  # of the motion under way, as seen
-        self._in_vain = (
-            Travel()
-        )  # commanded since odometry was seen to move, in motions that are over
+        self._in_vain = Travel()  # what motions that are over commanded since odometry moved
         self._seen: Pose | None = None  # where it was when it was seen to move, and when
         self._seen_at = -math.inf
 
@@ -127,12 +125,11 @@ class ResponseMonitor:
         if reached and self._motion is not None:
             self._wrong[self._turns] = 0
         if self._motion is not None:
-            begin = max(self._began, self._seen_at)
-            told = self.commands.between(begin, max(begin, self.commands.last_at))
-            along, turned = abs(told.along_m), abs(told.turned_rad)
+            unseen = self._unseen(self.commands.last_at)
             if self.is_answered:
-                along, turned = min(along, STALL_M), min(turned, STALL_RAD)
-            self._in_vain += Travel(along, 0.0, turned)
+                along, turned = min(unseen.along_m, STALL_M), min(unseen.turned_rad, STALL_RAD)
+                unseen = Travel(along, 0.0, turned)
+            self._in_vain += unseen
         self._motion = None
 
     def reset(self) -> None:
@@ -198,8 +195,7 @@ class ResponseMonitor:
         """Return the motion that was commanded and cannot be seen yet."""
         if not self.config.response_watched:
             return Travel()
-        c, moved = self.config, self.commands.between(now - self.delay_s, now)
-        return Travel(moved.along_m * c.linear_scale, 0.0, moved.turned_rad * c.angular_scale)
+        return self._told(now - self.delay_s, now)
 
     def overdue(self, now: float) -> bool:
         """Return whether the motion under way should have been answered by now."""
@@ -233,13 +229,13 @@ class ResponseMonitor:
         """
         if not self.config.response_watched or self._motion is None:
             return None
-        told, seen = self.commands.between(self._began, now), self.measured.since(self._began)
-        along, turned = told.along_m * self.config.linear_scale, told.turned_rad
-        turned *= self.config.angular_scale
-        if self._turns:  # what a turn has moved aside was looked at while it was under way
-            along, seen = 0.0, Travel(0.0, 0.0, seen.turned_rad)
+        told, seen = self._told(self._began, now), self.measured.since(self._began)
+        # What it moved otherwise, a turn aside for one, was looked at while it was under way.
+        if self._turns:
+            told, seen = Travel(0.0, 0.0, told.turned_rad), Travel(0.0, 0.0, seen.turned_rad)
         else:
-            turned, seen = 0.0, Travel(seen.along_m, 0.0, 0.0)
+            told, seen = Travel(told.along_m, 0.0, 0.0), Travel(seen.along_m, 0.0, 0.0)
+        along, turned = told.along_m, told.turned_rad
         return compare(Range(along, along), Range(turned, turned), seen, self.config)
 
     def _astray(self, now: float) -> Discrepancy | None:
@@ -251,7 +247,7 @@ class ResponseMonitor:
         if self._turns:
             return None
         seen = self.measured.since(self._began)
-        told = self.commands.between(self._began, now).along_m * self.config.linear_scale
+        told = self._told(self._began, now).along_m
         if (
             seen.distance_m < ASTRAY_M
             or abs(seen.along_m) > ASTRAY_RATIO * abs(seen.aside_m)
@@ -266,10 +262,8 @@ class ResponseMonitor:
 
     def _vainly(self, now: float) -> Discrepancy | None:
         """Return what is wrong where motions were cut short, none long enough to be missed."""
-        begin = max(self._began, self._seen_at)
-        told = self.commands.between(begin, max(begin, now - self.config.response_timeout_s))
-        along = self._in_vain.along_m + abs(told.along_m)
-        turned = self._in_vain.turned_rad + abs(told.turned_rad)
+        vain = self._in_vain + self._unseen(now - self.config.response_timeout_s)
+        along, turned = vain.along_m, vain.turned_rad
         if (turned <= PATIENCE_RAD) if self._turns else (along <= PATIENCE_M):
             return None
         what = f'{math.degrees(turned):.0f} degrees' if self._turns else f'{along:.2f} m'
@@ -282,10 +276,7 @@ class ResponseMonitor:
         asked = [
             self.commands.between(until - STALLED_S, until) for until in (now, now - self.delay_s)
         ]
-        if self._turns:
-            told, moves = min(abs(a.turned_rad) for a in asked), abs(recent.turned_rad)
-        else:
-            told, moves = min(abs(a.along_m) for a in asked), abs(recent.along_m)
+        told, moves = min(abs(self._of(a)) for a in asked), abs(self._of(recent))
         if found.kind is Kind.WRONG and 'enough' in found.reason and moves < LITTLE * told:
             return Discrepancy(Kind.NONE, f'has come to a stand: {found.reason}')
         return found
@@ -339,6 +330,21 @@ class ResponseMonitor:
     def _turns(self) -> bool:
         return self._motion is not None and bool(self._motion.angle_rad)
 
+    def _of(self, travel: Travel) -> float:
+        """Return what a motion like the one under way is made of: radians turned, or metres."""
+        return travel.turned_rad if self._turns else travel.along_m
+
+    def _told(self, begin: float, end: float) -> Travel:
+        """Return what was commanded, as a calibrated base carries it out."""
+        c, moved = self.config, self.commands.between(begin, end)
+        return Travel(moved.along_m * c.linear_scale, 0.0, moved.turned_rad * c.angular_scale)
+
+    def _unseen(self, until: float) -> Travel:
+        """Return how much the motion under way commanded since odometry moved, both ways added."""
+        begin = max(self._began, self._seen_at)
+        told = self.commands.between(begin, max(begin, until))
+        return Travel(abs(told.along_m), 0.0, abs(told.turned_rad))
+
     def _sign(self) -> float:
         return sign_of(self._motion or Motion())
 
@@ -351,28 +357,25 @@ class ResponseMonitor:
             self._seen, self._seen_at, self._in_vain = pose, now, Travel()
 
     def _look_for_an_answer(self, now: float) -> None:
-        seen, turns = self.measured.since(self._began), self._turns
         if self._motion is None:
             return
-        done = self._sign() * (seen.turned_rad if turns else seen.along_m)
-        answer, proof = (ANSWER_RAD, PROOF_RAD) if turns else (ANSWER_M, PROOF_M)
+        done = self._sign() * self._of(self.measured.since(self._began))
+        answer, proof = (ANSWER_RAD, PROOF_RAD) if self._turns else (ANSWER_M, PROOF_M)
         if done < answer:
             return
         self.is_answered = True
         if done < DELAY_TAKEN_UP_TO * answer:
-            self._delay = self._delay_of(done, turns, now)
+            self._delay = self._delay_of(done, now)
         if done >= proof:
             self._is_proven, self._shut = True, None
 
-    def _delay_of(self, done: float, turns: bool, now: float) -> float:
+    def _delay_of(self, done: float, now: float) -> float:
         """Return how long ago so much of the motion had been commanded."""
-        c, sign = self.config, self._sign()
-        low, high = 0.0, min(now - self._began, c.response_timeout_s)
+        low, high = 0.0, min(now - self._began, self.config.response_timeout_s)
         for _ in range(8):  # commands of a motion have one sign: bisect
             middle = (low + high) / 2
-            told = self.commands.between(self._began, now - middle)
-            amount = told.turned_rad * c.angular_scale if turns else told.along_m * c.linear_scale
-            low, high = (middle, high) if sign * amount > done else (low, middle)
+            told = self._sign() * self._of(self._told(self._began, now - middle))
+            low, high = (middle, high) if told > done else (low, middle)
         return (low + high) / 2
 
     def _is_seen_to_move(self, now: float) -> bool:

@@ -35,6 +35,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from spec_vlm_nav.collision import View
 from spec_vlm_nav.diagnostics import Health
 from spec_vlm_nav.motion.command import CommandKind
+from spec_vlm_nav.motion.reporting import Reporting
 from spec_vlm_nav.motion_core import MotionCore
 from spec_vlm_nav.motion_health import healths
 from spec_vlm_nav.motion_parameters import (
@@ -61,8 +62,6 @@ from spec_vlm_nav_interfaces.msg import (
     Supervision,
 )
 
-HEARTBEAT_S = 0.5
-MOVING_S = 0.1  # between two reports of a motion under way
 BURST_PAUSE_S = 0.02
 LONGEST_BURST = 50
 NOT_WORTH_A_WARNING = (
@@ -109,10 +108,9 @@ class MotionNode:
         # Steady: a simulated clock that stands still, or a jump of the robot's clock, must not
         # stop the stopping.
         steady = Clock(clock_type=ClockType.STEADY_TIME)
-        node.create_timer(1 / float(values['rate_hz']), self._tick, clock=steady)
-        self._reported_at = -HEARTBEAT_S
-        self._since = node.get_clock().now().to_msg()  # when the state reported last began
-        self._since_key = self._core.state_key
+        rate_hz = float(values['rate_hz'])
+        node.create_timer(1 / rate_hz, self._tick, clock=steady)
+        self._reporting = Reporting(self._core, rate_hz, lambda: node.get_clock().now().to_msg())
         dry = ' (dry run: nothing moves)' if values['dry_run'] else ''
         node.get_logger().info(f'motion_node ready{dry}')
 
@@ -196,23 +194,10 @@ class MotionNode:
         self._report(now)
 
     def _report(self, now: float) -> None:
-        """Publish what has changed, and the present state now and then."""
-        events = self._core.take_events()
-        # Half a tick early: a period that just misses would be a whole tick late.
-        period = (MOVING_S if self._core.is_moving else HEARTBEAT_S) - 0.5 / float(
-            self._values['rate_hz']
-        )
-        if not events and now - self._reported_at < period:
-            return
-        self._reported_at = now
-        stamp = self.node.get_clock().now().to_msg()
-        if self._core.state_key != self._since_key:
-            self._since_key, self._since = self._core.state_key, stamp
-        for status in events or [self._core.status]:
-            told = self._core.as_of(now, status)
-            self._status.publish(status_message(told, stamp, self._since))
-        for status in events:
-            if status.state not in NOT_WORTH_A_WARNING:
+        for told in self._reporting.due(now):
+            status = told.status
+            self._status.publish(status_message(status, told.stamp, told.since))
+            if told.is_new and status.state not in NOT_WORTH_A_WARNING:
                 self.node.get_logger().warning(
                     f'command {status.sequence} {status.state.name}: {status.reason}'
                 )
