@@ -58,6 +58,10 @@ PLACES = {
         'true',
         'Also start blackbox_node: the last minute, written when something fails.',
     ),
+    'go2_state': (
+        '',
+        'Also start go2_state_node: where odometry is from, sportmodestate or none (elsewhere).',
+    ),
     'camera_decode': (
         '',
         "Also start camera_decode_node for a Go2's H.264: url (its multicast) or topic_unitree; "
@@ -71,8 +75,10 @@ PLACES = {
 }
 # Parameters of nodes that can also be given as arguments (type, nodes): an empty one is not given.
 DECIDING, MOVING, VIEWING, RECORDING = 'vlm_nav_node', 'motion_node', 'view_node', 'blackbox_node'
+DECODING, STATE = 'camera_decode_node', 'go2_state_node'
+EVERY = (DECIDING, MOVING, VIEWING, RECORDING, DECODING, STATE)
 PARAMETERS = {
-    'use_sim_time': (bool, (DECIDING, MOVING, VIEWING, RECORDING), 'Stamp messages with /clock.'),
+    'use_sim_time': (bool, EVERY, 'Stamp messages with /clock.'),
     'dry_run': (bool, (DECIDING, MOVING), 'true: decide, but move nothing.'),
     'verifier': (str, (DECIDING,), 'Address of the cloud verifier.'),
     'draft_model': (str, (DECIDING,), 'Draft model: folder or hub id.'),
@@ -147,15 +153,14 @@ def make_nodes(context: LaunchContext) -> list[Node]:
             own = {'dry_run': True}
         nodes.append(node(MOVING, {'odom': 'odom', 'cmd_vel': 'cmd_vel'}, own, respawn=False))
     nodes.append(node(DECIDING, {'image': 'image'}))
+    if given['go2_state']:
+        nodes.append(node(STATE, {}, {'odometry': given['go2_state']}))
     if given['camera_decode']:
         transport = given['image_transport'] or said_in(files, DECIDING, 'image_transport')
         own = {'source': given['camera_decode'], 'interface': given['camera_interface']}
         own |= {'output': transport or 'compressed'}
-        if given['use_sim_time']:
-            clock = LaunchConfiguration('use_sim_time')
-            own['use_sim_time'] = ParameterValue(clock, value_type=bool)
         camera = {'camera/image_raw': 'image', 'camera/image_raw/compressed': 'image'}
-        nodes.append(node('camera_decode_node', {'video': 'video', **camera}, own))
+        nodes.append(node(DECODING, {'video': 'video', **camera}, own))
     if is_on('view'):
         nodes.append(node(VIEWING, {'image': 'image', 'odom': 'odom'}))
     if is_on('blackbox'):

@@ -34,7 +34,7 @@ from launch.actions import (
 )
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
-from launch_ros.actions import Node, SetParametersFromFile, SetRemap
+from launch_ros.actions import SetParametersFromFile, SetRemap
 
 # config/ lies beside launch/, in the package and where it is installed.
 HERE = Path(__file__).resolve().parent
@@ -138,37 +138,9 @@ def middleware(interface: str, rmw: str) -> list[LaunchDescriptionEntity]:
     return actions
 
 
-def robot_node(
-    executable: str, parameters: dict[str, str], remaps: dict[str, str], given: dict[str, str]
-) -> Node:
-    """Return one of the nodes that only a Go2 needs."""
-    files = [given[name] for name in ('robot_params_file', 'params_file') if given[name]]
-    clock = (
-        {'use_sim_time': given['use_sim_time'].lower() == 'true'} if given['use_sim_time'] else {}
-    )
-    return Node(
-        package='spec_vlm_nav',
-        executable=executable,
-        name=executable,
-        namespace=given['namespace'],
-        output='screen',
-        parameters=[*files, {**clock, **parameters}],
-        remappings=list(remaps.items()),
-        arguments=[
-            *('--ros-args', '--log-level', given['log_level']),
-            *('--enclave', f'/spec_vlm_nav/{executable}'),
-        ],
-        respawn=True,
-        respawn_delay=3.0,
-    )
-
-
 def bring_up(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     """Return the actions that the arguments ask for."""
     given = {name: LaunchConfiguration(name).perform(context) for name in ARGUMENTS}
-    given['params_file'] = context.launch_configurations.get(
-        'params_file', str(CONFIG / 'robot.yaml')
-    )
     files: list[str] = []
     remaps = dict(OF_THE_ROBOT)
     if given['lidar'] != 'none':
@@ -177,14 +149,10 @@ def bring_up(context: LaunchContext) -> list[LaunchDescriptionEntity]:
     if given['obstacles_avoid'] == 'true':
         files.append('go2_obstacles_avoid.yaml')
     by_utlidar = given['odometry'] == 'utlidar'
-    nodes: list[LaunchDescriptionEntity] = [
-        robot_node(
-            'go2_state_node', {'odometry': 'none' if by_utlidar else 'sportmodestate'}, {}, given
-        )
-    ]
     passed_on = {name: given[name] for name in PASSED_ON}
     if given['camera'] != 'none':
         passed_on['camera_decode'] = given['camera']
+    passed_on['go2_state'] = 'none' if by_utlidar else 'sportmodestate'
     passed_on['odom'] = '/utlidar/robot_odom' if by_utlidar else 'odom'
     return [
         *middleware(given['network_interface'], given['rmw']),
@@ -192,7 +160,6 @@ def bring_up(context: LaunchContext) -> list[LaunchDescriptionEntity]:
             [
                 *(SetParametersFromFile(str(CONFIG / name)) for name in files),
                 *(SetRemap(own, theirs) for own, theirs in remaps.items()),
-                *nodes,
                 IncludeLaunchDescription(
                     PythonLaunchDescriptionSource(str(HERE / 'go2.launch.py')),
                     launch_arguments=passed_on.items(),
