@@ -8,7 +8,8 @@
 ARG BASE=nvidia/cuda:13.0.1-base-ubuntu24.04
 FROM ${BASE}
 ARG TORCH=torch==2.13.0
-ARG TORCH_INDEX=https://pypi.org/simple
+# Empty: the index that pip has by itself.
+ARG TORCH_INDEX=
 
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
@@ -19,7 +20,7 @@ RUN apt-get update \
     && useradd --create-home --uid 10001 specnav \
     && mkdir /models && chown specnav: /models
 RUN pip install "setuptools>=77.0.3,<80" wheel \
-    && pip install --index-url "${TORCH_INDEX}" "${TORCH}"
+    && pip install ${TORCH_INDEX:+--index-url "${TORCH_INDEX}"} "${TORCH}"
 
 WORKDIR /opt/specnav
 COPY pyproject.toml README.md LICENSE ./

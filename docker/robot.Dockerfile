@@ -18,8 +18,9 @@ ARG WITH_UNITREE=1
 ARG UNITREE_COMMIT=eea2719816eb5920a7c7df08cf880a79b2de42f4
 
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
+# Some base images name an index of their own, which lacks most of what is needed: an empty one is pip's own.
 ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
-    PIP_INDEX_URL=https://pypi.org/simple
+    PIP_INDEX_URL=
 RUN python3 -c 'import sys; sys.version_info >= (3, 10) or sys.exit( \
     f"ROBOT_BASE has Python {sys.version_info[0]}.{sys.version_info[1]}, 3.10 is needed: ros:humble-ros-base-jammy has it")'
 # The L4T images have ROS from source in install/, and an entry for ROS's packages whose key has expired.
