@@ -23,6 +23,9 @@ SERVER = "10.217.93.1"
 CLIENT = "10.217.93.2"
 WAIT_S = 60.0
 AGREE = 0.10
+# What of a rate is left for the payload, after the headers of Ethernet, IP and TCP.
+PAYLOAD = 0.95
+KERNEL_TRIES = 3
 
 
 class NotPermitted(Exception):
@@ -111,6 +114,21 @@ def by_the_kernel(*qdisc: str) -> dict[str, float]:
         pytest.skip(f"the kernel does not shape a link here: {error}")
 
 
+def by_the_kernel_at(rate: int) -> dict[str, float]:
+    """Figures of a link that the kernel holds to `rate` Mbit/s; skips the test where it does not reach its own rate.
+
+    A bucket of 2 kB must be filled every 0.4 ms at 40 Mbit/s: a kernel woken later than that (a busy virtual machine)
+    shapes to less than it was told, and is no reference then.
+    """
+    reached = []
+    for _ in range(KERNEL_TRIES):
+        kernel = by_the_kernel("tbf", "rate", f"{rate}mbit", "burst", "2kb", "limit", "4mb")
+        if kernel["mbps"] == pytest.approx(rate * PAYLOAD, rel=AGREE):
+            return kernel
+        reached.append(round(kernel["mbps"], 1))
+    pytest.skip(f"the kernel, told {rate} Mbit/s, shaped to {reached}")
+
+
 def by_the_emulator(*settings: str) -> dict[str, float]:
     """Figures of the emulated link."""
     with probe_server([], "tcp://127.0.0.1:*") as address, emulated(address, *settings) as link:
@@ -129,8 +147,9 @@ def test_round_trip_agrees_with_the_kernels_delay(rtt: int) -> None:
 @pytest.mark.parametrize("rate", [10, 40])
 def test_throughput_agrees_with_the_kernels_rate(rate: int) -> None:
     """Also of round trips that are long because of what they carry: a message waits for its own bytes."""
-    kernel = by_the_kernel("tbf", "rate", f"{rate}mbit", "burst", "2kb", "limit", "4mb")
     ours = by_the_emulator("--bandwidth", str(rate))
+    assert ours["mbps"] == pytest.approx(rate * PAYLOAD, rel=AGREE)
+    kernel = by_the_kernel_at(rate)
     assert ours["mbps"] == pytest.approx(kernel["mbps"], rel=AGREE)
     # The emulator is a process more to be woken twice a trip, which busy cores make late.
     assert ours["loaded_ms"] == pytest.approx(kernel["loaded_ms"], rel=AGREE, abs=3.0)
