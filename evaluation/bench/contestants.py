@@ -233,6 +233,9 @@ class OracleContestant:
         self._target, self._draft, self._gamma, self._clock = target, draft, gamma, clock
         self._verify = _PacedForwards(verify_ms / 1e3, clock)
         self._drafting = _PacedForwards(draft_ms / 1e3, clock)
+        for model in (target, draft):
+            if model is not None:
+                _ = model.hf_model  # loaded now, not while the first answer is timed
 
     def answer(self, prompt: Prompt, options: GenerationOptions) -> Measured:
         """One answer in this process. Raises EvaluationError when the library refuses the pair."""
