@@ -7,9 +7,7 @@ import math
 _STEEPEST = 200
 
 
-def smart_resize(
-    height: int, width: int, factor: int, min_pixels: int, max_pixels: int
-) -> tuple[int, int]:
+def smart_resize(height: int, width: int, factor: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:
     """(height, width) in multiples of `factor` with about the same aspect ratio and a number of pixels in between.
 
     Raises ValueError for a strip more than 200 times as long as it is wide.

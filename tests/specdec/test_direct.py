@@ -72,7 +72,9 @@ def test_logits_ids_and_pixels_are_the_librarys_bit_by_bit(both: tuple[LoadedMod
     if direct.is_multimodal:
         images = [tiny.picture(1), picture(640, 480), picture(97, 301, 1), picture(30, 30, 2)]
     prompt = chat_prompt(direct, "find the silver bottle", images=images, history=[("hello", "stop")])
-    assert prompt == chat_prompt(library, "find the silver bottle", images=images, history=[("hello", "stop")])
+    assert prompt == chat_prompt(
+        library, "find the silver bottle", images=images, history=[("hello", "stop")]
+    )
     rows = []
     for model in both:
         encoded = model.encode(prompt)
@@ -100,7 +102,15 @@ def test_weights_and_what_is_said_of_them_are_the_librarys(both: tuple[LoadedMod
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert not any(parameter.requires_grad for parameter in ours.values())
-    said = ("vocab_size", "context_limit", "eos_token_ids", "never_drafted", "image_pad_id", "dtype", "device")
+    said = (
+        "vocab_size",
+        "context_limit",
+        "eos_token_ids",
+        "never_drafted",
+        "image_pad_id",
+        "dtype",
+        "device",
+    )
     said += ("parameter_count", "vocabulary_fingerprint", "is_multimodal", "path")
     assert [getattr(direct, name) for name in said] == [getattr(library, name) for name in said]
     assert fingerprint(direct) == fingerprint(library)
@@ -130,7 +140,13 @@ def test_a_tokenizer_says_what_the_librarys_says(name: str, model_root: Path) ->
     assert ours(list(TEXTS))["input_ids"] == theirs(list(TEXTS))["input_ids"]
     words = ["a", "no such token at all", "<|im_end|>", "<|endoftext|>", "<|image_pad|>"]
     assert ours.convert_tokens_to_ids(words) == theirs.convert_tokens_to_ids(words)
-    said = ("eos_token_id", "all_special_tokens", "special_tokens_map", "chat_template", "added_tokens_decoder")
+    said = (
+        "eos_token_id",
+        "all_special_tokens",
+        "special_tokens_map",
+        "chat_template",
+        "added_tokens_decoder",
+    )
     for name in said:
         assert str(getattr(ours, name)) == str(getattr(theirs, name)), name
     assert ours.get_vocab() == theirs.get_vocab() and len(ours) == len(theirs)

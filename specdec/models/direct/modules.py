@@ -201,7 +201,9 @@ class _VisionAttention(nn.Module):
         rows = hidden.shape[0]
         query, key, value = self.qkv(hidden).reshape(rows, 3, self._heads, -1).permute(1, 0, 2, 3).unbind(0)
         parts = (_turn(query, cos, sin), _turn(key, cos, sin), value)
-        frames = zip(*(torch.split(part.transpose(0, 1)[None], lengths, dim=2) for part in parts), strict=True)
+        frames = zip(
+            *(torch.split(part.transpose(0, 1)[None], lengths, dim=2) for part in parts), strict=True
+        )
         attended = [F.scaled_dot_product_attention(q, k, v, scale=self._scale) for q, k, v in frames]
         joined = torch.cat([frame.transpose(1, 2).contiguous() for frame in attended], dim=1)
         return self.proj(joined.reshape(rows, -1))

@@ -48,8 +48,9 @@ class PixelProcessor:
         )
         if (width, height) != image.size:
             image = image.resize((width, height), Image.Resampling.BICUBIC)
+        mean, deviation = np.array(self.mean, np.float32), np.array(self.deviation, np.float32)
         pixels = (np.asarray(image).astype(np.float64) * self.scale).astype(np.float32)
-        pixels = (pixels - np.array(self.mean, np.float32)) / np.array(self.deviation, np.float32)
+        pixels = np.divide(pixels - mean, deviation, dtype=np.float32)
         rows, columns = height // patch, width // patch
         cells = pixels.reshape(rows // merge, merge, patch, columns // merge, merge, patch, 3)
         cells = cells.transpose(0, 3, 1, 4, 6, 2, 5)[:, :, :, :, :, None]

@@ -94,7 +94,9 @@ def shape_of(config: Settings) -> Shape | None:
     return None
 
 
-def fits(settings: Settings, needed: Mapping[str, type], fixed: Settings, others: Collection[str] = ()) -> bool:
+def fits(
+    settings: Settings, needed: Mapping[str, type], fixed: Settings, others: Collection[str] = ()
+) -> bool:
     """Whether settings hold everything needed, with these types, nothing of other values than the fixed ones have,
     and besides these only others.
     """
@@ -120,7 +122,7 @@ def _llama(config: Settings) -> Shape | None:
         "model_type": "llama",
         "pretraining_tp": 1,
     }
-    rope = config.get("rope_parameters")
+    rope: Any = config.get("rope_parameters")
     if not fits(config, needed, fixed, _NO_MATTER) or not _is_rope(rope, "default"):
         return None
     text = TextShape(
@@ -160,7 +162,7 @@ def _qwen2_vl_text(config: Settings, tied: bool) -> TextShape | None:
         "tie_word_embeddings": tied,
         "use_sliding_window": False,
     }
-    rope = config.get("rope_parameters")
+    rope: Any = config.get("rope_parameters")
     if not fits(config, needed, fixed, {*_NO_MATTER, "max_window_layers"}) or not _is_rope(
         rope, "default", {"mrope_section": list}
     ):
@@ -191,7 +193,7 @@ def _qwen2_vl_vision(config: Settings) -> VisionShape | None:
     )
     needed = dict.fromkeys(sizes, int) | {"rope_parameters": dict, "mlp_ratio": int}
     fixed = {"hidden_act": "quick_gelu", "model_type": "qwen2_vl_vision", "spatial_merge_size": 2}
-    rope = config.get("rope_parameters")
+    rope: Any = config.get("rope_parameters")
     if not fits(config, needed, fixed, _NO_MATTER) or not _is_rope(rope, "axial"):
         return None
     return VisionShape(

@@ -1,4 +1,4 @@
-"""A tokenizer.json with the special tokens and the chat template of its folder: what we use of a library's tokenizer."""
+"""A tokenizer.json with its folder's special tokens and chat template: what we use of the library's tokenizers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ _NOT_IN_TEMPLATES = (
 """What the library adds to jinja and to messages."""
 _SAFE_JINJA = (3, 1, 6)
 _QWEN2_PATTERN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _BYTES = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
 _QWEN2 = {
@@ -80,7 +81,9 @@ class DirectTokenizer:
     def __call__(self, text: str | Sequence[str], add_special_tokens: bool = True) -> dict[str, Any]:
         """The ids of a text, or a list of them for several texts, as "input_ids"."""
         if isinstance(text, str):
-            return {"input_ids": self.backend_tokenizer.encode(text, add_special_tokens=add_special_tokens).ids}
+            return {
+                "input_ids": self.backend_tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+            }
         encoded = self.backend_tokenizer.encode_batch(list(text), add_special_tokens=add_special_tokens)
         return {"input_ids": [one.ids for one in encoded]}
 
@@ -93,7 +96,7 @@ class DirectTokenizer:
         skip_special_tokens: bool = False,
         clean_up_tokenization_spaces: bool | None = None,
     ) -> str:
-        """The text of ids. Spaces are never cleaned up: that harms byte-level tokenizers (the library ignores it, too)."""
+        """The text of ids. Spaces are never cleaned up: the library does that to no BPE tokenizer either."""
         return self.backend_tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens)
 
     def get_vocab(self) -> dict[str, int]:
@@ -185,7 +188,14 @@ def _config_is_known(config: Settings, model_type: str) -> bool:
             config,
             {"tokenizer_class": str, "eos_token": str},
             {"backend": "tokenizers", "clean_up_tokenization_spaces": False},
-            {*_NAMED, "add_prefix_space", "extra_special_tokens", "is_local", "local_files_only", "model_max_length"},
+            {
+                *_NAMED,
+                "add_prefix_space",
+                "extra_special_tokens",
+                "is_local",
+                "local_files_only",
+                "model_max_length",
+            },
         )
         and not config.get("add_prefix_space")
         and all(isinstance(config.get(name), str | None) for name in _NAMED)
