@@ -50,6 +50,14 @@ def read_model(folder: Path) -> DirectModel | None:
         return None
 
 
+def read_shape(folder: Path) -> Shape | None:
+    """What a folder's config.json says; None where only the library knows."""
+    try:
+        return shape_of(_json(folder / "config.json"))
+    except _BROKEN:
+        return None
+
+
 def read_tokenizer(folder: Path) -> DirectTokenizer | None:
     """Only the tokenizer of a model folder; None where the library has to load it."""
     try:
