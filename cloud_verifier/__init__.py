@@ -1,10 +1,23 @@
 """The cloud verifier: a server that holds the target model and answers drafts with verdicts.
 
-Its words are specdec's. Edges and it meet only on the wire; it imports nothing of the robot.
+Its words are specdec's. Edges and it meet only on the wire; it imports nothing of the robot. `serve` is imported when
+it is first asked for, and torch with it: who only reads or writes settings needs neither.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.errors import VerifierError
-from cloud_verifier.server import serve
+
+if TYPE_CHECKING:
+    from cloud_verifier.server import serve
 
 __all__ = ["ServerConfig", "VerifierError", "serve"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "serve":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from cloud_verifier.server import serve
+
+    return serve

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from specdec.drafting.tree import TreeSize
+from specdec.drafting.draft import TreeSize
 from specdec.measured import Measured
 from specdec.methods import STREAM_IN_FLIGHT
 

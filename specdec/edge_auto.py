@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from specdec.controller import TREE_BUDGET, Choice, Controller, Plan
 from specdec.drafting import ChainDrafter, Draft, OutcomeDrafter, Proposal
+from specdec.drafting.draft import TreeSize
 from specdec.drafting.length import LengthPolicy
-from specdec.drafting.tree import TreeSize
 from specdec.edge_rounds import Rounds
 from specdec.edge_session import EdgeSession
 from specdec.measured import Measured

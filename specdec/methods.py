@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from specdec.drafting.draft import TreeSize
 from specdec.drafting.length import LENGTHS, LengthName
 from specdec.drafting.outcomes import ORDERS, Order
-from specdec.drafting.tree import TreeSize
 from specdec.errors import OptionsError
-from specdec.sampling.recovery import Recovery
+from specdec.sampling.recoveries import Recovery
 
 Cloud = Literal["stream", "verify", "split"]
 Overlap = Literal["idle", "continue", "stream", "hints", "guesses", "outcomes"]

@@ -91,13 +91,8 @@ def run_generate(config: GenerateConfig) -> int:
     images = read_images(config.images)
     biases = read_biases(config.logit_bias)
 
-    import torch
-
-    from specdec.edge import EdgeDecoder, connect
     from specdec.methods import get_method
-    from specdec.models import chat_prompt, load_model
     from specdec.options import GenerationOptions
-    from specdec.text import StreamingText
     from specnav.verifier_process import verifier_process
 
     method = get_method(config.method)
@@ -115,11 +110,9 @@ def run_generate(config: GenerateConfig) -> int:
     )
     target = config.target_model or str(DEFAULT_TARGET)
     with ExitStack() as stack:
-        endpoint = config.connect
-        if endpoint is None:
-            # Two processes share this machine's cores; with all threads each they would only wait for one another.
-            torch.set_num_threads(max(1, (torch.get_num_threads() + 1) // 2))
-            endpoint = stack.enter_context(
+        wait_for_verifier = None
+        if config.connect is None:
+            wait_for_verifier = stack.enter_context(
                 verifier_process(
                     target,
                     draft=config.draft_model or str(DEFAULT_DRAFT) if method.cloud_drafts else "",
@@ -133,10 +126,23 @@ def run_generate(config: GenerateConfig) -> int:
             raise UsageError(
                 "--target-model is the server's choice when --connect is given; leave one of them out"
             )
+
+        # Imported while the verifier starts: torch alone takes seconds.
+        import torch
+
+        from specdec.edge import EdgeDecoder, connect
+        from specdec.models import chat_prompt, load_model
+        from specdec.text import StreamingText
+
+        if wait_for_verifier is not None:
+            # Two processes share this machine's cores; with all threads each they would only wait for one another.
+            torch.set_num_threads(max(1, (torch.get_num_threads() + 1) // 2))
         # `ar` drafts nothing; the model is loaded all the same for its tokenizer and prompt format.
         draft = load_model(
             config.draft_model or str(DEFAULT_DRAFT), device=config.device, quantize=config.quantize
         )
+        endpoint = config.connect if wait_for_verifier is None else wait_for_verifier()
+        assert endpoint is not None
         link = stack.enter_context(connect(endpoint))
         front = load_model(target, device=config.device, quantize=config.quantize) if method.split else None
         decoder = EdgeDecoder(link, draft, method=method.name, gamma=config.gamma, front_model=front)

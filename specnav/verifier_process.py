@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from specnav.errors import UsageError
@@ -25,11 +25,12 @@ def verifier_process(
     device: str = "auto",
     exits: str = "",
     exit_layers: str = "auto",
-) -> Iterator[str]:
-    """Start `python -m cloud_verifier` on a free port, yield its endpoint once it serves, stop it at the end.
+) -> Iterator[Callable[[], str]]:
+    """Start `python -m cloud_verifier` on a free port, stop it at the end. Yields what waits until it serves and gives
+    its endpoint: there is something else to do meanwhile.
 
-    draft: a draft model for methods that draft in the cloud. exits, exit_layers: as in ServerConfig. Raises UsageError
-    with the child's own last message when it ends before it is ready.
+    draft: a draft model for methods that draft in the cloud. exits, exit_layers: as in ServerConfig. Waiting
+    raises UsageError, with the child's own last message when it ends before it is ready.
     """
     command = [sys.executable, "-m", "cloud_verifier", "--bind", "tcp://127.0.0.1:0", "--model", model]
     command += ["--quantize", quantize, "--device", device]
@@ -53,13 +54,17 @@ def verifier_process(
 
     reader = threading.Thread(target=drain, name="verifier-stderr", daemon=True)
     reader.start()
-    try:
+
+    def wait() -> str:
         if not settled.wait(START_TIMEOUT_S):
             raise UsageError(f"the verifier was not ready within {START_TIMEOUT_S:.0f} s (model {model})")
         if not endpoint:
             last = next((line for line in reversed(lines) if line), "no message")
             raise UsageError(f"the verifier did not start: {last}")
-        yield endpoint[0]
+        return endpoint[0]
+
+    try:
+        yield wait
     finally:
         child.terminate()
         try:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from evaluation.errors import EvaluationError
 from specdec.methods import METHODS, get_method
-from specdec.sampling.recovery import Recovery
+from specdec.sampling.recoveries import Recovery
 
 ORACLES = {
     "hf-generate": "transformers' generate: the target alone, one process, no link",

@@ -1,10 +1,18 @@
-"""Drafting: what the edge proposes. Drafts are trees of tokens (a chain is a tree of width 1)."""
+"""Drafting: what the edge proposes. Drafts are trees of tokens (a chain is a tree of width 1).
 
-from specdec.drafting.chain import ChainDrafter
+Drafters are imported when they are first asked for, and torch with them: what only names a method needs neither.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from specdec.drafting.draft import ROOT, Draft, check_draft, select_nodes, usable_nodes
-from specdec.drafting.drafter import Drafter, DraftModel, Proposal
-from specdec.drafting.outcome_drafter import OutcomeDrafter
-from specdec.drafting.tree_drafter import TreeDrafter
+
+if TYPE_CHECKING:
+    from specdec.drafting.chain import ChainDrafter
+    from specdec.drafting.drafter import Drafter, DraftModel, Proposal
+    from specdec.drafting.outcome_drafter import OutcomeDrafter
+    from specdec.drafting.tree_drafter import TreeDrafter
 
 __all__ = [
     "ROOT",
@@ -19,3 +27,17 @@ __all__ = [
     "select_nodes",
     "usable_nodes",
 ]
+_WITH_TORCH = {
+    "ChainDrafter": "chain",
+    "DraftModel": "drafter",
+    "Drafter": "drafter",
+    "OutcomeDrafter": "outcome_drafter",
+    "Proposal": "drafter",
+    "TreeDrafter": "tree_drafter",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WITH_TORCH:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_WITH_TORCH[name]}"), name)

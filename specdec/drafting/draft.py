@@ -12,6 +12,19 @@ ROOT = -1
 
 
 @dataclass(frozen=True)
+class TreeSize:
+    """budget: nodes a draft may have. depth: draft forwards, and the longest path."""
+
+    budget: int
+    depth: int
+
+    @property
+    def beam(self) -> int:
+        """How many nodes of a level are expanded, and how many children each may get."""
+        return max(2, -(-self.budget // self.depth))
+
+
+@dataclass(frozen=True)
 class Draft:
     """Draft tokens and what they assume.
 

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specdec.drafting.draft import ROOT, Draft
+from specdec.drafting.draft import ROOT, Draft, TreeSize
 from specdec.drafting.drafter import DraftModel, Proposal
 from specdec.drafting.echo import Echo
 from specdec.drafting.length import Prospects
 from specdec.drafting.outcomes import Order, Outcome, OutcomeTree
-from specdec.drafting.tree import TreeSize
 from specdec.models import Prompt
 
 _CHILDREN = 16

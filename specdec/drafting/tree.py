@@ -18,19 +18,6 @@ from specdec.drafting.draft import ROOT, Draft
 
 
 @dataclass(frozen=True)
-class TreeSize:
-    """budget: nodes a draft may have. depth: draft forwards, and the longest path."""
-
-    budget: int
-    depth: int
-
-    @property
-    def beam(self) -> int:
-        """How many nodes of a level are expanded, and how many children each may get."""
-        return max(2, -(-self.budget // self.depth))
-
-
-@dataclass(frozen=True)
 class Candidate:
     """A possible node. parent: index of an earlier candidate or ROOT; score: log-probability of its whole
     path. node: its number in the model's own tree, once it went through the model.

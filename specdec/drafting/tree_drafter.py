@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specdec.drafting.draft import Draft
+from specdec.drafting.draft import Draft, TreeSize
 from specdec.drafting.drafter import DraftModel, Proposal
-from specdec.drafting.tree import TreeGrowth, TreeSize, prune
+from specdec.drafting.tree import TreeGrowth, prune
 from specdec.models import Prompt
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from specdec.errors import ModelError
 from specdec.models.positions import Grid
+from specdec.models.sizes import smart_resize
 
 MAX_IMAGE_PIXELS = 64_000_000
 """Refuse to decode anything larger: a small file can describe a huge picture."""
@@ -77,8 +78,6 @@ class ImagePreparer:
             messages = [{"role": "user", "content": [element]}]
             images, _ = self._vision_info(messages, image_patch_size=self._patch)
             return images[0]
-        from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
-
         try:
             height, width = smart_resize(
                 image.height, image.width, self._factor, self._min_pixels, self._max_pixels

@@ -6,6 +6,7 @@ Shared and read-only once loaded: everything that changes during an answer lives
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -42,26 +43,38 @@ class LoadedModel:
 
     def __init__(
         self,
-        hf_model: Any,
+        network: Any,
         tokenizer: Any,
         path: str,
         eos_token_ids: frozenset[int],
         preparer: ImagePreparer | None = None,
+        load_hf_model: Callable[[], Any] | None = None,
     ) -> None:
-        self.hf_model = hf_model
+        """network: the modules with the weights, named like the library's. load_hf_model: loads the library's model
+        from the same files, for those who want what only that can do; None where the network is it.
+        """
+        self.network = network
+        self._load_hf_model = load_hf_model
         self.tokenizer = tokenizer
         self.path = path
         self.eos_token_ids = eos_token_ids
         self.is_multimodal = preparer is not None
         self._preparer = preparer
-        core = hf_model.model
+        core = network.model
         text_model = core.language_model if self.is_multimodal else core
         embedded = text_model.embed_tokens.weight.shape[0]
         self.vocab_size = min(real_vocabulary_size(tokenizer), embedded)
-        self.runner = DecoderRunner(text_model, hf_model.lm_head, self.vocab_size)
+        self.runner = DecoderRunner(text_model, network.lm_head, self.vocab_size)
         self.context_limit = self.runner.context_limit
-        self.image_pad_id: int | None = hf_model.config.image_token_id if self.is_multimodal else None
+        self.image_pad_id: int | None = network.config.image_token_id if self.is_multimodal else None
         self.never_drafted = self._placeholder_ids()
+
+    @cached_property
+    def hf_model(self) -> Any:
+        """The library's own model, for its `generate`; loaded when first asked for. It shares nothing with the
+        network where that was read without the library.
+        """
+        return self.network if self._load_hf_model is None else self._load_hf_model()
 
     @property
     def device(self) -> torch.device:
@@ -76,7 +89,7 @@ class LoadedModel:
     @cached_property
     def parameter_count(self) -> int:
         """Numbers the model is made of, image tower included."""
-        return sum(parameter.numel() for parameter in self.hf_model.parameters())
+        return sum(parameter.numel() for parameter in self.network.parameters())
 
     @cached_property
     def vocabulary_fingerprint(self) -> bytes:
@@ -125,7 +138,7 @@ class LoadedModel:
         hidden = self.runner.embed(ids)
         if encoded.pixel_values is None or encoded.grids is None:
             return hidden
-        features = self.hf_model.get_image_features(
+        features = self.network.get_image_features(
             encoded.pixel_values.to(self.device), image_grid_thw=encoded.grids.to(self.device)
         ).pooler_output
         hidden[ids == self.image_pad_id] = torch.cat(list(features)).to(hidden.dtype)
@@ -142,7 +155,7 @@ class LoadedModel:
         """Ids that stand for pictures: a draft must never hold one (TRAPS 26)."""
         if not self.is_multimodal:
             return frozenset()
-        config = self.hf_model.config
+        config = self.network.config
         ids = {
             config.image_token_id,
             config.video_token_id,

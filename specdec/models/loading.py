@@ -1,6 +1,7 @@
 """From a Hugging Face folder or hub id to a LoadedModel, with every usual mistake told in one line.
 
-Takes Llama- and Qwen2-type causal language models and Qwen2-VL, plain or quantised with bitsandbytes.
+Takes Llama- and Qwen2-type causal language models and Qwen2-VL, plain or quantised with bitsandbytes. A folder that
+`specdec.models.direct` can read is read by it, without the library; everything else is left to the library.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Literal
 import torch
 
 from specdec.errors import ModelError
+from specdec.models.direct import read_model, read_tokenizer
 from specdec.models.images import ImagePreparer
 from specdec.models.loaded import LoadedModel
 
@@ -42,10 +44,22 @@ def load_model(
     if quantize not in ("none", "8bit", "4bit"):
         raise ModelError(f"quantize {quantize!r} is unknown: choose none, 8bit or 4bit")
     place = _resolve_device(device)
+    number_type = _resolve_dtype(dtype, place)
+    if place.type == "cpu" and number_type == torch.float32 and quantize == "none":
+        direct = read_model(Path(name))
+        if direct is not None:
+            preparer = None if direct.processor is None else ImagePreparer(direct.processor)
+            return LoadedModel(
+                direct.network,
+                direct.tokenizer,
+                name,
+                direct.eos_token_ids,
+                preparer,
+                lambda: _load_library_model(name, _read_config(name), place, number_type, quantize),
+            )
     config = _read_config(name)
-    tokenizer = load_tokenizer(name)
-    hf_model = _load_weights(name, config, place, _resolve_dtype(dtype, place), quantize)
-    hf_model.eval().requires_grad_(False)
+    tokenizer = _load_library_tokenizer(name)
+    hf_model = _load_library_model(name, config, place, number_type, quantize)
     preparer = (
         ImagePreparer.from_folder(name, config.vision_config) if config.model_type in VISION_TYPES else None
     )
@@ -54,9 +68,12 @@ def load_model(
 
 def load_tokenizer(path: str | Path) -> Any:
     """Only the tokenizer of a model folder or hub id: all an edge needs that drafts nothing."""
+    return read_tokenizer(Path(path)) or _load_library_tokenizer(str(path))
+
+
+def _load_library_tokenizer(name: str) -> Any:
     from transformers import AutoTokenizer
 
-    name = str(path)
     _check_folder(name)
     try:
         with _quiet_loading():
@@ -136,6 +153,11 @@ def _read_config(name: str) -> Any:
     if "sliding_attention" in (getattr(text, "layer_types", None) or ()):
         raise ModelError(f"{name} uses sliding-window attention: not supported")
     return config
+
+
+def _load_library_model(name: str, config: Any, place: torch.device, dtype: Any, quantize: str) -> Any:
+    hf_model = _load_weights(name, config, place, dtype, quantize)
+    return hf_model.eval().requires_grad_(False)
 
 
 def _load_weights(name: str, config: Any, place: torch.device, dtype: Any, quantize: str) -> Any:

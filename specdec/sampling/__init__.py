@@ -2,12 +2,30 @@
 
 Logits processors -> distributions; greedy choice; rejection sampling (accept, recover, bonus); and shared
 noise, which lets both sides pick the same token without sending probabilities. Nothing in here holds a random
-state.
+state. Everything is imported when it is first asked for, and torch with it.
 """
 
-from specdec.sampling.choice import Chooser
-from specdec.sampling.noise import gumbel_noise
-from specdec.sampling.processors import process_logits
-from specdec.sampling.rejection import Rejection, recovery_distribution, verify_chain
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from specdec.sampling.choice import Chooser
+    from specdec.sampling.noise import gumbel_noise
+    from specdec.sampling.processors import process_logits
+    from specdec.sampling.rejection import Rejection, recovery_distribution, verify_chain
 
 __all__ = ["Chooser", "Rejection", "gumbel_noise", "process_logits", "recovery_distribution", "verify_chain"]
+_WITH_TORCH = {
+    "Chooser": "choice",
+    "Rejection": "rejection",
+    "gumbel_noise": "noise",
+    "process_logits": "processors",
+    "recovery_distribution": "rejection",
+    "verify_chain": "rejection",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WITH_TORCH:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_WITH_TORCH[name]}"), name)

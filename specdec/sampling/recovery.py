@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 
 import torch
 from torch import Tensor
 
 from specdec.errors import ProtocolError
+from specdec.sampling.recoveries import Recovery
 from specdec.sampling.rejection import (
     Listing,
     draw,
@@ -30,23 +30,6 @@ MAX_BATCHES = 5
 BATCH_GROWTH = 4
 MAX_BATCH = 4096
 """Each batch of samples is so many times the one before, up to a limit: what is needed decides what travels."""
-
-
-class Recovery(IntEnum):
-    """What happens after a rejection.
-
-    NOISE: nothing is rejected by chance, both sides use shared noise and ids suffice. CLOUD: the cloud has
-    the draft's rows and draws. ROW, SAMPLES, SPARSE, TRUNCATED: the edge draws, from the target's row, from
-    samples of it, from its largest entries and samples of all others, or, LOSSY, from its largest entries as
-    if there were no others.
-    """
-
-    NOISE = 0
-    CLOUD = 1
-    ROW = 2
-    SAMPLES = 3
-    SPARSE = 4
-    TRUNCATED = 5
 
 
 @dataclass(frozen=True)

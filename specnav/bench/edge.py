@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from cloud_verifier.server import set_threads, settle_memory
-from evaluation.bench.contestants import Contestant, EdgeContestant, OracleContestant
+from evaluation.bench.contestants import Contestant, EdgeContestant
 from evaluation.bench.names import ORACLES
 from specdec.edge import connect
 from specdec.methods import get_method
@@ -49,6 +49,8 @@ class Edge:
         found: list[Contestant] = []
         for name in self.methods:
             if name in ORACLES:
+                from evaluation.bench.oracles import OracleContestant
+
                 assert self.oracle is not None
                 assistant = self.draft if name == "hf-assisted" else None
                 pacing = (config.verify_ms, config.draft_ms_in_cloud)
@@ -68,6 +70,9 @@ def load_edge(config: BenchConfig, methods: Sequence[str]) -> Edge:
     oracle = load_model(config.target_model, **how) if set(methods) & set(ORACLES) else None
     splits = [name for name in methods if name not in ORACLES and get_method(name).split]
     front = load_model(config.target_model, **how) if splits else None
+    for spoken in (oracle, draft if "hf-assisted" in methods else None):
+        if spoken is not None:
+            _ = spoken.hf_model  # loaded before memory is settled
     set_threads(0, oracle or front or draft)
     settle_memory()
     pace(draft, config.draft_ms)

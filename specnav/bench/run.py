@@ -224,6 +224,11 @@ def logs_folder(run: Path) -> Path:
 
 def context_of(model: str) -> int:
     """Tokens the model's context holds."""
+    from specdec.models.direct import read_shape
+
+    shape = read_shape(Path(model))
+    if shape is not None:
+        return shape.text.max_position_embeddings
     from transformers import AutoConfig
 
     return int(AutoConfig.from_pretrained(model).get_text_config().max_position_embeddings)

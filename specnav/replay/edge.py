@@ -62,7 +62,7 @@ def open_edge(config: ReplayConfig, stack: ExitStack) -> Edge:
                 exits=config.exits,
                 exit_layers=config.exit_layers,
             )
-        )
+        )()
     link = stack.enter_context(connect(endpoint, CONNECT_TIMEOUT_S, REPLY_TIMEOUT_S))
     link.ensure_connected()  # a verifier that is not there is said now, without trying to resume anything
     draft: LoadedModel | None = None

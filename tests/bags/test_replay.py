@@ -54,7 +54,8 @@ def run_here(monkeypatch, capsys, *arguments):
 
 @pytest.fixture(scope="module")
 def verifier():
-    with verifier_process(str(DEFAULT_TARGET)) as endpoint:
+    with verifier_process(str(DEFAULT_TARGET)) as wait:
+        endpoint = wait()
         yield endpoint
 
 

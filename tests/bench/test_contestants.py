@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation.bench.contestants import EdgeContestant, OracleContestant
+from evaluation.bench.contestants import EdgeContestant
 from evaluation.bench.loop import prompt_of, run_questions, split_by_length
 from evaluation.bench.names import check_names, comparable_with_ar, is_lossy
+from evaluation.bench.oracles import OracleContestant
 from evaluation.errors import EvaluationError
 from evaluation.questions import Question
 from specdec.edge import connect

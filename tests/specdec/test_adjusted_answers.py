@@ -11,6 +11,7 @@ from checks import FALSE_ALARM, SAMPLED, check_distribution, sampled_pvalue
 from conftest_models import picture
 from conftest_servers import Pair
 from torch import Tensor
+from transformers import AutoTokenizer
 
 from specdec.edge import EdgeDecoder, connect
 from specdec.follower import Follower
@@ -46,7 +47,7 @@ def library_answer(model: LoadedModel, prompt: Prompt, options: GenerationOption
         sequence_bias={(token,): bias for token, bias in options.logit_bias} or None,
         min_new_tokens=options.min_new_tokens or None,
         stop_strings=list(options.stop) or None,
-        tokenizer=model.tokenizer,
+        tokenizer=AutoTokenizer.from_pretrained(model.path) if options.stop else None,
     )
     answer = ids[0, encoded.ids.shape[0] :].tolist()
     return answer[:-1] if answer[-1] in model.eos_token_ids else answer

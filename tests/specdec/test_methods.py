@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specdec.drafting.tree import TreeSize
+from specdec.drafting.draft import TreeSize
 from specdec.errors import OptionsError
 from specdec.methods import METHODS, get_method, with_axes
 from specdec.sampling.recovery import Recovery

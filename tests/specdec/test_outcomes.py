@@ -10,9 +10,9 @@ from conftest_servers import Pair
 from table_models import PROMPT, TableModel
 
 from specdec.drafting import ROOT, DraftModel, OutcomeDrafter
+from specdec.drafting.draft import TreeSize
 from specdec.drafting.echo import Echo
 from specdec.drafting.outcomes import ORDERS, OutcomeTree
-from specdec.drafting.tree import TreeSize
 from specdec.models import chat_prompt
 from specdec.options import GenerationOptions
 

@@ -41,12 +41,13 @@ def test_it_ends_with_the_token_of_the_last_byte(
 def test_any_ids_at_all_end_where_the_library_would_end(text_pair: Pair, ids: list[int], stop: str) -> None:
     """Broken characters and special tokens among them."""
     import torch
+    from transformers import AutoTokenizer
     from transformers.generation.stopping_criteria import StopStringCriteria
 
     tokenizer = text_pair.target.tokenizer
     spelled = tokenizer(stop, add_special_tokens=False)["input_ids"]
     ids = [*ids, *spelled]
-    library = StopStringCriteria(tokenizer, [stop])
+    library = StopStringCriteria(AutoTokenizer.from_pretrained(text_pair.target.path), [stop])
     scores = torch.zeros(1, 1)
     expected = next(n for n in range(1, len(ids) + 1) if bool(library(torch.tensor([ids[:n]]), scores)))
     assert pushed(tokenizer, (stop,), ids) == expected

@@ -9,7 +9,8 @@ from conftest_servers import Pair
 from test_sessions import assert_close, library_logits
 
 from specdec.drafting import ROOT, Draft, DraftModel, TreeDrafter, check_draft
-from specdec.drafting.tree import Candidate, TreeGrowth, TreeSize, prune
+from specdec.drafting.draft import TreeSize
+from specdec.drafting.tree import Candidate, TreeGrowth, prune
 from specdec.edge import EdgeDecoder, connect
 from specdec.errors import OptionsError
 from specdec.follower import Follower

@@ -164,14 +164,14 @@ def test_training_brings_exits_nearer_to_the_final_one_and_leaves_the_target_as_
         optimiser.step()
         losses.append(float(said["loss"]))
     assert losses[-1] < 0.7 * losses[0] and 0 <= float(said["exit_0"]) <= 1
-    assert all(weight.grad is None for weight in task.target.hf_model.parameters())
+    assert all(weight.grad is None for weight in task.target.network.parameters())
     assert weights_digest(task.target) == frozen
     task.at_end()
 
 
 def test_a_target_that_changed_by_one_bit_is_noticed(root, llama, tmp_path) -> None:
     task = ExitTask(spec_of(root, "llama", samples_of(llama, root, "sharegpt.json", tmp_path)), "cpu")
-    weight = next(task.target.hf_model.parameters())
+    weight = next(task.target.network.parameters())
     weight.data.view(torch.int32)[0, 0] ^= 1
     with pytest.raises(TrainingError, match=r"the weights of .*llama changed"):
         task.at_end()

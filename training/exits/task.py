@@ -114,8 +114,8 @@ def weights_digest(model: LoadedModel) -> str:
 
 
 def _tensors(model: LoadedModel) -> Iterator[Tensor]:
-    yield from model.hf_model.parameters()
-    yield from model.hf_model.buffers()
+    yield from model.network.parameters()
+    yield from model.network.buffers()
 
 
 def all_rows(sample: Sample, model: LoadedModel, layers: Sequence[int]) -> tuple[Tensor, Tensor]:

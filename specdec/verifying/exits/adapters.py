@@ -25,7 +25,8 @@ class ExitAdapters(nn.Module):
         super().__init__()
         self.down = nn.Parameter(torch.empty(exits, width, hidden_size, device=device))
         self.up = nn.Parameter(torch.zeros(exits, hidden_size, width, device=device))
-        nn.init.normal_(self.down, std=1 / math.sqrt(hidden_size))
+        if not self.down.is_meta:  # weights without memory are about to be replaced; torch would load its compiler
+            nn.init.normal_(self.down, std=1 / math.sqrt(hidden_size))
 
     @property
     def width(self) -> int:

@@ -48,9 +48,9 @@ class Fingerprint(msgspec.Struct, frozen=True):
 
 def fingerprint(model: LoadedModel) -> Fingerprint:
     """Of a loaded model."""
-    core = model.hf_model.model
+    core = model.network.model
     text = core.language_model if model.is_multimodal else core
-    shape = [model.hf_model.config.model_type, *(getattr(text.config, name, None) for name in _SHAPE_FIELDS)]
+    shape = [model.network.config.model_type, *(getattr(text.config, name, None) for name in _SHAPE_FIELDS)]
     layers = list(text.layers)
     norms = [
         weight
@@ -61,7 +61,7 @@ def fingerprint(model: LoadedModel) -> Fingerprint:
         text.norm.weight,
         *norms,
         _some_rows(text.embed_tokens.weight),
-        _some_rows(model.hf_model.lm_head.weight),
+        _some_rows(model.network.lm_head.weight),
     ]
     linear = [module for layer in layers for module in (layer.self_attn.o_proj, layer.mlp.down_proj)]
     whole = all(type(module) is nn.Linear for module in linear)

@@ -1,0 +1,245 @@
+"""The modules of a model: what holds the weights, named like the library's, and what computes besides the runner.
+
+The decoder's layers only hold weights (`specdec.models.runner` computes with them); rotary factors and the tower for
+pictures are written out here, operation by operation like the library's, so that they give the same bits.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from specdec.models.direct.shapes import Shape, TextShape, VisionShape
+
+_LAYER_NORM_EPS = 1e-6
+
+
+class Network(nn.Module):
+    """A whole model: `model` and `lm_head`, with the Shape as its `config`."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.config = shape
+        self.model: nn.Module = Decoder(shape.text) if shape.vision is None else SeeingModel(shape)
+        self.lm_head = nn.Linear(shape.text.hidden_size, shape.text.vocab_size, bias=False)
+
+    def get_image_features(self, pixel_values: Tensor, image_grid_thw: Tensor) -> ImageFeatures:
+        """pixel_values [patches, features], image_grid_thw int64 [images, 3] -> embeddings in `pooler_output`."""
+        assert isinstance(self.model, SeeingModel)
+        return ImageFeatures((self.model.visual(pixel_values, image_grid_thw),))
+
+
+class ImageFeatures(NamedTuple):
+    """Embeddings [tokens, hidden_size] of all pictures, one after another."""
+
+    pooler_output: tuple[Tensor]
+
+
+class SeeingModel(nn.Module):
+    """A decoder and the tower in front of it."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        assert shape.vision is not None
+        self.visual = VisionTower(shape.vision)
+        self.language_model = Decoder(shape.text)
+
+
+class Decoder(nn.Module):
+    """The weights of a decoder, and its rotary factors."""
+
+    def __init__(self, shape: TextShape) -> None:
+        super().__init__()
+        self.config = shape
+        self.embed_tokens = nn.Embedding(shape.vocab_size, shape.hidden_size)
+        self.layers = nn.ModuleList(_Layer(shape) for _ in range(shape.num_hidden_layers))
+        self.norm = _RmsNorm(shape.hidden_size)
+        self.rotary_emb: Rotary = Rotary(shape) if shape.mrope_section is None else GridRotary(shape)
+
+
+class _Layer(nn.Module):
+    def __init__(self, shape: TextShape) -> None:
+        super().__init__()
+        self.input_layernorm = _RmsNorm(shape.hidden_size)
+        self.self_attn = _Attention(shape)
+        self.post_attention_layernorm = _RmsNorm(shape.hidden_size)
+        self.mlp = _Mlp(shape)
+
+
+class _RmsNorm(nn.Module):
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(size))
+
+
+class _Attention(nn.Module):
+    def __init__(self, shape: TextShape) -> None:
+        super().__init__()
+        queries, keys = shape.num_attention_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
+        self.q_proj = nn.Linear(shape.hidden_size, queries, bias=shape.qkv_bias)
+        self.k_proj = nn.Linear(shape.hidden_size, keys, bias=shape.qkv_bias)
+        self.v_proj = nn.Linear(shape.hidden_size, keys, bias=shape.qkv_bias)
+        self.o_proj = nn.Linear(queries, shape.hidden_size, bias=False)
+
+
+class _Mlp(nn.Module):
+    def __init__(self, shape: TextShape) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(shape.hidden_size, shape.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(shape.hidden_size, shape.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(shape.intermediate_size, shape.hidden_size, bias=False)
+        self.act_fn = nn.SiLU()
+
+
+class Rotary:
+    """Rotary factors of positions with one axis."""
+
+    def __init__(self, shape: TextShape) -> None:
+        self._frequencies = _frequencies(shape.rope_theta, shape.head_dim)
+
+    def __call__(self, like: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """positions int64 [batch, rows] -> (cos, sin), each [batch, rows, head_dim], of the type of `like`."""
+        angles = positions[..., None].float() * self._frequencies
+        angles = torch.cat((angles, angles), dim=-1)
+        return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
+
+
+class GridRotary(Rotary):
+    """Rotary factors of positions with the axes time, height and width, each for its section of the frequencies."""
+
+    def __init__(self, shape: TextShape) -> None:
+        super().__init__(shape)
+        assert shape.mrope_section is not None
+        self.mrope_section = list(shape.mrope_section)
+
+    def __call__(self, like: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """positions int64 [3, batch, rows] -> (cos, sin), each [batch, rows, head_dim], of the type of `like`."""
+        angles = positions[..., None].float() * self._frequencies
+        return self._mix(angles.cos()).to(like.dtype), self._mix(angles.sin()).to(like.dtype)
+
+    def _mix(self, factors: Tensor) -> Tensor:
+        sections = factors.split(self.mrope_section, dim=-1)
+        mixed = torch.cat([section[axis % 3] for axis, section in enumerate(sections)], dim=-1)
+        return torch.cat((mixed, mixed), dim=-1)
+
+
+class VisionTower(nn.Module):
+    """Patches of pictures -> embeddings for the decoder."""
+
+    def __init__(self, shape: VisionShape) -> None:
+        super().__init__()
+        self._shape = shape
+        self.patch_embed = _PatchEmbed(shape)
+        self.blocks = nn.ModuleList(_VisionBlock(shape) for _ in range(shape.depth))
+        self.merger = _Merger(shape)
+        # Half of a head turns with the row of a patch, half with its column.
+        self._frequencies = _frequencies(shape.rope_theta, shape.embed_dim // shape.num_heads // 2)
+
+    def forward(self, pixels: Tensor, grids: Tensor) -> Tensor:
+        """pixels [patches, features], grids int64 [images, 3] -> [tokens, hidden_size] of all pictures in turn."""
+        sizes = [(int(t), int(h), int(w)) for t, h, w in grids.tolist()]
+        # A frame's patches attend to one another.
+        lengths = [h * w for t, h, w in sizes for _ in range(t)]
+        cos, sin = self._rotary(torch.cat([self._places(*size) for size in sizes]))
+        hidden = self.patch_embed(pixels)
+        for block in self.blocks:
+            hidden = block(hidden, lengths, cos, sin)
+        return self.merger(hidden)
+
+    def _places(self, t: int, h: int, w: int) -> Tensor:
+        """Row and column int64 [t * h * w, 2] of every patch, in the order in which patches are merged."""
+        merge = self._shape.spatial_merge_size
+        blocks = (h // merge, merge, w // merge, merge)
+        axes = torch.meshgrid(torch.arange(h), torch.arange(w), indexing="ij")
+        flat = [axis.reshape(blocks).transpose(1, 2).flatten() for axis in axes]
+        return torch.stack(flat, dim=-1).repeat(t, 1)
+
+    def _rotary(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        angles = places[..., None].float() * self._frequencies
+        cos, sin = (
+            torch.cat([factors[:, 0], factors[:, 1]], dim=-1) for factors in (angles.cos(), angles.sin())
+        )
+        return torch.cat([cos, cos], dim=-1)[:, None], torch.cat([sin, sin], dim=-1)[:, None]
+
+
+class _PatchEmbed(nn.Module):
+    def __init__(self, shape: VisionShape) -> None:
+        super().__init__()
+        kernel = (shape.temporal_patch_size, shape.patch_size, shape.patch_size)
+        self._patch = (-1, shape.in_channels, *kernel)
+        self.proj = nn.Conv3d(shape.in_channels, shape.embed_dim, kernel, stride=kernel, bias=False)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        return self.proj(pixels.view(self._patch)).view(-1, self.proj.out_channels)
+
+
+class _VisionBlock(nn.Module):
+    def __init__(self, shape: VisionShape) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(shape.embed_dim, eps=_LAYER_NORM_EPS)
+        self.norm2 = nn.LayerNorm(shape.embed_dim, eps=_LAYER_NORM_EPS)
+        self.attn = _VisionAttention(shape)
+        self.mlp = _VisionMlp(shape)
+
+    def forward(self, hidden: Tensor, lengths: list[int], cos: Tensor, sin: Tensor) -> Tensor:
+        hidden = hidden + self.attn(self.norm1(hidden), lengths, cos, sin)
+        return hidden + self.mlp(self.norm2(hidden))
+
+
+class _VisionAttention(nn.Module):
+    def __init__(self, shape: VisionShape) -> None:
+        super().__init__()
+        self._heads = shape.num_heads
+        self._scale = (shape.embed_dim // shape.num_heads) ** -0.5
+        self.qkv = nn.Linear(shape.embed_dim, 3 * shape.embed_dim)
+        self.proj = nn.Linear(shape.embed_dim, shape.embed_dim)
+
+    def forward(self, hidden: Tensor, lengths: list[int], cos: Tensor, sin: Tensor) -> Tensor:
+        rows = hidden.shape[0]
+        query, key, value = self.qkv(hidden).reshape(rows, 3, self._heads, -1).permute(1, 0, 2, 3).unbind(0)
+        parts = (_turn(query, cos, sin), _turn(key, cos, sin), value)
+        frames = zip(
+            *(torch.split(part.transpose(0, 1)[None], lengths, dim=2) for part in parts), strict=True
+        )
+        attended = [F.scaled_dot_product_attention(q, k, v, scale=self._scale) for q, k, v in frames]
+        joined = torch.cat([frame.transpose(1, 2).contiguous() for frame in attended], dim=1)
+        return self.proj(joined.reshape(rows, -1))
+
+
+class _VisionMlp(nn.Module):
+    def __init__(self, shape: VisionShape) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(shape.embed_dim, shape.mlp_width)
+        self.fc2 = nn.Linear(shape.mlp_width, shape.embed_dim)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        wide = self.fc1(hidden)
+        return self.fc2(wide * torch.sigmoid(1.702 * wide))  # "quick_gelu"
+
+
+class _Merger(nn.Module):
+    def __init__(self, shape: VisionShape) -> None:
+        super().__init__()
+        self._width = shape.embed_dim * shape.spatial_merge_size**2
+        self.ln_q = nn.LayerNorm(shape.embed_dim, eps=_LAYER_NORM_EPS)
+        self.mlp = nn.Sequential(
+            nn.Linear(self._width, self._width), nn.GELU(), nn.Linear(self._width, shape.hidden_size)
+        )
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.mlp(self.ln_q(hidden).view(-1, self._width))
+
+
+def _turn(rows: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    half = rows.shape[-1] // 2
+    rotated = torch.cat((-rows[..., half:], rows[..., :half]), dim=-1)
+    return (rows * cos) + (rotated * sin)
+
+
+def _frequencies(base: float, size: int) -> Tensor:
+    """On the CPU, also while modules are made without memory."""
+    exponents = torch.arange(0, size, 2, dtype=torch.float, device="cpu") / size
+    return 1.0 / (base**exponents)
