@@ -50,7 +50,7 @@ class Method:
     the draft model itself holds likely ("guesses"), or both ("outcomes").
     rows: how many possible verdicts share a forward of pre-drafting (paper 000's hint threads). order, hint_order: what
     comes first there, and among the hints that the cloud sends.
-    controlled: a controller changes all this during an answer (specdec.controller).
+    controlled: a controller changes all this during an answer (specdec.edge.controller).
     leave: a draft leaves "whole", or its first token leaves at once where the cloud has nothing to do and will be
     done with it before the others are drafted ("tokens").
     length: what decides how long drafts are (specdec.drafting.length).

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spec_vlm_nav.actions import ActionKind
+from spec_vlm_nav.language.actions import ActionKind
 from training import architecture as arch
 from training.frames import MAX_OBJECTS, SEEN_PIXELS, UNSEEN_PIXELS, view_of
 from training.oracle import View, answer_seen, answer_unseen, decide, instruct

@@ -10,13 +10,13 @@ from typing import Protocol
 from evaluation.bench.floor import floor_ms
 from evaluation.bench.records import RoundRecord
 from evaluation.trace import Span
-from specdec.edge import EdgeDecoder
+from specdec.edge.decoder import EdgeDecoder
+from specdec.edge.stats import AnswerStats
 from specdec.link.channel import Link
 from specdec.link.shaping import LinkProfile
 from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt
 from specdec.options import GenerationOptions
-from specdec.stats import AnswerStats
 
 
 @dataclass(frozen=True)

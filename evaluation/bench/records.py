@@ -17,7 +17,7 @@ ROUNDS_FILE, ANSWERS_FILE = "rounds.jsonl", "answers.jsonl"
 
 
 class RoundRecord(msgspec.Struct, frozen=True):
-    """One message of verified tokens (see specdec.stats.RoundStats), bytes as ZeroMQ was handed them."""
+    """One message of verified tokens (see specdec.edge.stats.RoundStats), bytes as ZeroMQ was handed them."""
 
     drafted: int
     accepted: int

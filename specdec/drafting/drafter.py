@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from specdec.drafting.draft import Draft
-from specdec.follower import Follower
 from specdec.models import LoadedModel, Prompt
+from specdec.models.cursor import Follower
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser
 

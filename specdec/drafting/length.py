@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from specdec.measured import Measured
+from specdec.edge.measured import Measured
 
 LengthName = Literal["fixed", "latency", "pipeline", "online", "earning"]
 LENGTHS: tuple[LengthName, ...] = ("fixed", "latency", "pipeline", "online", "earning")

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from specdec.drafting.draft import ROOT, Draft, TreeSize
 from specdec.drafting.drafter import DraftModel, Proposal
-from specdec.drafting.echo import Echo
 from specdec.drafting.length import Prospects
+from specdec.drafting.ngram import Echo
 from specdec.drafting.outcomes import Order, Outcome, OutcomeTree
 from specdec.models import Prompt
 

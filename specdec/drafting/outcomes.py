@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from specdec.drafting.draft import ROOT
-from specdec.drafting.echo import Echo
+from specdec.drafting.ngram import Echo
 
 Order = Literal["priority", "fifo", "random"]
 ORDERS: tuple[Order, ...] = ("priority", "fifo", "random")

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from specdec.errors import ModelError
 
 if TYPE_CHECKING:
-    from specdec.pacing import Pacer
+    from specdec.models.pacing import Pacer
 
 LayerObserver = Callable[[int, Tensor], None]
 """Called after each layer with (layer index, hidden [rows, hidden_size])."""

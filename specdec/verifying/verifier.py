@@ -11,9 +11,9 @@ from torch import Tensor
 
 from specdec.drafting import Draft, check_draft, select_nodes, usable_nodes
 from specdec.errors import ProtocolError
-from specdec.follower import Follower
-from specdec.local import answer_limit
 from specdec.models import LoadedModel, ModelSession, Prompt
+from specdec.models.cursor import Follower
+from specdec.models.local import answer_limit
 from specdec.models.runner import LayerObserver
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser

@@ -11,11 +11,11 @@ from evaluation.bags.source import Bag, Topic
 from evaluation.bags.types import Types
 from evaluation.errors import EvaluationError
 from spec_vlm_nav.blackbox.triggers import one_line
-from spec_vlm_nav.decider import LinkHealth
-from spec_vlm_nav.decision import ErrorCode, Verification
-from spec_vlm_nav.diagnostics import Level
+from spec_vlm_nav.common.diagnostics import Level
+from spec_vlm_nav.common.status import MotionState
+from spec_vlm_nav.deciding.decision import ErrorCode, Verification
+from spec_vlm_nav.model.decider import LinkHealth
 from spec_vlm_nav.motion.command import CommandKind
-from spec_vlm_nav.status import MotionState
 
 OURS = "spec_vlm_nav_interfaces/msg/"
 SOURCES = ("model", "exploration", "supervisor")

@@ -11,12 +11,12 @@ from pathlib import Path
 import yaml
 
 from evaluation.files import write_bytes_atomic
-from spec_vlm_nav.parameter_files import WILDCARDS
-from spec_vlm_nav.parameters import Value
+from harness.errors import UsageError
+from harness.settings import read_yaml
+from spec_vlm_nav.common.parameter_files import WILDCARDS
+from spec_vlm_nav.common.parameters import Value
 from specnav.calibrate.core.measuring import Noise
 from specnav.calibrate.core.result import DEFAULTS, Calibration
-from specnav.errors import UsageError
-from specnav.settings import read_yaml
 
 FIRST_LINE = "# Written by specnav calibrate"
 

@@ -16,13 +16,13 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from std_msgs.msg import Bool, Empty, String
 
-from spec_vlm_nav.executor import ZERO, Velocity
 from spec_vlm_nav.language.stop_words import is_stop
+from spec_vlm_nav.motion.executor import ZERO, Velocity
 from spec_vlm_nav.motion.stopping import Rest
-from spec_vlm_nav.nodes.hearing import hear
-from spec_vlm_nav.nodes.messages import reading_of
-from spec_vlm_nav.nodes.outputs import Output, make_backend
-from spec_vlm_nav.watchdogs import Reading
+from spec_vlm_nav.motion.watchdogs import Reading
+from spec_vlm_nav.ros.backends.outputs import Output, make_backend
+from spec_vlm_nav.ros.convert.messages import reading_of
+from spec_vlm_nav.ros.hearing import hear
 from specnav.calibrate.config import CalibrateConfig
 from specnav.calibrate.core.result import DEFAULTS
 

@@ -19,8 +19,8 @@ from rclpy.signals import SignalHandlerOptions
 from rosgraph_msgs.msg import Clock
 
 from evaluation.bags.source import Bag, open_bag
+from harness.errors import UsageError
 from spec_vlm_nav.blackbox.definitions import installed_definition
-from specnav.errors import UsageError
 from specnav.play.choice import COMMANDS, Played, check_definition, choose, parse_remaps
 from specnav.play.pace import Pace
 

@@ -10,16 +10,16 @@ from typing import Any
 
 from evaluation.bags.contents import NO_ACTION, Pixels
 from evaluation.bags.records import DecisionRecord
-from spec_vlm_nav.actions import Action, find_action, reasoning_of
-from spec_vlm_nav.conduct import PAST_FRAMES
-from spec_vlm_nav.errors import NavigationError
-from spec_vlm_nav.images import PictureOptions, RawImage, black_like, prepare
-from spec_vlm_nav.prompting import PromptSpec, build_prompt, choose_frames
-from specdec.edge import EdgeDecoder
+from spec_vlm_nav.camera.images import PictureOptions, RawImage, black_like, prepare
+from spec_vlm_nav.common.errors import NavigationError
+from spec_vlm_nav.deciding.conduct import PAST_FRAMES
+from spec_vlm_nav.language.actions import Action, find_action, reasoning_of
+from spec_vlm_nav.language.prompting import PromptSpec, build_prompt, choose_frames
+from specdec.edge.decoder import EdgeDecoder
 from specdec.errors import ModelError
 from specdec.models import Prompt
 from specdec.options import GenerationOptions
-from specdec.text import StreamingText
+from specdec.text.streaming import StreamingText
 from specnav.replay.plan import Task
 
 LAST_ACTIONS = 16

@@ -6,17 +6,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloud_verifier.server import set_threads, settle_memory
-from spec_vlm_nav.speculative import prompt_spec
-from specdec.edge import EdgeDecoder, connect
+from cloud_verifier.net.server import set_threads, settle_memory
+from harness.errors import UsageError
+from harness.paths import DEFAULT_TARGET
+from harness.verifier_process import verifier_process
+from spec_vlm_nav.model.speculative import prompt_spec
+from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.methods import get_method
 from specdec.models import LoadedModel, load_model, load_tokenizer
 from specdec.options import GenerationOptions
-from specnav.errors import UsageError
-from specnav.paths import DEFAULT_TARGET
 from specnav.replay.config import ReplayConfig
 from specnav.replay.deciding import MethodDecider, Voice
-from specnav.verifier_process import verifier_process
 
 CONNECT_TIMEOUT_S, REPLY_TIMEOUT_S, RESUME_TIMEOUT_S = 5.0, 10.0, 5.0
 

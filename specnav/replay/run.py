@@ -35,15 +35,15 @@ from evaluation.bench.names import comparable_with_ar
 from evaluation.errors import EvaluationError
 from evaluation.report.replay import write_replay_report
 from evaluation.results import SCHEMA, Setting, describe_machine
-from specnav.errors import UsageError
+from harness.errors import UsageError
+from harness.run_folder import new_run_folder
+from harness.settings import shown_settings
+from harness.signals import ends_on_signals
 from specnav.record.types import own_types
 from specnav.replay.config import ReplayConfig
 from specnav.replay.passes import Passage, at_bag_speed, by_frames, warm_up
 from specnav.replay.plan import ACTIONS, VOCABULARY, Plan, Task, make_plan
 from specnav.replay.view import View
-from specnav.run_folder import new_run_folder
-from specnav.settings import shown_settings
-from specnav.signals import ends_on_signals
 
 MOST_PICTURES = 150
 ALWAYS_PICTURES = 40

@@ -17,15 +17,15 @@ from nav_msgs.msg import Odometry
 from sensor_msgs.msg import PointCloud2
 from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus, RobotState
 
-from spec_vlm_nav.collision import View
-from spec_vlm_nav.motion.corridor import CorridorConfig
-from spec_vlm_nav.nodes import lookout
+from spec_vlm_nav.motion.ahead.collision import View
+from spec_vlm_nav.motion.ahead.corridor import CorridorConfig
+from spec_vlm_nav.ros.moving import collision_sensor as lookout
 from tests.graph.harness import Graph, ros_args, wait_until
 from tests.graph.sensor_sender import cloud
 from tests.graph.stand_ins import stand_in
 
 pytestmark = pytest.mark.graph
-STATE_NODE, MOTION_NODE = "spec_vlm_nav.nodes.go2_state_node", "spec_vlm_nav.nodes.motion_node"
+STATE_NODE, MOTION_NODE = "spec_vlm_nav.ros.nodes.go2_state_node", "spec_vlm_nav.ros.nodes.motion_node"
 BODY = {
     "collision_source": "cloud",
     "collision_reliability": "reliable",

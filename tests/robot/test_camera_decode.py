@@ -5,12 +5,12 @@ import random
 import numpy as np
 import pytest
 
-from spec_vlm_nav.camera_decode import MAX_BYTES, H264Decoder
-from spec_vlm_nav.camera_health import StreamHealth
-from spec_vlm_nav.diagnostics import Level
-from spec_vlm_nav.errors import CameraError
-from spec_vlm_nav.h264 import IDR, PPS, SPS, access_units, kind, read_sps, split_nals
-from spec_vlm_nav.video_url import parse_interface, parse_url
+from spec_vlm_nav.camera.decode import MAX_BYTES, H264Decoder
+from spec_vlm_nav.camera.h264 import IDR, PPS, SPS, access_units, kind, read_sps, split_nals
+from spec_vlm_nav.camera.health import StreamHealth
+from spec_vlm_nav.camera.video_url import parse_interface, parse_url
+from spec_vlm_nav.common.diagnostics import Level
+from spec_vlm_nav.common.errors import CameraError
 from tests.videos import encode, number_of
 
 UNITS = encode(30)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spec_vlm_nav.motion.cloud import Cloud, Field, view_of_cloud
-from spec_vlm_nav.motion.corridor import CloudConfig, CorridorConfig, Mounting
+from spec_vlm_nav.motion.ahead.cloud import Cloud, Field, view_of_cloud
+from spec_vlm_nav.motion.ahead.corridor import CloudConfig, CorridorConfig, Mounting
 
 HIGH = 0.3  # of the frame over the floor
 CORRIDOR = CorridorConfig(cloud=CloudConfig(Mounting(z=HIGH)))

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spec_vlm_nav.collision import View
-from spec_vlm_nav.motion.corridor import CorridorConfig
-from spec_vlm_nav.motion.depth import DepthImage, view_of_depth
-from spec_vlm_nav.motion.scan import Scan, view_of_scan
+from spec_vlm_nav.motion.ahead.collision import View
+from spec_vlm_nav.motion.ahead.corridor import CorridorConfig
+from spec_vlm_nav.motion.ahead.depth import DepthImage, view_of_depth
+from spec_vlm_nav.motion.ahead.scan import Scan, view_of_scan
 
 CORRIDOR = CorridorConfig()
 CLEAR = View()

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from spec_vlm_nav.executor import ExecutorConfig, Motion, MotionExecutor, Pose, Progress, Velocity
+from spec_vlm_nav.motion.executor import ExecutorConfig, Motion, MotionExecutor, Pose, Progress, Velocity
 
 DT = 1 / 30
 

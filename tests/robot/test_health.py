@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from spec_vlm_nav.camera_watch import CameraWatch
-from spec_vlm_nav.decider import LinkHealth, LinkReport
-from spec_vlm_nav.decision import ErrorCode, Frame, Report
-from spec_vlm_nav.diagnostics import Level
-from spec_vlm_nav.health import DecidingHealth, percentile
+from spec_vlm_nav.camera.watch import CameraWatch
+from spec_vlm_nav.common.diagnostics import Level
+from spec_vlm_nav.deciding.decision import ErrorCode, Frame, Report
+from spec_vlm_nav.deciding.health import DecidingHealth, percentile
+from spec_vlm_nav.model.decider import LinkHealth, LinkReport
 
 
 def rows(health, camera, link=None, now=10.0):

@@ -23,17 +23,17 @@ from conftest_models import picture
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.logs import EventLog
-from cloud_verifier.server import Server
-from spec_vlm_nav.actions import find_action
-from spec_vlm_nav.decider import DecoderSettings, LinkHealth
-from spec_vlm_nav.decision import DecisionFailed, ErrorCode, Frame, Job
-from spec_vlm_nav.errors import ParameterError
-from spec_vlm_nav.speculative import SpeculativeDecider
-from spec_vlm_nav.worker import ActionFound, Answered, DecisionWorker, Failed, Reconciled
-from specdec.local import generate_local
+from cloud_verifier.net.server import Server
+from spec_vlm_nav.common.errors import ParameterError
+from spec_vlm_nav.deciding.decision import DecisionFailed, ErrorCode, Frame, Job
+from spec_vlm_nav.language.actions import find_action
+from spec_vlm_nav.model.decider import DecoderSettings, LinkHealth
+from spec_vlm_nav.model.speculative import SpeculativeDecider
+from spec_vlm_nav.model.worker import ActionFound, Answered, DecisionWorker, Failed, Reconciled
 from specdec.models import load_model
+from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
-from specdec.text import StreamingText
+from specdec.text.streaming import StreamingText
 
 MODELS = Path(__file__).resolve().parents[2] / "default_models"
 SETTINGS = DecoderSettings(

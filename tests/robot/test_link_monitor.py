@@ -8,8 +8,8 @@ import pytest
 import zmq
 from links import CuttableProxy, until
 
-from spec_vlm_nav.decider import LinkHealth
-from spec_vlm_nav.link_monitor import LinkMonitor
+from spec_vlm_nav.model.decider import LinkHealth
+from spec_vlm_nav.model.link_monitor import LinkMonitor
 from specdec.link import wire
 
 UP, LOST, UNKNOWN = LinkHealth.UP, LinkHealth.LOST, LinkHealth.UNKNOWN

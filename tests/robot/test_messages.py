@@ -12,10 +12,12 @@ from nav_msgs.msg import Odometry
 from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus
 
-from spec_vlm_nav.decision import Answer, ErrorCode, Frame, Report, Round, Span
-from spec_vlm_nav.executor import Motion
+from spec_vlm_nav.common.status import MotionState, Status
+from spec_vlm_nav.deciding.decision import Answer, ErrorCode, Frame, Report, Round, Span
+from spec_vlm_nav.deciding.orders import Order
 from spec_vlm_nav.motion.command import CommandKind
-from spec_vlm_nav.nodes.messages import (
+from spec_vlm_nav.motion.executor import Motion
+from spec_vlm_nav.ros.convert.messages import (
     command_message,
     command_of,
     frame_of,
@@ -24,8 +26,6 @@ from spec_vlm_nav.nodes.messages import (
     status_message,
     status_of,
 )
-from spec_vlm_nav.orders import Order
-from spec_vlm_nav.status import MotionState, Status
 
 STAMP = Time(sec=12, nanosec=500)
 

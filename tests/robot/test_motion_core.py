@@ -5,15 +5,15 @@ import math
 import pytest
 from moving_robot import DT, Robot, move, stand, turn
 
-from spec_vlm_nav.collision import View
-from spec_vlm_nav.diagnostics import Level
-from spec_vlm_nav.executor import ZERO, ExecutorConfig
+from spec_vlm_nav.common.diagnostics import Level
+from spec_vlm_nav.common.status import MotionState
+from spec_vlm_nav.motion.ahead.collision import View
 from spec_vlm_nav.motion.command import OPERATOR_STOP, CommandKind
+from spec_vlm_nav.motion.core import MotionCore
+from spec_vlm_nav.motion.executor import ZERO, ExecutorConfig
+from spec_vlm_nav.motion.health import healths
 from spec_vlm_nav.motion.limits import SafetyConfig
-from spec_vlm_nav.motion_core import MotionCore
-from spec_vlm_nav.motion_health import healths
-from spec_vlm_nav.motion_parameters import MOTION, corridor_config, executor_config, safety_config
-from spec_vlm_nav.status import MotionState
+from spec_vlm_nav.motion.parameters.motion import MOTION, corridor_config, executor_config, safety_config
 
 AHEAD = {"collision_watched": True, "collision_distance_m": 0.35, "collision_timeout_s": 0.5}
 

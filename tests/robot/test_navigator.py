@@ -6,15 +6,15 @@ import math
 
 import pytest
 
-from spec_vlm_nav.actions import STOP_SENTENCE, Action, ActionKind, find_action
-from spec_vlm_nav.decision import Answer, ErrorCode, Frame
-from spec_vlm_nav.executor import Motion
-from spec_vlm_nav.exploration import ExplorationPolicy
+from spec_vlm_nav.common.status import MotionState, Status
+from spec_vlm_nav.deciding.decision import Answer, ErrorCode, Frame
+from spec_vlm_nav.deciding.navigator import Navigator
+from spec_vlm_nav.deciding.orders import NavigatorConfig, Phase
+from spec_vlm_nav.language.actions import STOP_SENTENCE, Action, ActionKind, find_action
+from spec_vlm_nav.language.exploration import ExplorationPolicy
+from spec_vlm_nav.model.worker import ActionFound, Answered, Failed
 from spec_vlm_nav.motion.command import CommandKind
-from spec_vlm_nav.navigator import Navigator
-from spec_vlm_nav.orders import NavigatorConfig, Phase
-from spec_vlm_nav.status import MotionState, Status
-from spec_vlm_nav.worker import ActionFound, Answered, Failed
+from spec_vlm_nav.motion.executor import Motion
 
 FORWARD = "I see the red chair, ahead, about 1.5 m, clear. The next action is move forward 75 cm."
 TURN = "I do not see the red chair. The next action is turn left 30 degree."

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from spec_vlm_nav.actions import find_action
-from spec_vlm_nav.decider import LinkHealth
-from spec_vlm_nav.decision import Answer, ErrorCode, Frame, Verification
-from spec_vlm_nav.executor import Motion
+from spec_vlm_nav.common.status import MotionState, Status
+from spec_vlm_nav.deciding.decision import Answer, ErrorCode, Frame, Verification
+from spec_vlm_nav.deciding.orders import Phase
+from spec_vlm_nav.language.actions import find_action
+from spec_vlm_nav.model.decider import LinkHealth
+from spec_vlm_nav.model.worker import ActionFound, Answered, Reconciled
 from spec_vlm_nav.motion.command import OPERATOR_STOP, CommandKind
-from spec_vlm_nav.orders import Phase
-from spec_vlm_nav.status import MotionState, Status
-from spec_vlm_nav.worker import ActionFound, Answered, Reconciled
+from spec_vlm_nav.motion.executor import Motion
 from tests.robot.test_navigator import FORWARD, STOP, TURN, World
 
 LOST, UP = LinkHealth.LOST, LinkHealth.UP

@@ -3,8 +3,8 @@
 import threading
 import time
 
-from spec_vlm_nav.collision import AheadConfig, AheadWatch, View
-from spec_vlm_nav.motion.newest import NewestWorker
+from spec_vlm_nav.motion.ahead.collision import AheadConfig, AheadWatch, View
+from spec_vlm_nav.motion.ahead.newest import NewestWorker
 
 
 class Slow:

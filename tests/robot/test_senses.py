@@ -12,14 +12,14 @@ from rclpy.serialization import serialize_message
 from sensor_msgs.msg import Image, LaserScan, PointCloud2, PointField
 from spec_vlm_nav_interfaces.msg import Supervision as SupervisionMessage
 
-from spec_vlm_nav.decider import LinkHealth
-from spec_vlm_nav.motion.cloud import Cloud, Field
-from spec_vlm_nav.motion.corridor import CloudConfig, CorridorConfig, Mounting
-from spec_vlm_nav.motion.depth import DepthImage, view_of_depth
-from spec_vlm_nav.motion.scan import view_of_scan
-from spec_vlm_nav.nodes.lookout import view_of_bytes
-from spec_vlm_nav.nodes.senses import cloud_of, depth_of, scan_of, supervision_of
-from spec_vlm_nav.watchdogs import Supervision
+from spec_vlm_nav.model.decider import LinkHealth
+from spec_vlm_nav.motion.ahead.cloud import Cloud, Field
+from spec_vlm_nav.motion.ahead.corridor import CloudConfig, CorridorConfig, Mounting
+from spec_vlm_nav.motion.ahead.depth import DepthImage, view_of_depth
+from spec_vlm_nav.motion.ahead.scan import view_of_scan
+from spec_vlm_nav.motion.watchdogs import Supervision
+from spec_vlm_nav.ros.moving.collision_sensor import view_of_bytes
+from spec_vlm_nav.ros.moving.senses import cloud_of, depth_of, scan_of, supervision_of
 
 
 def test_a_sign_of_life_keeps_its_ages_and_an_unknown_link_state_counts_as_lost():

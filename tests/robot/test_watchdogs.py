@@ -5,10 +5,16 @@ import math
 import pytest
 from moving_robot import DT, Robot, move, turn
 
-from spec_vlm_nav.decider import LinkHealth
-from spec_vlm_nav.executor import ZERO
-from spec_vlm_nav.status import MotionState
-from spec_vlm_nav.watchdogs import SESSIONS_KEPT, RateMeter, Supervision, SupervisionWatch, WatchdogConfig
+from spec_vlm_nav.common.status import MotionState
+from spec_vlm_nav.model.decider import LinkHealth
+from spec_vlm_nav.motion.executor import ZERO
+from spec_vlm_nav.motion.watchdogs import (
+    SESSIONS_KEPT,
+    RateMeter,
+    Supervision,
+    SupervisionWatch,
+    WatchdogConfig,
+)
 
 FINE = {"camera_age_s": 0.05, "verifier_age_s": 0.1, "link": LinkHealth.UP}
 

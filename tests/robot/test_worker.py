@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from spec_vlm_nav.actions import Action, ActionKind
-from spec_vlm_nav.decider import LinkHealth, LinkReport
-from spec_vlm_nav.decision import Answer, DecisionFailed, ErrorCode, Frame, Job, Question
-from spec_vlm_nav.worker import ActionFound, Answered, DecisionWorker, Failed, Reconciled
+from spec_vlm_nav.deciding.decision import Answer, DecisionFailed, ErrorCode, Frame, Job, Question
+from spec_vlm_nav.language.actions import Action, ActionKind
+from spec_vlm_nav.model.decider import LinkHealth, LinkReport
+from spec_vlm_nav.model.worker import ActionFound, Answered, DecisionWorker, Failed, Reconciled
 
 TEXT = "I see it. The next action is move forward 25 cm."
 

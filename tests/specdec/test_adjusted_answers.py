@@ -13,12 +13,12 @@ from conftest_servers import Pair
 from torch import Tensor
 from transformers import AutoTokenizer
 
-from specdec.edge import EdgeDecoder, connect
-from specdec.follower import Follower
+from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.link import Link
-from specdec.local import generate_local, stream_local
 from specdec.methods import METHODS, get_method
 from specdec.models import LoadedModel, Prompt, chat_prompt
+from specdec.models.cursor import Follower
+from specdec.models.local import generate_local, stream_local
 from specdec.options import GenerationOptions
 from specdec.sampling.adjust import Adjuster
 

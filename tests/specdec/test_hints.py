@@ -17,9 +17,10 @@ from specdec.models import LoadedModel, chat_prompt
 from specdec.options import GenerationOptions
 from specdec.sampling import process_logits
 from specdec.sampling.noise import gumbel_noise
-from specdec.verifying import Verifier, words
+from specdec.verifying import Verifier
 from specdec.verifying.exits import ExitAdapters, Exits, use_exits
-from specdec.verifying.hints import MIN_CONFIDENCE, HintMaker, Outcome
+from specdec.verifying.hints import vocabulary as words
+from specdec.verifying.hints.hints import MIN_CONFIDENCE, HintMaker, Outcome
 
 OPTIONS = {
     "greedy": GenerationOptions(40),

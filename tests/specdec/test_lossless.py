@@ -10,12 +10,12 @@ import torch
 from conftest_servers import Pair
 
 from specdec.drafting import ChainDrafter, Draft, DraftModel, Proposal
-from specdec.edge import EdgeDecoder, connect
+from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.link import Link
-from specdec.local import generate_local
 from specdec.methods import METHODS as ALL_METHODS
 from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt, chat_prompt
+from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specdec.sampling.recovery import Recovery
 
@@ -195,9 +195,9 @@ class TestAdversarialDrafts:
     def run(
         self, pair: Pair, link: Link, monkeypatch: pytest.MonkeyPatch, script: object, limit: int = 24
     ) -> tuple[list[int], EdgeDecoder]:
-        import specdec.edge
+        import specdec.edge.decoder
 
-        monkeypatch.setattr(specdec.edge, "ChainDrafter", lambda *_: _ScriptedDrafter(script))
+        monkeypatch.setattr(specdec.edge.decoder, "ChainDrafter", lambda *_: _ScriptedDrafter(script))
         decoder = EdgeDecoder(link, pair.draft)
         return answer(decoder, prompts(pair.target)[-1], GenerationOptions(limit)), decoder
 

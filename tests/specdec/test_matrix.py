@@ -19,14 +19,14 @@ from test_emulator import emulated
 
 from cloud_verifier.config import ServerConfig
 from evaluation.questions import Question, load_questions
-from specdec.edge import EdgeDecoder, connect
+from harness.children import endpoint_of, verifier_spec
+from harness.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET, ROOT
+from harness.processes import Supervisor
+from specdec.edge.decoder import EdgeDecoder, connect
+from specdec.edge.stats import AnswerStats
 from specdec.methods import METHODS
 from specdec.models import LoadedModel, Prompt, chat_prompt, load_model
 from specdec.options import GenerationOptions
-from specdec.stats import AnswerStats
-from specnav.demo.children import endpoint_of, verifier_spec
-from specnav.demo.processes import Supervisor
-from specnav.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET, ROOT
 
 BENCHMARKS = ROOT.parent / "shared" / "data" / "benchmarks"
 OWN_QUESTIONS = CONFIG / "questions" / "short.jsonl"

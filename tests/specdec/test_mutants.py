@@ -23,11 +23,13 @@ from checks import (
 from conftest_servers import Pair
 from table_models import table_pair
 
-from cloud_verifier import tasks
-from specdec import edge_session, flight, follower, verified
+from cloud_verifier.engine import tasks
 from specdec.drafting import ROOT, Draft, chain, tree_drafter
+from specdec.edge import flight, verified
+from specdec.edge import session as edge_session
 from specdec.errors import SpecdecError
 from specdec.link.wire import HintDown, VerdictDown
+from specdec.models import cursor as follower
 from specdec.models import session
 from specdec.sampling import choice, processors, recovery, rejection
 from specdec.sampling.recovery import TargetRow

@@ -11,7 +11,7 @@ from table_models import PROMPT, TableModel
 
 from specdec.drafting import ROOT, DraftModel, OutcomeDrafter
 from specdec.drafting.draft import TreeSize
-from specdec.drafting.echo import Echo
+from specdec.drafting.ngram import Echo
 from specdec.drafting.outcomes import ORDERS, OutcomeTree
 from specdec.models import chat_prompt
 from specdec.options import GenerationOptions

@@ -7,12 +7,12 @@ import pytest
 from conftest_servers import Pair
 
 from specdec.drafting import ChainDrafter, Draft, DraftModel
-from specdec.edge import EdgeDecoder, connect
+from specdec.edge.decoder import EdgeDecoder, connect
+from specdec.edge.flight import Flight, Making, Sent
 from specdec.errors import OptionsError
-from specdec.flight import Flight, Making, Sent
-from specdec.local import generate_local
 from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt, chat_prompt
+from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specdec.verifying import Judgement, Verifier
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from conftest_servers import Pair
 
-from specdec.follower import Follower
 from specdec.models import Extension, LoadedModel, ModelError, Prompt, chat_prompt, extend_many
+from specdec.models.cursor import Follower
 from specdec.models.session import grow_sight
 
 TOLERANCE = 3e-5

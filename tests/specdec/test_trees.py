@@ -11,12 +11,12 @@ from test_sessions import assert_close, library_logits
 from specdec.drafting import ROOT, Draft, DraftModel, TreeDrafter, check_draft
 from specdec.drafting.draft import TreeSize
 from specdec.drafting.tree import Candidate, TreeGrowth, prune
-from specdec.edge import EdgeDecoder, connect
+from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.errors import OptionsError
-from specdec.follower import Follower
-from specdec.local import generate_local
 from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt, chat_prompt
+from specdec.models.cursor import Follower
+from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specdec.verifying import Verifier
 

@@ -52,7 +52,7 @@ def questions_about_rooms(
     """
     from navsim.kinds import TRAIN_PAIRS
     from navsim.world import World
-    from spec_vlm_nav.prompting import PromptSpec, build_prompt
+    from spec_vlm_nav.language.prompting import PromptSpec, build_prompt
     from training.frames import random_poses, random_room
     from training.oracle import instruct
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from spec_vlm_nav.blackbox.box import BlackBox
 from spec_vlm_nav.blackbox.folder import Usage
-from spec_vlm_nav.diagnostics import Health, Level
+from spec_vlm_nav.common.diagnostics import Health, Level
 
 MB = 1e6
 

@@ -25,9 +25,9 @@ from collections.abc import Callable, Mapping
 import threading
 import time
 
-from spec_vlm_nav.decider import Decider, DecoderSettings, LinkHealth, LinkReport, OnText
-from spec_vlm_nav.decision import Answer, DecisionFailed, ErrorCode, Job, Question
-from spec_vlm_nav.errors import ParameterError
+from spec_vlm_nav.common.errors import ParameterError
+from spec_vlm_nav.deciding.decision import Answer, DecisionFailed, ErrorCode, Job, Question
+from spec_vlm_nav.model.decider import Decider, DecoderSettings, LinkHealth, LinkReport, OnText
 
 # Read when the model is loaded: they cannot change while that goes on.
 OF_LOADING = ('draft_model', 'device', 'dtype', 'quantize', 'threads', 'verifier')
