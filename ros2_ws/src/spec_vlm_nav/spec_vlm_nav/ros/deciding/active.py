@@ -36,8 +36,9 @@ from rclpy.task import Future
 from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.deciding.decision import Job, Report
+from spec_vlm_nav.deciding.handlers.motions import GOING_ON
 from spec_vlm_nav.deciding.health import DecidingHealth
-from spec_vlm_nav.deciding.navigator import GOING_ON, Navigator
+from spec_vlm_nav.deciding.navigator import Navigator
 from spec_vlm_nav.deciding.orders import NavigatorConfig, Order, Outcome, Phase
 from spec_vlm_nav.language.exploration import ExplorationPolicy
 from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
