@@ -14,7 +14,7 @@ from spec_vlm_nav.blackbox.triggers import one_line
 from spec_vlm_nav.common.diagnostics import Level
 from spec_vlm_nav.common.status import MotionState
 from spec_vlm_nav.deciding.decision import ErrorCode, Verification
-from spec_vlm_nav.model.decider import LinkHealth
+from spec_vlm_nav.model.decider import LinkState
 from spec_vlm_nav.motion.command import CommandKind
 
 OURS = "spec_vlm_nav_interfaces/msg/"
@@ -101,7 +101,7 @@ def _decision(said: Any) -> Told:
 
 
 def _supervision(said: Any) -> Told:
-    link = _name(LinkHealth, said.link)
+    link = _name(LinkState, said.link)
     yield "link", link, f"link {link}"
 
 

@@ -49,7 +49,7 @@ class History:
 
 
 @dataclass(frozen=True)
-class Voice:
+class Prompter:
     """How everybody is asked: the wording, the tokenizer, the picture's size, and the limits of an answer."""
 
     spec: PromptSpec
@@ -76,10 +76,10 @@ class MethodDecider:
         self,
         method: str,
         decoder: EdgeDecoder,
-        voice: Voice,
+        prompter: Prompter,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.method, self.voice = method, voice
+        self.method, self.prompter = method, prompter
         self._decoder, self._clock = decoder, clock
 
     def decide(
@@ -88,15 +88,15 @@ class MethodDecider:
         """The decision and the picture the model got (None: it is unusable). Raises specdec's errors but ModelError."""
         began = self._clock()
         try:
-            prompt, jpeg = self.voice.prompt(task, picture, history)
+            prompt, jpeg = self.prompter.prompt(task, picture, history)
         except NavigationError as error:
             return self._failed(task, error), None
         prepared_ms = (self._clock() - began) * 1e3
-        text, ids = StreamingText(self.voice.tokenizer), []
+        text, ids = StreamingText(self.prompter.tokenizer), []
         action: Action | None = None
         decision_ms: float | None = None
         try:
-            for chunk in self._decoder.generate(prompt, self.voice.options):
+            for chunk in self._decoder.generate(prompt, self.prompter.options):
                 ids.extend(chunk)
                 if text.push(chunk) and action is None and (action := find_action(text.text)) is not None:
                     decision_ms = (self._clock() - began) * 1e3

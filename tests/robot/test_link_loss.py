@@ -27,7 +27,7 @@ from cloud_verifier.net.server import Server
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.deciding.decision import DecisionFailed, ErrorCode, Frame, Job
 from spec_vlm_nav.language.actions import find_action
-from spec_vlm_nav.model.decider import DecoderSettings, LinkHealth
+from spec_vlm_nav.model.decider import DecoderSettings, LinkState
 from spec_vlm_nav.model.speculative import SpeculativeDecider
 from spec_vlm_nav.model.worker import ActionFound, Answered, DecisionWorker, Failed, Reconciled
 from specdec.models import load_model
@@ -89,7 +89,7 @@ def make(proxy):
         decider = SpeculativeDecider(replace(settings, verifier=proxy.address))
         decider.open()
         deciders.append(decider)
-        assert not wait or until(lambda: decider.link().health is LinkHealth.UP)
+        assert not wait or until(lambda: decider.link().state is LinkState.UP)
         return decider
 
     yield open_one
@@ -104,7 +104,7 @@ def work(proxy):
     def start(settings, wait=True):
         decider, events = SpeculativeDecider(replace(settings, verifier=proxy.address)), []
         workers.append(DecisionWorker(decider, events.append))
-        assert not wait or until(lambda: decider.link().health is LinkHealth.UP)
+        assert not wait or until(lambda: decider.link().state is LinkState.UP)
         return workers[-1], decider, events
 
     yield start
@@ -227,7 +227,7 @@ def test_a_long_cut_fails_within_its_bound_and_the_next_answer_is_right(make, pr
     known = failed.value.answer.token_ids
     assert 0 < len(known) < len(right) and known == right[: len(known)]
     proxy.heal()
-    assert until(lambda: decider.link().health is LinkHealth.UP)
+    assert until(lambda: decider.link().state is LinkState.UP)
     assert decider.decide(job(), never(), at_token(0, None)).token_ids == right
 
 
@@ -235,10 +235,10 @@ def test_a_connection_that_died_unnoticed_between_answers_is_not_tried_first(mak
     decider = make(SETTINGS)
     decider.decide(job(), never(), at_token(0, None))
     proxy.silence()
-    assert until(lambda: decider.link().health is LinkHealth.LOST)
+    assert until(lambda: decider.link().state is LinkState.LOST)
     old, proxy._pairs = proxy._pairs, []  # open, and carry nothing, as a TCP connection that backs off
     proxy.heal()
-    assert until(lambda: decider.link().health is LinkHealth.UP)
+    assert until(lambda: decider.link().state is LinkState.UP)
     assert decider.decide(job(), never(), at_token(0, None)).token_ids == Oracle(target, decider)(job())
     assert decider.figures()["resumes"] == 0
     proxy._pairs += old
@@ -273,7 +273,7 @@ def test_without_a_link_the_draft_goes_on_from_what_is_verified_and_everything_s
         assert bare or len(text) <= spoken, "text was told without a mark that nobody verified"
     assert on_text.heard[-1] == (answer.text, True)
     proxy.heal()
-    assert until(lambda: decider.link().health is LinkHealth.UP)
+    assert until(lambda: decider.link().state is LinkState.UP)
     later = decider.verify(question, never())
     assert later.token_ids == right and later.text == text_of(draft, right) and not later.unverified
 
@@ -289,12 +289,12 @@ def test_sampled_answers_share_their_noise_and_are_verified_later_as_they_were_a
     used = replace(ALONE, temperature=0.8, seed=3, verifier=proxy.address)
     decider = make(used)
     proxy.cut()
-    assert until(lambda: decider.link().health is LinkHealth.LOST)
+    assert until(lambda: decider.link().state is LinkState.LOST)
     answer = decider.decide(job(), never(), at_token(0, None))
     options = GenerationOptions(ALONE.max_new_tokens, 0.8, 3)
     assert list(answer.token_ids) == generate_local(decider._model, answer.open.prompt, options)
     proxy.heal()
-    assert until(lambda: decider.link().health is LinkHealth.UP)
+    assert until(lambda: decider.link().state is LinkState.UP)
     decider.use(replace(used, temperature=0.0))  # meanwhile
     later = decider.verify(answer.open, never())
     assert list(later.token_ids) == generate_local(target, answer.open.prompt, options)
@@ -303,7 +303,7 @@ def test_sampled_answers_share_their_noise_and_are_verified_later_as_they_were_a
 def test_while_the_link_is_lost_the_draft_decides_at_once(make, proxy):
     decider = make(replace(ALONE, connect_timeout_s=5.0, resume_timeout_s=5.0, reply_timeout_s=5.0))
     proxy.silence()
-    assert until(lambda: decider.link().health is LinkHealth.LOST)
+    assert until(lambda: decider.link().state is LinkState.LOST)
     began = time.monotonic()
     answer = decider.decide(job(), never(), at_token(0, None))
     assert answer.unverified and answer.open.verified == () and time.monotonic() - began < 2.0
@@ -321,7 +321,7 @@ def test_a_lost_link_is_not_waited_for_where_the_draft_can_go_on(make, proxy, ta
 def test_the_open_answer_is_verified_by_itself_when_the_link_is_back(work, proxy, target):
     worker, decider, events = work(ALONE)
     proxy.cut()
-    assert until(lambda: decider.link().health is LinkHealth.LOST)
+    assert until(lambda: decider.link().state is LinkState.LOST)
     worker.begin(job(7))
     assert until(lambda: len(events) == 2)
     found, answered = events
@@ -344,13 +344,13 @@ def test_the_next_job_waits_for_the_open_answer_a_canceled_one_drops_it(work, pr
     for number, canceled in ((1, False), (11, True)):
         events.clear()
         proxy.cut()
-        assert until(lambda: decider.link().health is LinkHealth.LOST)
+        assert until(lambda: decider.link().state is LinkState.LOST)
         worker.begin(job(number))
         assert until(lambda: len(events) == 2)
         if canceled:
             worker.cancel()
         proxy.heal()
-        assert until(lambda: decider.link().health is LinkHealth.UP)
+        assert until(lambda: decider.link().state is LinkState.UP)
         worker.begin(job(number + 1))
         assert until(partial(ended, events, number + 1))
         kinds = [(type(e), e.job) for e in events[2:]]
@@ -361,7 +361,7 @@ def test_the_next_job_waits_for_the_open_answer_a_canceled_one_drops_it(work, pr
 def test_a_stale_prefetch_that_is_canceled_leaves_the_open_answer(work, proxy):
     worker, decider, events = work(ALONE)
     proxy.cut()
-    assert until(lambda: decider.link().health is LinkHealth.LOST)
+    assert until(lambda: decider.link().state is LinkState.LOST)
     worker.begin(job(1))
     assert until(lambda: len(events) == 2)
     worker.begin(job(2))
@@ -389,7 +389,7 @@ def test_nothing_unverified_passes_for_verified_over_a_flapping_link(work, proxy
 
     assert not answer(1).unverified
     proxy.cut()
-    assert until(lambda: decider.link().health is LinkHealth.LOST)
+    assert until(lambda: decider.link().state is LinkState.LOST)
     assert answer(2).unverified
     proxy.heal()
     flapping = threading.Thread(target=flap, daemon=True)
@@ -446,16 +446,16 @@ def test_settings_are_taken_live_or_refused_with_a_reason(make, proxy, target):
 def test_open_and_closed_again_and_gone_when_dropped(proxy, target):
     decider = SpeculativeDecider(replace(SETTINGS, verifier=proxy.address))
     before = threading.active_count()
-    assert decider.link().health is LinkHealth.UNKNOWN and proxy.accepted == 0
+    assert decider.link().state is LinkState.UNKNOWN and proxy.accepted == 0
     for _ in range(3):
         events = []
         worker = DecisionWorker(decider, events.append)
-        assert until(lambda: decider.link().health is LinkHealth.UP)
+        assert until(lambda: decider.link().state is LinkState.UP)
         worker.begin(job())
         assert until(partial(ended, events, 1))
         assert events[1].answer.token_ids == Oracle(target, decider)(job())
         assert worker.close() and threading.active_count() == before
-        assert decider.link().health is LinkHealth.UNKNOWN
+        assert decider.link().state is LinkState.UNKNOWN
     model = weakref.ref(decider._model)
     decider = worker = None
     gc.collect()
@@ -479,7 +479,7 @@ def test_cancel_ends_a_decision_at_once(make, proxy, phase):
     on_text = at_token(1, stop_soon if phase == "resuming" else stop)
     if phase in ("connecting", "alone"):
         proxy.silence()
-        assert until(lambda: decider.link().health is LinkHealth.LOST)
+        assert until(lambda: decider.link().state is LinkState.LOST)
     if phase == "connecting":
         threading.Timer(0.3, stop).start()
     with pytest.raises(DecisionFailed) as failed:

@@ -10,19 +10,19 @@ from PIL import Image
 
 from spec_vlm_nav.common.status import MotionState, Status
 from spec_vlm_nav.deciding.decision import Answer, ErrorCode, Frame, Verification
-from spec_vlm_nav.deciding.orders import Phase
+from spec_vlm_nav.deciding.interfaces import Phase
 from spec_vlm_nav.language.actions import find_action
-from spec_vlm_nav.model.decider import LinkHealth
+from spec_vlm_nav.model.decider import LinkState
 from spec_vlm_nav.model.worker import ActionFound, Answered, Reconciled
 from spec_vlm_nav.motion.command import OPERATOR_STOP, CommandKind
 from spec_vlm_nav.motion.executor import Motion
 from tests.robot.test_navigator import FORWARD, STOP, TURN, World
 
-LOST, UP = LinkHealth.LOST, LinkHealth.UP
+LOST, UP = LinkState.LOST, LinkState.UP
 
 
-def link(world, health):
-    world.navigator.on_link(health, world.now)
+def link(world, state):
+    world.navigator.on_link(state, world.now)
     return world
 
 
@@ -84,16 +84,16 @@ def degraded():
 
 def test_the_draft_models_action_moves_the_robot_and_is_marked_everywhere():
     world = unverified(degraded(), FORWARD)
-    assert world.orders[-1].kind is CommandKind.MOVE and world.orders[-1].unverified
-    assert world.orders[-1].deadline_s == 2 * world.navigator.config.motion_deadline_s
+    assert world.requests[-1].kind is CommandKind.MOVE and world.requests[-1].unverified
+    assert world.requests[-1].deadline_s == 2 * world.navigator.config.motion_deadline_s
     assert (
         world.said[-1].startswith("[unverified] ")
         and world.reports[-1].verification is Verification.UNVERIFIED
     )
     assert any("UNVERIFIED" in text for level, text in world.logs if level == "warn")
-    assert world.navigator.view.unverified
+    assert world.navigator.feedback.unverified
     link(world, LOST).run(1)
-    assert world.orders[-1].kind is CommandKind.MOVE  # the link that is lost does not end it
+    assert world.requests[-1].kind is CommandKind.MOVE  # the link that is lost does not end it
 
 
 def test_the_same_action_of_the_target_confirms_and_the_motion_goes_on():
@@ -109,7 +109,7 @@ def test_the_same_action_of_the_target_confirms_and_the_motion_goes_on():
 
 def test_another_action_of_the_target_ends_the_motion_and_leaves_no_trace_of_it():
     world = reconcile(unverified(degraded(), FORWARD), TURN)
-    assert world.kinds[-1] is CommandKind.HOLD and world.orders[-1].text == "rolled back"
+    assert world.kinds[-1] is CommandKind.HOLD and world.requests[-1].text == "rolled back"
     assert world.reports[-1].verification is Verification.ROLLED_BACK
     link(world, UP).run(0.4)
     assert world.jobs[-1].last_actions == () and world.jobs[-1].past == () and len(world.jobs) == 2
@@ -120,9 +120,9 @@ def test_a_late_word_on_an_older_decision_changes_nothing():
     first = world.jobs[-1]
     world.ended().run(0.3)
     unverified(world, TURN)
-    orders, reports = len(world.orders), len(world.reports)
+    requests, reports = len(world.requests), len(world.reports)
     reconcile(world, TURN, first)
-    assert (len(world.orders), len(world.reports)) == (orders, reports)
+    assert (len(world.requests), len(world.reports)) == (requests, reports)
     reconcile(world, FORWARD)
     assert world.reports[-1].verification is Verification.ROLLED_BACK
 
@@ -167,7 +167,7 @@ def test_reasoning_that_comes_behind_the_action_is_published_when_it_is_there():
     world = World().instruct().find(action)
     assert world.said == [""] and world.kinds[-1] is CommandKind.MOVE
     world.answer(f"{action} {reasoning}")
-    assert world.said == ["", reasoning] and world.navigator.view.reasoning == reasoning
+    assert world.said == ["", reasoning] and world.navigator.feedback.reasoning == reasoning
 
 
 def picture(level, size=(224, 140)):
@@ -203,9 +203,9 @@ def test_the_next_decision_is_begun_while_the_motion_settles_and_used_when_the_s
     world = moving().settling().run(0.2)
     assert len(world.jobs) == 2 and world.jobs[1].last_actions != ()
     world.find(TURN)
-    assert len(world.orders) == 2  # HOLD of the instruction, the first MOVE: nothing moves before the end
+    assert len(world.requests) == 2  # HOLD of the instruction, the first MOVE: nothing moves before the end
     world.ended().run(0.2)
-    assert world.kinds[-1] is CommandKind.MOVE and world.orders[-1].frame is world.jobs[1].frame
+    assert world.kinds[-1] is CommandKind.MOVE and world.requests[-1].frame is world.jobs[1].frame
     world.answer(TURN)
     assert world.reports[-1].prefetched and world.reports[-1].answer.text == TURN
 
@@ -224,9 +224,9 @@ def test_a_prefetched_decision_is_dropped_when_the_scene_has_changed():
     assert len(world.jobs) == 3 and world.kept_open == 1 and world.kinds[-1] is CommandKind.MOVE
     assert len([k for k in world.kinds if k is CommandKind.MOVE]) == 1
     assert [r.error for r in world.reports if r.code is ErrorCode.CANCELED] == ["the scene has changed"]
-    assert world.navigator.view.decisions == 2  # the dropped one is none
+    assert world.navigator.feedback.decisions == 2  # the dropped one is none
     world.answer(FORWARD)
-    assert world.orders[-1].frame is world.jobs[2].frame and not world.reports[-1].prefetched
+    assert world.requests[-1].frame is world.jobs[2].frame and not world.reports[-1].prefetched
 
 
 @pytest.mark.parametrize("state", [MotionState.BLOCKED, MotionState.STALE_ODOM, MotionState.COLLISION_AHEAD])
@@ -349,7 +349,7 @@ def test_a_frame_with_the_stamp_of_the_one_before_is_none():
 def test_a_picture_that_stays_the_same_while_the_robot_moves_is_none():
     world = World().instruct().answer(FORWARD)  # World's pictures are all the same bytes
     world.mover = False  # the test tells
-    sequence = len(world.orders)
+    sequence = len(world.requests)
     for done in (0.03, 0.06, 0.09, 0.12, 0.15):
         world.run(0.1)
         moving = Status(MotionState.MOVING, 1, sequence, "", Motion(done), Motion(0.75 - done))
@@ -364,7 +364,7 @@ def test_noise_of_odometry_is_no_movement_of_a_robot_that_stands():
     world.lively = True
     world.answer(FORWARD).run(0.5).ended(done=Motion(0.7500)).run(0.3).answer(TURN)
     world.mover = world.lively = False  # the robot turns, and then stands before one picture
-    sequence = len(world.orders)
+    sequence = len(world.requests)
     for i in range(60):
         world.run(0.1)
         noisy = Motion(0.0004 * (i % 3 - 1), 0.5 + 0.0003 * (i % 2))
@@ -426,7 +426,7 @@ def test_once_on_link_loss_is_changed_the_draft_model_moves_nothing_more():
 
 def test_a_picture_from_before_the_motion_is_no_proof_of_a_frozen_camera():
     world = World().instruct().run(2).answer(FORWARD)  # it stood: all pictures were the same
-    sequence = len(world.orders)
+    sequence = len(world.requests)
     world.camera = False  # the next frame takes a while
     for done in (0.05, 0.1, 0.15, 0.2):
         world.run(0.1)

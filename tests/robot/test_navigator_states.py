@@ -11,11 +11,11 @@ from spec_vlm_nav.camera.images import RawImage
 from spec_vlm_nav.common.status import MotionState, Status
 from spec_vlm_nav.deciding import navigator as module
 from spec_vlm_nav.deciding.decision import Answer, ErrorCode, Frame
+from spec_vlm_nav.deciding.interfaces import NavigatorConfig, Phase
 from spec_vlm_nav.deciding.navigator import Navigator
-from spec_vlm_nav.deciding.orders import NavigatorConfig, Phase
 from spec_vlm_nav.deciding.states import TABLE, Event, page, react
 from spec_vlm_nav.language.actions import STOP_SENTENCE, find_action
-from spec_vlm_nav.model.decider import LinkHealth
+from spec_vlm_nav.model.decider import LinkState
 from spec_vlm_nav.model.worker import ActionFound, Answered, Failed, Reconciled
 from spec_vlm_nav.motion.command import OPERATOR_STOP
 from spec_vlm_nav.motion.executor import Motion
@@ -100,7 +100,7 @@ class Walk:
         self.possible = [each for each in self.possible if each not in quiet]
 
     # Outputs
-    def send(self, order):
+    def send(self, request):
         self.sequence += 1
         return self.sequence
 
@@ -172,7 +172,7 @@ class Walk:
         self.navigator.on_event(Reconciled(job, find_action(text), Answer(text)), self.now)
 
     def link(self):
-        self.navigator.on_link(self.rng.choice([LinkHealth.UP, LinkHealth.LOST]), self.now)
+        self.navigator.on_link(self.rng.choice([LinkState.UP, LinkState.LOST]), self.now)
 
     def tick(self):
         self.navigator.tick(self.now)
@@ -209,7 +209,7 @@ class Scene(World):
         return RawImage("mono8", 2, 2, 2, bytes(4))
 
     def settles(self):
-        self.navigator.on_status(Status(MotionState.SETTLING, 1, len(self.orders)), self.now)
+        self.navigator.on_status(Status(MotionState.SETTLING, 1, len(self.requests)), self.now)
         return self.run(0.2)
 
     def alone(self, text):

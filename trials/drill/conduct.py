@@ -12,7 +12,7 @@ from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus
 from evaluation.drills.records import DrillRun
 from spec_vlm_nav.common.status import MotionState
 from spec_vlm_nav.deciding.decision import ErrorCode
-from spec_vlm_nav.model.decider import LinkHealth
+from spec_vlm_nav.model.decider import LinkState
 from spec_vlm_nav.motion.command import CommandKind
 from trials.drill.errors import DrillError
 from trials.drill.faults import LinkCut
@@ -214,7 +214,7 @@ class Conductor:
             for h in probe.heard(COMMAND, since)
         ]
         said += [
-            Said(h.at, SUPERVISION, LinkHealth(h.message.link).name) for h in probe.heard(SUPERVISION, since)
+            Said(h.at, SUPERVISION, LinkState(h.message.link).name) for h in probe.heard(SUPERVISION, since)
         ]
         return sorted(said, key=lambda s: s.at)
 

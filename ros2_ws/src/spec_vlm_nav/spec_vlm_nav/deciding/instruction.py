@@ -21,7 +21,7 @@ import math
 
 from spec_vlm_nav.deciding.bounds import Obstructions, Odometer
 from spec_vlm_nav.deciding.decision import ErrorCode
-from spec_vlm_nav.deciding.orders import Outcome
+from spec_vlm_nav.deciding.interfaces import NavigationResult
 
 
 @dataclass
@@ -63,10 +63,12 @@ class CurrentInstruction:
         self.odometer.restart()
         self.obstructions.restart()
 
-    def outcome(self, code: ErrorCode, message: str, reasoning: str, now: float) -> Outcome:
+    def result(
+        self, code: ErrorCode, message: str, reasoning: str, now: float
+    ) -> NavigationResult:
         """Return what is told of its end. reasoning: the last, which should hold the hint."""
         given = self.given
-        return Outcome(
+        return NavigationResult(
             given.number,
             code,
             message,

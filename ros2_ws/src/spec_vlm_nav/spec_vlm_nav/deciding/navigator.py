@@ -35,13 +35,13 @@ from spec_vlm_nav.deciding.decision import ErrorCode, Frame
 from spec_vlm_nav.deciding.handlers.motions import GOING_ON
 from spec_vlm_nav.deciding.handlers.operator import OPERATOR, Refusal
 from spec_vlm_nav.deciding.instruction import Instruction
-from spec_vlm_nav.deciding.orders import NavigatorConfig, Outputs, Phase, View
+from spec_vlm_nav.deciding.interfaces import Feedback, NavigatorConfig, Outputs, Phase
 from spec_vlm_nav.deciding.situation import Situation
 from spec_vlm_nav.deciding.states import Event, react
 from spec_vlm_nav.language.exploration import ExplorationPolicy
 from spec_vlm_nav.language.prompting import clean_instruction
 from spec_vlm_nav.language.stop_words import is_stop
-from spec_vlm_nav.model.decider import LinkHealth
+from spec_vlm_nav.model.decider import LinkState
 from spec_vlm_nav.model.worker import ActionFound, Answered, Failed, Reconciled
 from spec_vlm_nav.model.worker import Event as DecisionEvent
 from spec_vlm_nav.motion.command import OPERATOR_STOP
@@ -77,7 +77,7 @@ class Navigator:
         return self._is.phase
 
     @property
-    def view(self) -> View:
+    def feedback(self) -> Feedback:
         """Return what can be told of the instruction under way."""
         return self._is.told
 
@@ -169,19 +169,19 @@ class Navigator:
         if not self.camera.take(frame):
             return
         now = frame.received
-        self._is.setbacks.recovered(ErrorCode.STALE_CAMERA, now, 'camera frames arrive again')
+        self._is.failures.recovered(ErrorCode.STALE_CAMERA, now, 'camera frames arrive again')
         self._happens(Event.FRAME, frame, now)
 
-    def on_link(self, health: LinkHealth, now: float, reason: str = '') -> None:
+    def on_link(self, link: LinkState, now: float, reason: str = '') -> None:
         """
         Take note of the link.
 
         Without a verifier nothing but a declared degraded mode moves the robot.
         """
-        was, self._is.link = self._is.link, health
-        if health is LinkHealth.UP and was is not LinkHealth.UP:
+        was, self._is.link = self._is.link, link
+        if link is LinkState.UP and was is not LinkState.UP:
             self._happens(Event.LINK_BACK, reason, now)
-        elif health is LinkHealth.LOST:
+        elif link is LinkState.LOST:
             self._happens(Event.LINK_LOST, reason, now)
 
     def on_estop(self, held_by: str, now: float) -> None:

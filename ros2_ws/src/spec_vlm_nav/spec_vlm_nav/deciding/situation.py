@@ -26,19 +26,19 @@ from spec_vlm_nav.camera.watch import CameraWatch
 from spec_vlm_nav.deciding.current_decision import CurrentDecision, PAST_FRAMES
 from spec_vlm_nav.deciding.current_motion import CurrentMotion
 from spec_vlm_nav.deciding.decision import Answer, ErrorCode, Report
+from spec_vlm_nav.deciding.failures import Failures
 from spec_vlm_nav.deciding.instruction import CurrentInstruction
-from spec_vlm_nav.deciding.orders import (
+from spec_vlm_nav.deciding.interfaces import (
+    Feedback,
+    MotionRequest,
     NavigatorConfig,
-    Order,
     Outputs,
     Phase,
     SUPERVISOR,
-    View,
 )
 from spec_vlm_nav.deciding.rollback import Unverified
-from spec_vlm_nav.deciding.setbacks import Setbacks
 from spec_vlm_nav.language.exploration import ExplorationPolicy
-from spec_vlm_nav.model.decider import LinkHealth
+from spec_vlm_nav.model.decider import LinkState
 from spec_vlm_nav.motion.command import CommandKind
 
 BOUNDS = (ErrorCode.TIMEOUT, ErrorCode.TOO_MANY_DECISIONS, ErrorCode.TOO_FAR)
@@ -59,13 +59,13 @@ class Situation:
         self.policy = policy or ExplorationPolicy()
         self.phase = Phase.IDLE
         self.camera = CameraWatch()
-        self.setbacks = Setbacks(outputs.log)
+        self.failures = Failures(outputs.log)
         self.instruction = CurrentInstruction()
         self.decision = CurrentDecision(keep_frames)
         self.motion = CurrentMotion()
         self.unverified = Unverified()
-        self.view = View(Phase.IDLE)
-        self.link = LinkHealth.UNKNOWN
+        self.feedback = Feedback(Phase.IDLE)
+        self.link = LinkState.UNKNOWN
         self.estopped_by = ''  # "": the emergency stop is not latched
         self.model_is_ready = True  # False: it is still being loaded
 
@@ -81,7 +81,7 @@ class Situation:
         """Whether a decision may begin now, if there is a frame for it."""
         if not self.model_is_ready:
             return False
-        if self.link is LinkHealth.LOST and not self.config.is_degradable:
+        if self.link is LinkState.LOST and not self.config.is_degradable:
             return False
         due = now >= self.decision.retry_at and not self.unverified.says_stop
         return due and not self.camera_is_stale(now)
@@ -96,7 +96,7 @@ class Situation:
     def stand(self, kind: CommandKind, source: str, text: str) -> int:
         """Have the robot stand; returns the command's sequence number."""
         number, frame = self.instruction.number, self.decision.frame
-        return self.out.send(Order(kind, number, source, text, frame=frame))
+        return self.out.send(MotionRequest(kind, number, source, text, frame=frame))
 
     def look(self, after: float, retry_at: float) -> None:
         """Wait for a frame received after `after`, and decide at `retry_at` at the earliest."""
@@ -149,14 +149,14 @@ class Situation:
         """Tell how the instruction ended, if one was under way."""
         was, self.phase = self.phase, Phase.IDLE
         if was is not Phase.IDLE:
-            reasoning = self.view.reasoning
-            self.out.concluded(self.instruction.outcome(code, message, reasoning, now))
+            reasoning = self.feedback.reasoning
+            self.out.concluded(self.instruction.result(code, message, reasoning, now))
 
     # -- what is told
 
-    def complain(self, code: ErrorCode, text: str, now: float) -> None:
+    def warn_once(self, code: ErrorCode, text: str, now: float) -> None:
         """Say it once, until it is over, and publish it."""
-        if self.setbacks.complain(code, text, now):
+        if self.failures.warn_once(code, text, now):
             self.out.report(self._without_decision(code, text))
 
     def _without_decision(self, code: ErrorCode, text: str) -> Report:
@@ -168,7 +168,7 @@ class Situation:
         )
 
     @property
-    def told(self) -> View:
+    def told(self) -> Feedback:
         """Return what can be told of the instruction under way."""
         decisions = self.instruction.given.decisions
-        return replace(self.view, phase=self.phase, decisions=decisions)
+        return replace(self.feedback, phase=self.phase, decisions=decisions)

@@ -27,7 +27,7 @@ import enum
 from typing import Any
 
 from spec_vlm_nav.deciding.handlers import clocks, decisions, motions, operator, sensors
-from spec_vlm_nav.deciding.orders import Phase
+from spec_vlm_nav.deciding.interfaces import Phase
 from spec_vlm_nav.deciding.situation import Situation
 
 IDLE, LOOKING, THINKING, MOVING = Phase

@@ -36,7 +36,7 @@ ON_LINK_LOSS = ('stop', 'hold', 'draft_only_slow')
 ANSWER_ORDERS = ('as_trained', 'action_first')
 
 
-class LinkHealth(enum.Enum):
+class LinkState(enum.Enum):
     """Numbers of Supervision.msg."""
 
     UNKNOWN = 0
@@ -53,7 +53,7 @@ class LinkReport:
     link is LOST.
     """
 
-    health: LinkHealth = LinkHealth.UNKNOWN
+    state: LinkState = LinkState.UNKNOWN
     rtt_ms: float = 0.0
     heard_at: float | None = None
     reason: str = ''
@@ -81,7 +81,7 @@ class Decider(Protocol):
     open, decide, verify and close are for one thread at a time; the others for any.
     """
 
-    def open(self, on_link_change: Callable[[LinkHealth], None]) -> None:  # noqa: A003
+    def open(self, on_link_change: Callable[[LinkState], None]) -> None:  # noqa: A003
         """
         Start what watches the link.
 

@@ -43,7 +43,7 @@ from spec_vlm_nav.deciding.decision import (
 )
 from spec_vlm_nav.language.prompting import build_prompt, choose_frames, PromptSpec
 from spec_vlm_nav.model.asking import Asker, prompt_spec, spec_of
-from spec_vlm_nav.model.decider import DecoderSettings, LinkHealth, LinkReport, OnText
+from spec_vlm_nav.model.decider import DecoderSettings, LinkReport, LinkState, OnText
 from spec_vlm_nav.model.link_monitor import LinkMonitor
 from specdec.edge.decoder import connect, EdgeDecoder
 from specdec.edge.stats import AnswerStats
@@ -134,7 +134,7 @@ class SpeculativeDecider:
             monitor.timeout_s = settings.link_timeout_s
 
     def open(  # noqa: A003
-        self, on_link_change: Callable[[LinkHealth], None] = lambda health: None
+        self, on_link_change: Callable[[LinkState], None] = lambda state: None
     ) -> None:
         """See Decider."""
         s = self._current[0]
@@ -176,7 +176,7 @@ class SpeculativeDecider:
             tell = _Telling(
                 StreamingText(asker.tokenizer), lambda text, bare: on_text(text, jpeg, bare)
             )
-            if s.on_link_loss == DRAFT_ONLY and self.link().health is LinkHealth.LOST:
+            if s.on_link_loss == DRAFT_ONLY and self.link().state is LinkState.LOST:
                 answer = self._alone(question, Answer(), began, tell, cancel)
             else:
                 try:
@@ -350,7 +350,7 @@ class _CanceledOrLost(threading.Event):
         self._link = link
 
     def is_set(self) -> bool:
-        return self._cancel.is_set() or self._link().health is LinkHealth.LOST
+        return self._cancel.is_set() or self._link().state is LinkState.LOST
 
     def wait(self, timeout: float | None = None) -> bool:
         self._cancel.wait(timeout)

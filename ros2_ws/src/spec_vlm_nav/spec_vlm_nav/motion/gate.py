@@ -266,7 +266,7 @@ class SafetyGate:
 
     def fault(self, command: Command, now: float) -> Fault | None:
         """
-        Return the first fault of the senses that this command depends on.
+        Return the first fault of the inputs that this command depends on.
 
         What is ahead is left out.
         """

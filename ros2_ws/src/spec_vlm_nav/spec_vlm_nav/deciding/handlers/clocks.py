@@ -42,7 +42,7 @@ def mind_bounds(s: Situation, _: None, now: float) -> None:
         return
     for code, what in GONE.items():
         waits = code is not ErrorCode.LINK_LOST or s.config.on_link_loss == 'stop'
-        lasting = s.setbacks.lasting(code, now)
+        lasting = s.failures.lasting(code, now)
         if waits and 0 < patience < lasting:
             s.give_up(code, f'{what} for {lasting:.0f} s', now)
             return

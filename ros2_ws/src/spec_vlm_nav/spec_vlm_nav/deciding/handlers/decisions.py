@@ -24,7 +24,7 @@ from dataclasses import replace
 
 from spec_vlm_nav.deciding.current_decision import DecisionInProgress
 from spec_vlm_nav.deciding.decision import Answer, ErrorCode, Verification
-from spec_vlm_nav.deciding.orders import Order, Phase, SUPERVISOR, View
+from spec_vlm_nav.deciding.interfaces import Feedback, MotionRequest, Phase, SUPERVISOR
 from spec_vlm_nav.deciding.rollback import OpenDecision
 from spec_vlm_nav.deciding.situation import Situation
 from spec_vlm_nav.language.actions import ahead_clear, reasoning_of, sees_target, STOP
@@ -158,7 +158,7 @@ def _act(s: Situation, current: DecisionInProgress, event: ActionFound, now: flo
     reasoning = reasoning_of(event.text)
     words = move.action.sentence or move.action.short
     decision_ms = current.report.decision_ms
-    s.view = View(s.phase, reasoning, words, event.unverified, NO_MOTION, decision_ms)
+    s.feedback = Feedback(s.phase, reasoning, words, event.unverified, NO_MOTION, decision_ms)
     sequence = _carry_out(s, current, move, event.unverified, now)
     current.report = replace(current.report, sequence=sequence)
     if event.unverified:
@@ -202,7 +202,7 @@ def _carry_out(
     asked = Motion(action.distance_m, action.angle_rad)
     deadline = s.config.motion_deadline_s * (SLOW_FACTOR if unverified else 1)
     sequence = s.out.send(
-        Order(
+        MotionRequest(
             CommandKind.MOVE,
             s.instruction.number,
             source,
@@ -230,12 +230,12 @@ def _carry_out(
 def _conclude(s: Situation, current: DecisionInProgress, event: Answered, now: float) -> None:
     """Take note of a complete answer, which may hold no action."""
     if not event.unverified:
-        s.setbacks.recovered(ErrorCode.LINK_LOST, now, 'the verifier answers again')
+        s.failures.recovered(ErrorCode.LINK_LOST, now, 'the verifier answers again')
     for code, text in WORKS_AGAIN.items():
-        s.setbacks.recovered(code, now, text)
+        s.failures.recovered(code, now, text)
     if current.action is not None:
         for code in NOT_IN_A_ROW:
-            s.setbacks.clear(code)
+            s.failures.clear(code)
         _say_late_reasoning(s, event.answer, event.unverified)
         s.finish(event.answer)
         return
@@ -243,7 +243,7 @@ def _conclude(s: Situation, current: DecisionInProgress, event: Answered, now: f
     what = 'the answer holds no action sentence: not moving'
     s.finish(event.answer, ErrorCode.PARSE_FAILED, what)
     s.out.log('warn', f'no action in the answer, not moving: {event.answer.text[:120]!r}')
-    if s.setbacks.count(ErrorCode.PARSE_FAILED) >= s.config.parse_failure_limit:
+    if s.failures.count(ErrorCode.PARSE_FAILED) >= s.config.parse_failure_limit:
         what = 'too many answers in a row without an action'
         s.give_up(ErrorCode.PARSE_FAILED, what, now)
         return
@@ -253,8 +253,8 @@ def _conclude(s: Situation, current: DecisionInProgress, event: Answered, now: f
 def _say_late_reasoning(s: Situation, answer: Answer, unverified: bool) -> None:
     """Where the action comes first, what stands behind it is the reasoning."""
     reasoning = reasoning_of(answer.text)
-    if reasoning and not s.view.reasoning:
-        s.view = replace(s.view, reasoning=reasoning)
+    if reasoning and not s.feedback.reasoning:
+        s.feedback = replace(s.feedback, reasoning=reasoning)
         s.out.spoke(reasoning, '', unverified)
 
 
@@ -268,13 +268,13 @@ def _close_failed(s: Situation, failed: Failed) -> None:
 def _try_again(s: Situation, failed: Failed, now: float) -> None:
     """Look again after a pause, twice as long each time, or give up."""
     code, message = failed.code, failed.message
-    count = s.setbacks.count(code)
+    count = s.failures.count(code)
     pause = min(s.config.first_retry_s * 2 ** (count - 1), s.config.last_retry_s)
-    s.setbacks.complain(code, f'{message}; the robot stands still and tries again', now)
+    s.failures.warn_once(code, f'{message}; the robot stands still and tries again', now)
     if code is ErrorCode.INTERNAL and count >= s.config.internal_failure_limit:
         s.give_up(code, f'too many internal errors in a row: {message}', now)
         return
-    lasting = s.setbacks.lasting(code, now)
+    lasting = s.failures.lasting(code, now)
     if code is not ErrorCode.LINK_LOST and 0 < s.config.patience_s < lasting:
         s.give_up(code, f'no answer for {lasting:.0f} s: {message}', now)
         return

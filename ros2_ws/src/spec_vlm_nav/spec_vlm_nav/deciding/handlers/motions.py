@@ -22,13 +22,13 @@ import math
 from spec_vlm_nav.common.status import MotionState, Status
 from spec_vlm_nav.deciding.bounds import CODE_OF, fell_short, is_obstruction
 from spec_vlm_nav.deciding.decision import ErrorCode
-from spec_vlm_nav.deciding.orders import SUPERVISOR
+from spec_vlm_nav.deciding.interfaces import SUPERVISOR
 from spec_vlm_nav.deciding.situation import Situation
 from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.motion.executor import Motion
 
 GOING_ON = (MotionState.IDLE, MotionState.MOVING, MotionState.SETTLING)
-SENSES = {
+INPUT_LOST = {
     MotionState.STALE_ODOM: ErrorCode.STALE_ODOM,
     MotionState.STALE_CAMERA: ErrorCode.STALE_CAMERA,
     MotionState.LINK_LOST: ErrorCode.LINK_LOST,
@@ -58,7 +58,7 @@ def follow(s: Situation, status: Status, now: float) -> None:
     """Take note of how far the motion has come."""
     s.motion.heard(status, now, now + s.config.status_timeout_s)
     s.camera.robot_moved(status.sequence, status.done)
-    s.view = replace(s.view, left=status.left)
+    s.feedback = replace(s.feedback, left=status.left)
 
 
 def look_again(s: Situation, status: Status, now: float) -> None:
@@ -92,9 +92,9 @@ def _met_something(status: Status, asked: Motion) -> bool:
 
 def _tell_end(s: Situation, status: Status, now: float) -> bool:
     """Say how a motion ended; returns whether it got as far as the base."""
-    lacks = SENSES.get(status.state)
+    lacks = INPUT_LOST.get(status.state)
     if lacks is not None:
-        s.complain(lacks, f'motion ended: {status.reason}', now)
+        s.warn_once(lacks, f'motion ended: {status.reason}', now)
         return False
     if status.state in (*UNMOVED, MotionState.SUPERVISOR_LOST):
         state = status.state.name.lower()
@@ -102,7 +102,7 @@ def _tell_end(s: Situation, status: Status, now: float) -> bool:
         return False
     s.instruction.given.refused_since = math.inf
     for code, text in BACK_WITH_MOTION.items():
-        s.setbacks.recovered(code, now, text)
+        s.failures.recovered(code, now, text)
     if status.state is not MotionState.REACHED:
         s.out.log('info', f'motion ended {status.state.name}: {status.reason}')
     return True

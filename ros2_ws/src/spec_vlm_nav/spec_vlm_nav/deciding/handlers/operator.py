@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from spec_vlm_nav.deciding.decision import ErrorCode, Report
 from spec_vlm_nav.deciding.instruction import Instruction
-from spec_vlm_nav.deciding.orders import Outcome, Phase, SUPERVISOR, View
+from spec_vlm_nav.deciding.interfaces import Feedback, NavigationResult, Phase, SUPERVISOR
 from spec_vlm_nav.deciding.situation import Situation
 from spec_vlm_nav.motion.command import CommandKind
 
@@ -44,10 +44,10 @@ def begin(s: Situation, given: Instruction, now: float) -> None:
     s.conclude(ErrorCode.CANCELED, 'another instruction came', now)
     s.instruction.begin(given)
     s.policy.reset()
-    s.setbacks.begin(now)
+    s.failures.begin(now)
     s.decision.forget()
     s.motion.forget_contact()
-    s.view = View(Phase.LOOKING)
+    s.feedback = Feedback(Phase.LOOKING)
     s.look(now, now)
     s.out.log('info', f'instruction {given.number}: {given.words}')
 
@@ -60,7 +60,7 @@ def turn_down(s: Situation, refusal: Refusal, now: float) -> None:
     s.out.log('error', why)
     s.out.report(Report(instruction=number, code=code, error=why))
     shown = refusal.text[: s.config.max_instruction_chars]
-    s.out.concluded(Outcome(number, code, why, words=shown))
+    s.out.concluded(NavigationResult(number, code, why, words=shown))
 
 
 def cancel(s: Situation, why: str, now: float) -> None:

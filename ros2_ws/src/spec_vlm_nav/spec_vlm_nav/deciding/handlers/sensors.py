@@ -19,7 +19,7 @@ from __future__ import annotations
 from spec_vlm_nav.camera.watch import CameraWatch
 from spec_vlm_nav.deciding.decision import ErrorCode, Frame
 from spec_vlm_nav.deciding.handlers.decisions import advance
-from spec_vlm_nav.deciding.orders import Phase, SUPERVISOR
+from spec_vlm_nav.deciding.interfaces import Phase, SUPERVISOR
 from spec_vlm_nav.deciding.prefetch import same_scene
 from spec_vlm_nav.deciding.situation import Situation
 from spec_vlm_nav.motion.command import CommandKind
@@ -64,7 +64,7 @@ def report_no_frames(s: Situation, camera: CameraWatch, now: float) -> None:
     """Say once that the camera is stale or frozen."""
     said = 'the picture does not change although the robot moves'
     what = said if camera.is_frozen else NO_FRAMES
-    s.complain(ErrorCode.STALE_CAMERA, f'{what}: the robot stands still until they are back', now)
+    s.warn_once(ErrorCode.STALE_CAMERA, f'{what}: the robot stands still until they are back', now)
 
 
 def hold_without_frames(s: Situation, camera: CameraWatch, now: float) -> None:
@@ -75,8 +75,8 @@ def hold_without_frames(s: Situation, camera: CameraWatch, now: float) -> None:
 
 
 def note_link_back(s: Situation, reason: str, now: float) -> None:
-    """Say that the verifier answers again, if it was complained about."""
-    s.setbacks.recovered(ErrorCode.LINK_LOST, now, 'the verifier answers again')
+    """Say that the verifier answers again, if it was warned of."""
+    s.failures.recovered(ErrorCode.LINK_LOST, now, 'the verifier answers again')
 
 
 def report_link_lost(s: Situation, reason: str, now: float) -> None:
@@ -86,7 +86,7 @@ def report_link_lost(s: Situation, reason: str, now: float) -> None:
     else:
         what = 'the robot stands still'
     why = f': {reason}' if reason else ''
-    s.complain(
+    s.warn_once(
         ErrorCode.LINK_LOST, f'the verifier is not heard{why}; {what} until it is back', now
     )
 

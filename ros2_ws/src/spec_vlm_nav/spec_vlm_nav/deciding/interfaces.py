@@ -13,7 +13,7 @@
 # limitations under the License.
 
 """
-What goes into the navigator and what comes out of it: configuration, errands, orders, outcomes.
+What goes into the navigator and what comes out of it: configuration, requests, feedback, results.
 
 No behaviour.
 """
@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import enum
-import math
 from typing import Protocol
 
 from spec_vlm_nav.deciding.decision import ErrorCode, Frame, Job, Report
@@ -80,23 +79,8 @@ class NavigatorConfig:
         return self.on_link_loss == 'draft_only_slow'
 
 
-@dataclass
-class Errand:
-    """One instruction being carried out. `number` counts instructions, bad ones too."""
-
-    number: int
-    words: str
-    began: float
-    ends_at: float = math.inf
-    hint: str = ''
-    stamp: float = math.inf  # when it was given, s, by the clock of motion_node's stamps
-    decisions: int = 0
-    motions: int = 0
-    refused_since: float = math.inf  # motion_node has carried nothing out from then on
-
-
 @dataclass(frozen=True)
-class Outcome:
+class NavigationResult:
     """
     How an instruction ended; every instruction ends exactly once.
 
@@ -115,7 +99,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Order:
+class MotionRequest:
     """A motion command to send; number and session are the sender's."""
 
     kind: CommandKind
@@ -129,7 +113,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class View:
+class Feedback:
     """What can be told of an instruction while it is carried out."""
 
     phase: Phase
@@ -144,7 +128,7 @@ class View:
 class Outputs(Protocol):
     """What the navigator can do to the world."""
 
-    def send(self, order: Order) -> int:
+    def send(self, request: MotionRequest) -> int:
         """Send a motion command; returns its sequence number."""
         ...
 
@@ -168,7 +152,7 @@ class Outputs(Protocol):
         """Publish the measurements of a decision."""
         ...
 
-    def concluded(self, outcome: Outcome) -> None:
+    def concluded(self, result: NavigationResult) -> None:
         """Take note that an instruction is over."""
         ...
 
