@@ -16,8 +16,8 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from std_msgs.msg import Bool, Empty, String
 
+from spec_vlm_nav.common.geometry import ZERO, Velocity
 from spec_vlm_nav.language.stop_words import is_stop
-from spec_vlm_nav.motion.executor import ZERO, Velocity
 from spec_vlm_nav.motion.stopping import Rest
 from spec_vlm_nav.motion.watchdogs import Reading
 from spec_vlm_nav.ros.backends.outputs import Output, make_backend

@@ -14,9 +14,10 @@ from spec_vlm_nav.blackbox.parameters import BLACKBOX, box_config, check_blackbo
 from spec_vlm_nav.blackbox.ring import COST, LASTING_BYTES, Ring, stamp_of
 from spec_vlm_nav.blackbox.schedule import MOST_TRIGGERS, Schedule
 from spec_vlm_nav.blackbox.triggers import FAULTS, Trigger, Watch, ended_of, one_line
+from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.diagnostics import Level
 from spec_vlm_nav.common.errors import ParameterError
-from spec_vlm_nav.common.status import MotionState, Status
+from spec_vlm_nav.common.status import Status
 
 IMAGE, ODOM, INSTRUCTION = "/image", "/odom", "/instruction"
 DEFAULTS = {parameter.name: parameter.default for parameter in BLACKBOX}

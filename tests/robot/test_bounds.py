@@ -4,12 +4,12 @@ import math
 
 import pytest
 
-from spec_vlm_nav.common.status import MotionState, Status
+from spec_vlm_nav.common.codes import ErrorCode, MotionState
+from spec_vlm_nav.common.geometry import Motion, Pose
+from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.bounds import PROGRESS_M, Obstructions, Odometer, fell_short, is_obstruction
-from spec_vlm_nav.deciding.decision import ErrorCode
 from spec_vlm_nav.deciding.interfaces import Phase
 from spec_vlm_nav.motion.command import OPERATOR_STOP, CommandKind
-from spec_vlm_nav.motion.executor import Motion, Pose
 from tests.robot.test_navigator import FORWARD, STOP, TURN, World
 
 OBSTRUCTED = {

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.camera.watch import CameraWatch
+from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.diagnostics import Level
-from spec_vlm_nav.deciding.decision import ErrorCode, Frame, Report
 from spec_vlm_nav.deciding.diagnostics import DecidingDiagnostics, percentile
-from spec_vlm_nav.model.decider import LinkReport, LinkState
+from spec_vlm_nav.deciding.report import Report
+from spec_vlm_nav.model.decider import LinkReport
 
 
 def rows(diagnostics, camera, link=None, now=10.0):

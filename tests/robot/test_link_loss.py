@@ -24,10 +24,12 @@ from conftest_models import picture
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.server import Server
+from spec_vlm_nav.camera.frame import Frame
+from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.errors import ParameterError
-from spec_vlm_nav.deciding.decision import DecisionFailed, ErrorCode, Frame, Job
 from spec_vlm_nav.language.actions import find_action
-from spec_vlm_nav.model.decider import DecoderSettings, LinkState
+from spec_vlm_nav.model.answers import DecisionFailed, Job
+from spec_vlm_nav.model.decider import DecoderSettings
 from spec_vlm_nav.model.speculative import SpeculativeDecider
 from spec_vlm_nav.model.worker import ActionFound, Answered, DecisionWorker, Failed, Reconciled
 from specdec.models import load_model

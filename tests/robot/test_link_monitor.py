@@ -8,7 +8,7 @@ import pytest
 import zmq
 from links import CuttableProxy, until
 
-from spec_vlm_nav.model.decider import LinkState
+from spec_vlm_nav.common.codes import LinkState
 from spec_vlm_nav.model.link_monitor import LinkMonitor
 from specdec.link import wire
 

@@ -12,11 +12,14 @@ from nav_msgs.msg import Odometry
 from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus
 
-from spec_vlm_nav.common.status import MotionState, Status
-from spec_vlm_nav.deciding.decision import Answer, ErrorCode, Frame, Report, Round, Span
+from spec_vlm_nav.camera.frame import Frame
+from spec_vlm_nav.common.codes import ErrorCode, MotionState
+from spec_vlm_nav.common.geometry import Motion
+from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.interfaces import MotionRequest
+from spec_vlm_nav.deciding.report import Report
+from spec_vlm_nav.model.answers import Answer, Round, Span
 from spec_vlm_nav.motion.command import CommandKind
-from spec_vlm_nav.motion.executor import Motion
 from spec_vlm_nav.ros.convert.messages import (
     command_message,
     command_of,

@@ -5,13 +5,14 @@ import math
 import pytest
 from moving_robot import DT, Robot, move, stand, turn
 
+from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.diagnostics import Level
-from spec_vlm_nav.common.status import MotionState
+from spec_vlm_nav.common.geometry import ZERO
 from spec_vlm_nav.motion import diagnostics
 from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.command import OPERATOR_STOP, CommandKind
 from spec_vlm_nav.motion.core import MotionCore
-from spec_vlm_nav.motion.executor import ZERO, ExecutorConfig
+from spec_vlm_nav.motion.executor import ExecutorConfig
 from spec_vlm_nav.motion.limits import SafetyConfig
 from spec_vlm_nav.motion.parameters.motion import MOTION, corridor_config, executor_config, safety_config
 

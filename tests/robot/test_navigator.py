@@ -6,15 +6,17 @@ import math
 
 import pytest
 
-from spec_vlm_nav.common.status import MotionState, Status
-from spec_vlm_nav.deciding.decision import Answer, ErrorCode, Frame
+from spec_vlm_nav.camera.frame import Frame
+from spec_vlm_nav.common.codes import ErrorCode, MotionState
+from spec_vlm_nav.common.geometry import Motion
+from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.interfaces import NavigatorConfig, Phase
 from spec_vlm_nav.deciding.navigator import Navigator
 from spec_vlm_nav.language.actions import STOP_SENTENCE, Action, ActionKind, find_action
 from spec_vlm_nav.language.exploration import ExplorationPolicy
+from spec_vlm_nav.model.answers import Answer
 from spec_vlm_nav.model.worker import ActionFound, Answered, Failed
 from spec_vlm_nav.motion.command import CommandKind
-from spec_vlm_nav.motion.executor import Motion
 
 FORWARD = "I see the red chair, ahead, about 1.5 m, clear. The next action is move forward 75 cm."
 TURN = "I do not see the red chair. The next action is turn left 30 degree."

@@ -8,14 +8,15 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from spec_vlm_nav.common.status import MotionState, Status
-from spec_vlm_nav.deciding.decision import Answer, ErrorCode, Frame, Verification
+from spec_vlm_nav.camera.frame import Frame
+from spec_vlm_nav.common.codes import ErrorCode, LinkState, MotionState, Verification
+from spec_vlm_nav.common.geometry import Motion
+from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.interfaces import Phase
 from spec_vlm_nav.language.actions import find_action
-from spec_vlm_nav.model.decider import LinkState
+from spec_vlm_nav.model.answers import Answer
 from spec_vlm_nav.model.worker import ActionFound, Answered, Reconciled
 from spec_vlm_nav.motion.command import OPERATOR_STOP, CommandKind
-from spec_vlm_nav.motion.executor import Motion
 from tests.robot.test_navigator import FORWARD, STOP, TURN, World
 
 LOST, UP = LinkState.LOST, LinkState.UP

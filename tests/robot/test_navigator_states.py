@@ -7,18 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.camera.images import RawImage
-from spec_vlm_nav.common.status import MotionState, Status
+from spec_vlm_nav.common.codes import ErrorCode, LinkState, MotionState
+from spec_vlm_nav.common.geometry import Motion
+from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding import navigator as module
-from spec_vlm_nav.deciding.decision import Answer, ErrorCode, Frame
 from spec_vlm_nav.deciding.interfaces import NavigatorConfig, Phase
 from spec_vlm_nav.deciding.navigator import Navigator
 from spec_vlm_nav.deciding.states import TABLE, Event, page, react
 from spec_vlm_nav.language.actions import STOP_SENTENCE, find_action
-from spec_vlm_nav.model.decider import LinkState
+from spec_vlm_nav.model.answers import Answer
 from spec_vlm_nav.model.worker import ActionFound, Answered, Failed, Reconciled
 from spec_vlm_nav.motion.command import OPERATOR_STOP
-from spec_vlm_nav.motion.executor import Motion
 from tests.robot.test_navigator import World
 from trials.monkey.run import run_seed
 

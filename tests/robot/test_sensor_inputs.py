@@ -12,7 +12,7 @@ from rclpy.serialization import serialize_message
 from sensor_msgs.msg import Image, LaserScan, PointCloud2, PointField
 from spec_vlm_nav_interfaces.msg import Supervision as SupervisionMessage
 
-from spec_vlm_nav.model.decider import LinkState
+from spec_vlm_nav.common.codes import LinkState
 from spec_vlm_nav.motion.ahead.cloud import Cloud, Field
 from spec_vlm_nav.motion.ahead.corridor import CloudConfig, CorridorConfig, Mounting
 from spec_vlm_nav.motion.ahead.depth import DepthImage, clearance_of_depth

@@ -5,9 +5,8 @@ import math
 import pytest
 from moving_robot import DT, Robot, move, turn
 
-from spec_vlm_nav.common.status import MotionState
-from spec_vlm_nav.model.decider import LinkState
-from spec_vlm_nav.motion.executor import ZERO
+from spec_vlm_nav.common.codes import LinkState, MotionState
+from spec_vlm_nav.common.geometry import ZERO
 from spec_vlm_nav.motion.watchdogs import (
     SESSIONS_KEPT,
     RateMeter,

@@ -5,9 +5,11 @@ import time
 
 import pytest
 
-from spec_vlm_nav.deciding.decision import Answer, DecisionFailed, ErrorCode, Frame, Job, Question
+from spec_vlm_nav.camera.frame import Frame
+from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.language.actions import Action, ActionKind
-from spec_vlm_nav.model.decider import LinkReport, LinkState
+from spec_vlm_nav.model.answers import Answer, DecisionFailed, Job, Question
+from spec_vlm_nav.model.decider import LinkReport
 from spec_vlm_nav.model.worker import ActionFound, Answered, DecisionWorker, Failed, Reconciled
 
 TEXT = "I see it. The next action is move forward 25 cm."

@@ -13,18 +13,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.camera.images import RawImage
+from spec_vlm_nav.common.codes import LinkState
+from spec_vlm_nav.common.geometry import Motion, Velocity
 from spec_vlm_nav.common.status import Status
-from spec_vlm_nav.deciding.decision import Frame, Job, Report
 from spec_vlm_nav.deciding.interfaces import MotionRequest, NavigationResult, NavigatorConfig, Phase
 from spec_vlm_nav.deciding.navigator import Navigator
+from spec_vlm_nav.deciding.report import Report
 from spec_vlm_nav.language.exploration import ExplorationPolicy
 from spec_vlm_nav.language.stop_words import is_stop
-from spec_vlm_nav.model.decider import LinkState
+from spec_vlm_nav.model.answers import Job
 from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.command import OPERATOR_STOP, Command, CommandKind
 from spec_vlm_nav.motion.core import MotionCore
-from spec_vlm_nav.motion.executor import ExecutorConfig, Motion, Velocity
+from spec_vlm_nav.motion.executor import ExecutorConfig
 from spec_vlm_nav.motion.limits import SafetyConfig
 from spec_vlm_nav.motion.reporting import Reporting
 from spec_vlm_nav.motion.stopping import StopConfig, TwistStops

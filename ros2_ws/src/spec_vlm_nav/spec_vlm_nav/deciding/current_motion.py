@@ -16,8 +16,9 @@
 
 from __future__ import annotations
 
-from spec_vlm_nav.common.status import MotionState, Status
-from spec_vlm_nav.motion.executor import Motion, NO_MOTION
+from spec_vlm_nav.common.codes import MotionState
+from spec_vlm_nav.common.geometry import Motion, NO_MOTION
+from spec_vlm_nav.common.status import Status
 
 
 class CurrentMotion:

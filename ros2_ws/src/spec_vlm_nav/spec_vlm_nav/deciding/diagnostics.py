@@ -21,9 +21,10 @@ from collections.abc import Mapping
 import math
 
 from spec_vlm_nav.camera.watch import CameraWatch
+from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
-from spec_vlm_nav.deciding.decision import ErrorCode, Report
-from spec_vlm_nav.model.decider import LinkReport, LinkState
+from spec_vlm_nav.deciding.report import Report
+from spec_vlm_nav.model.decider import LinkReport
 
 KEPT = 100
 

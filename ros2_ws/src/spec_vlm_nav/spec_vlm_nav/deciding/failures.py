@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from spec_vlm_nav.deciding.decision import ErrorCode
+from spec_vlm_nav.common.codes import ErrorCode
 
 
 class Failures:

@@ -19,8 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 import math
 
+from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.deciding.bounds import Obstructions, Odometer
-from spec_vlm_nav.deciding.decision import ErrorCode
 from spec_vlm_nav.deciding.interfaces import NavigationResult
 
 

@@ -27,11 +27,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.camera.watch import CameraWatch
+from spec_vlm_nav.common.codes import ErrorCode, LinkState, MotionState
 from spec_vlm_nav.common.errors import InstructionError
-from spec_vlm_nav.common.status import MotionState, Status
+from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.current_decision import PAST_FRAMES
-from spec_vlm_nav.deciding.decision import ErrorCode, Frame
 from spec_vlm_nav.deciding.handlers.motions import GOING_ON
 from spec_vlm_nav.deciding.handlers.operator import OPERATOR, Refusal
 from spec_vlm_nav.deciding.instruction import Instruction
@@ -41,7 +42,6 @@ from spec_vlm_nav.deciding.states import Event, react
 from spec_vlm_nav.language.exploration import ExplorationPolicy
 from spec_vlm_nav.language.prompting import clean_instruction
 from spec_vlm_nav.language.stop_words import is_stop
-from spec_vlm_nav.model.decider import LinkState
 from spec_vlm_nav.model.worker import ActionFound, Answered, Failed, Reconciled
 from spec_vlm_nav.model.worker import Event as DecisionEvent
 from spec_vlm_nav.motion.command import OPERATOR_STOP

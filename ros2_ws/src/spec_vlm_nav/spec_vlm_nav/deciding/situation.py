@@ -23,9 +23,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spec_vlm_nav.camera.watch import CameraWatch
+from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.deciding.current_decision import CurrentDecision, PAST_FRAMES
 from spec_vlm_nav.deciding.current_motion import CurrentMotion
-from spec_vlm_nav.deciding.decision import Answer, ErrorCode, Report
 from spec_vlm_nav.deciding.failures import Failures
 from spec_vlm_nav.deciding.instruction import CurrentInstruction
 from spec_vlm_nav.deciding.interfaces import (
@@ -36,9 +36,10 @@ from spec_vlm_nav.deciding.interfaces import (
     Phase,
     SUPERVISOR,
 )
+from spec_vlm_nav.deciding.report import Report
 from spec_vlm_nav.deciding.rollback import Unverified
 from spec_vlm_nav.language.exploration import ExplorationPolicy
-from spec_vlm_nav.model.decider import LinkState
+from spec_vlm_nav.model.answers import Answer
 from spec_vlm_nav.motion.command import CommandKind
 
 BOUNDS = (ErrorCode.TIMEOUT, ErrorCode.TOO_MANY_DECISIONS, ErrorCode.TOO_FAR)

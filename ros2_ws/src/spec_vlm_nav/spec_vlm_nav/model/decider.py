@@ -25,23 +25,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-import enum
 import threading
 from typing import Protocol
 
 from spec_vlm_nav.camera.images import PictureOptions
-from spec_vlm_nav.deciding.decision import Answer, Job, Question
+from spec_vlm_nav.common.codes import LinkState
+from spec_vlm_nav.model.answers import Answer, Job, Question
 
 ON_LINK_LOSS = ('stop', 'hold', 'draft_only_slow')
 ANSWER_ORDERS = ('as_trained', 'action_first')
-
-
-class LinkState(enum.Enum):
-    """Numbers of Supervision.msg."""
-
-    UNKNOWN = 0
-    UP = 1
-    LOST = 2
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,10 @@ from collections.abc import Callable, Mapping
 import threading
 import time
 
+from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.errors import ParameterError
-from spec_vlm_nav.deciding.decision import Answer, DecisionFailed, ErrorCode, Job, Question
-from spec_vlm_nav.model.decider import Decider, DecoderSettings, LinkReport, LinkState, OnText
+from spec_vlm_nav.model.answers import Answer, DecisionFailed, Job, Question
+from spec_vlm_nav.model.decider import Decider, DecoderSettings, LinkReport, OnText
 
 # Read when the model is loaded: they cannot change while that goes on.
 OF_LOADING = ('draft_model', 'device', 'dtype', 'quantize', 'threads', 'verifier')

@@ -28,7 +28,8 @@ from collections.abc import Callable
 import threading
 import time
 
-from spec_vlm_nav.model.decider import LinkReport, LinkState
+from spec_vlm_nav.common.codes import LinkState
+from spec_vlm_nav.model.decider import LinkReport
 from specdec.errors import LinkLost, SpecdecError
 from specdec.link.channel import Link
 from specdec.link.wire import Ping, Pong

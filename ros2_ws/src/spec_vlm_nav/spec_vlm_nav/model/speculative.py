@@ -31,19 +31,12 @@ import time
 
 from PIL import Image
 from spec_vlm_nav.camera.images import to_jpeg
+from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.errors import ParameterError
-from spec_vlm_nav.deciding.decision import (
-    Answer,
-    DecisionFailed,
-    ErrorCode,
-    Job,
-    Question,
-    Round,
-    Span,
-)
 from spec_vlm_nav.language.prompting import build_prompt, choose_frames, PromptSpec
+from spec_vlm_nav.model.answers import Answer, DecisionFailed, Job, Question, Round, Span
 from spec_vlm_nav.model.asking import Asker, prompt_spec, spec_of
-from spec_vlm_nav.model.decider import DecoderSettings, LinkReport, LinkState, OnText
+from spec_vlm_nav.model.decider import DecoderSettings, LinkReport, OnText
 from spec_vlm_nav.model.link_monitor import LinkMonitor
 from specdec.edge.decoder import connect, EdgeDecoder
 from specdec.edge.stats import AnswerStats

@@ -27,9 +27,10 @@ import queue
 import threading
 import time
 
-from spec_vlm_nav.deciding.decision import Answer, DecisionFailed, ErrorCode, Job, Question
+from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.language.actions import Action, find_action
-from spec_vlm_nav.model.decider import Decider, LinkState
+from spec_vlm_nav.model.answers import Answer, DecisionFailed, Job, Question
+from spec_vlm_nav.model.decider import Decider
 
 RETRY_S = 0.5
 """How often an open answer is looked at while nothing is heard of the link."""

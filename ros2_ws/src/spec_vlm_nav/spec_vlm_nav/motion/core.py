@@ -26,20 +26,17 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from spec_vlm_nav.common.status import MotionState, Status, UNDER_WAY
+from spec_vlm_nav.common.codes import MotionState
+from spec_vlm_nav.common.geometry import Motion, NO_MOTION, Pose, Velocity, ZERO
+from spec_vlm_nav.common.status import Status, UNDER_WAY
 from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.command import Command, CommandKind, OPERATOR_STOP
 from spec_vlm_nav.motion.executor import (
     Executor,
     ExecutorConfig,
-    Motion,
     MotionExecutor,
-    NO_MOTION,
     NO_PROGRESS,
-    Pose,
     Progress,
-    Velocity,
-    ZERO,
 )
 from spec_vlm_nav.motion.gate import fault_of, SafetyGate
 from spec_vlm_nav.motion.limits import SafetyConfig

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import math
 
+from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
-from spec_vlm_nav.common.status import MotionState
 from spec_vlm_nav.motion.core import MotionCore
 from spec_vlm_nav.motion.gate import SafetyGate
 

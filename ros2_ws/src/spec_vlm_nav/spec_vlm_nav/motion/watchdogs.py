@@ -25,9 +25,8 @@ from collections import deque
 from dataclasses import dataclass
 import math
 
-from spec_vlm_nav.common.status import MotionState
-from spec_vlm_nav.model.decider import LinkState
-from spec_vlm_nav.motion.executor import Pose, wrap
+from spec_vlm_nav.common.codes import LinkState, MotionState
+from spec_vlm_nav.common.geometry import Pose, wrap
 
 RATE_OVER = 50  # messages that a rate is measured over
 SESSIONS_KEPT = 8

@@ -16,7 +16,7 @@
 
 from __future__ import annotations
 
-from spec_vlm_nav.deciding.decision import ErrorCode
+from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.deciding.handlers.sensors import NO_FRAMES
 from spec_vlm_nav.deciding.situation import Situation
 

@@ -22,16 +22,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from spec_vlm_nav.common.codes import ErrorCode, Verification
+from spec_vlm_nav.common.geometry import Motion, NO_MOTION
 from spec_vlm_nav.deciding.current_decision import DecisionInProgress
-from spec_vlm_nav.deciding.decision import Answer, ErrorCode, Verification
 from spec_vlm_nav.deciding.interfaces import Feedback, MotionRequest, Phase, SUPERVISOR
 from spec_vlm_nav.deciding.rollback import OpenDecision
 from spec_vlm_nav.deciding.situation import Situation
 from spec_vlm_nav.language.actions import ahead_clear, reasoning_of, sees_target, STOP
 from spec_vlm_nav.language.exploration import ActionSource, Move
+from spec_vlm_nav.model.answers import Answer
 from spec_vlm_nav.model.worker import ActionFound, Answered, Failed, Reconciled
 from spec_vlm_nav.motion.command import CommandKind
-from spec_vlm_nav.motion.executor import Motion, NO_MOTION
 
 SLOW_FACTOR = 2.0  # unverified motions are slower: they get so much longer
 WORKS_AGAIN = {  # what a complete answer shows to be over

@@ -19,13 +19,13 @@ from __future__ import annotations
 from dataclasses import replace
 import math
 
-from spec_vlm_nav.common.status import MotionState, Status
+from spec_vlm_nav.common.codes import ErrorCode, MotionState
+from spec_vlm_nav.common.geometry import Motion
+from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.bounds import CODE_OF, fell_short, is_obstruction
-from spec_vlm_nav.deciding.decision import ErrorCode
 from spec_vlm_nav.deciding.interfaces import SUPERVISOR
 from spec_vlm_nav.deciding.situation import Situation
 from spec_vlm_nav.motion.command import CommandKind
-from spec_vlm_nav.motion.executor import Motion
 
 GOING_ON = (MotionState.IDLE, MotionState.MOVING, MotionState.SETTLING)
 INPUT_LOST = {

@@ -16,8 +16,9 @@
 
 from __future__ import annotations
 
+from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.camera.watch import CameraWatch
-from spec_vlm_nav.deciding.decision import ErrorCode, Frame
+from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.deciding.handlers.decisions import advance
 from spec_vlm_nav.deciding.interfaces import Phase, SUPERVISOR
 from spec_vlm_nav.deciding.prefetch import same_scene

@@ -21,21 +21,17 @@ import math
 from builtin_interfaces.msg import Duration, Time
 from nav_msgs.msg import Odometry
 from sensor_msgs.msg import CompressedImage, Image
+from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.camera.images import RawImage
-from spec_vlm_nav.common.status import MotionState, Status
-from spec_vlm_nav.deciding.decision import Frame, Report
+from spec_vlm_nav.common.codes import MotionState, SOURCES
+from spec_vlm_nav.common.geometry import Motion, Pose
+from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.interfaces import MotionRequest
+from spec_vlm_nav.deciding.report import Report
 from spec_vlm_nav.model.decider import LinkReport
 from spec_vlm_nav.motion.command import Command, CommandKind
-from spec_vlm_nav.motion.executor import Motion, Pose
 from spec_vlm_nav.motion.watchdogs import Reading
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus, Supervision
-
-_SOURCES = {
-    'MODEL': MotionCommand.MODEL,
-    'EXPLORATION': MotionCommand.EXPLORATION,
-    'SUPERVISOR': MotionCommand.SUPERVISOR,
-}
 
 
 def frame_of(message: CompressedImage | Image, received: float) -> Frame:
@@ -98,7 +94,7 @@ def command_message(
     message = MotionCommand(session=session, instruction=request.instruction, sequence=sequence)
     message.header.stamp = stamp
     message.kind = request.kind.value
-    message.source = _SOURCES[request.source]
+    message.source = SOURCES[request.source]
     message.distance_m, message.angle_rad = request.motion.distance_m, request.motion.angle_rad
     message.deadline = Duration(
         sec=int(request.deadline_s), nanosec=int(request.deadline_s % 1 * 1e9)
@@ -182,7 +178,7 @@ def metrics_message(
         report.action,
         report.rule,
     )
-    message.source = _SOURCES[report.source]
+    message.source = SOURCES[report.source]
     message.verification, message.prefetched = report.verification.value, report.prefetched
     message.error_code, message.error = report.code.value, report.error
     message.decision_ms, message.camera_to_action_ms = (

@@ -35,7 +35,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.task import Future
 from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav.common.parameters import Value
-from spec_vlm_nav.deciding.decision import Job, Report
+from spec_vlm_nav.common.status import UNDER_WAY
 from spec_vlm_nav.deciding.diagnostics import DecidingDiagnostics
 from spec_vlm_nav.deciding.handlers.motions import GOING_ON
 from spec_vlm_nav.deciding.interfaces import (
@@ -45,7 +45,9 @@ from spec_vlm_nav.deciding.interfaces import (
     Phase,
 )
 from spec_vlm_nav.deciding.navigator import Navigator
+from spec_vlm_nav.deciding.report import Report
 from spec_vlm_nav.language.exploration import ExplorationPolicy
+from spec_vlm_nav.model.answers import Job
 from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
 from spec_vlm_nav.model.deferred import DeferredDecider
 from spec_vlm_nav.model.worker import DecisionWorker, Event
@@ -58,6 +60,7 @@ TICK_S = 0.05
 SUPERVISION_TICKS = 2
 STANDING_S = 0.25  # longest wait for motion_node to say that the robot stands
 POLL_S = 0.005
+_UNDER_WAY = tuple(state.value for state in UNDER_WAY)
 
 
 class Deciding:
@@ -190,7 +193,7 @@ class Deciding:
                 continue
             message: MotionStatus = taken[0]
             ours = message.session == self._publishers.session and message.sequence >= last
-            if ours and message.state not in (MotionStatus.MOVING, MotionStatus.SETTLING):
+            if ours and message.state not in _UNDER_WAY:
                 self._told_standing(message.sequence)
                 return True
         return False

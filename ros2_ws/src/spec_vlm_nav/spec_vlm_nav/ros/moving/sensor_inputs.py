@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import numpy as np
 from sensor_msgs.msg import Image, LaserScan, PointCloud2
-from spec_vlm_nav.model.decider import LinkState
+from spec_vlm_nav.common.codes import LinkState
 from spec_vlm_nav.motion.ahead.cloud import Cloud, Field
 from spec_vlm_nav.motion.ahead.depth import DepthImage
 from spec_vlm_nav.motion.ahead.scan import Scan

@@ -32,9 +32,9 @@ from nav_msgs.msg import Odometry
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
+from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.diagnostics import DiagnosticRow
 from spec_vlm_nav.common.parameters import Value
-from spec_vlm_nav.common.status import MotionState
 from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.motion.core import MotionCore
