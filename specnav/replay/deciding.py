@@ -12,7 +12,7 @@ from evaluation.bags.contents import NO_ACTION, Pixels
 from evaluation.bags.records import DecisionRecord
 from spec_vlm_nav.camera.images import PictureOptions, RawImage, black_like, prepare
 from spec_vlm_nav.common.errors import NavigationError
-from spec_vlm_nav.deciding.current_decision import PAST_FRAMES
+from spec_vlm_nav.deciding.parts.current_decision import PAST_FRAMES
 from spec_vlm_nav.language.actions import Action, find_action, reasoning_of
 from spec_vlm_nav.language.prompting import PromptSpec, build_prompt, choose_frames
 from specdec.edge.decoder import EdgeDecoder

@@ -7,10 +7,10 @@ import pytest
 from spec_vlm_nav.common.codes import ErrorCode, MotionState
 from spec_vlm_nav.common.geometry import Motion, Pose
 from spec_vlm_nav.common.status import Status
-from spec_vlm_nav.deciding.bounds import PROGRESS_M, Obstructions, Odometer, fell_short, is_obstruction
-from spec_vlm_nav.deciding.interfaces import Phase
+from spec_vlm_nav.deciding.parts.bounds import PROGRESS_M, Obstructions, Odometer, fell_short, is_obstruction
+from spec_vlm_nav.deciding.parts.interfaces import Phase
 from spec_vlm_nav.motion.command import OPERATOR_STOP, CommandKind
-from tests.robot.test_navigator import FORWARD, STOP, TURN, World
+from tests.robot.navigator_world import FORWARD, STOP, TURN, World
 
 OBSTRUCTED = {
     MotionState.BLOCKED: "BLOCKED",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spec_vlm_nav.common.codes import SOURCES, ErrorCode, LinkState, MotionState, Verification
-from spec_vlm_nav.deciding.interfaces import Phase
+from spec_vlm_nav.deciding.parts.interfaces import Phase
 from spec_vlm_nav.motion.command import CommandKind
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,8 +16,8 @@ from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.common.codes import ErrorCode, MotionState
 from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.common.status import Status
-from spec_vlm_nav.deciding.interfaces import MotionRequest
-from spec_vlm_nav.deciding.report import Report
+from spec_vlm_nav.deciding.parts.interfaces import MotionRequest
+from spec_vlm_nav.deciding.parts.report import Report
 from spec_vlm_nav.model.answers import Answer, Round, Span
 from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.ros.convert.messages import (

@@ -13,14 +13,14 @@ from spec_vlm_nav.common.codes import ErrorCode, LinkState, MotionState
 from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding import navigator as module
-from spec_vlm_nav.deciding.interfaces import NavigatorConfig, Phase
 from spec_vlm_nav.deciding.navigator import Navigator
+from spec_vlm_nav.deciding.parts.interfaces import NavigatorConfig, Phase
 from spec_vlm_nav.deciding.states import TABLE, Event, page, react
 from spec_vlm_nav.language.actions import STOP_SENTENCE, find_action
 from spec_vlm_nav.model.answers import Answer
 from spec_vlm_nav.model.worker import ActionFound, Answered, Failed, Reconciled
 from spec_vlm_nav.motion.command import OPERATOR_STOP
-from tests.robot.test_navigator import World
+from tests.robot.navigator_world import World
 from trials.monkey.run import run_seed
 
 PAGE = Path(__file__).parents[2] / "ros2_ws/src/spec_vlm_nav/docs/navigator.md"

@@ -18,9 +18,9 @@ from spec_vlm_nav.camera.images import RawImage
 from spec_vlm_nav.common.codes import LinkState
 from spec_vlm_nav.common.geometry import Motion, Velocity
 from spec_vlm_nav.common.status import Status
-from spec_vlm_nav.deciding.interfaces import MotionRequest, NavigationResult, NavigatorConfig, Phase
 from spec_vlm_nav.deciding.navigator import Navigator
-from spec_vlm_nav.deciding.report import Report
+from spec_vlm_nav.deciding.parts.interfaces import MotionRequest, NavigationResult, NavigatorConfig, Phase
+from spec_vlm_nav.deciding.parts.report import Report
 from spec_vlm_nav.language.exploration import ExplorationPolicy
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.model.answers import Job

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.common.geometry import Pose, Velocity, wrap
 from spec_vlm_nav.common.status import Status
-from spec_vlm_nav.deciding.interfaces import NavigationResult, NavigatorConfig, Phase
 from spec_vlm_nav.deciding.navigator import Navigator
+from spec_vlm_nav.deciding.parts.interfaces import NavigationResult, NavigatorConfig, Phase
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.motion.limits import SafetyConfig
 from spec_vlm_nav.motion.response.monitor import PATIENCE_M

@@ -32,12 +32,12 @@ from spec_vlm_nav.camera.watch import CameraWatch
 from spec_vlm_nav.common.codes import ErrorCode, LinkState, MotionState
 from spec_vlm_nav.common.errors import InstructionError
 from spec_vlm_nav.common.status import Status
-from spec_vlm_nav.deciding.current_decision import PAST_FRAMES
 from spec_vlm_nav.deciding.handlers.motions import GOING_ON
 from spec_vlm_nav.deciding.handlers.operator import OPERATOR, Refusal
-from spec_vlm_nav.deciding.instruction import Instruction
-from spec_vlm_nav.deciding.interfaces import Feedback, NavigatorConfig, Outputs, Phase
-from spec_vlm_nav.deciding.situation import Situation
+from spec_vlm_nav.deciding.parts.current_decision import PAST_FRAMES
+from spec_vlm_nav.deciding.parts.instruction import Instruction
+from spec_vlm_nav.deciding.parts.interfaces import Feedback, NavigatorConfig, Outputs, Phase
+from spec_vlm_nav.deciding.parts.situation import Situation
 from spec_vlm_nav.deciding.states import Event, react
 from spec_vlm_nav.language.exploration import ExplorationPolicy
 from spec_vlm_nav.language.prompting import clean_instruction

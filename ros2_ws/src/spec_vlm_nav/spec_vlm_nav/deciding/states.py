@@ -27,8 +27,8 @@ import enum
 from typing import Any
 
 from spec_vlm_nav.deciding.handlers import clocks, decisions, motions, operator, sensors
-from spec_vlm_nav.deciding.interfaces import Phase
-from spec_vlm_nav.deciding.situation import Situation
+from spec_vlm_nav.deciding.parts.interfaces import Phase
+from spec_vlm_nav.deciding.parts.situation import Situation
 
 IDLE, LOOKING, THINKING, MOVING = Phase
 MEANINGS = {

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.deciding.handlers.sensors import NO_FRAMES
-from spec_vlm_nav.deciding.situation import Situation
+from spec_vlm_nav.deciding.parts.situation import Situation
 
 GONE = {
     ErrorCode.STALE_CAMERA: NO_FRAMES,

@@ -24,10 +24,10 @@ from dataclasses import replace
 
 from spec_vlm_nav.common.codes import ErrorCode, Verification
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION
-from spec_vlm_nav.deciding.current_decision import DecisionInProgress
-from spec_vlm_nav.deciding.interfaces import Feedback, MotionRequest, Phase, SUPERVISOR
-from spec_vlm_nav.deciding.rollback import OpenDecision
-from spec_vlm_nav.deciding.situation import Situation
+from spec_vlm_nav.deciding.parts.current_decision import DecisionInProgress
+from spec_vlm_nav.deciding.parts.interfaces import Feedback, MotionRequest, Phase, SUPERVISOR
+from spec_vlm_nav.deciding.parts.rollback import OpenDecision
+from spec_vlm_nav.deciding.parts.situation import Situation
 from spec_vlm_nav.language.actions import ahead_clear, reasoning_of, sees_target, STOP
 from spec_vlm_nav.language.exploration import ActionSource, Move
 from spec_vlm_nav.model.answers import Answer

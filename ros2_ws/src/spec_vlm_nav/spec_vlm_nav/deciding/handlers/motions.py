@@ -22,9 +22,9 @@ import math
 from spec_vlm_nav.common.codes import ErrorCode, MotionState
 from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.common.status import Status
-from spec_vlm_nav.deciding.bounds import CODE_OF, fell_short, is_obstruction
-from spec_vlm_nav.deciding.interfaces import SUPERVISOR
-from spec_vlm_nav.deciding.situation import Situation
+from spec_vlm_nav.deciding.parts.bounds import CODE_OF, fell_short, is_obstruction
+from spec_vlm_nav.deciding.parts.interfaces import SUPERVISOR
+from spec_vlm_nav.deciding.parts.situation import Situation
 from spec_vlm_nav.motion.command import CommandKind
 
 GOING_ON = (MotionState.IDLE, MotionState.MOVING, MotionState.SETTLING)

@@ -19,10 +19,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spec_vlm_nav.common.codes import ErrorCode
-from spec_vlm_nav.deciding.instruction import Instruction
-from spec_vlm_nav.deciding.interfaces import Feedback, NavigationResult, Phase, SUPERVISOR
-from spec_vlm_nav.deciding.report import Report
-from spec_vlm_nav.deciding.situation import Situation
+from spec_vlm_nav.deciding.parts.instruction import Instruction
+from spec_vlm_nav.deciding.parts.interfaces import Feedback, NavigationResult, Phase, SUPERVISOR
+from spec_vlm_nav.deciding.parts.report import Report
+from spec_vlm_nav.deciding.parts.situation import Situation
 from spec_vlm_nav.motion.command import CommandKind
 
 OPERATOR = 'stopped by the operator'

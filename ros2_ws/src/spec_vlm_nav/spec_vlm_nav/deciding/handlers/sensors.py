@@ -20,9 +20,9 @@ from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.camera.watch import CameraWatch
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.deciding.handlers.decisions import advance
-from spec_vlm_nav.deciding.interfaces import Phase, SUPERVISOR
-from spec_vlm_nav.deciding.prefetch import same_scene
-from spec_vlm_nav.deciding.situation import Situation
+from spec_vlm_nav.deciding.parts.interfaces import Phase, SUPERVISOR
+from spec_vlm_nav.deciding.parts.prefetch import same_scene
+from spec_vlm_nav.deciding.parts.situation import Situation
 from spec_vlm_nav.motion.command import CommandKind
 
 NO_FRAMES = 'no camera frames'

@@ -32,7 +32,7 @@ from rclpy.action.server import ServerGoalHandle
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
 from rclpy.node import Node
 from spec_vlm_nav.common.codes import ErrorCode
-from spec_vlm_nav.deciding.interfaces import NavigationResult, Phase
+from spec_vlm_nav.deciding.parts.interfaces import NavigationResult, Phase
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.ros.deciding.active import Deciding
 from spec_vlm_nav_interfaces.action import NavigateInstruction

@@ -38,14 +38,14 @@ from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.common.status import UNDER_WAY
 from spec_vlm_nav.deciding.diagnostics import DecidingDiagnostics
 from spec_vlm_nav.deciding.handlers.motions import GOING_ON
-from spec_vlm_nav.deciding.interfaces import (
+from spec_vlm_nav.deciding.navigator import Navigator
+from spec_vlm_nav.deciding.parts.interfaces import (
     MotionRequest,
     NavigationResult,
     NavigatorConfig,
     Phase,
 )
-from spec_vlm_nav.deciding.navigator import Navigator
-from spec_vlm_nav.deciding.report import Report
+from spec_vlm_nav.deciding.parts.report import Report
 from spec_vlm_nav.language.exploration import ExplorationPolicy
 from spec_vlm_nav.model.answers import Job
 from spec_vlm_nav.model.decider import DecoderSettings, LinkReport

@@ -21,8 +21,8 @@ import time
 
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from spec_vlm_nav.deciding.interfaces import MotionRequest, NavigationResult
-from spec_vlm_nav.deciding.report import Report
+from spec_vlm_nav.deciding.parts.interfaces import MotionRequest, NavigationResult
+from spec_vlm_nav.deciding.parts.report import Report
 from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
 from spec_vlm_nav.ros.convert.messages import command_message, metrics_message, supervision_message
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, Supervision

@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 
 from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.common.codes import ErrorCode
-from spec_vlm_nav.deciding.instruction import Instruction
-from spec_vlm_nav.deciding.report import Report
+from spec_vlm_nav.deciding.parts.instruction import Instruction
+from spec_vlm_nav.deciding.parts.report import Report
 from spec_vlm_nav.language.actions import Action, reasoning_of
 from spec_vlm_nav.model.answers import Answer, Job
 from spec_vlm_nav.model.worker import ActionFound, Answered

@@ -24,11 +24,11 @@ from dataclasses import replace
 
 from spec_vlm_nav.camera.watch import CameraWatch
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
-from spec_vlm_nav.deciding.current_decision import CurrentDecision, PAST_FRAMES
-from spec_vlm_nav.deciding.current_motion import CurrentMotion
-from spec_vlm_nav.deciding.failures import Failures
-from spec_vlm_nav.deciding.instruction import CurrentInstruction
-from spec_vlm_nav.deciding.interfaces import (
+from spec_vlm_nav.deciding.parts.current_decision import CurrentDecision, PAST_FRAMES
+from spec_vlm_nav.deciding.parts.current_motion import CurrentMotion
+from spec_vlm_nav.deciding.parts.failures import Failures
+from spec_vlm_nav.deciding.parts.instruction import CurrentInstruction
+from spec_vlm_nav.deciding.parts.interfaces import (
     Feedback,
     MotionRequest,
     NavigatorConfig,
@@ -36,8 +36,8 @@ from spec_vlm_nav.deciding.interfaces import (
     Phase,
     SUPERVISOR,
 )
-from spec_vlm_nav.deciding.report import Report
-from spec_vlm_nav.deciding.rollback import Unverified
+from spec_vlm_nav.deciding.parts.report import Report
+from spec_vlm_nav.deciding.parts.rollback import Unverified
 from spec_vlm_nav.language.exploration import ExplorationPolicy
 from spec_vlm_nav.model.answers import Answer
 from spec_vlm_nav.motion.command import CommandKind

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import math
 
 from spec_vlm_nav.common.codes import ErrorCode
-from spec_vlm_nav.deciding.bounds import Obstructions, Odometer
-from spec_vlm_nav.deciding.interfaces import NavigationResult
+from spec_vlm_nav.deciding.parts.bounds import Obstructions, Odometer
+from spec_vlm_nav.deciding.parts.interfaces import NavigationResult
 
 
 @dataclass

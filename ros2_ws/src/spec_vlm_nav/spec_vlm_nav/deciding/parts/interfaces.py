@@ -27,7 +27,7 @@ from typing import Protocol
 from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION
-from spec_vlm_nav.deciding.report import Report
+from spec_vlm_nav.deciding.parts.report import Report
 from spec_vlm_nav.language.prompting import MAX_INSTRUCTION_CHARS
 from spec_vlm_nav.model.answers import Job
 from spec_vlm_nav.motion.command import CommandKind
