@@ -59,9 +59,11 @@ class Prompter:
 
     def prompt(self, task: Task, picture: bytes | Pixels, history: History) -> tuple[Prompt, bytes]:
         """The prompt of a frame and its encoded picture. Raises NavigationError."""
-        source = picture
-        if isinstance(source, Pixels):
-            source = RawImage(source.encoding, source.width, source.height, source.step, source.data)
+        if isinstance(picture, Pixels):
+            pixels = (picture.encoding, picture.width, picture.height, picture.step, picture.data)
+            source: bytes | RawImage = RawImage(*pixels)
+        else:
+            source = picture
         jpeg = prepare(source, self.spec.fitted(self.picture))
         black = black_like(jpeg) if self.spec.pad_history else None
         frames = choose_frames(self.spec, list(history.pictures), jpeg, black)

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
@@ -204,7 +204,7 @@ class Gatherer:
             given: dict[str, Value] | None = None
             if answer is not None:
                 pairs = zip(names[name], answer.values, strict=False)
-                given = {key: parameter_value_to_python(value) for key, value in pairs}
+                given = {key: cast(Value, parameter_value_to_python(value)) for key, value in pairs}
             found[name] = OurNode(node.name, node.count, given)
         return found
 

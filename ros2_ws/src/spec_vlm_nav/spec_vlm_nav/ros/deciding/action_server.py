@@ -46,7 +46,7 @@ _PHASES = {
 }
 
 
-class _DeferringServer(ActionServer):  # type: ignore[misc]
+class _DeferringServer(ActionServer):
     """
     An action server whose goals go on until their result is handed in with `finish`.
 

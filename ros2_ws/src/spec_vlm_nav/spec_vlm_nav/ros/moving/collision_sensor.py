@@ -76,7 +76,7 @@ class CollisionSensor:
         if source not in _KINDS:
             return
         wake = node.create_guard_condition(self._hand_on)
-        worker = NewestWorker(
+        worker: NewestWorker[bytes, Clearance] = NewestWorker(
             lambda data: clearance_of_bytes(source, data, self.config),
             wake.trigger,
             f'read {source}',
