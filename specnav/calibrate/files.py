@@ -13,8 +13,8 @@ import yaml
 from evaluation.files import write_bytes_atomic
 from harness.errors import UsageError
 from harness.settings import read_yaml
-from spec_vlm_nav.common.parameter_files import WILDCARDS
 from spec_vlm_nav.common.parameters import Value
+from spec_vlm_nav.parameters.files import WILDCARDS
 from specnav.calibrate.core.measuring import Noise
 from specnav.calibrate.core.result import DEFAULTS, Calibration
 

@@ -21,7 +21,7 @@ from rclpy.validate_topic_name import validate_topic_name
 
 from harness.errors import UsageError
 from spec_vlm_nav.common.errors import NavigationError
-from spec_vlm_nav.motion.executor import ZERO
+from spec_vlm_nav.common.geometry import ZERO
 from specnav.calibrate.asking import Asker
 from specnav.calibrate.config import CalibrateConfig
 from specnav.calibrate.core.course import Course, Phase

@@ -10,11 +10,11 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from spec_vlm_nav.common.geometry import Motion, Velocity, wrap
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.common.status import UNDER_WAY
 from spec_vlm_nav.motion.command import Command, CommandKind
 from spec_vlm_nav.motion.core import MotionCore
-from spec_vlm_nav.motion.executor import Motion, Velocity, wrap
 from spec_vlm_nav.motion.parameters.motion import executor_config, safety_config, stop_config
 from spec_vlm_nav.motion.stopping import TwistStops
 from specnav.calibrate.core.course import Course

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.common.parameters import Value
-from spec_vlm_nav.motion.executor import Motion
 from specnav.calibrate.core.result import calibration
 from specnav.calibrate.simulated import World, calibrate, carry_out
 from trials.monkey.base import BaseTraits

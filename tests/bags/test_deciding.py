@@ -17,7 +17,7 @@ from specdec.errors import LinkLost, ModelError
 from specdec.models import load_tokenizer
 from specdec.options import GenerationOptions
 from specnav.cli.app import main
-from specnav.replay.deciding import History, MethodDecider, Voice
+from specnav.replay.deciding import History, MethodDecider, Prompter
 from specnav.replay.edge import Edge
 from specnav.replay.plan import Task
 from tests.bags.made_up import encoded, walk
@@ -50,8 +50,8 @@ def tokenizer():
 
 def make(tokenizer, preset="tiny_nav", **more):
     decoder = Decoder(tokenizer, **more)
-    voice = Voice(PRESETS[preset], tokenizer, PictureOptions(56, 28), GenerationOptions())
-    return MethodDecider("fsd", decoder, voice, clock=lambda: decoder.now), decoder
+    prompter = Prompter(PRESETS[preset], tokenizer, PictureOptions(56, 28), GenerationOptions())
+    return MethodDecider("fsd", decoder, prompter, clock=lambda: decoder.now), decoder
 
 
 def test_the_decision_is_timed_to_its_action_sentence_and_the_answer_to_its_end(tokenizer):

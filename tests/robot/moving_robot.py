@@ -2,9 +2,9 @@
 
 import math
 
+from spec_vlm_nav.common.geometry import ZERO, Motion, Pose
 from spec_vlm_nav.motion.command import Command, CommandKind
 from spec_vlm_nav.motion.core import MotionCore
-from spec_vlm_nav.motion.executor import ZERO, Motion, Pose
 from spec_vlm_nav.motion.limits import SafetyConfig
 from spec_vlm_nav.motion.watchdogs import Supervision
 

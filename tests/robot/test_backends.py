@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from spec_vlm_nav.common.geometry import ZERO, Velocity
 from spec_vlm_nav.motion.backends.velocity import (
     AVOID_MOVE,
     MOVE,
@@ -18,7 +19,6 @@ from spec_vlm_nav.motion.backends.velocity import (
     SportRequest,
     move,
 )
-from spec_vlm_nav.motion.executor import ZERO, Velocity
 
 WALK = Velocity(0.3, -0.2)
 

@@ -6,8 +6,8 @@ import random
 import pytest
 from faulty_robot import FaultyRobot
 
-from spec_vlm_nav.common.status import MotionState
-from spec_vlm_nav.motion.executor import Pose
+from spec_vlm_nav.common.codes import MotionState
+from spec_vlm_nav.common.geometry import Pose
 from spec_vlm_nav.motion.response.liveness import JUDGED_OVER, REPEATS_S, REST_S, Liveness
 from spec_vlm_nav.motion.watchdogs import OdometryWatch, Reading, WatchdogConfig
 

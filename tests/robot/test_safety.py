@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moving_robot import DT, HERE, Robot, move, stand
 
-from spec_vlm_nav.common.status import MotionState
+from spec_vlm_nav.common.codes import MotionState
+from spec_vlm_nav.common.geometry import ZERO, Pose, Velocity
 from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.motion.core import MotionCore
-from spec_vlm_nav.motion.executor import ZERO, Pose, Velocity
 from spec_vlm_nav.motion.gate import SafetyGate
 from spec_vlm_nav.motion.limits import SafetyConfig
 

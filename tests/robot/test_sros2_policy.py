@@ -9,14 +9,16 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "ros2_ws/src/spec_vlm_nav"
 ROS = PACKAGE / "spec_vlm_nav" / "ros"
+NODES = ROS / "nodes"
 POLICY = PACKAGE / "config" / "sros2" / "policy.xml"
-NAMES = sorted(path.stem for path in (ROS / "nodes").glob("*_node.py"))
+NAMES = sorted(path.stem for path in NODES.glob("*_node.py"))
+assert NAMES
 # The call that creates it, and what it is: which argument is the name, and the policy's word.
 CREATES = {
     "create_publisher": (1, "publish"),
     "create_subscription": (1, "subscribe"),
-    "hear": (2, "subscribe"),
-    "hear_stamped": (2, "subscribe"),
+    "subscribe": (2, "subscribe"),
+    "subscribe_stamped": (2, "subscribe"),
     "Polled": (2, "subscribe"),
     "Heard": (0, "subscribe"),
     "create_service": (1, "reply"),
@@ -34,7 +36,7 @@ MADE = {
         "vlm_nav_node/get_parameters",
     ],
     ("nav2_actions.py", "f'{name}/_action/cancel_goal'"): [],  # of the action
-    ("hearing.py", "topic"): [],  # of hear
+    ("subscriptions.py", "topic"): [],  # of subscribe
     ("polled.py", "topic"): [],  # of Polled
 }
 ACTIONS = {"action_server.py": {("execute", "navigate_instruction")}}
@@ -64,7 +66,7 @@ def created_in(path):
 
 def files_of(node):
     """The files of ros/ that a node imports, itself first."""
-    waiting, known = [ROS / "nodes" / f"{node}.py"], []
+    waiting, known = [NODES / f"{node}.py"], []
     while waiting:
         path = waiting.pop()
         if path.name in ("diagnostics.py", "__init__.py") or path in known:

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from spec_vlm_nav.common.status import MotionState, Status
-from spec_vlm_nav.motion.executor import Motion, Pose
+from spec_vlm_nav.common.codes import MotionState
+from spec_vlm_nav.common.geometry import Motion, Pose
+from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.viewing.board import Board, Decided, Scene, Told
 from spec_vlm_nav.viewing.drawing import BACKGROUND, COLOURS, ORANGE, _font, annotate, arrow_of, wrap
 from spec_vlm_nav.viewing.track import Trail, motion_points

@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from harness.errors import UsageError
-from spec_vlm_nav.common.parameter_files import refuse_unknown
-from spec_vlm_nav.motion.executor import ZERO, Motion, Pose
+from spec_vlm_nav.common.geometry import ZERO, Motion, Pose
 from spec_vlm_nav.motion.parameters.motion import MOTION
 from spec_vlm_nav.motion.watchdogs import Reading
+from spec_vlm_nav.parameters.files import refuse_unknown
 from specnav.calibrate.asking import Asker
 from specnav.calibrate.core.course import Course
 from specnav.calibrate.core.measuring import Noise, Response, Stop

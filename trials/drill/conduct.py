@@ -7,12 +7,10 @@ import time
 from collections.abc import Callable
 
 import msgspec
-from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus
+from spec_vlm_nav_interfaces.msg import MotionCommand
 
 from evaluation.drills.records import DrillRun
-from spec_vlm_nav.common.status import MotionState
-from spec_vlm_nav.deciding.decision import ErrorCode
-from spec_vlm_nav.model.decider import LinkHealth
+from spec_vlm_nav.common.codes import ErrorCode, LinkState, MotionState
 from spec_vlm_nav.motion.command import CommandKind
 from trials.drill.errors import DrillError
 from trials.drill.faults import LinkCut
@@ -140,7 +138,7 @@ class Conductor:
 
     def _settles(self, since: float) -> bool:
         last = self._stack.probe.last(STATUS)
-        return last is not None and last.at >= since and last.message.state == MotionStatus.SETTLING
+        return last is not None and last.at >= since and last.message.state == MotionState.SETTLING.value
 
     def _moves(self, since: float, lasting_s: float, kind: str) -> bool:
         """Whether a motion of a kind, that takes so long, has just begun."""
@@ -214,7 +212,7 @@ class Conductor:
             for h in probe.heard(COMMAND, since)
         ]
         said += [
-            Said(h.at, SUPERVISION, LinkHealth(h.message.link).name) for h in probe.heard(SUPERVISION, since)
+            Said(h.at, SUPERVISION, LinkState(h.message.link).name) for h in probe.heard(SUPERVISION, since)
         ]
         return sorted(said, key=lambda s: s.at)
 

@@ -11,7 +11,7 @@ import random
 from collections import deque
 from dataclasses import dataclass, field
 
-from spec_vlm_nav.motion.executor import Pose, Velocity, wrap
+from spec_vlm_nav.common.geometry import Pose, Velocity, wrap
 from spec_vlm_nav.motion.watchdogs import Reading
 
 

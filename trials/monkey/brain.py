@@ -6,9 +6,10 @@ import random
 from collections.abc import Callable
 
 from spec_vlm_nav.camera.images import PictureOptions, prepare
+from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.common.errors import FrameError
-from spec_vlm_nav.deciding.decision import Answer, ErrorCode, Job
 from spec_vlm_nav.language.actions import ACTION_SENTENCES, STOP_SENTENCE, find_action
+from spec_vlm_nav.model.answers import Answer, Job
 from spec_vlm_nav.model.worker import ActionFound, Answered, Event, Failed, Reconciled
 from trials.monkey.scenario import Setup
 

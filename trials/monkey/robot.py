@@ -13,18 +13,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.camera.images import RawImage
+from spec_vlm_nav.common.codes import LinkState
+from spec_vlm_nav.common.geometry import Motion, Velocity
 from spec_vlm_nav.common.status import Status
-from spec_vlm_nav.deciding.decision import Frame, Job, Report
 from spec_vlm_nav.deciding.navigator import Navigator
-from spec_vlm_nav.deciding.orders import NavigatorConfig, Order, Outcome, Phase
+from spec_vlm_nav.deciding.parts.interfaces import MotionRequest, NavigationResult, NavigatorConfig, Phase
+from spec_vlm_nav.deciding.parts.report import Report
 from spec_vlm_nav.language.exploration import ExplorationPolicy
 from spec_vlm_nav.language.stop_words import is_stop
-from spec_vlm_nav.model.decider import LinkHealth
-from spec_vlm_nav.motion.ahead.collision import View
+from spec_vlm_nav.model.answers import Job
+from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.command import OPERATOR_STOP, Command, CommandKind
 from spec_vlm_nav.motion.core import MotionCore
-from spec_vlm_nav.motion.executor import ExecutorConfig, Motion, Velocity
+from spec_vlm_nav.motion.executor import ExecutorConfig
 from spec_vlm_nav.motion.limits import SafetyConfig
 from spec_vlm_nav.motion.reporting import Reporting
 from spec_vlm_nav.motion.stopping import StopConfig, TwistStops
@@ -66,7 +69,7 @@ class Robot:
         self._camera, self._shown = "none", b""
         self._stamp = 0
         self._noticed: tuple[float, bool] | None = None  # when the link's monitor sees a change
-        self._link = LinkHealth.UP
+        self._link = LinkState.UP
         self._heard_at = 0.0
         self._decider_until = self._mover_until = 0.0  # frozen until then
         self._sensor: dict[str, Any] = {}
@@ -139,7 +142,7 @@ class Robot:
 
     def _sense(self) -> None:
         if self.safety.collision_watched and not self._sensor.get("silent"):
-            self.core.on_view(View(self._sensor.get("near_m", 9.0)), self.now)
+            self.core.on_clearance(Clearance(self._sensor.get("near_m", 9.0)), self.now)
         if self.safety.robot_state_timeout_s:
             self.core.on_robot_state(self._sensor.get("ready", True), "it lies", self.now)
         self._follow()
@@ -185,9 +188,9 @@ class Robot:
 
     def _decide(self, steps: int) -> None:
         if self._noticed is not None and self._noticed[0] <= self.now:
-            self._link = LinkHealth.UP if self._noticed[1] else LinkHealth.LOST
+            self._link = LinkState.UP if self._noticed[1] else LinkState.LOST
             self._noticed = None
-        if self._link is LinkHealth.UP:
+        if self._link is LinkState.UP:
             self._heard_at = self.now
         for event in self.brain.take(self.now):
             self.navigator.on_event(event, self.now)
@@ -230,20 +233,20 @@ class Robot:
 
     # -- Outputs of the navigator
 
-    def send(self, order: Order) -> int:
+    def send(self, request: MotionRequest) -> int:
         """See Outputs."""
         self._sequence += 1
-        age = self.now - order.frame.received if order.frame is not None else 0.0
+        age = self.now - request.frame.received if request.frame is not None else 0.0
         command = Command(
-            order.kind,
+            request.kind,
             self._session,
-            order.instruction,
+            request.instruction,
             self._sequence,
-            order.motion,
-            order.deadline_s,
+            request.motion,
+            request.deadline_s,
             age,
-            order.text,
-            order.unverified,
+            request.text,
+            request.unverified,
         )
         self._send(self._to_mover, lambda: self._on_command(command))
         return self._sequence
@@ -262,7 +265,7 @@ class Robot:
     def report(self, report: Report) -> None:
         """See Outputs."""
 
-    def concluded(self, outcome: Outcome) -> None:
+    def concluded(self, outcome: NavigationResult) -> None:
         """See Outputs."""
         self._instructions = max(self._instructions, outcome.instruction)
         self.watch.concluded(outcome, self._session, self.now)

@@ -10,12 +10,12 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from spec_vlm_nav.common.codes import ErrorCode
+from spec_vlm_nav.common.geometry import Pose, Velocity, wrap
 from spec_vlm_nav.common.status import Status
-from spec_vlm_nav.deciding.decision import ErrorCode
 from spec_vlm_nav.deciding.navigator import Navigator
-from spec_vlm_nav.deciding.orders import NavigatorConfig, Outcome, Phase
+from spec_vlm_nav.deciding.parts.interfaces import NavigationResult, NavigatorConfig, Phase
 from spec_vlm_nav.language.stop_words import is_stop
-from spec_vlm_nav.motion.executor import Pose, Velocity, wrap
 from spec_vlm_nav.motion.limits import SafetyConfig
 from spec_vlm_nav.motion.response.monitor import PATIENCE_M
 from spec_vlm_nav.motion.watchdogs import Reading
@@ -114,7 +114,7 @@ class Watch:
         self._moving_at = now
         self._check_stops(now)
         if not self._is_strangers(now):
-            self._check_senses(now)
+            self._check_sensors(now)
         self._check_instruction(now)
         if velocity.linear < -CREEP:
             self._check_backwards(now)
@@ -254,7 +254,7 @@ class Watch:
         self._open[session, number] = Open(text, now)
         self._fence, self._fence_holds = None, True
 
-    def concluded(self, outcome: Outcome, session: int, now: float) -> None:
+    def concluded(self, outcome: NavigationResult, session: int, now: float) -> None:
         """An instruction has ended."""
         key = (session, outcome.instruction)
         if key in self._ended:
@@ -295,7 +295,7 @@ class Watch:
                 self._say(now, f"moves {now - stop.at:.2f} s after {stop.what}, which nothing has lifted")
                 return
 
-    def _check_senses(self, now: float) -> None:
+    def _check_sensors(self, now: float) -> None:
         c, late = self.safety, SETTLE_S + self.scenario.setup.latency_s
         since = self._faults.get("silent odometry", self._faults.get("stuck"))
         if since is not None and now - since > c.odom_timeout_s + late:

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus
+from spec_vlm_nav_interfaces.msg import MotionCommand
 
 from cloud_verifier.config import ServerConfig
 from evaluation.results import Versioned, percentile
 from harness.children import verifier_spec
+from spec_vlm_nav.common.codes import ErrorCode, MotionState
 from trials.graph.graph import Process
 from trials.graph.probe import Heard
 from trials.graph.stack import CMD_VEL, COMMAND, IMAGE, METRICS, STATUS, Stack, free_port, speed
@@ -99,7 +100,7 @@ def times_of(stack: Stack, since: float) -> tuple[list[float], list[float]]:
     }
     ended: dict[tuple[int, int], float] = {}  # a motion's end is said again and again
     for heard in stack.probe.heard(STATUS, since):
-        if heard.message.state == MotionStatus.REACHED:
+        if heard.message.state == MotionState.REACHED.value:
             ended.setdefault((heard.message.session, heard.message.sequence), heard.at)
     ends = sorted(ended.values())
     camera, standing = [], []
@@ -146,7 +147,7 @@ def measure(
         camera += seen
         standing += stood
         dropped += sum(
-            h.message.error_code == DecisionMetrics.CANCELED and h.message.prefetched
+            h.message.error_code == ErrorCode.CANCELED.value and h.message.prefetched
             for h in stack.probe.heard(METRICS, began)
         )
         stack.cancel()

@@ -6,11 +6,12 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand
+from spec_vlm_nav_interfaces.msg import MotionCommand
 
 from evaluation.drills.records import LeakCheck, SoakFigures
 from evaluation.results import percentile
 from harness.surroundings import segments_of
+from spec_vlm_nav.common.codes import ErrorCode
 from trials.drill.journal import Journal
 from trials.graph.stack import METRICS, Stack
 from trials.soak.growth import growth
@@ -50,7 +51,7 @@ def soak(stack: Stack, seconds: float, journal: Journal, say: Callable[[str], No
             heard_until = time.monotonic()
             latency += [(h.at - began, h.message.decision_ms) for h in fresh if h.message.sequence]
             errors.update(
-                str(h.message.error_code) for h in fresh if h.message.error_code != DecisionMetrics.NONE
+                str(h.message.error_code) for h in fresh if h.message.error_code != ErrorCode.NONE.value
             )
             if now >= next_save:
                 next_save = now + SAVE_S

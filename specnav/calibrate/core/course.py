@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from spec_vlm_nav.motion.executor import ZERO, Velocity
+from spec_vlm_nav.common.geometry import ZERO, Velocity
 from spec_vlm_nav.motion.limits import slew
 from spec_vlm_nav.motion.response.histories import NOWHERE, MeasuredHistory
 from spec_vlm_nav.motion.stopping import Rest

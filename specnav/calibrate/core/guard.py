@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from spec_vlm_nav.motion.executor import Pose, Velocity, wrap
+from spec_vlm_nav.common.geometry import Pose, Velocity, wrap
 from spec_vlm_nav.motion.response.monitor import Kind, ResponseConfig, ResponseMonitor, compare, expected
 from spec_vlm_nav.motion.stopping import Rest
 from spec_vlm_nav.motion.watchdogs import OdometryWatch, Reading, WatchdogConfig

@@ -10,7 +10,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 
 from harness.errors import UsageError
-from spec_vlm_nav.motion.executor import wrap
+from spec_vlm_nav.common.geometry import wrap
 from specnav.calibrate.core.guard import Guard
 from specnav.calibrate.core.measuring import (
     EDGE_S,

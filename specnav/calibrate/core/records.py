@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from statistics import median
 
-from spec_vlm_nav.motion.executor import Pose
+from spec_vlm_nav.common.geometry import Pose
 from spec_vlm_nav.motion.response.histories import CommandHistory, Travel
 from specnav.calibrate.core.steps import Step
 

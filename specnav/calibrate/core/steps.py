@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from spec_vlm_nav.motion.executor import ZERO, Motion, Velocity
+from spec_vlm_nav.common.geometry import ZERO, Motion, Velocity
 from spec_vlm_nav.motion.response.histories import Travel
 
 LINEAR_ACCELERATION, ANGULAR_ACCELERATION = 1.0, 3.0  # as motion_node begins its motions, m/s2 and rad/s2

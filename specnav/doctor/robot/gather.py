@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
@@ -30,8 +30,9 @@ from rosgraph_msgs.msg import Clock
 
 from harness.errors import UsageError
 from spec_vlm_nav.blackbox.folder import default_folder
-from spec_vlm_nav.common.parameters import Value, tables
-from spec_vlm_nav.common.status import MotionState
+from spec_vlm_nav.common.codes import MotionState
+from spec_vlm_nav.common.parameters import Value
+from spec_vlm_nav.parameters.nodes import tables
 from specnav.doctor.robot.checks.moving import UNDER_WAY
 from specnav.doctor.robot.config import RobotDoctorConfig
 from specnav.doctor.robot.disk import disk_at
@@ -203,7 +204,7 @@ class Gatherer:
             given: dict[str, Value] | None = None
             if answer is not None:
                 pairs = zip(names[name], answer.values, strict=False)
-                given = {key: parameter_value_to_python(value) for key, value in pairs}
+                given = {key: cast(Value, parameter_value_to_python(value)) for key, value in pairs}
             found[name] = OurNode(node.name, node.count, given)
         return found
 

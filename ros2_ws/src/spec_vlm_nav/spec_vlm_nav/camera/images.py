@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import io
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,7 +147,8 @@ def prepare(source: bytes | RawImage, options: PictureOptions) -> bytes:
     when the size is right.
     """
     picture = decode(source) if isinstance(source, bytes) else from_raw(source)
-    if max(high for _, high in picture.getextrema()) < DARKEST:
+    bands = cast('tuple[tuple[int, int], ...]', picture.getextrema())  # it is RGB
+    if max(high for _, high in bands) < DARKEST:
         raise FrameError(
             'the camera picture is black: is the lens covered, or has the camera failed?'
         )

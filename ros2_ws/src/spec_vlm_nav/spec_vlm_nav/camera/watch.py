@@ -23,8 +23,8 @@ from __future__ import annotations
 
 import math
 
-from spec_vlm_nav.deciding.decision import Frame
-from spec_vlm_nav.motion.executor import Motion
+from spec_vlm_nav.camera.frame import Frame
+from spec_vlm_nav.common.geometry import Motion
 
 # A robot that has moved so far cannot see the very same bytes.
 MOVED_M = 0.1

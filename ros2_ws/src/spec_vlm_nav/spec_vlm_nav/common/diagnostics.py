@@ -12,7 +12,7 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What a node says of its health, without ROS; `ros/diagnostics.py` publishes it."""
+"""What a node says of itself on /diagnostics, without ROS; `ros/diagnostics.py` publishes it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Level(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Health:
+class DiagnosticRow:
     """One line of /diagnostics: what of the node, how it is, in words, and in figures."""
 
     name: str

@@ -13,7 +13,7 @@
 # limitations under the License.
 
 """
-What motion_node says of a command: its states and one report.
+What motion_node says of a command.
 
 The words are those of MotionStatus.msg.
 """
@@ -21,35 +21,9 @@ The words are those of MotionStatus.msg.
 from __future__ import annotations
 
 from dataclasses import dataclass
-import enum
 
-from spec_vlm_nav.motion.executor import Motion, NO_MOTION
-
-
-class MotionState(enum.Enum):
-    """The states of MotionStatus.msg."""
-
-    IDLE = 0
-    MOVING = 1
-    REACHED = 2
-    STOPPED = 3
-    BLOCKED = 4
-    EXPIRED = 5
-    REFUSED = 6
-    STALE_ODOM = 7
-    SETTLING = 8
-    COLLISION_AHEAD = 9
-    STALE_CAMERA = 10
-    LINK_LOST = 11
-    SUPERVISOR_LOST = 12
-    NO_RESPONSE = 13
-    WRONG_RESPONSE = 14
-    UNCOMMANDED_MOTION = 15
-    ESTOPPED = 16
-    GEOFENCE = 17
-    STALE_SENSOR = 18
-    NOT_READY = 19
-
+from spec_vlm_nav.common.codes import MotionState
+from spec_vlm_nav.common.geometry import Motion, NO_MOTION
 
 UNDER_WAY = (MotionState.MOVING, MotionState.SETTLING)
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spec_vlm_nav.camera.images import black_like, prepare
+from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.common.errors import (
     FrameError,
     InstructionError,
@@ -31,8 +32,8 @@ from spec_vlm_nav.common.errors import (
     ParameterError,
     PromptError,
 )
-from spec_vlm_nav.deciding.decision import DecisionFailed, ErrorCode, Job, Question
 from spec_vlm_nav.language.prompting import build_prompt, choose_frames, PromptSpec
+from spec_vlm_nav.model.answers import DecisionFailed, Job, Question
 from spec_vlm_nav.model.decider import DecoderSettings
 from spec_vlm_nav.model.folders import suited_preset
 from specdec.options import GenerationOptions

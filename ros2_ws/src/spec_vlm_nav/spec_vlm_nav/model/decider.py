@@ -25,23 +25,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-import enum
 import threading
 from typing import Protocol
 
 from spec_vlm_nav.camera.images import PictureOptions
-from spec_vlm_nav.deciding.decision import Answer, Job, Question
+from spec_vlm_nav.common.codes import LinkState
+from spec_vlm_nav.model.answers import Answer, Job, Question
 
 ON_LINK_LOSS = ('stop', 'hold', 'draft_only_slow')
 ANSWER_ORDERS = ('as_trained', 'action_first')
-
-
-class LinkHealth(enum.Enum):
-    """Numbers of Supervision.msg."""
-
-    UNKNOWN = 0
-    UP = 1
-    LOST = 2
 
 
 @dataclass(frozen=True)
@@ -53,7 +45,7 @@ class LinkReport:
     link is LOST.
     """
 
-    health: LinkHealth = LinkHealth.UNKNOWN
+    state: LinkState = LinkState.UNKNOWN
     rtt_ms: float = 0.0
     heard_at: float | None = None
     reason: str = ''
@@ -81,7 +73,7 @@ class Decider(Protocol):
     open, decide, verify and close are for one thread at a time; the others for any.
     """
 
-    def open(self, on_link_change: Callable[[LinkHealth], None]) -> None:  # noqa: A003
+    def open(self, on_link_change: Callable[[LinkState], None]) -> None:  # noqa: A003
         """
         Start what watches the link.
 

@@ -28,7 +28,8 @@ from collections.abc import Callable
 import threading
 import time
 
-from spec_vlm_nav.model.decider import LinkHealth, LinkReport
+from spec_vlm_nav.common.codes import LinkState
+from spec_vlm_nav.model.decider import LinkReport
 from specdec.errors import LinkLost, SpecdecError
 from specdec.link.channel import Link
 from specdec.link.wire import Ping, Pong
@@ -57,7 +58,7 @@ class LinkMonitor:
         address: str,
         timeout_s: float,
         connect_timeout_s: float = 1.0,
-        on_change: Callable[[LinkHealth], None] = lambda health: None,
+        on_change: Callable[[LinkState], None] = lambda state: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """
@@ -78,7 +79,7 @@ class LinkMonitor:
         self._rtt_s: float | None = None
         self._trouble = ''
         self._refused = False
-        self._health = LinkHealth.UNKNOWN
+        self._state = LinkState.UNKNOWN
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name='link monitor', daemon=True)
         self._thread.start()
@@ -88,10 +89,10 @@ class LinkMonitor:
         now, heard_at, rtt_s = self._clock(), self._heard_at, self._rtt_s or 0.0
         since = self._began if heard_at is None else heard_at
         if not self._refused and now - since <= self.timeout_s:
-            health = LinkHealth.UNKNOWN if heard_at is None else LinkHealth.UP
-            return LinkReport(health, rtt_s * 1e3, heard_at)
+            state = LinkState.UNKNOWN if heard_at is None else LinkState.UP
+            return LinkReport(state, rtt_s * 1e3, heard_at)
         silence = f'nothing was heard from the verifier at {self._address} for {now - since:.1f} s'
-        return LinkReport(LinkHealth.LOST, rtt_s * 1e3, heard_at, self._trouble or silence)
+        return LinkReport(LinkState.LOST, rtt_s * 1e3, heard_at, self._trouble or silence)
 
     def heard(self) -> None:
         """Take note of a sign of life that the verifier gave on another connection; any thread."""
@@ -163,12 +164,12 @@ class LinkMonitor:
             self._stop.wait(min(rest, _STEP_S))
 
     def _over(self) -> bool:
-        """Whether to end; on the way, tell of a change of health."""
+        """Whether to end; on the way, tell of a change of state."""
         if self._stop.is_set():
             return True
-        health = self.report().health
-        if health is not self._health:
-            self._health = health
-            self.losses += health is LinkHealth.LOST
-            self._on_change(health)
+        state = self.report().state
+        if state is not self._state:
+            self._state = state
+            self.losses += state is LinkState.LOST
+            self._on_change(state)
         return False

@@ -31,22 +31,15 @@ import time
 
 from PIL import Image
 from spec_vlm_nav.camera.images import to_jpeg
+from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.errors import ParameterError
-from spec_vlm_nav.deciding.decision import (
-    Answer,
-    DecisionFailed,
-    ErrorCode,
-    Job,
-    Question,
-    Round,
-    Span,
-)
 from spec_vlm_nav.language.prompting import build_prompt, choose_frames, PromptSpec
+from spec_vlm_nav.model.answers import Answer, DecisionFailed, Job, Question, Span
 from spec_vlm_nav.model.asking import Asker, prompt_spec, spec_of
-from spec_vlm_nav.model.decider import DecoderSettings, LinkHealth, LinkReport, OnText
+from spec_vlm_nav.model.decider import DecoderSettings, LinkReport, OnText
+from spec_vlm_nav.model.growing_answer import answer_of, CanceledOrLost, GrowingAnswer
 from spec_vlm_nav.model.link_monitor import LinkMonitor
 from specdec.edge.decoder import connect, EdgeDecoder
-from specdec.edge.stats import AnswerStats
 from specdec.errors import ModelError, SpecdecError
 from specdec.link.channel import Link
 from specdec.methods import get_method
@@ -134,7 +127,7 @@ class SpeculativeDecider:
             monitor.timeout_s = settings.link_timeout_s
 
     def open(  # noqa: A003
-        self, on_link_change: Callable[[LinkHealth], None] = lambda health: None
+        self, on_link_change: Callable[[LinkState], None] = lambda state: None
     ) -> None:
         """See Decider."""
         s = self._current[0]
@@ -173,10 +166,10 @@ class SpeculativeDecider:
         try:
             question, jpeg = asker.ask(job, s)
             prepared_ms = (time.monotonic() - began) * 1e3
-            tell = _Telling(
+            tell = GrowingAnswer(
                 StreamingText(asker.tokenizer), lambda text, bare: on_text(text, jpeg, bare)
             )
-            if s.on_link_loss == DRAFT_ONLY and self.link().health is LinkHealth.LOST:
+            if s.on_link_loss == DRAFT_ONLY and self.link().state is LinkState.LOST:
                 answer = self._alone(question, Answer(), began, tell, cancel)
             else:
                 try:
@@ -196,7 +189,7 @@ class SpeculativeDecider:
     def verify(self, question: Question, cancel: threading.Event) -> Answer:
         """See Decider."""
         s, asker = self._current
-        tell = _Telling(StreamingText(asker.tokenizer), lambda text, bare: None)
+        tell = GrowingAnswer(StreamingText(asker.tokenizer), lambda text, bare: None)
         tell.push(question.verified)
         try:
             answer = self._verified(s, question, 0.0, tell, cancel)
@@ -211,7 +204,7 @@ class SpeculativeDecider:
         s: DecoderSettings,
         question: Question,
         prepared_ms: float,
-        tell: _Telling,
+        tell: GrowingAnswer,
         cancel: threading.Event,
     ) -> Answer:
         """
@@ -223,7 +216,7 @@ class SpeculativeDecider:
         failure: tuple[ErrorCode, str] | None = None
         # Whoever can go on without a link does not wait for it longer than it takes to know that
         # it is lost.
-        patience = cancel if s.on_link_loss != DRAFT_ONLY else _CanceledOrLost(cancel, self.link)
+        patience = cancel if s.on_link_loss != DRAFT_ONLY else CanceledOrLost(cancel, self.link)
         try:
             for chunk in decoder.generate(
                 question.prompt, question.options, patience, question.verified
@@ -276,7 +269,7 @@ class SpeculativeDecider:
         question: Question,
         known: Answer,
         began: float,
-        tell: _Telling,
+        tell: GrowingAnswer,
         cancel: threading.Event,
     ) -> Answer:
         """
@@ -341,52 +334,6 @@ class SpeculativeDecider:
             session.extend([prompt.ids[0]])
 
 
-class _CanceledOrLost(threading.Event):
-    """Set when `cancel` is, or while the monitor says that the link is lost."""
-
-    def __init__(self, cancel: threading.Event, link: Callable[[], LinkReport]) -> None:
-        super().__init__()
-        self._cancel = cancel
-        self._link = link
-
-    def is_set(self) -> bool:
-        return self._cancel.is_set() or self._link().health is LinkHealth.LOST
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self._cancel.wait(timeout)
-        return self.is_set()
-
-
-class _Telling:
-    """
-    An answer that grows, and who hears of it.
-
-    unverified: from now on it is the draft model's word.
-    """
-
-    def __init__(self, text: StreamingText, on_text: Callable[[str, bool], None]) -> None:
-        self.ids: list[int] = []
-        self.unverified = False
-        self._text = text
-        self._on_text = on_text
-
-    @property
-    def text(self) -> str:
-        """Return the text so far."""
-        return self._text.text
-
-    def push(self, ids: list[int] | tuple[int, ...]) -> None:
-        """Take more of the answer."""
-        self.ids.extend(ids)
-        if self._text.push(ids):
-            self._on_text(self.text, self.unverified)
-
-    def finish(self) -> None:
-        """Take note that the answer is over."""
-        self._text.finish()
-        self._on_text(self.text, self.unverified)
-
-
 def fitting_spec(settings: DecoderSettings, has_draft_model: bool) -> PromptSpec:
     """
     Return the wording.
@@ -404,42 +351,3 @@ def fitting_spec(settings: DecoderSettings, has_draft_model: bool) -> PromptSpec
             'loads no draft model that could decide alone; choose another method, or stop or hold'
         )
     return spec_of(settings)
-
-
-def answer_of(
-    text: str, ids: tuple[int, ...], question: Question, stats: AnswerStats, prepared_ms: float
-) -> Answer:
-    """
-    Turn specdec's AnswerStats into an Answer.
-
-    Times start `prepared_ms` before generation did.
-    """
-    return Answer(
-        text=text,
-        token_ids=ids,
-        prompt_ids=tuple(question.prompt.ids),
-        rounds=tuple(
-            Round(
-                r.drafted,
-                r.accepted,
-                r.uplink_bytes,
-                r.downlink_bytes,
-                r.draft_ms,
-                r.wait_ms,
-                r.verify_ms,
-            )
-            for r in stats.rounds
-        ),
-        timeline=(
-            Span('edge', 'prepare frame', 0.0, prepared_ms),
-            *(
-                Span(s.lane, s.name, prepared_ms + s.start_s * 1e3, prepared_ms + s.end_s * 1e3)
-                for s in stats.timeline
-            ),
-        ),
-        prompt_bytes=stats.prompt_bytes,
-        prefill_ms=stats.prefill_ms,
-        cloud_prefill_ms=stats.cloud_prefill_ms,
-        ttft_ms=prepared_ms + stats.ttft_ms,
-        total_ms=prepared_ms + stats.total_ms,
-    )

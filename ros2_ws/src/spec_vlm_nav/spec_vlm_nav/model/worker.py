@@ -27,9 +27,10 @@ import queue
 import threading
 import time
 
-from spec_vlm_nav.deciding.decision import Answer, DecisionFailed, ErrorCode, Job, Question
+from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.language.actions import Action, find_action
-from spec_vlm_nav.model.decider import Decider, LinkHealth
+from spec_vlm_nav.model.answers import Answer, DecisionFailed, Job, Question
+from spec_vlm_nav.model.decider import Decider
 
 RETRY_S = 0.5
 """How often an open answer is looked at while nothing is heard of the link."""
@@ -116,7 +117,7 @@ class DecisionWorker:
         self._post = post
         self._clock = clock
         self.text = ''  # all of the answer under way so far; any thread may read it
-        self._jobs: queue.SimpleQueue[_Ticket | LinkHealth | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Ticket | LinkState | None] = queue.SimpleQueue()
         self._cancel = threading.Event()
         self._over = threading.Event()
         self._open: tuple[_Ticket, Question] | None = None
@@ -156,7 +157,7 @@ class DecisionWorker:
             try:
                 item = self._jobs.get(timeout=None if self._open is None else RETRY_S)
             except queue.Empty:
-                item = LinkHealth.UNKNOWN
+                item = LinkState.UNKNOWN
             if item is None:
                 break
             if not isinstance(item, _Ticket):
@@ -184,7 +185,7 @@ class DecisionWorker:
         ):
             self._open = None
             return
-        if self._decider.link().health is not LinkHealth.UP:
+        if self._decider.link().state is not LinkState.UP:
             return
         try:
             answer = self._decider.verify(question, ticket.over)

@@ -15,7 +15,7 @@
 """
 The moving side as one object without ROS.
 
-Commands and senses in, a velocity per tick and status reports out.
+Commands and sensor inputs in, a velocity per tick and status reports out.
 
 It joins the executor (how to get there) and the gate (whether to move at all). `motion_node` is a
 shell around it and adds nothing to its decisions.
@@ -26,20 +26,17 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from spec_vlm_nav.common.status import MotionState, Status, UNDER_WAY
-from spec_vlm_nav.motion.ahead.collision import View
+from spec_vlm_nav.common.codes import MotionState
+from spec_vlm_nav.common.geometry import Motion, NO_MOTION, Pose, Velocity, ZERO
+from spec_vlm_nav.common.status import Status, UNDER_WAY
+from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.command import Command, CommandKind, OPERATOR_STOP
 from spec_vlm_nav.motion.executor import (
     Executor,
     ExecutorConfig,
-    Motion,
     MotionExecutor,
-    NO_MOTION,
     NO_PROGRESS,
-    Pose,
     Progress,
-    Velocity,
-    ZERO,
 )
 from spec_vlm_nav.motion.gate import fault_of, SafetyGate
 from spec_vlm_nav.motion.limits import SafetyConfig
@@ -165,9 +162,9 @@ class MotionCore:
         self.gate.supervision.tell(told, now)
         self._end_on_fault(now)
 
-    def on_view(self, view: View, now: float) -> None:
+    def on_clearance(self, clearance: Clearance, now: float) -> None:
         """Take note of what the sensor that looks ahead shows."""
-        self.gate.ahead.hear(view, now)
+        self.gate.ahead.hear(clearance, now)
         self._end_on_fault(now)
 
     def on_command(self, command: Command, now: float) -> None:

@@ -28,46 +28,7 @@ import enum
 import math
 from typing import Protocol
 
-
-@dataclass(frozen=True)
-class Pose:
-    """Planar pose: metres, metres, radians."""
-
-    x: float
-    y: float
-    yaw: float
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether all three are numbers."""
-        return math.isfinite(self.x) and math.isfinite(self.y) and math.isfinite(self.yaw)
-
-
-@dataclass(frozen=True)
-class Velocity:
-    """Forward speed, m/s, and yaw rate, rad/s (left positive)."""
-
-    linear: float = 0.0
-    angular: float = 0.0
-
-
-ZERO = Velocity()
-
-
-@dataclass(frozen=True)
-class Motion:
-    """
-    What to carry out: exactly one of the two is not zero.
-
-    Metres (forward positive), radians (left positive).
-    """
-
-    distance_m: float = 0.0
-    angle_rad: float = 0.0
-
-
-NO_MOTION = Motion()
-
+from spec_vlm_nav.common.geometry import Motion, NO_MOTION, Pose, Velocity, wrap, ZERO
 
 NO_PROGRESS = 'no progress: against something?'
 
@@ -110,11 +71,6 @@ class ExecutorConfig:
     still_angular: float = math.radians(0.5)
     corrections: int = 2  # a motion that ends short is taken up again so often
     correct_from: float = 2.0  # tolerances it is short by
-
-
-def wrap(angle: float) -> float:
-    """Return the angle in (-pi, pi]."""
-    return math.atan2(math.sin(angle), math.cos(angle))
 
 
 def _towards(remaining: float, gain: float, slowest: float, fastest: float) -> float:

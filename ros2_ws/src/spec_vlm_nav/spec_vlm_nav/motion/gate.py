@@ -25,10 +25,10 @@ from __future__ import annotations
 from collections import Counter
 import math
 
-from spec_vlm_nav.common.status import MotionState
+from spec_vlm_nav.common.codes import MotionState
+from spec_vlm_nav.common.geometry import Motion, Pose, Velocity, ZERO
 from spec_vlm_nav.motion.ahead.collision import AheadWatch
 from spec_vlm_nav.motion.command import Command, CommandKind, OPERATOR_STOP, Refusal
-from spec_vlm_nav.motion.executor import Motion, Pose, Velocity, ZERO
 from spec_vlm_nav.motion.geofence import Geofence
 from spec_vlm_nav.motion.limits import SafetyConfig, slew
 from spec_vlm_nav.motion.rear import RearWatch
@@ -266,7 +266,7 @@ class SafetyGate:
 
     def fault(self, command: Command, now: float) -> Fault | None:
         """
-        Return the first fault of the senses that this command depends on.
+        Return the first fault of the inputs that this command depends on.
 
         What is ahead is left out.
         """

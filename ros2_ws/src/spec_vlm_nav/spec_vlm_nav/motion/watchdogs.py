@@ -13,7 +13,7 @@
 # limitations under the License.
 
 """
-Watchdogs of the gate: what each sense said last, when, and why it cannot be relied on now.
+Watchdogs of the gate: what each input said last, when, and why it cannot be relied on now.
 
 All times are receive times on a steady clock, in seconds. A watchdog answers with a reason in
 words, "" when all is well; it ends nothing itself. A time-out of 0 switches its watchdog off.
@@ -25,9 +25,8 @@ from collections import deque
 from dataclasses import dataclass
 import math
 
-from spec_vlm_nav.common.status import MotionState
-from spec_vlm_nav.model.decider import LinkHealth
-from spec_vlm_nav.motion.executor import Pose, wrap
+from spec_vlm_nav.common.codes import LinkState, MotionState
+from spec_vlm_nav.common.geometry import Pose, wrap
 
 RATE_OVER = 50  # messages that a rate is measured over
 SESSIONS_KEPT = 8
@@ -71,7 +70,7 @@ class Supervision:
     session: int
     camera_age_s: float = -1.0
     verifier_age_s: float = -1.0
-    link: LinkHealth = LinkHealth.UNKNOWN
+    link: LinkState = LinkState.UNKNOWN
     link_rtt_ms: float = 0.0
 
 
@@ -301,7 +300,7 @@ class SupervisionWatch:
         if not config.verifier_timeout_s:
             return ''
         told = self.told(session)
-        if told is not None and told.link is LinkHealth.LOST:
+        if told is not None and told.link is LinkState.LOST:
             return 'the link to the verifier is lost'
         age = self.verifier_age_s(session, now)
         if age <= config.verifier_timeout_s:

@@ -34,8 +34,8 @@ from rclpy.exceptions import InvalidParameterTypeException, InvalidParameterValu
 from rclpy.node import Node
 from rclpy.parameter import Parameter as RosParameter
 from spec_vlm_nav.common.errors import NavigationError, ParameterError
-from spec_vlm_nav.common.parameter_files import refuse_unknown, wildcard_names
 from spec_vlm_nav.common.parameters import check_all, Parameter, Value
+from spec_vlm_nav.parameters.files import refuse_unknown, wildcard_names
 
 # rclpy's exceptions hold the refused value only in their text.
 _GIVEN = re.compile(r"parameter value \((.*?)\) for|to '(.*?)' of type")

@@ -13,7 +13,7 @@
 # limitations under the License.
 
 """
-Publishes a node's health on /diagnostics once a second.
+Publishes what a node says of itself on /diagnostics once a second.
 
 The topic is global by convention; names carry the node.
 """
@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
-from spec_vlm_nav.common.diagnostics import Health
+from spec_vlm_nav.common.diagnostics import DiagnosticRow
 
 PERIOD_S = 1.0
 
@@ -34,28 +34,28 @@ def _value(value: object) -> str:
     return f'{value:.4g}' if isinstance(value, float) else str(value)
 
 
-def diagnostic_array(node: Node, healths: Sequence[Health]) -> DiagnosticArray:
+def diagnostic_array(node: Node, rows: Sequence[DiagnosticRow]) -> DiagnosticArray:
     """Return the message; each name is preceded by the node's full name."""
     message = DiagnosticArray()
     message.header.stamp = node.get_clock().now().to_msg()
-    for health in healths:
-        status = DiagnosticStatus(level=bytes([health.level.value]), message=health.message)
-        status.name = f'{node.get_fully_qualified_name()[1:]}: {health.name}'
+    for row in rows:
+        status = DiagnosticStatus(level=bytes([row.level.value]), message=row.message)
+        status.name = f'{node.get_fully_qualified_name()[1:]}: {row.name}'
         status.hardware_id = node.get_namespace()
         status.values = [
-            KeyValue(key=key, value=_value(value)) for key, value in health.values.items()
+            KeyValue(key=key, value=_value(value)) for key, value in row.values.items()
         ]
         message.status.append(status)
     return message
 
 
 class Diagnostics:
-    """Asks `healths` once a second, by a steady clock, and publishes the answer."""
+    """Asks `rows` once a second, by a steady clock, and publishes the answer."""
 
-    def __init__(self, node: Node, healths: Callable[[], Sequence[Health]]) -> None:
-        self._node, self._healths = node, healths
+    def __init__(self, node: Node, rows: Callable[[], Sequence[DiagnosticRow]]) -> None:
+        self._node, self._rows = node, rows
         self._publisher = node.create_publisher(DiagnosticArray, '/diagnostics', 10)
         node.create_timer(PERIOD_S, self._publish, clock=Clock(clock_type=ClockType.STEADY_TIME))
 
     def _publish(self) -> None:
-        self._publisher.publish(diagnostic_array(self._node, self._healths()))
+        self._publisher.publish(diagnostic_array(self._node, self._rows()))

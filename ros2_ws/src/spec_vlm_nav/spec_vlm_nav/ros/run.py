@@ -44,7 +44,10 @@ SPIN_S = 0.05  # how late a signal may be noticed
 class Shell(Protocol):
     """A node with a last word; where it has a `failure`, the process ends with that."""
 
-    node: Node
+    @property
+    def node(self) -> Node:
+        """Return the node to spin."""
+        ...
 
     def close(self) -> None:
         """Bring the robot to a stand and let go of everything; called on every way out."""

@@ -25,8 +25,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from spec_vlm_nav.common.geometry import Motion, NO_MOTION
 from spec_vlm_nav.common.status import Status, UNDER_WAY
-from spec_vlm_nav.motion.executor import Motion, NO_MOTION
 
 STATUS_SILENT_S = 1.5  # motion_node reports twice a second at least
 SUPERVISION_SILENT_S = 1.0  # vlm_nav_node ten times a second

@@ -26,7 +26,7 @@ import functools
 import math
 
 from PIL import Image, ImageDraw, ImageFont
-from spec_vlm_nav.motion.executor import Motion
+from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.viewing.board import Scene
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont

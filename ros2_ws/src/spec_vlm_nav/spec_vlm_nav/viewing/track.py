@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 import math
 
-from spec_vlm_nav.motion.executor import Motion, Pose
+from spec_vlm_nav.common.geometry import Motion, Pose
 
 Point = tuple[float, float]
 JUMP_M = 1.0  # between two messages: odometry was reset, a new path begins

@@ -28,7 +28,7 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from spec_vlm_nav.motion.ahead.collision import View
+from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.ahead.corridor import CloudConfig, CorridorConfig, nearest
 
 AXES = ('x', 'y', 'z')
@@ -68,15 +68,15 @@ class Cloud:
     frame: str = ''
 
 
-def view_of_cloud(cloud: Cloud, config: CorridorConfig) -> View:
+def clearance_of_cloud(cloud: Cloud, config: CorridorConfig) -> Clearance:
     """Return what a cloud shows."""
     if cloud.frame.rsplit('/', 1)[-1] in FIXED_FRAMES:
-        return View(
+        return Clearance(
             blind=f'cloud is in the frame {cloud.frame}, which does not turn with the robot: '
             'a frame fixed to the robot is needed'
         )
     if reason := _unreadable(cloud):
-        return View(blind=f'cloud {reason}')
+        return Clearance(blind=f'cloud {reason}')
     limits = config.cloud
     with np.errstate(all='ignore'):  # what is no number, or none that float32 holds
         x, y, z = _on_robot(_measured(cloud), limits)
@@ -84,15 +84,17 @@ def view_of_cloud(cloud: Cloud, config: CorridorConfig) -> View:
     before = (ahead > 0) & (np.abs(y) <= config.half_width_m + ahead) & (z <= limits.max_z_m)
     seen = int(np.count_nonzero(before))
     if seen < max(SEEN_POINTS, config.min_points):
-        return View(blind=f'cloud shows nothing ahead ({seen} points)')
+        return Clearance(blind=f'cloud shows nothing ahead ({seen} points)')
     if np.count_nonzero(z[before] < -UNDER_FLOOR_M) > UNDER_FLOOR_SHARE * seen:
-        return View(
+        return Clearance(
             blind=f'most of the cloud ahead is {UNDER_FLOOR_M:g} m and more under the floor: '
             'a way down, or collision_cloud_z_m and the angles beside it are wrong'
         )
     met = (z >= limits.min_z_m) & (z <= limits.max_z_m)
     on_way = met & (ahead > 0)
-    return View(nearest(ahead[on_way], y[on_way], config), behind_m=_behind(x, y, z, met, config))
+    return Clearance(
+        nearest(ahead[on_way], y[on_way], config), behind_m=_behind(x, y, z, met, config)
+    )
 
 
 def _unreadable(cloud: Cloud) -> str:

@@ -15,8 +15,8 @@
 """
 Whether something is too near ahead: what the sensor showed last, and what follows from it.
 
-The readers of scans, depth images and clouds are in `motion/`; each returns a View. A sensor that
-is silent, or blind, does not show a clear way.
+The readers of scans, depth images and clouds are beside this; each returns a Clearance. A sensor
+that is silent, or blind, does not show a clear way.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SOURCES = ('none', 'scan', 'depth', 'cloud')
 
 
 @dataclass(frozen=True)
-class View:
+class Clearance:
     """
     What a message shows.
 
@@ -54,38 +54,38 @@ class AheadWatch:
     """What the sensor saw last, and when (receive time, s)."""
 
     def __init__(self) -> None:
-        self.view: View | None = None
+        self.clearance: Clearance | None = None
         self.heard_at = -math.inf
 
-    def hear(self, view: View, now: float) -> None:
+    def hear(self, clearance: Clearance, now: float) -> None:
         """Take note of a message."""
-        self.view, self.heard_at = view, now
+        self.clearance, self.heard_at = clearance, now
 
     def blind(self, now: float, config: AheadConfig) -> str:
         """Return why it is not known what is ahead, or ""."""
         if not config.collision_watched:
             return ''
-        if self.view is None:
+        if self.clearance is None:
             return 'nothing heard yet of the sensor that looks ahead'
         if (age := now - self.heard_at) > config.collision_timeout_s:
             return f'the sensor that looks ahead is silent for {age:.2f} s'
-        return self.view.blind
+        return self.clearance.blind
 
     def fault(self, now: float, config: AheadConfig) -> str:
         """Return what is too near for going forward, or ""; whether it sees at all: `blind`."""
         if not config.collision_watched:
             return ''
-        if self.blind(now, config) or self.view is None:
+        if self.blind(now, config) or self.clearance is None:
             return ''
-        if self.view.nearest_m < config.collision_distance_m:
+        if self.clearance.nearest_m < config.collision_distance_m:
             return (
-                f'something is {self.view.nearest_m:.2f} m ahead, '
+                f'something is {self.clearance.nearest_m:.2f} m ahead, '
                 f'allowed is {config.collision_distance_m:g} m'
             )
         return ''
 
     def free_behind_m(self, now: float, config: AheadConfig) -> float:
         """Return how far straight back the sensor sees free floor, its distance kept; else 0."""
-        if not config.collision_watched or self.view is None or self.blind(now, config):
+        if not config.collision_watched or self.clearance is None or self.blind(now, config):
             return 0.0
-        return max(0.0, self.view.behind_m - config.collision_distance_m)
+        return max(0.0, self.clearance.behind_m - config.collision_distance_m)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import math
 
 import numpy as np
-from spec_vlm_nav.motion.ahead.collision import View
+from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.ahead.corridor import blindness, CorridorConfig, nearest
 
 
@@ -36,7 +36,7 @@ class DepthImage:
     big_endian: bool = False
 
 
-def view_of_depth(image: DepthImage, config: CorridorConfig) -> View:
+def clearance_of_depth(image: DepthImage, config: CorridorConfig) -> Clearance:
     """
     Return what a depth image shows: 16UC1 in millimetres, 32FC1 in metres.
 
@@ -44,16 +44,18 @@ def view_of_depth(image: DepthImage, config: CorridorConfig) -> View:
     """
     kinds = {'16UC1': ('u2', 0.001), 'mono16': ('u2', 0.001), '32FC1': ('f4', 1.0)}
     if image.encoding not in kinds:
-        return View(blind=f'depth image of encoding {image.encoding!r}: 16UC1 or 32FC1 is needed')
+        return Clearance(
+            blind=f'depth image of encoding {image.encoding!r}: 16UC1 or 32FC1 is needed'
+        )
     code, unit = kinds[image.encoding]
     kind = np.dtype(f'{">" if image.big_endian else "<"}{code}')
     row = image.width * kind.itemsize
     if image.width < 1 or image.height < 1 or image.step < row:
-        return View(
+        return Clearance(
             blind=f'depth image of {image.width}x{image.height} with rows of {image.step} bytes'
         )
     if len(image.data) < image.step * image.height:
-        return View(blind='depth image is cut short')
+        return Clearance(blind='depth image is cut short')
     rows = np.frombuffer(image.data, np.uint8, image.step * image.height).reshape(
         image.height, image.step
     )
@@ -68,8 +70,8 @@ def view_of_depth(image: DepthImage, config: CorridorConfig) -> View:
     )
     measured = depth > 0
     if blind := blindness(looks_ahead, measured, 'depth image'):
-        return View(blind=blind)
+        return Clearance(blind=blind)
     near = measured & np.isfinite(depth)
-    return View(
+    return Clearance(
         nearest(depth[near], depth[near] * np.broadcast_to(slope, depth.shape)[near], config)
     )

@@ -21,7 +21,7 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from spec_vlm_nav.motion.ahead.collision import View
+from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.ahead.corridor import blindness, CorridorConfig, nearest, Points
 
 
@@ -39,7 +39,7 @@ class Scan:
     range_min: float
 
 
-def view_of_scan(scan: Scan, config: CorridorConfig) -> View:
+def clearance_of_scan(scan: Scan, config: CorridorConfig) -> Clearance:
     """
     Return what a scan shows.
 
@@ -48,22 +48,22 @@ def view_of_scan(scan: Scan, config: CorridorConfig) -> View:
     ranges = np.asarray(scan.ranges, dtype=np.float64)
     header = (scan.angle_min, scan.angle_increment, scan.range_min)
     if ranges.ndim != 1 or not ranges.size or not all(math.isfinite(n) for n in header):
-        return View(blind='scan without rays')
+        return Clearance(blind='scan without rays')
     if scan.angle_increment == 0 and ranges.size > 1:
-        return View(blind='scan without angles')
+        return Clearance(blind='scan without angles')
     angles = scan.angle_min + scan.angle_increment * np.arange(ranges.size) + config.scan_yaw_rad
     forward, sideways = np.cos(angles), np.sin(angles)
     measured = (ranges > 0) & (ranges >= scan.range_min)
     looks_ahead = _looks(forward, sideways, config)
     if blind := blindness(looks_ahead, measured, 'scan'):
-        return View(blind=blind)
+        return Clearance(blind=blind)
     things = measured & np.isfinite(ranges)
     x, y = ranges[things] * forward[things], ranges[things] * sideways[things]
     looks_back = _looks(-forward, sideways, config)
     behind = 0.0
     if not blindness(looks_back, measured, 'scan'):
         behind = nearest(-x[x < 0], y[x < 0], config)
-    return View(nearest(x[x > 0], y[x > 0], config), behind_m=behind)
+    return Clearance(nearest(x[x > 0], y[x > 0], config), behind_m=behind)
 
 
 def _looks(forward: Points, sideways: Points, config: CorridorConfig) -> npt.NDArray[np.bool_]:

@@ -29,17 +29,8 @@ import enum
 import math
 from typing import Protocol
 
-from spec_vlm_nav.motion.executor import (
-    ExecutorConfig,
-    Motion,
-    NO_MOTION,
-    Pose,
-    Progress,
-    Settling,
-    Track,
-    Velocity,
-    ZERO,
-)
+from spec_vlm_nav.common.geometry import Motion, NO_MOTION, Pose, Velocity, ZERO
+from spec_vlm_nav.motion.executor import ExecutorConfig, Progress, Settling, Track
 
 ANSWER_S = 1.0  # a server that has not accepted or rejected a goal by then is taken for gone
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import json
 import math
 
-from spec_vlm_nav.motion.executor import Velocity
+from spec_vlm_nav.common.geometry import Velocity
 
 BACKENDS = ('twist', 'go2_sport', 'nav2', 'auto')
 

@@ -25,7 +25,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 import math
 
-from spec_vlm_nav.motion.executor import Pose, Velocity, wrap, ZERO
+from spec_vlm_nav.common.geometry import Pose, Velocity, wrap, ZERO
 
 KEPT_S = 8.0
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from spec_vlm_nav.motion.executor import Pose, wrap
+from spec_vlm_nav.common.geometry import Pose, wrap
 
 JUDGED_OVER = 30  # messages of a standing robot
 CHANGED = 0.9  # the share of them that differs from the one before in a source that never repeats

@@ -30,7 +30,7 @@ from __future__ import annotations
 import enum
 import math
 
-from spec_vlm_nav.motion.executor import Motion, Pose, Velocity, wrap
+from spec_vlm_nav.common.geometry import Motion, Pose, Velocity, wrap
 from spec_vlm_nav.motion.response.comparing import (
     compare,
     Discrepancy,

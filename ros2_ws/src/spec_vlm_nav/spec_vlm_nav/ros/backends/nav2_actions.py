@@ -31,8 +31,8 @@ from rclpy.action import ActionClient
 from rclpy.node import Node
 from rclpy.task import Future
 from spec_vlm_nav.common.errors import BackendError
+from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.motion.backends.nav2 import GoalReport, GoalState
-from spec_vlm_nav.motion.executor import Motion
 
 DRIVE, SPIN = 'drive_on_heading', 'spin'
 ERRORS = ('TIMEOUT', 'TF_ERROR', 'COLLISION_AHEAD', 'INVALID_INPUT', 'UNKNOWN')

@@ -30,10 +30,11 @@ from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from spec_vlm_nav.common.errors import BackendError
+from spec_vlm_nav.common.geometry import Velocity, ZERO
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.motion.backends.nav2 import Nav2Executor
 from spec_vlm_nav.motion.backends.velocity import Go2Avoiding, Go2Sport, SportRequest
-from spec_vlm_nav.motion.executor import Executor, MotionExecutor, Velocity, ZERO
+from spec_vlm_nav.motion.executor import Executor, MotionExecutor
 from spec_vlm_nav.motion.parameters.motion import stop_config
 from spec_vlm_nav.motion.stopping import Rest, StopConfig, TwistStops
 from spec_vlm_nav.ros.backends.nav2_actions import Nav2Goals

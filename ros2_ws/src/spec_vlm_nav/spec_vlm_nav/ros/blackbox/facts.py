@@ -16,16 +16,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 import os
 import platform
+from typing import Any
 
 from rcl_interfaces.msg import Parameter as ParameterMessage
 from rcl_interfaces.srv import GetParameters
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.task import Future
-from spec_vlm_nav.common.parameters import tables, Value
+from spec_vlm_nav.common.parameters import Value
+from spec_vlm_nav.parameters.nodes import tables
 
 PACKAGES = ('specnav', 'torch', 'transformers', 'numpy', 'pyzmq', 'mcap')
 NODES = ('motion_node', 'vlm_nav_node')
@@ -51,7 +54,7 @@ class NodeParameters:
 
     def __init__(self, node: Node) -> None:
         self.known: dict[str, dict[str, Value]] = {}
-        self._clients = {
+        self._clients: dict[str, Any] = {
             name: node.create_client(GetParameters, f'{name}/get_parameters') for name in NODES
         }
 
@@ -66,7 +69,7 @@ class NodeParameters:
             if client.service_is_ready():
                 names = [parameter.name for parameter in tables()[node]]
                 answer = client.call_async(GetParameters.Request(names=names))
-                answer.add_done_callback(lambda done, n=node, p=names: self._keep(n, p, done))
+                answer.add_done_callback(partial(self._keep, node, names))
 
     def _keep(self, node: str, names: list[str], answer: Future[GetParameters.Response]) -> None:
         response = answer.result()

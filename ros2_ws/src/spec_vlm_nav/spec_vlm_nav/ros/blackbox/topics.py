@@ -33,7 +33,7 @@ from nav_msgs.msg import Odometry
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image, LaserScan
-from spec_vlm_nav.ros.hearing import hear
+from spec_vlm_nav.ros.subscriptions import subscribe
 from spec_vlm_nav_interfaces.msg import (
     DecisionMetrics,
     MotionCommand,
@@ -105,10 +105,10 @@ def heard_topics(transport: str, stamped: bool, collision: str) -> list[Heard]:
     return found
 
 
-def subscribe(node: Node, heard: Heard, take: Callable[[bytes], None]) -> None:
+def subscribe_raw(node: Node, heard: Heard, take: Callable[[bytes], None]) -> None:
     """Have every message's bytes handed to `take`."""
     if heard.reliability is None:
-        hear(node, heard.kind, heard.name, take, raw=True)
+        subscribe(node, heard.kind, heard.name, take, raw=True)
     else:
         qos = QoSProfile(depth=heard.depth, reliability=heard.reliability)
         node.create_subscription(heard.kind, heard.name, take, qos, raw=True)

@@ -21,21 +21,17 @@ import math
 from builtin_interfaces.msg import Duration, Time
 from nav_msgs.msg import Odometry
 from sensor_msgs.msg import CompressedImage, Image
+from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.camera.images import RawImage
-from spec_vlm_nav.common.status import MotionState, Status
-from spec_vlm_nav.deciding.decision import Frame, Report
-from spec_vlm_nav.deciding.orders import Order
+from spec_vlm_nav.common.codes import MotionState, SOURCES
+from spec_vlm_nav.common.geometry import Motion, Pose
+from spec_vlm_nav.common.status import Status
+from spec_vlm_nav.deciding.parts.interfaces import MotionRequest
+from spec_vlm_nav.deciding.parts.report import Report
 from spec_vlm_nav.model.decider import LinkReport
 from spec_vlm_nav.motion.command import Command, CommandKind
-from spec_vlm_nav.motion.executor import Motion, Pose
 from spec_vlm_nav.motion.watchdogs import Reading
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus, Supervision
-
-_SOURCES = {
-    'MODEL': MotionCommand.MODEL,
-    'EXPLORATION': MotionCommand.EXPLORATION,
-    'SUPERVISOR': MotionCommand.SUPERVISOR,
-}
 
 
 def frame_of(message: CompressedImage | Image, received: float) -> Frame:
@@ -92,19 +88,21 @@ def command_of(message: MotionCommand) -> Command | None:
 
 
 def command_message(
-    order: Order, session: int, sequence: int, now: float, stamp: Time
+    request: MotionRequest, session: int, sequence: int, now: float, stamp: Time
 ) -> MotionCommand:
-    """Return an order as a message; `now` is the clock that frames were received by."""
-    message = MotionCommand(session=session, instruction=order.instruction, sequence=sequence)
+    """Return a request as a message; `now` is the clock that frames were received by."""
+    message = MotionCommand(session=session, instruction=request.instruction, sequence=sequence)
     message.header.stamp = stamp
-    message.kind = order.kind.value
-    message.source = _SOURCES[order.source]
-    message.distance_m, message.angle_rad = order.motion.distance_m, order.motion.angle_rad
-    message.deadline = Duration(sec=int(order.deadline_s), nanosec=int(order.deadline_s % 1 * 1e9))
-    message.text, message.unverified = order.text, order.unverified
-    if order.frame is not None:
-        message.frame_stamp = Time(sec=order.frame.stamp[0], nanosec=order.frame.stamp[1])
-        message.frame_age_s = now - order.frame.received
+    message.kind = request.kind.value
+    message.source = SOURCES[request.source]
+    message.distance_m, message.angle_rad = request.motion.distance_m, request.motion.angle_rad
+    message.deadline = Duration(
+        sec=int(request.deadline_s), nanosec=int(request.deadline_s % 1 * 1e9)
+    )
+    message.text, message.unverified = request.text, request.unverified
+    if request.frame is not None:
+        message.frame_stamp = Time(sec=request.frame.stamp[0], nanosec=request.frame.stamp[1])
+        message.frame_age_s = now - request.frame.received
     return message
 
 
@@ -112,7 +110,7 @@ def supervision_message(
     session: int, camera_age_s: float, link: LinkReport, now: float, stamp: Time
 ) -> Supervision:
     """Return the deciding side's sign of life; `now` is the clock that the link was heard by."""
-    message = Supervision(session=session, camera_age_s=camera_age_s, link=link.health.value)
+    message = Supervision(session=session, camera_age_s=camera_age_s, link=link.state.value)
     message.header.stamp = stamp
     message.verifier_age_s = -1.0 if link.heard_at is None else now - link.heard_at
     message.link_rtt_ms = link.rtt_ms
@@ -180,7 +178,7 @@ def metrics_message(
         report.action,
         report.rule,
     )
-    message.source = _SOURCES[report.source]
+    message.source = SOURCES[report.source]
     message.verification, message.prefetched = report.verification.value, report.prefetched
     message.error_code, message.error = report.code.value, report.error
     message.decision_ms, message.camera_to_action_ms = (

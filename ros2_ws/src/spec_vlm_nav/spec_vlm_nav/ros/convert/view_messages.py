@@ -26,6 +26,7 @@ import math
 from builtin_interfaces.msg import Duration, Time
 from geometry_msgs.msg import Point, PoseStamped
 from nav_msgs.msg import Path
+from spec_vlm_nav.common.codes import LinkState, SOURCES, Verification
 from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.ros.convert.messages import command_of
 from spec_vlm_nav.viewing.board import Decided, Told
@@ -38,12 +39,8 @@ from visualization_msgs.msg import Marker, MarkerArray
 NAMESPACE = 'action'
 LINE, HEAD, TEXT = range(3)
 SHAFT_M, HEIGHT_M, LETTERS_M = 0.04, 0.05, 0.12
-_SOURCES = {
-    MotionCommand.MODEL: 'MODEL',
-    MotionCommand.EXPLORATION: 'EXPLORATION',
-    MotionCommand.SUPERVISOR: 'SUPERVISOR',
-}
-_LINKS = {Supervision.LINK_UNKNOWN: 'not heard yet', Supervision.LINK_LOST: 'LOST'}
+_SOURCES = {number: name for name, number in SOURCES.items()}
+_LINKS = {LinkState.UNKNOWN.value: 'not heard yet', LinkState.LOST.value: 'LOST'}
 
 
 def told_of(message: MotionCommand) -> Told | None:
@@ -73,13 +70,13 @@ def decided_of(message: DecisionMetrics) -> Decided:
         rule=message.rule,
         error=message.error,
         decision_ms=message.decision_ms,
-        rolled_back=message.verification == DecisionMetrics.ROLLED_BACK,
+        rolled_back=message.verification == Verification.ROLLED_BACK.value,
     )
 
 
 def link_words(message: Supervision) -> str:
     """Return the link in words."""
-    if message.link != Supervision.LINK_UP:
+    if message.link != LinkState.UP.value:
         return _LINKS.get(message.link, '?')
     return f'up {message.link_rtt_ms:.0f} ms' if message.link_rtt_ms > 0 else 'up'
 

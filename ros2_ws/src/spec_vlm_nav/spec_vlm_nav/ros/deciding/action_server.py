@@ -15,10 +15,10 @@
 """
 The action NavigateInstruction.
 
-Goals become instructions of the navigator, outcomes become results.
+Goals become instructions of the navigator, their results become results.
 
 Nothing in here waits in an executor's thread, and no coroutine outlives a stop: a goal is carried
-out by the navigator and its result is handed in when the outcome comes.
+out by the navigator and its result is handed in when the result comes.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from rclpy.action import ActionServer, CancelResponse, GoalResponse
 from rclpy.action.server import ServerGoalHandle
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
 from rclpy.node import Node
-from spec_vlm_nav.deciding.decision import ErrorCode
-from spec_vlm_nav.deciding.orders import Outcome, Phase
+from spec_vlm_nav.common.codes import ErrorCode
+from spec_vlm_nav.deciding.parts.interfaces import NavigationResult, Phase
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.ros.deciding.active import Deciding
 from spec_vlm_nav_interfaces.action import NavigateInstruction
@@ -46,7 +46,7 @@ _PHASES = {
 }
 
 
-class _DeferringServer(ActionServer):  # type: ignore[misc]
+class _DeferringServer(ActionServer):
     """
     An action server whose goals go on until their result is handed in with `finish`.
 
@@ -67,19 +67,15 @@ class _DeferringServer(ActionServer):  # type: ignore[misc]
         super().notify_execute(goal_handle, end)
 
 
-def result_of(outcome: Outcome) -> NavigateInstruction.Result:
-    """Return an outcome as a message."""
-    result = NavigateInstruction.Result(error_code=outcome.code.value, error_msg=outcome.message)
-    result.total_elapsed_time = Duration(
-        sec=int(outcome.elapsed_s), nanosec=int(outcome.elapsed_s % 1 * 1e9)
+def message_of(result: NavigationResult) -> NavigateInstruction.Result:
+    """Return a result as a message."""
+    message = NavigateInstruction.Result(error_code=result.code.value, error_msg=result.message)
+    message.total_elapsed_time = Duration(
+        sec=int(result.elapsed_s), nanosec=int(result.elapsed_s % 1 * 1e9)
     )
-    result.distance_m = outcome.distance_m
-    result.decisions, result.motions, result.hint_met = (
-        outcome.decisions,
-        outcome.motions,
-        outcome.hint_met,
-    )
-    return result
+    message.distance_m, message.hint_met = result.distance_m, result.hint_met
+    message.decisions, message.motions = result.decisions, result.motions
+    return message
 
 
 class NavigateServer:
@@ -93,7 +89,7 @@ class NavigateServer:
         self.deciding: Deciding | None = None
         self._node = node
         self._goals: dict[int, ServerGoalHandle] = {}  # by the number of the instruction
-        self._outcomes: dict[int, Outcome] = {}
+        self._results: dict[int, NavigationResult] = {}
         self._canceling: set[int] = set()
         self._ticks = 0
         # A group of its own: a cancel waits for motion_node's word, which must get through
@@ -123,11 +119,11 @@ class NavigateServer:
         if self.deciding is None:
             name = self._node.get_fully_qualified_name()
             words = f'the node is not active: ros2 lifecycle set {name} activate'
-            self._finish(goal, Outcome(0, ErrorCode.INVALID_INPUT, words))
+            self._finish(goal, NavigationResult(0, ErrorCode.INVALID_INPUT, words))
             return
         if is_stop(request.instruction):
             self.deciding.stop('stopped by an instruction')
-            self._finish(goal, Outcome(0, ErrorCode.NONE, 'stopped'))
+            self._finish(goal, NavigationResult(0, ErrorCode.NONE, 'stopped'))
             return
         allowance = request.time_allowance.sec + request.time_allowance.nanosec * 1e-9
         number = self.deciding.instruct(request.instruction, allowance, request.success_hint)
@@ -137,7 +133,7 @@ class NavigateServer:
     async def _on_cancel(self, goal: ServerGoalHandle) -> CancelResponse:
         """Have the robot stand before the cancel is acknowledged."""
         number = next((n for n, g in self._goals.items() if g == goal), None)
-        if number is None or number in self._outcomes or self.deciding is None:
+        if number is None or number in self._results or self.deciding is None:
             return CancelResponse.REJECT
         self._canceling.add(number)
         await self.deciding.stop('canceled')
@@ -147,54 +143,54 @@ class NavigateServer:
             self._node.executor.create_task(self.tick)
         return CancelResponse.ACCEPT
 
-    def on_outcome(self, outcome: Outcome) -> None:
+    def on_result(self, result: NavigationResult) -> None:
         """Take note that an instruction is over."""
-        self._outcomes[outcome.instruction] = outcome
+        self._results[result.instruction] = result
         self.tick()
 
     def tick(self) -> None:
         """Hand in results that are due; feedback now and then."""
         for number, goal in list(self._goals.items()):
             waits = number in self._canceling and not goal.is_cancel_requested
-            if number in self._outcomes and not waits:
+            if number in self._results and not waits:
                 del self._goals[number]
                 self._canceling.discard(number)
-                self._finish(goal, self._outcomes[number])
-        # Outcomes of goals that are still to begin come later than their numbers: keep the newest.
-        self._outcomes = {
-            n: o for n, o in self._outcomes.items() if n in self._goals or n == max(self._outcomes)
+                self._finish(goal, self._results[number])
+        # Results of goals that are still to begin come later than their numbers: keep the newest.
+        self._results = {
+            n: o for n, o in self._results.items() if n in self._goals or n == max(self._results)
         }
         self._ticks += 1
         if self._ticks % FEEDBACK_TICKS == 0:
             for goal in self._goals.values():
                 self._feed_back(goal)
 
-    def _finish(self, goal: ServerGoalHandle, outcome: Outcome) -> None:
+    def _finish(self, goal: ServerGoalHandle, result: NavigationResult) -> None:
         def end(handle: ServerGoalHandle) -> NavigateInstruction.Result:
             if handle.is_cancel_requested:
                 handle.canceled()
-            elif outcome.code is ErrorCode.NONE:
+            elif result.code is ErrorCode.NONE:
                 handle.succeed()
             else:
                 handle.abort()
-            return result_of(outcome)
+            return message_of(result)
 
         self._server.finish(goal, end)
 
     def _feed_back(self, goal: ServerGoalHandle) -> None:
         if self.deciding is None or not self.deciding.is_busy:
             return
-        view, link = self.deciding.navigator.view, self.deciding.link
-        feedback = NavigateInstruction.Feedback(phase=_PHASES[view.phase], action=view.action)
-        feedback.reasoning = self.deciding.text_so_far or view.reasoning
-        feedback.unverified, feedback.decision_ms = view.unverified, view.decision_ms
+        told, link = self.deciding.navigator.feedback, self.deciding.link
+        feedback = NavigateInstruction.Feedback(phase=_PHASES[told.phase], action=told.action)
+        feedback.reasoning = self.deciding.text_so_far or told.reasoning
+        feedback.unverified, feedback.decision_ms = told.unverified, told.decision_ms
         feedback.distance_left_m, feedback.angle_left_rad = (
-            view.left.distance_m,
-            view.left.angle_rad,
+            told.left.distance_m,
+            told.left.angle_rad,
         )
         feedback.decisions, feedback.link, feedback.link_rtt_ms = (
-            view.decisions,
-            link.health.value,
+            told.decisions,
+            link.state.value,
             link.rtt_ms,
         )
         goal.publish_feedback(feedback)

@@ -35,49 +35,63 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.task import Future
 from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav.common.parameters import Value
-from spec_vlm_nav.deciding.decision import Job, Report
-from spec_vlm_nav.deciding.health import DecidingHealth
-from spec_vlm_nav.deciding.navigator import GOING_ON, Navigator
-from spec_vlm_nav.deciding.orders import NavigatorConfig, Order, Outcome, Phase
+from spec_vlm_nav.common.status import UNDER_WAY
+from spec_vlm_nav.deciding.diagnostics import DecidingDiagnostics
+from spec_vlm_nav.deciding.handlers.motions import GOING_ON
+from spec_vlm_nav.deciding.navigator import Navigator
+from spec_vlm_nav.deciding.parts.interfaces import (
+    MotionRequest,
+    NavigationResult,
+    NavigatorConfig,
+    Phase,
+)
+from spec_vlm_nav.deciding.parts.report import Report
 from spec_vlm_nav.language.exploration import ExplorationPolicy
+from spec_vlm_nav.model.answers import Job
 from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
 from spec_vlm_nav.model.deferred import DeferredDecider
 from spec_vlm_nav.model.worker import DecisionWorker, Event
 from spec_vlm_nav.motion.command import CommandKind, OPERATOR_STOP
 from spec_vlm_nav.ros.convert.messages import frame_of, status_of
-from spec_vlm_nav.ros.deciding.publishers import RELIABLE, Voice
+from spec_vlm_nav.ros.deciding.publishers import Publishers, RELIABLE
 from spec_vlm_nav_interfaces.msg import MotionStatus
 
 TICK_S = 0.05
 SUPERVISION_TICKS = 2
 STANDING_S = 0.25  # longest wait for motion_node to say that the robot stands
 POLL_S = 0.005
+_UNDER_WAY = tuple(state.value for state in UNDER_WAY)
 
 
 class Deciding:
     """
     Shell around Navigator; also its Outputs.
 
-    `on_tick` and `on_outcome` are for the action server.
+    `on_tick` and `on_result` are for the action server.
     """
 
     def __init__(
         self,
         node: Node,
-        voice: Voice,
+        publishers: Publishers,
         decider: DeferredDecider,
         settings: DecoderSettings,
         config: NavigatorConfig,
         exploration: str,
         values: dict[str, Value],
     ) -> None:
-        self._node, self._voice, self._decider, self._settings = node, voice, decider, settings
+        self._node, self._publishers, self._decider, self._settings = (
+            node,
+            publishers,
+            decider,
+            settings,
+        )
         # A fresh session tells motion_node that what was before is over.
-        voice.session = secrets.randbits(63) | 1
-        voice.silent = config.dry_run
-        self.health = DecidingHealth()
+        publishers.session = secrets.randbits(63) | 1
+        publishers.silent = config.dry_run
+        self.diagnostics = DecidingDiagnostics()
         self.on_tick: Callable[[], None] = lambda: None
-        self.on_outcome: Callable[[Outcome], None] = lambda outcome: None
+        self.on_result: Callable[[NavigationResult], None] = lambda result: None
         self.navigator = Navigator(self, config, ExplorationPolicy(exploration))
         self._standing: list[tuple[int, float, Future[bool]]] = []
         self._ticks = 0
@@ -122,7 +136,9 @@ class Deciding:
         if self.navigator.config.dry_run:
             standing.set_result(True)
         else:
-            self._standing.append((self._voice.sequence, time.monotonic() + STANDING_S, standing))
+            self._standing.append(
+                (self._publishers.sequence, time.monotonic() + STANDING_S, standing)
+            )
         return standing
 
     @property
@@ -152,7 +168,7 @@ class Deciding:
         status = status_of(message)
         if status is None:
             return
-        ours = message.session == self._voice.session
+        ours = message.session == self._publishers.session
         if ours and status.state not in GOING_ON:
             self._told_standing(status.sequence)
         self.navigator.on_estop(status.held_by if status.estopped else '', time.monotonic())
@@ -165,9 +181,9 @@ class Deciding:
 
         The executor is in the middle of a transition.
         """
-        if self._voice.silent:
+        if self._publishers.silent:
             return True
-        last, status = self._voice.sequence, self._subscriptions[0]
+        last, status = self._publishers.sequence, self._subscriptions[0]
         deadline = time.monotonic() + STANDING_S
         while time.monotonic() < deadline:
             with status.handle:
@@ -176,8 +192,8 @@ class Deciding:
                 time.sleep(POLL_S)
                 continue
             message: MotionStatus = taken[0]
-            ours = message.session == self._voice.session and message.sequence >= last
-            if ours and message.state not in (MotionStatus.MOVING, MotionStatus.SETTLING):
+            ours = message.session == self._publishers.session and message.sequence >= last
+            if ours and message.state not in _UNDER_WAY:
                 self._told_standing(message.sequence)
                 return True
         return False
@@ -194,7 +210,7 @@ class Deciding:
         now = time.monotonic()
         link = self._decider.link()
         self.navigator.model_is_ready = self._decider.is_ready
-        self.navigator.on_link(link.health, now, link.reason)
+        self.navigator.on_link(link.state, now, link.reason)
         self._take_events()
         self.navigator.tick(now)
         for entry in [e for e in self._standing if e[1] <= now]:
@@ -206,7 +222,7 @@ class Deciding:
         self._ticks += 1
         if self._ticks % SUPERVISION_TICKS == 0:
             frame = self.navigator.camera.frame
-            self._voice.supervise(
+            self._publishers.supervise(
                 -1.0 if frame is None else min(self.navigator.camera.age(now), 1e6), link
             )
         self.on_tick()
@@ -222,9 +238,9 @@ class Deciding:
 
     # -- outputs of the navigator
 
-    def send(self, order: Order) -> int:
+    def send(self, request: MotionRequest) -> int:
         """Send a motion command; returns its sequence number."""
-        return self._voice.send(order)
+        return self._publishers.send(request)
 
     def begin(self, job: Job) -> None:
         """Have a job decided."""
@@ -236,22 +252,22 @@ class Deciding:
 
     def spoke(self, text: str, action: str, unverified: bool) -> None:
         """Publish reasoning and action."""
-        self._voice.spoke(text, action, unverified)
+        self._publishers.spoke(text, action, unverified)
 
     def report(self, report: Report) -> None:
         """Publish the measurements of a decision."""
-        self.health.count(report)
-        self._voice.report(report, self._settings)
+        self.diagnostics.count(report)
+        self._publishers.report(report, self._settings)
 
-    def concluded(self, outcome: Outcome) -> None:
+    def concluded(self, result: NavigationResult) -> None:
         """Take note that an instruction is over."""
-        self.health.last_outcome = f'{outcome.code.name} {outcome.message}'.strip()
-        self._voice.concluded(outcome)
-        self.on_outcome(outcome)
+        self.diagnostics.last_outcome = f'{result.code.name} {result.message}'.strip()
+        self._publishers.concluded(result)
+        self.on_result(result)
 
     def log(self, level: str, text: str) -> None:
         """Say something to the operator."""
-        self._voice.log(level, text)
+        self._publishers.log(level, text)
 
     # -- the end
 
@@ -261,7 +277,7 @@ class Deciding:
         if busy:
             self.navigator.on_cancel(time.monotonic(), why)
         else:
-            self.send(Order(CommandKind.STOP, self.navigator.number, 'SUPERVISOR', why))
+            self.send(MotionRequest(CommandKind.STOP, self.navigator.number, 'SUPERVISOR', why))
         if not self._stands() and busy:
             self.log(
                 'warn',

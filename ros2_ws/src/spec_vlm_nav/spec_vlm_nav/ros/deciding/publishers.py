@@ -21,8 +21,8 @@ import time
 
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from spec_vlm_nav.deciding.decision import Report
-from spec_vlm_nav.deciding.orders import Order, Outcome
+from spec_vlm_nav.deciding.parts.interfaces import MotionRequest, NavigationResult
+from spec_vlm_nav.deciding.parts.report import Report
 from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
 from spec_vlm_nav.ros.convert.messages import command_message, metrics_message, supervision_message
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, Supervision
@@ -32,7 +32,7 @@ RELIABLE = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
 UNVERIFIED = '[unverified] '
 
 
-class Voice:
+class Publishers:
     """
     The publishers of one configured node.
 
@@ -51,11 +51,11 @@ class Voice:
         self._outcomes = node.create_publisher(String, '~/outcome', RELIABLE)
         self._metrics = node.create_publisher(DecisionMetrics, '~/metrics', RELIABLE)
 
-    def send(self, order: Order) -> int:
+    def send(self, request: MotionRequest) -> int:
         """Send a motion command; returns its sequence number."""
         self._sequence += 1
         stamp = self._node.get_clock().now().to_msg()
-        message = command_message(order, self.session, self._sequence, time.monotonic(), stamp)
+        message = command_message(request, self.session, self._sequence, time.monotonic(), stamp)
         if not self.silent:
             self._commands.publish(message)
         return self._sequence
@@ -87,17 +87,17 @@ class Voice:
             metrics_message(report, self.session, settings.method, settings.gamma, stamp)
         )
 
-    def concluded(self, outcome: Outcome) -> None:
+    def concluded(self, result: NavigationResult) -> None:
         """Publish how an instruction ended, as JSON: for whoever has no action client."""
         said = {
-            'instruction': outcome.words,
-            'number': outcome.instruction,
-            'code': outcome.code.name,
-            'message': outcome.message,
-            'decisions': outcome.decisions,
-            'motions': outcome.motions,
-            'distance_m': round(outcome.distance_m, 3),
-            'elapsed_s': round(outcome.elapsed_s, 3),
+            'instruction': result.words,
+            'number': result.instruction,
+            'code': result.code.name,
+            'message': result.message,
+            'decisions': result.decisions,
+            'motions': result.motions,
+            'distance_m': round(result.distance_m, 3),
+            'elapsed_s': round(result.elapsed_s, 3),
         }
         self._outcomes.publish(String(data=json.dumps(said)))
 

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 
 from spec_vlm_nav.camera.images import PictureOptions
 from spec_vlm_nav.common.parameters import Value
-from spec_vlm_nav.deciding.orders import NavigatorConfig
+from spec_vlm_nav.deciding.parts.interfaces import NavigatorConfig
 from spec_vlm_nav.model.decider import DecoderSettings
 from spec_vlm_nav.model.folders import find_model
 

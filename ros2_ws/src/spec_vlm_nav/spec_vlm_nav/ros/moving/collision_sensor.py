@@ -30,35 +30,35 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import Image, LaserScan, PointCloud2
-from spec_vlm_nav.motion.ahead.cloud import view_of_cloud
-from spec_vlm_nav.motion.ahead.collision import View
+from spec_vlm_nav.motion.ahead.cloud import clearance_of_cloud
+from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.ahead.corridor import CorridorConfig
-from spec_vlm_nav.motion.ahead.depth import view_of_depth
+from spec_vlm_nav.motion.ahead.depth import clearance_of_depth
 from spec_vlm_nav.motion.ahead.newest import NewestWorker
-from spec_vlm_nav.motion.ahead.scan import view_of_scan
-from spec_vlm_nav.ros.moving.senses import cloud_of, depth_of, scan_of
+from spec_vlm_nav.motion.ahead.scan import clearance_of_scan
+from spec_vlm_nav.ros.moving.sensor_inputs import cloud_of, depth_of, scan_of
 
 _KINDS: dict[str, type] = {'scan': LaserScan, 'depth': Image, 'cloud': PointCloud2}
 
 
-def view_of(source: str, message: Any, config: CorridorConfig) -> View:
+def clearance_of(source: str, message: Any, config: CorridorConfig) -> Clearance:
     """Return what a message of a source shows."""
     if source == 'scan':
-        return view_of_scan(scan_of(message), config)
+        return clearance_of_scan(scan_of(message), config)
     if source == 'depth':
-        return view_of_depth(depth_of(message), config)
-    return view_of_cloud(cloud_of(message), config)
+        return clearance_of_depth(depth_of(message), config)
+    return clearance_of_cloud(cloud_of(message), config)
 
 
-def view_of_bytes(source: str, data: bytes, config: CorridorConfig) -> View:
-    """Return what a serialised message of a source shows; of any bytes, a View."""
+def clearance_of_bytes(source: str, data: bytes, config: CorridorConfig) -> Clearance:
+    """Return what a serialised message of a source shows; of any bytes, a Clearance."""
     try:
-        return view_of(source, deserialize_message(data, _KINDS[source]), config)
+        return clearance_of(source, deserialize_message(data, _KINDS[source]), config)
     except Exception as error:  # bytes may come from anywhere: blind is what they leave us
-        return View(blind=f'{source} cannot be read: {type(error).__name__}: {error}'[:200])
+        return Clearance(blind=f'{source} cannot be read: {type(error).__name__}: {error}'[:200])
 
 
-class Lookout:
+class CollisionSensor:
     """Subscribes to a sensor, and hands on what it shows with the time of receipt."""
 
     def __init__(
@@ -67,17 +67,19 @@ class Lookout:
         source: str,
         reliability: str,
         config: CorridorConfig,
-        on_view: Callable[[View, float], None],
+        on_clearance: Callable[[Clearance, float], None],
     ) -> None:
-        """source: scan, depth, cloud, or none; on_view: called by the executor."""
+        """source: scan, depth, cloud, or none; on_clearance: called by the executor."""
         self.config = config
-        self._on_view = on_view
-        self._worker: NewestWorker[bytes, View] | None = None
+        self._on_clearance = on_clearance
+        self._worker: NewestWorker[bytes, Clearance] | None = None
         if source not in _KINDS:
             return
         wake = node.create_guard_condition(self._hand_on)
-        worker = NewestWorker(
-            lambda data: view_of_bytes(source, data, self.config), wake.trigger, f'read {source}'
+        worker: NewestWorker[bytes, Clearance] = NewestWorker(
+            lambda data: clearance_of_bytes(source, data, self.config),
+            wake.trigger,
+            f'read {source}',
         )
         self._worker = worker
         node.create_subscription(
@@ -90,7 +92,7 @@ class Lookout:
 
     def _hand_on(self) -> None:
         if self._worker is not None and (made := self._worker.take()) is not None:
-            self._on_view(*made)
+            self._on_clearance(*made)
 
     def close(self) -> None:
         """End the thread."""

@@ -25,7 +25,7 @@ from collections.abc import Callable
 
 from rclpy.node import Node
 from spec_vlm_nav.language.stop_words import is_stop
-from spec_vlm_nav.ros.hearing import hear
+from spec_vlm_nav.ros.subscriptions import subscribe
 from std_msgs.msg import Bool, Empty, String
 from std_srvs.srv import Trigger
 
@@ -46,10 +46,10 @@ class Operator:
         self._drain = drain
         # First the words: an executor takes them in this order, and a newer instruction's own
         # commands must not come before the stop that preceded it.
-        hear(node, String, 'instruction', self._on_words)
-        hear(node, Empty, 'stop', lambda message: self._on_stop('topic stop'))
-        hear(node, Bool, 'e_stop', self._on_button)
-        hear(node, Empty, 'e_stop_reset', lambda message: self._on_reset())
+        subscribe(node, String, 'instruction', self._on_words)
+        subscribe(node, Empty, 'stop', lambda message: self._on_stop('topic stop'))
+        subscribe(node, Bool, 'e_stop', self._on_button)
+        subscribe(node, Empty, 'e_stop_reset', self._on_reset_message)
         node.create_service(Trigger, '~/stop', self._on_stop_request)
         node.create_service(Trigger, '~/e_stop', self._on_estop_request)
         node.create_service(Trigger, '~/reset', self._on_reset_request)
@@ -57,6 +57,9 @@ class Operator:
     def _on_words(self, message: String) -> None:
         if is_stop(message.data):
             self._on_stop(f'instruction "{message.data[:40]}"')
+
+    def _on_reset_message(self, message: Empty) -> None:
+        self._on_reset()
 
     def _on_button(self, message: Bool) -> None:
         if message.data:

@@ -35,21 +35,21 @@ from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav.blackbox.box import BlackBox
 from spec_vlm_nav.blackbox.definitions import definition_of, installed_definition
+from spec_vlm_nav.blackbox.diagnostics import row
 from spec_vlm_nav.blackbox.folder import default_folder, Folder
-from spec_vlm_nav.blackbox.health import health
 from spec_vlm_nav.blackbox.parameters import BLACKBOX, box_config, check_blackbox, MB
 from spec_vlm_nav.blackbox.pictures import Encoder
 from spec_vlm_nav.blackbox.triggers import Trigger
 from spec_vlm_nav.blackbox.writer import FileThread, Written
 from spec_vlm_nav.camera.images import from_raw, RawImage, to_jpeg
-from spec_vlm_nav.common.diagnostics import Health
+from spec_vlm_nav.common.diagnostics import DiagnosticRow
 from spec_vlm_nav.common.errors import BlackboxError
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.ros.blackbox.facts import NodeParameters, versions
 from spec_vlm_nav.ros.blackbox.topics import (
     Heard,
     heard_topics,
-    subscribe,
+    subscribe_raw,
     type_name,
 )
 from spec_vlm_nav.ros.convert.messages import status_of
@@ -98,11 +98,11 @@ class BlackboxNode:
         self._asked_at = -ASK_S
         self._depth_at = -DEPTH_S
         for one in heard:
-            subscribe(node, one, self._taker(one, names[one.name]))
+            subscribe_raw(node, one, self._taker(one, names[one.name]))
         follow_changes(node, BLACKBOX, values, self._apply, check=check_blackbox)
         node.create_service(TriggerService, '~/write', self._on_write_request)
         node.create_timer(TICK_S, self._tick, clock=Clock(clock_type=ClockType.STEADY_TIME))
-        Diagnostics(node, self._healths)
+        Diagnostics(node, self._diagnostic_rows)
         node.get_logger().info(f'blackbox_node ready: files go into {self._folder.path}')
 
     # -- the beginning
@@ -257,9 +257,9 @@ class BlackboxNode:
                 f'{written.usage.size / MB:.1f} MB)'
             )
 
-    def _healths(self) -> list[Health]:
+    def _diagnostic_rows(self) -> list[DiagnosticRow]:
         return [
-            health(
+            row(
                 self._box,
                 self._files.usage,
                 self._folder.max_bytes,

@@ -18,7 +18,7 @@ The node beside a camera that sends H.264.
 It decodes the video and publishes pictures that `vlm_nav_node` takes.
 
 A thin shell around H264Decoder (bytes to pictures), UrlReader (bytes from the network) and
-StreamHealth.
+StreamDiagnostics.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav.camera.decode import H264Decoder, Picture
-from spec_vlm_nav.camera.health import StreamHealth
+from spec_vlm_nav.camera.diagnostics import StreamDiagnostics
 from spec_vlm_nav.camera.images import to_jpeg
 from spec_vlm_nav.camera.parameters import CAMERA
 from spec_vlm_nav.camera.video_url import parse_interface, parse_url, UrlReader
-from spec_vlm_nav.common.diagnostics import Health
+from spec_vlm_nav.common.diagnostics import DiagnosticRow
 from spec_vlm_nav.common.errors import CameraError
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.diagnostics import Diagnostics
@@ -75,7 +75,7 @@ class CameraDecodeNode:
         self.node = node = Node('camera_decode_node')
         self._values = values = declare(node, CAMERA)
         self._decoder = H264Decoder(strict=bool(values['require_key_picture']))
-        self._health = StreamHealth()
+        self._stream = StreamDiagnostics()
         self._heard_at: float | None = None
         self._published, self._published_at = 0, -1e9
         self._said: dict[str, float] = {}
@@ -103,7 +103,7 @@ class CameraDecodeNode:
             interface = parse_interface(str(values['interface']))
             self._reader = UrlReader(where, interface, self._post, self._warn)
         follow_changes(node, CAMERA, values, lambda _: None)
-        Diagnostics(node, self._healths)
+        Diagnostics(node, self._diagnostic_rows)
         node.get_logger().info(f'camera_decode_node ready: {values["source"]}')
 
     # -- inputs
@@ -164,16 +164,14 @@ class CameraDecodeNode:
             out.step, out.data = 3 * image.width, array.array('B', image.tobytes())
         self._pictures.publish(out)
 
-    def _healths(self) -> list[Health]:
+    def _diagnostic_rows(self) -> list[DiagnosticRow]:
         silence_s = float(self._values['silence_s'])
         now = time.monotonic()
-        health = self._health.report(
-            self._decoder, self._published, self._heard_at, now, silence_s
-        )
+        row = self._stream.report(self._decoder, self._published, self._heard_at, now, silence_s)
         if self._reader is not None:
             rtp = {f'rtp_{name}': count for name, count in vars(self._reader.counts).items()}
-            health = replace(health, values={**health.values, **rtp})
-        return [health]
+            row = replace(row, values={**row.values, **rtp})
+        return [row]
 
     def _now(self) -> Time:
         return self.node.get_clock().now().to_msg()

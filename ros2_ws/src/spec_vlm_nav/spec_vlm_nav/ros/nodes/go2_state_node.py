@@ -31,7 +31,7 @@ from nav_msgs.msg import Odometry
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from spec_vlm_nav.common.diagnostics import Health, Level
+from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
 from spec_vlm_nav.common.errors import RobotError
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.motion.watchdogs import RateMeter
@@ -85,7 +85,7 @@ class Go2StateNode:
         self._sport = Polled(node, sport, 'sportmodestate', reliability)
         self._low = Polled(node, low, 'lowstate', reliability)
         follow_changes(node, GO2_STATE, values, self._apply, check=check_go2)
-        Diagnostics(node, self._healths)
+        Diagnostics(node, self._diagnostic_rows)
         # Steady: a simulated clock that stands still must not silence the guard.
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         node.create_timer(1 / float(values['rate_hz']), self._hear_sport, clock=steady)
@@ -170,7 +170,7 @@ class Go2StateNode:
         else:
             self.node.get_logger().info(f'ready: the Go2 {judged.doing}')
 
-    def _healths(self) -> list[Health]:
+    def _diagnostic_rows(self) -> list[DiagnosticRow]:
         now = time.monotonic()
         judged, state = self._watch.judge(now), self._watch.state
         values: dict[str, object] = {'battery': judged.battery, 'rate_hz': self._rate.hz(now)}
@@ -183,7 +183,7 @@ class Go2StateNode:
                 'body_height_m': state.body_height,
             }
         level = Level.OK if judged.ready else Level.ERROR
-        return [Health('robot', level, judged.reason or f'ready: {judged.doing}', values)]
+        return [DiagnosticRow('robot', level, judged.reason or f'ready: {judged.doing}', values)]
 
     def close(self) -> None:
         """Say nothing more: motion_node takes silence for not ready."""

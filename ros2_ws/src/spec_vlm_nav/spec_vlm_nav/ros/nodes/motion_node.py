@@ -17,7 +17,7 @@ The node that moves.
 
 It is the only sender of velocities, from its own steady timer, through executor and safety gate.
 
-It trusts nobody: commands have sequence numbers and deadlines, every sense has a watchdog, and
+It trusts nobody: commands have sequence numbers and deadlines, every input has a watchdog, and
 whatever ends this process short of SIGKILL sends the motion back-end's stop first. (After a
 SIGKILL the base's own time-out must stop it.)
 """
@@ -32,13 +32,13 @@ from nav_msgs.msg import Odometry
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from spec_vlm_nav.common.diagnostics import Health
+from spec_vlm_nav.common.codes import MotionState
+from spec_vlm_nav.common.diagnostics import DiagnosticRow
 from spec_vlm_nav.common.parameters import Value
-from spec_vlm_nav.common.status import MotionState
-from spec_vlm_nav.motion.ahead.collision import View
+from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.motion.core import MotionCore
-from spec_vlm_nav.motion.health import healths
+from spec_vlm_nav.motion.diagnostics import rows
 from spec_vlm_nav.motion.parameters.motion import (
     check_motion,
     corridor_config,
@@ -51,9 +51,9 @@ from spec_vlm_nav.ros.backends.outputs import make_backend
 from spec_vlm_nav.ros.convert.messages import command_of, reading_of, status_message
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.diagnostics import Diagnostics
-from spec_vlm_nav.ros.moving.collision_sensor import Lookout
+from spec_vlm_nav.ros.moving.collision_sensor import CollisionSensor
 from spec_vlm_nav.ros.moving.operator_topics import Operator
-from spec_vlm_nav.ros.moving.senses import supervision_of
+from spec_vlm_nav.ros.moving.sensor_inputs import supervision_of
 from spec_vlm_nav.ros.run import run
 from spec_vlm_nav_interfaces.msg import (
     MotionCommand,
@@ -81,12 +81,12 @@ class MotionNode:
         self._output, executor = make_backend(node, values)
         self._core = MotionCore(executor_config(values), safety_config(values), executor)
         self._was_moving = False
-        self._lookout = Lookout(
+        self._collision_sensor = CollisionSensor(
             node,
             str(values['collision_source']),
             str(values['collision_reliability']),
             corridor_config(values),
-            self._on_view,
+            self._on_clearance,
         )
         follow_changes(node, MOTION, values, self._apply, check=check_motion)
         self._operator = Operator(node, self._stop, self._estop, self._reset, self._output.drain)
@@ -104,7 +104,7 @@ class MotionNode:
         node.create_subscription(
             Odometry, 'odom', self._on_odometry, QoSProfile(depth=5, reliability=reliability)
         )
-        self._diagnostics = Diagnostics(node, self._healths)
+        self._diagnostics = Diagnostics(node, self._diagnostic_rows)
         # Steady: a simulated clock that stands still, or a jump of the robot's clock, must not
         # stop the stopping.
         steady = Clock(clock_type=ClockType.STEADY_TIME)
@@ -116,10 +116,10 @@ class MotionNode:
 
     def _apply(self, values: dict[str, Value]) -> None:
         self._core.configure(executor_config(values), safety_config(values))
-        self._lookout.config = corridor_config(values)
+        self._collision_sensor.config = corridor_config(values)
 
-    def _healths(self) -> list[Health]:
-        return healths(self._core, time.monotonic())
+    def _diagnostic_rows(self) -> list[DiagnosticRow]:
+        return rows(self._core, time.monotonic())
 
     def _on_odometry(self, message: Odometry) -> None:
         self._core.on_odometry(reading_of(message), time.monotonic())
@@ -129,8 +129,8 @@ class MotionNode:
         self._core.on_supervision(supervision_of(message), time.monotonic())
         self._follow()
 
-    def _on_view(self, view: View, now: float) -> None:
-        self._core.on_view(view, now)
+    def _on_clearance(self, clearance: Clearance, now: float) -> None:
+        self._core.on_clearance(clearance, now)
         self._follow()
 
     def _follow(self) -> None:
@@ -212,7 +212,7 @@ class MotionNode:
             time.sleep(BURST_PAUSE_S)
         self._output.release()
         self._output.drain()
-        self._lookout.close()
+        self._collision_sensor.close()
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -37,8 +37,8 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav.camera.images import decode, from_raw, to_jpeg
 from spec_vlm_nav.common.errors import FrameError
+from spec_vlm_nav.common.geometry import Pose
 from spec_vlm_nav.common.parameters import Value
-from spec_vlm_nav.motion.executor import Pose
 from spec_vlm_nav.ros.convert.messages import frame_of, pose_of, status_of
 from spec_vlm_nav.ros.convert.view_messages import (
     decided_of,

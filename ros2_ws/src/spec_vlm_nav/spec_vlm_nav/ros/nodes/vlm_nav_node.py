@@ -30,7 +30,7 @@ from typing import Any, NoReturn
 
 from rclpy.clock import Clock, ClockType
 from rclpy.lifecycle import LifecycleNode, TransitionCallbackReturn
-from spec_vlm_nav.common.diagnostics import Health, Level
+from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
 from spec_vlm_nav.common.errors import NavigationError
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.deciding.parameters import VLM_NAV
@@ -41,12 +41,12 @@ from spec_vlm_nav.model.deferred import DeferredDecider
 from spec_vlm_nav.model.folders import check_folder
 from spec_vlm_nav.ros.deciding.action_server import NavigateServer
 from spec_vlm_nav.ros.deciding.active import Deciding
-from spec_vlm_nav.ros.deciding.publishers import Voice
+from spec_vlm_nav.ros.deciding.publishers import Publishers
 from spec_vlm_nav.ros.deciding.settings import decoder_settings, navigator_config
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.diagnostics import Diagnostics
-from spec_vlm_nav.ros.hearing import hear, hear_stamped
 from spec_vlm_nav.ros.run import leave, run
+from spec_vlm_nav.ros.subscriptions import subscribe, subscribe_stamped
 from specdec.errors import SpecdecError
 from std_msgs.msg import Empty, String
 
@@ -63,7 +63,7 @@ class VlmNavNode(LifecycleNode):
         self._make_decider = make_decider
         self._values = declare(self, VLM_NAV, only_live=False)
         self._decider: DeferredDecider | None = None
-        self._voice: Voice | None = None
+        self._topics: Publishers | None = None
         self._deciding: Deciding | None = None
         self._instructions = 0  # begun so far: their numbers go on from one activation to the next
         self._is_over = False
@@ -79,11 +79,11 @@ class VlmNavNode(LifecycleNode):
             check=self._check,
             only_live=self._only_live,
         )
-        hear_stamped(self, String, 'instruction', self._on_instruction)
-        hear(self, Empty, '~/cancel', self._on_cancel)
+        subscribe_stamped(self, String, 'instruction', self._on_instruction)
+        subscribe(self, Empty, '~/cancel', self._on_cancel)
         # There in every state, so that each goal is answered, also those that a transition ends.
         self._server = NavigateServer(self)
-        self._diagnostics = Diagnostics(self, self._healths)
+        self._diagnostics = Diagnostics(self, self._diagnostic_rows)
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self.create_timer(LOADING_TICK_S, self._watch_loading, clock=steady)
 
@@ -118,7 +118,7 @@ class VlmNavNode(LifecycleNode):
         self._check(self._values)
         check_folder(settings.draft_model, needs_weights=settings.method != 'ar')
         self._decider, self._said_ready = DeferredDecider(self._make_decider, settings), False
-        self._voice = Voice(self)
+        self._topics = Publishers(self)
         self.get_logger().info(
             f'configured: {settings.method} with {settings.draft_model}, '
             f'verifier {settings.verifier}; the model is being loaded'
@@ -148,17 +148,17 @@ class VlmNavNode(LifecycleNode):
         return self._attempt('activate', self._activate)
 
     def _activate(self) -> None:
-        assert self._decider is not None and self._voice is not None
+        assert self._decider is not None and self._topics is not None
         settings, config = decoder_settings(self._values), navigator_config(self._values)
         self._decider.use(settings)
         policy = self._policy(self._values)
         self._deciding = Deciding(
-            self, self._voice, self._decider, settings, config, policy, self._values
+            self, self._topics, self._decider, settings, config, policy, self._values
         )
         self._deciding.navigator.number = self._instructions
-        self._deciding.on_tick, self._deciding.on_outcome = (
+        self._deciding.on_tick, self._deciding.on_result = (
             self._server.tick,
-            self._server.on_outcome,
+            self._server.on_result,
         )
         self._server.deciding = self._deciding
         self._said_ready = False
@@ -210,9 +210,9 @@ class VlmNavNode(LifecycleNode):
 
     def _clean_up(self) -> None:
         self._decider = None
-        if self._voice is not None:
-            self._voice.destroy()
-        self._voice = None
+        if self._topics is not None:
+            self._topics.destroy()
+        self._topics = None
 
     def _shut_down(self) -> None:
         self._stand_down('vlm_nav_node ends')
@@ -258,14 +258,14 @@ class VlmNavNode(LifecycleNode):
         if self._deciding is not None:
             self._deciding.use(settings, navigator_config(values), self._policy(values))
 
-    def _healths(self) -> list[Health]:
+    def _diagnostic_rows(self) -> list[DiagnosticRow]:
         deciding = self._deciding
-        model = self._model_health()
+        model = self._model_rows()
         if deciding is None or self._decider is None:
             state = 'inactive' if self._decider is not None else 'unconfigured'
-            return [Health('lifecycle', Level.WARN, state), *model]
+            return [DiagnosticRow('lifecycle', Level.WARN, state), *model]
         navigator = deciding.navigator
-        rows = deciding.health.rows(
+        rows = deciding.diagnostics.rows(
             navigator.camera,
             navigator.config.camera_timeout_s,
             self._decider.link(),
@@ -273,17 +273,19 @@ class VlmNavNode(LifecycleNode):
             navigator.phase.value,
             time.monotonic(),
         )
-        return [Health('lifecycle', Level.OK, 'active'), *model, *rows]
+        return [DiagnosticRow('lifecycle', Level.OK, 'active'), *model, *rows]
 
-    def _model_health(self) -> list[Health]:
+    def _model_rows(self) -> list[DiagnosticRow]:
         decider = self._decider
         if decider is None:
             return []
         if decider.failure is not None:
-            return [Health('model', Level.ERROR, str(decider.failure))]
+            return [DiagnosticRow('model', Level.ERROR, str(decider.failure))]
         if not decider.is_ready:
-            return [Health('model', Level.WARN, f'loading, {decider.loading_s:.0f} s so far')]
-        return [Health('model', Level.OK, 'loaded')]
+            return [
+                DiagnosticRow('model', Level.WARN, f'loading, {decider.loading_s:.0f} s so far')
+            ]
+        return [DiagnosticRow('model', Level.OK, 'loaded')]
 
     def close(self) -> None:
         """

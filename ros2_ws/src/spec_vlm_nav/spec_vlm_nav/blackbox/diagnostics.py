@@ -18,14 +18,14 @@ from __future__ import annotations
 
 from spec_vlm_nav.blackbox.box import BlackBox
 from spec_vlm_nav.blackbox.folder import Usage
-from spec_vlm_nav.common.diagnostics import Health, Level
+from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
 
 MB = 1e6
 
 
-def health(
+def row(
     box: BlackBox, usage: Usage, max_bytes: int, failed: int, trouble: str, now: float
-) -> Health:
+) -> DiagnosticRow:
     """
     Return one line.
 
@@ -47,8 +47,8 @@ def health(
         'last reason': box.last_word or 'none',
     }
     if trouble:
-        return Health('black box', Level.ERROR, trouble, values)
+        return DiagnosticRow('black box', Level.ERROR, trouble, values)
     if box.schedule.waiting:
         said = f'{box.last_word}: written in {box.schedule.due_in_s(now):.0f} s'
-        return Health('black box', Level.OK, said, values)
-    return Health('black box', Level.OK, f'{ring.count} messages', values)
+        return DiagnosticRow('black box', Level.OK, said, values)
+    return DiagnosticRow('black box', Level.OK, f'{ring.count} messages', values)

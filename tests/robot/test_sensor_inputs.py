@@ -12,29 +12,29 @@ from rclpy.serialization import serialize_message
 from sensor_msgs.msg import Image, LaserScan, PointCloud2, PointField
 from spec_vlm_nav_interfaces.msg import Supervision as SupervisionMessage
 
-from spec_vlm_nav.model.decider import LinkHealth
+from spec_vlm_nav.common.codes import LinkState
 from spec_vlm_nav.motion.ahead.cloud import Cloud, Field
 from spec_vlm_nav.motion.ahead.corridor import CloudConfig, CorridorConfig, Mounting
-from spec_vlm_nav.motion.ahead.depth import DepthImage, view_of_depth
-from spec_vlm_nav.motion.ahead.scan import view_of_scan
+from spec_vlm_nav.motion.ahead.depth import DepthImage, clearance_of_depth
+from spec_vlm_nav.motion.ahead.scan import clearance_of_scan
 from spec_vlm_nav.motion.watchdogs import Supervision
-from spec_vlm_nav.ros.moving.collision_sensor import view_of_bytes
-from spec_vlm_nav.ros.moving.senses import cloud_of, depth_of, scan_of, supervision_of
+from spec_vlm_nav.ros.moving.collision_sensor import clearance_of_bytes
+from spec_vlm_nav.ros.moving.sensor_inputs import cloud_of, depth_of, scan_of, supervision_of
 
 
 def test_a_sign_of_life_keeps_its_ages_and_an_unknown_link_state_counts_as_lost():
     message = SupervisionMessage(session=2**63, camera_age_s=0.25, verifier_age_s=-1.0, link_rtt_ms=40.0)
     message.link = SupervisionMessage.LINK_UP
-    assert supervision_of(message) == Supervision(2**63, 0.25, -1.0, LinkHealth.UP, 40.0)
-    assert supervision_of(SupervisionMessage(link=99)).link is LinkHealth.LOST
+    assert supervision_of(message) == Supervision(2**63, 0.25, -1.0, LinkState.UP, 40.0)
+    assert supervision_of(SupervisionMessage(link=99)).link is LinkState.LOST
 
 
 def test_a_scan_message_shows_what_is_ahead_of_it():
     message = LaserScan(angle_min=-1.0, angle_increment=0.01, range_min=0.1, range_max=10.0)
     message.ranges = [2.0] * 95 + [0.25] * 10 + [2.0] * 95
-    assert view_of_scan(scan_of(message), CorridorConfig()).nearest_m == pytest.approx(0.25, abs=0.01)
+    assert clearance_of_scan(scan_of(message), CorridorConfig()).nearest_m == pytest.approx(0.25, abs=0.01)
     message.ranges = [math.nan] * 200
-    assert view_of_scan(scan_of(message), CorridorConfig()).blind
+    assert clearance_of_scan(scan_of(message), CorridorConfig()).blind
 
 
 @pytest.mark.parametrize("big", [0, 1])
@@ -42,7 +42,7 @@ def test_a_depth_message_keeps_its_layout_and_byte_order(big):
     pixels = np.full((20, 30), 500, ">u2" if big else "<u2")
     message = Image(encoding="16UC1", width=30, height=20, step=60, is_bigendian=big, data=pixels.tobytes())
     assert depth_of(message) == DepthImage("16UC1", 30, 20, 60, pixels.tobytes(), bool(big))
-    assert view_of_depth(depth_of(message), CorridorConfig()).nearest_m == pytest.approx(0.5)
+    assert clearance_of_depth(depth_of(message), CorridorConfig()).nearest_m == pytest.approx(0.5)
 
 
 def cloud_message():
@@ -66,12 +66,16 @@ def test_a_cloud_message_keeps_its_fields_steps_and_frame():
 
 def test_bytes_of_each_sensor_become_what_they_show_and_any_others_are_blind():
     config = CorridorConfig(cloud=CloudConfig(Mounting(z=0.3), front_m=0.4))
-    assert view_of_bytes("cloud", serialize_message(cloud_message()), config).nearest_m == pytest.approx(1.1)
+    assert clearance_of_bytes("cloud", serialize_message(cloud_message()), config).nearest_m == pytest.approx(
+        1.1
+    )
     scan = LaserScan(angle_min=-1.0, angle_increment=0.01, range_min=0.1, range_max=9.0, ranges=[2.0] * 200)
-    assert view_of_bytes("scan", serialize_message(scan), config).nearest_m == pytest.approx(1.94, abs=0.1)
+    assert clearance_of_bytes("scan", serialize_message(scan), config).nearest_m == pytest.approx(
+        1.94, abs=0.1
+    )
     pixels = np.full((20, 30), 500, "<u2").tobytes()
     depth = Image(encoding="16UC1", width=30, height=20, step=60, data=pixels)
-    assert view_of_bytes("depth", serialize_message(depth), config).nearest_m == pytest.approx(0.5)
+    assert clearance_of_bytes("depth", serialize_message(depth), config).nearest_m == pytest.approx(0.5)
     for source in ("scan", "depth", "cloud"):
         for data in (b"", b"\x00\x01\x00\x00", b"\xff" * 40):
-            assert view_of_bytes(source, data, config).blind
+            assert clearance_of_bytes(source, data, config).blind

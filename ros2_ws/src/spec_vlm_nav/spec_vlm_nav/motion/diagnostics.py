@@ -12,14 +12,14 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What motion_node says of its health: the gate, its senses, and what ended motions so far."""
+"""What motion_node says on /diagnostics: the gate, its inputs, and what ended motions so far."""
 
 from __future__ import annotations
 
 import math
 
-from spec_vlm_nav.common.diagnostics import Health, Level
-from spec_vlm_nav.common.status import MotionState
+from spec_vlm_nav.common.codes import MotionState
+from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
 from spec_vlm_nav.motion.core import MotionCore
 from spec_vlm_nav.motion.gate import SafetyGate
 
@@ -37,7 +37,7 @@ _OF_A_SENSE = (
 )
 
 
-def healths(core: MotionCore, now: float) -> list[Health]:
+def rows(core: MotionCore, now: float) -> list[DiagnosticRow]:
     """Return the rows of /diagnostics at a receive time on the steady clock, s."""
     gate = core.gate
     return [
@@ -52,19 +52,19 @@ def healths(core: MotionCore, now: float) -> list[Health]:
     ]
 
 
-def _row(name: str, fault: str, fine: str, **values: object) -> Health:
-    return Health(name, Level.ERROR if fault else Level.OK, fault or fine, values)
+def _row(name: str, fault: str, fine: str, **values: object) -> DiagnosticRow:
+    return DiagnosticRow(name, Level.ERROR if fault else Level.OK, fault or fine, values)
 
 
 def _seconds(age: float) -> object:
     return age if math.isfinite(age) and age >= 0 else 'unknown'
 
 
-def _gate(core: MotionCore) -> Health:
+def _gate(core: MotionCore) -> DiagnosticRow:
     status, gate = core.status, core.gate
     level = Level.WARN if status.state in _OF_A_SENSE or gate.latched_by else Level.OK
     if gate.estopped_by:
-        return Health('gate', Level.ERROR, gate.held_by, {'state': status.state.name})
+        return DiagnosticRow('gate', Level.ERROR, gate.held_by, {'state': status.state.name})
     latched = f'latched by {gate.latched_by}' if gate.latched_by else ''
     message = ': '.join(part for part in (status.state.name, latched or status.reason) if part)
     values = {
@@ -75,10 +75,10 @@ def _gate(core: MotionCore) -> Health:
         'sequence': status.sequence,
         'unverified': status.unverified,
     }
-    return Health('gate', level, message, values)
+    return DiagnosticRow('gate', level, message, values)
 
 
-def _odometry(gate: SafetyGate, now: float) -> Health:
+def _odometry(gate: SafetyGate, now: float) -> DiagnosticRow:
     watch = gate.odometry_watch
     return _row(
         'odometry',
@@ -90,36 +90,37 @@ def _odometry(gate: SafetyGate, now: float) -> Health:
     )
 
 
-def _response(gate: SafetyGate) -> Health:
+def _response(gate: SafetyGate) -> DiagnosticRow:
     monitor = gate.monitor
     watched = monitor.config.response_watched
     trust = monitor.trust.value if watched else 'not watched'
     return _row('response', monitor.held_by, trust, delay_s=monitor.delay_s, trust=trust)
 
 
-def _robot_state(gate: SafetyGate, now: float) -> Health:
+def _robot_state(gate: SafetyGate, now: float) -> DiagnosticRow:
     watched = bool(gate.config.robot_state_timeout_s)
     fine = 'ready' if watched else 'not watched'
     return _row('robot state', gate.readiness.fault(now, gate.config), fine)
 
 
-def _geofence(gate: SafetyGate) -> Health:
+def _geofence(gate: SafetyGate) -> DiagnosticRow:
     radius, pose = gate.config.geofence_m, gate.pose
     if not radius or pose is None:
-        return Health('geofence', Level.OK, 'none' if not radius else 'no pose yet')
+        return DiagnosticRow('geofence', Level.OK, 'none' if not radius else 'no pose yet')
     away = gate.fence.distance_m(pose)
     level = Level.WARN if away > radius else Level.OK
     message = f'{away:.2f} m from where the instruction began, {radius:g} m are allowed'
-    return Health('geofence', level, message, {'distance_m': away, 'radius_m': radius})
+    return DiagnosticRow('geofence', level, message, {'distance_m': away, 'radius_m': radius})
 
 
-def _deciding_side(gate: SafetyGate, now: float) -> list[Health]:
+def _deciding_side(gate: SafetyGate, now: float) -> list[DiagnosticRow]:
     config, watch, session = gate.config, gate.supervision, gate.session
     told = watch.told(session)
     if session is None:
         nothing = 'no command yet'
         return [
-            Health(name, Level.STALE, nothing) for name in ('supervisor', 'camera', 'verifier')
+            DiagnosticRow(name, Level.STALE, nothing)
+            for name in ('supervisor', 'camera', 'verifier')
         ]
     return [
         _row(
@@ -148,27 +149,30 @@ def _deciding_side(gate: SafetyGate, now: float) -> list[Health]:
     ]
 
 
-def _ahead(gate: SafetyGate, now: float) -> Health:
+def _ahead(gate: SafetyGate, now: float) -> DiagnosticRow:
     config, watch = gate.config, gate.ahead
     if not config.collision_watched:
-        return Health('collision', Level.OK, 'no sensor looks ahead')
+        return DiagnosticRow('collision', Level.OK, 'no sensor looks ahead')
     if blind := watch.blind(now, config):
-        return Health('collision', Level.ERROR, blind)
-    fault, nearest = watch.fault(now, config), watch.view.nearest_m if watch.view else math.inf
+        return DiagnosticRow('collision', Level.ERROR, blind)
+    fault, nearest = (
+        watch.fault(now, config),
+        watch.clearance.nearest_m if watch.clearance else math.inf,
+    )
     values = {
         'nearest_m': nearest,
         'allowed_m': config.collision_distance_m,
         'age_s': now - watch.heard_at,
     }
-    return Health('collision', Level.WARN if fault else Level.OK, fault or 'clear', values)
+    return DiagnosticRow('collision', Level.WARN if fault else Level.OK, fault or 'clear', values)
 
 
-def _counts(core: MotionCore) -> Health:
+def _counts(core: MotionCore) -> DiagnosticRow:
     ended = {f'ended {name}': count for name, count in sorted(core.ended.items())}
     refused = {f'refused: {kind}': count for kind, count in sorted(core.gate.refusals.items())}
     total = sum(core.gate.refusals.values())
     by_watchdog = sum(core.ended[state.name] for state in _OF_A_SENSE)
-    return Health(
+    return DiagnosticRow(
         'counts',
         Level.OK,
         f'{by_watchdog} ended by a watchdog, {total} refused',

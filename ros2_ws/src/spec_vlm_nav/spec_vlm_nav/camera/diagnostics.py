@@ -21,12 +21,12 @@ Free of ROS; times of a steady clock, seconds.
 from __future__ import annotations
 
 from spec_vlm_nav.camera.decode import Counts, H264Decoder
-from spec_vlm_nav.common.diagnostics import Health, Level
+from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
 
 _TROUBLES = ('damaged', 'lost', 'not_h264', 'empty', 'repeated', 'stray')
 
 
-class StreamHealth:
+class StreamDiagnostics:
     """
     Remembers what was said last.
 
@@ -44,7 +44,7 @@ class StreamHealth:
         heard_at: float | None,
         now: float,
         silence_s: float,
-    ) -> Health:
+    ) -> DiagnosticRow:
         """
         Return one line.
 
@@ -74,4 +74,4 @@ class StreamHealth:
             level, said = Level.WARN, troubles
         else:
             level, said = Level.OK, f'{passed} pictures'
-        return Health('video', level, said, values)
+        return DiagnosticRow('video', level, said, values)

@@ -13,7 +13,9 @@
 # limitations under the License.
 
 """
-Hears a topic whatever its publishers' QoS: once RELIABLE and once BEST_EFFORT, each message once.
+Subscriptions to a topic whatever its publishers' QoS.
+
+Once RELIABLE and once BEST_EFFORT; each message counts once.
 
 A reliable subscription never hears a publisher of best effort (a button on a micro-controller),
 and one of best effort alone may lose what comes over a bad network.
@@ -34,7 +36,7 @@ ONCE_S = 0.1  # between both subscriptions, where the middleware does not tell w
 KEPT = 16
 
 
-def hear(
+def subscribe(
     node: Node, kind: type, topic: str, act: Callable[[Any], None], *, raw: bool = False
 ) -> None:
     """
@@ -42,10 +44,10 @@ def hear(
 
     raw: with its bytes, not decoded.
     """
-    hear_stamped(node, kind, topic, lambda message, sent: act(message), raw=raw)
+    subscribe_stamped(node, kind, topic, lambda message, sent: act(message), raw=raw)
 
 
-def hear_stamped(
+def subscribe_stamped(
     node: Node, kind: type, topic: str, act: Callable[[Any, float], None], *, raw: bool = False
 ) -> None:
     """

@@ -24,9 +24,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 import math
 
-from spec_vlm_nav.common.status import MotionState, Status
-from spec_vlm_nav.deciding.decision import ErrorCode
-from spec_vlm_nav.motion.executor import Motion, Pose
+from spec_vlm_nav.common.codes import ErrorCode, MotionState
+from spec_vlm_nav.common.geometry import Motion, Pose
+from spec_vlm_nav.common.status import Status
 
 PROGRESS_M = 0.4  # from where the first obstruction was met
 HELD_FOR_S = 4.0  # so long a robot that nothing moves may refuse what is asked

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from spec_vlm_nav.common.errors import ParameterError
-from spec_vlm_nav.common.parameters import Parameter, tables
+from spec_vlm_nav.common.parameters import Parameter
 import yaml
 
 OF_ROS = frozenset({'use_sim_time', 'start_type_description_service'})
@@ -97,6 +97,9 @@ def refuse_unknown(
     for name in given:
         if name in known or name in OF_ROS or name.startswith('qos_overrides.') or name in shared:
             continue
+        # Imported here: only to tell of a slip does a node need the tables of all others.
+        from spec_vlm_nav.parameters.nodes import tables
+
         close = difflib.get_close_matches(name, known, 1)
         owners = [other for other, theirs in tables().items() if name in {p.name for p in theirs}]
         if owners:

@@ -21,9 +21,10 @@ from collections.abc import Mapping
 import math
 
 from spec_vlm_nav.camera.watch import CameraWatch
-from spec_vlm_nav.common.diagnostics import Health, Level
-from spec_vlm_nav.deciding.decision import ErrorCode, Report
-from spec_vlm_nav.model.decider import LinkHealth, LinkReport
+from spec_vlm_nav.common.codes import ErrorCode, LinkState
+from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
+from spec_vlm_nav.deciding.parts.report import Report
+from spec_vlm_nav.model.decider import LinkReport
 
 KEPT = 100
 
@@ -35,7 +36,7 @@ def percentile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, math.ceil(share * len(values)) - 1)]
 
 
-class DecidingHealth:
+class DecidingDiagnostics:
     """Counts and times since activation."""
 
     def __init__(self) -> None:
@@ -62,7 +63,7 @@ class DecidingHealth:
         figures: Mapping[str, object],
         activity: str,
         now: float,
-    ) -> list[Health]:
+    ) -> list[DiagnosticRow]:
         """
         Return the rows of /diagnostics.
 
@@ -76,21 +77,21 @@ class DecidingHealth:
         stale = age > camera_timeout_s
         said = 'frozen' if camera.is_frozen else 'no fresh frames' if stale else 'ok'
         values = {'rate Hz': self._rate, 'age s': age, 'repeated frames': camera.repeated}
-        rows = [Health('camera', Level.ERROR if stale else Level.OK, said, values)]
+        rows = [DiagnosticRow('camera', Level.ERROR if stale else Level.OK, said, values)]
         level = {
-            LinkHealth.UP: Level.OK,
-            LinkHealth.LOST: Level.ERROR,
-            LinkHealth.UNKNOWN: Level.STALE,
-        }[link.health]
+            LinkState.UP: Level.OK,
+            LinkState.LOST: Level.ERROR,
+            LinkState.UNKNOWN: Level.STALE,
+        }[link.state]
         heard = math.inf if link.heard_at is None else now - link.heard_at
-        words = link.reason or link.health.name.lower()
+        words = link.reason or link.state.name.lower()
         rows.append(
-            Health('verifier', level, words, {'RTT ms': link.rtt_ms, 'heard s ago': heard})
+            DiagnosticRow('verifier', level, words, {'RTT ms': link.rtt_ms, 'heard s ago': heard})
         )
         times = list(self._decision_ms)
         parse = self.errors['PARSE_FAILED']
         rows.append(
-            Health(
+            DiagnosticRow(
                 'decisions',
                 Level.WARN if parse else Level.OK,
                 self.last_error or activity,

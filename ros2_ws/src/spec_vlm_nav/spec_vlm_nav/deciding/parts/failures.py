@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from spec_vlm_nav.deciding.decision import ErrorCode
+from spec_vlm_nav.common.codes import ErrorCode
 
 
-class Setbacks:
+class Failures:
     """Troubles that last (camera, odometry, link) and failures in a row, of one robot."""
 
     def __init__(self, log: Callable[[str, str], None]) -> None:
@@ -29,7 +29,7 @@ class Setbacks:
         self._since: dict[ErrorCode, float] = {}
         self._in_a_row: dict[ErrorCode, int] = {}
 
-    def complain(self, code: ErrorCode, text: str, now: float) -> bool:
+    def warn_once(self, code: ErrorCode, text: str, now: float) -> bool:
         """Say it unless it was said already; returns whether it was said now."""
         if code in self._since:
             return False
@@ -38,7 +38,7 @@ class Setbacks:
         return True
 
     def recovered(self, code: ErrorCode, now: float, text: str) -> None:
-        """Take note that it is over; say so if it was complained about."""
+        """Take note that it is over; say so if it was warned of."""
         since = self._since.pop(code, None)
         if since is not None:
             self._log('info', f'{text} (after {now - since:.1f} s)')

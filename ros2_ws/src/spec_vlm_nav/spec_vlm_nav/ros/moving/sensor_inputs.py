@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import numpy as np
 from sensor_msgs.msg import Image, LaserScan, PointCloud2
-from spec_vlm_nav.model.decider import LinkHealth
+from spec_vlm_nav.common.codes import LinkState
 from spec_vlm_nav.motion.ahead.cloud import Cloud, Field
 from spec_vlm_nav.motion.ahead.depth import DepthImage
 from spec_vlm_nav.motion.ahead.scan import Scan
@@ -33,9 +33,9 @@ from spec_vlm_nav_interfaces.msg import Supervision as SupervisionMessage
 def supervision_of(message: SupervisionMessage) -> Supervision:
     """Return a sign of life as a record; an unknown link state counts as lost."""
     try:
-        link = LinkHealth(message.link)
+        link = LinkState(message.link)
     except ValueError:
-        link = LinkHealth.LOST
+        link = LinkState.LOST
     return Supervision(
         message.session, message.camera_age_s, message.verifier_age_s, link, message.link_rtt_ms
     )

@@ -13,7 +13,7 @@
 # limitations under the License.
 
 """
-What goes into the navigator and what comes out of it: configuration, errands, orders, outcomes.
+What goes into the navigator and what comes out of it: configuration, requests, feedback, results.
 
 No behaviour.
 """
@@ -22,13 +22,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 import enum
-import math
 from typing import Protocol
 
-from spec_vlm_nav.deciding.decision import ErrorCode, Frame, Job, Report
+from spec_vlm_nav.camera.frame import Frame
+from spec_vlm_nav.common.codes import ErrorCode
+from spec_vlm_nav.common.geometry import Motion, NO_MOTION
+from spec_vlm_nav.deciding.parts.report import Report
 from spec_vlm_nav.language.prompting import MAX_INSTRUCTION_CHARS
+from spec_vlm_nav.model.answers import Job
 from spec_vlm_nav.motion.command import CommandKind
-from spec_vlm_nav.motion.executor import Motion, NO_MOTION
 
 SUPERVISOR = 'SUPERVISOR'
 
@@ -80,23 +82,8 @@ class NavigatorConfig:
         return self.on_link_loss == 'draft_only_slow'
 
 
-@dataclass
-class Errand:
-    """One instruction being carried out. `number` counts instructions, bad ones too."""
-
-    number: int
-    words: str
-    began: float
-    ends_at: float = math.inf
-    hint: str = ''
-    stamp: float = math.inf  # when it was given, s, by the clock of motion_node's stamps
-    decisions: int = 0
-    motions: int = 0
-    refused_since: float = math.inf  # motion_node has carried nothing out from then on
-
-
 @dataclass(frozen=True)
-class Outcome:
+class NavigationResult:
     """
     How an instruction ended; every instruction ends exactly once.
 
@@ -115,7 +102,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Order:
+class MotionRequest:
     """A motion command to send; number and session are the sender's."""
 
     kind: CommandKind
@@ -129,7 +116,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class View:
+class Feedback:
     """What can be told of an instruction while it is carried out."""
 
     phase: Phase
@@ -144,7 +131,7 @@ class View:
 class Outputs(Protocol):
     """What the navigator can do to the world."""
 
-    def send(self, order: Order) -> int:
+    def send(self, request: MotionRequest) -> int:
         """Send a motion command; returns its sequence number."""
         ...
 
@@ -168,7 +155,7 @@ class Outputs(Protocol):
         """Publish the measurements of a decision."""
         ...
 
-    def concluded(self, outcome: Outcome) -> None:
+    def concluded(self, result: NavigationResult) -> None:
         """Take note that an instruction is over."""
         ...
 

@@ -13,72 +13,24 @@
 # limitations under the License.
 
 """
-The data of a decision: what is asked, what came back, how it failed.
+One decision as the model sees it: what is asked, what came back, how it failed.
 
 No behaviour, no ROS, no models.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-import enum
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spec_vlm_nav.camera.images import RawImage
+from spec_vlm_nav.camera.frame import Frame
+from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.common.errors import NavigationError
 from spec_vlm_nav.language.actions import Action
 
 if TYPE_CHECKING:
     from specdec.models import Prompt
     from specdec.options import GenerationOptions
-
-
-class ErrorCode(enum.Enum):
-    """Numbers of DecisionMetrics.msg."""
-
-    NONE = 0
-    CANCELED = 1
-    TIMEOUT = 2
-    STALE_CAMERA = 3
-    STALE_ODOM = 4
-    LINK_LOST = 5
-    PARSE_FAILED = 6
-    COLLISION_AHEAD = 7
-    INVALID_INPUT = 8
-    INTERNAL = 9
-    NO_RESPONSE = 10
-    WRONG_RESPONSE = 11
-    UNCOMMANDED_MOTION = 12
-    BLOCKED = 13
-    REFUSED = 14
-    ESTOPPED = 15
-    GEOFENCE = 16
-    TOO_FAR = 17
-    TOO_MANY_DECISIONS = 18
-    STALE_SENSOR = 19
-    NOT_READY = 20
-
-
-class Verification(enum.Enum):
-    """Numbers of DecisionMetrics.msg: who stands behind an action."""
-
-    VERIFIED = 0
-    UNVERIFIED = 1
-    CONFIRMED = 2
-    ROLLED_BACK = 3
-
-
-@dataclass(frozen=True)
-class Frame:
-    """
-    A camera message.
-
-    The picture, its header stamp (seconds, nanoseconds), and its receive time (steady clock).
-    """
-
-    picture: bytes | RawImage
-    stamp: tuple[int, int]
-    received: float
 
 
 @dataclass(frozen=True)
@@ -169,25 +121,3 @@ class DecisionFailed(NavigationError):
         super().__init__(message)
         self.code = code
         self.answer = answer or Answer()
-
-
-@dataclass(frozen=True)
-class Report:
-    """One decision as it is published on ~/metrics."""
-
-    frame: Frame | None = None
-    instruction: int = 0
-    instruction_text: str = ''
-    sequence: int = 0  # of the motion command; 0: none was sent
-    answer: Answer = field(default_factory=Answer)
-    reasoning: str = ''
-    model_action: str = ''
-    action: str = ''
-    source: str = 'SUPERVISOR'
-    rule: str = ''
-    verification: Verification = Verification.VERIFIED
-    prefetched: bool = False
-    code: ErrorCode = ErrorCode.NONE
-    error: str = ''
-    decision_ms: float = 0.0
-    camera_to_action_ms: float = 0.0
