@@ -157,21 +157,20 @@ class EdgeSession:
         front_layers: int = 0,
     ) -> None:
         """Send the prompt, images and what is verified so far; the cloud starts its prefill."""
-        stream = method.cloud == "stream"
         self._recovery = method.recovery_at(options.temperature)
         self._seed = options.seed
         self._fix = None
         self._number = self._link.next_session()
         self._verified.limit = options.max_new_tokens
         self._verified.eos_ids = frozenset(welcome.eos_ids)
-        self._stream = stream
+        self._stream = method.cloud == "stream"
         self._opened = False
         self._in_flight = method.in_flight
         self._flight.clear()
         self._length_at_open = len(self.answer)
         message = Open(
             self._number,
-            stream,
+            self._stream,
             sampling_to_wire(options),
             list(prompt.ids),
             list(prompt.images),

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specdec.models import EncodedPrompt, ModelSession
+from specdec.models.prompt import EncodedPrompt
 from specdec.models.runner import LayerObserver
+from specdec.models.session import ModelSession
 from specdec.options import GenerationOptions
 from specdec.sampling.adjust import Adjuster
 

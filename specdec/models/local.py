@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from specdec.models import LoadedModel, Prompt
 from specdec.models.cursor import Follower
+from specdec.models.loaded import LoadedModel
+from specdec.models.prompt import Prompt
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser
 from specdec.text.stop import StopText

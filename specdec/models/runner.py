@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -19,11 +19,17 @@ from torch import Tensor, nn
 
 from specdec.errors import ModelError
 
-if TYPE_CHECKING:
-    from specdec.models.pacing import Pacer
-
 LayerObserver = Callable[[int, Tensor], None]
 """Called after each layer with (layer index, hidden [rows, hidden_size])."""
+
+
+class Pace(Protocol):
+    """Makes forwards take their time (see specdec.models.pacing)."""
+
+    def begin(self, observer: LayerObserver | None = None) -> LayerObserver:
+        """The observer of a forward that starts now; it calls `observer`."""
+        ...
+
 
 
 @dataclass
@@ -76,7 +82,7 @@ class DecoderRunner:
         self.device = self._embedding.device
         self.dtype = self._embedding.dtype
         self._tables: tuple[Tensor, Tensor] | None = None
-        self.pacer: Pacer | None = None
+        self.pacer: Pace | None = None
         self.passes = 0
 
     def new_cache(self, capacity: int, layers: int | None = None) -> Tensor:

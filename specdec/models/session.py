@@ -10,24 +10,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from specdec.errors import ModelError
+from specdec.models.prompt import EncodedPrompt
 from specdec.models.runner import DecoderRunner, LayerObserver, Segment, causal_mask
 
-if TYPE_CHECKING:
-    from specdec.models.loaded import EncodedPrompt, LoadedModel
-
 _GROWTH = 128
+
+
+class SessionModel(Protocol):
+    """What a session needs of the model that it runs on; a LoadedModel has it."""
+
+    runner: DecoderRunner
+    vocab_size: int
+    eos_token_ids: frozenset[int]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        ...
+
+    def embed_prompt(self, encoded: EncodedPrompt) -> Tensor:
+        """Embeddings [n, hidden_size] of a prompt, image features in place of their placeholders."""
+        ...
 
 
 class ModelSession:
     """One sequence on a loaded model. Not thread-safe; made by `LoadedModel.new_session()`."""
 
-    def __init__(self, model: LoadedModel, layers: range | None = None) -> None:
+    def __init__(self, model: SessionModel, layers: range | None = None) -> None:
         """layers: those whose keys and values the session holds; all of them unless it is a part of a split."""
         self.model = model
         self._runner: DecoderRunner = model.runner

@@ -8,9 +8,10 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from spec_vlm_nav.common.parameters import check_all, tables
+from spec_vlm_nav.common.parameters import check_all
 from spec_vlm_nav.motion.ahead.corridor import Mounting
 from spec_vlm_nav.motion.parameters.motion import MOTION, check_motion, corridor_config
+from spec_vlm_nav.parameter_tables import tables
 from spec_vlm_nav.robot.parameters import check_go2
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -121,7 +121,7 @@ class Robot:
         if decider_runs:
             self._deliver(self._to_decider)
             self._decide(steps)
-        self.watch.look(self)
+        self.watch.look(self.now, self.base, self.odometry, self.core.gate)
 
     def _deliver(self, queue: deque[tuple[float, Callable[[], None]]]) -> None:
         while queue and queue[0][0] <= self.now:

@@ -30,8 +30,9 @@ from rosgraph_msgs.msg import Clock
 
 from harness.errors import UsageError
 from spec_vlm_nav.blackbox.folder import default_folder
-from spec_vlm_nav.common.parameters import Value, tables
+from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.common.status import MotionState
+from spec_vlm_nav.parameter_tables import tables
 from specnav.doctor.robot.checks.moving import UNDER_WAY
 from specnav.doctor.robot.config import RobotDoctorConfig
 from specnav.doctor.robot.disk import disk_at

@@ -28,7 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from spec_vlm_nav.common.errors import ParameterError
-from spec_vlm_nav.common.parameters import Parameter, tables
+from spec_vlm_nav.common.parameters import Parameter
+from spec_vlm_nav.parameter_tables import tables
 import yaml
 
 OF_ROS = frozenset({'use_sim_time', 'start_type_description_service'})

@@ -15,8 +15,8 @@
 """
 What a parameter is: default, range, meaning, and whether it may change while running.
 
-Values are checked without ROS. The tables are in the rooms' modules `parameters`; `ros/declare.py`
-hands them to rclpy. `python -m spec_vlm_nav.common.parameters` prints them as the README's tables.
+Values are checked without ROS. The tables are in the rooms' modules `parameters`, all of them by
+their nodes in `parameter_tables.py`; `ros/declare.py` hands them to rclpy.
 """
 
 from __future__ import annotations
@@ -95,30 +95,3 @@ def markdown(table: Sequence[Parameter]) -> str:
             f'| {p.description} |'
         )
     return '\n'.join(rows)
-
-
-def tables() -> dict[str, tuple[Parameter, ...]]:
-    """Return the parameters of every node, by the node's name."""
-    # Imported here: the tables are made of this module's records.
-    from spec_vlm_nav.blackbox.parameters import BLACKBOX
-    from spec_vlm_nav.camera.parameters import CAMERA
-    from spec_vlm_nav.deciding.parameters import VLM_NAV
-    from spec_vlm_nav.motion.parameters.motion import MOTION
-    from spec_vlm_nav.robot.parameters import GO2_STATE
-    from spec_vlm_nav.viewing.parameters import VIEW
-
-    return {
-        'vlm_nav_node': tuple(VLM_NAV),
-        'motion_node': MOTION,
-        'view_node': tuple(VIEW),
-        'camera_decode_node': CAMERA,
-        'blackbox_node': BLACKBOX,
-        'go2_state_node': GO2_STATE,
-    }
-
-
-if __name__ == '__main__':
-    import sys
-
-    shown = (f'### {name}\n\n{markdown(table)}' for name, table in tables().items())
-    sys.stdout.write('\n\n'.join(shown) + '\n')

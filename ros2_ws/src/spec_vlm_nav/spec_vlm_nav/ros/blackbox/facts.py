@@ -25,7 +25,8 @@ from rcl_interfaces.srv import GetParameters
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.task import Future
-from spec_vlm_nav.common.parameters import tables, Value
+from spec_vlm_nav.common.parameters import Value
+from spec_vlm_nav.parameter_tables import tables
 
 PACKAGES = ('specnav', 'torch', 'transformers', 'numpy', 'pyzmq', 'mcap')
 NODES = ('motion_node', 'vlm_nav_node')
