@@ -31,7 +31,6 @@ class Pace(Protocol):
         ...
 
 
-
 @dataclass
 class Segment:
     """The rows of one session in a pass.

@@ -127,13 +127,17 @@ class ModelSession:
         numbers = {parent: -1}
         for node in below:
             if not 0 <= node < len(self._tree_parents) or self._tree_parents[node] not in numbers:
-                raise ModelError(f"tree node {node} does not go on behind the path or its parent comes after it")
+                raise ModelError(
+                    f"tree node {node} does not go on behind the path or its parent comes after it"
+                )
             numbers[node] = len(numbers) - 1
         kept = [*nodes, *below]
         if kept != list(range(len(kept))):
             assert self._cache is not None
             source = torch.tensor([self._length + node for node in kept], device=self._cache.device)
-            self._cache[:, :, :, self._length : self._length + len(kept)] = self._cache.index_select(3, source)
+            self._cache[:, :, :, self._length : self._length + len(kept)] = self._cache.index_select(
+                3, source
+            )
         self._length += len(nodes)
         self._tree_parents = [numbers[self._tree_parents[node]] for node in below]
         self._tree_depths = [self._tree_depths[node] - len(nodes) for node in below]
