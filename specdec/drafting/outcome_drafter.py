@@ -17,7 +17,7 @@ from torch import Tensor
 from specdec.drafting.draft import ROOT, Draft, TreeSize
 from specdec.drafting.drafter import DraftModel, Proposal
 from specdec.drafting.length import Prospects
-from specdec.drafting.ngram import Echo
+from specdec.drafting.ngram import NgramLookup
 from specdec.drafting.outcomes import Order, Outcome, OutcomeTree
 from specdec.models import Prompt
 
@@ -68,7 +68,7 @@ class OutcomeDrafter:
     def prefill(self, prompt: Prompt) -> None:
         """Feed the prompt. Raises ModelError where the draft model cannot take it."""
         self._model.prefill(prompt)
-        self._tree.echo = Echo(prompt.ids, self._model.never_drafted)
+        self._tree.ngrams = NgramLookup(prompt.ids, self._model.never_drafted)
         self._root = None
 
     def drafted(self, answer: Sequence[int]) -> int:
@@ -153,11 +153,11 @@ class OutcomeDrafter:
         top = self._tree.walk(answer[len(root) :])
         if top is None or not self._tree.is_fed(top):
             return False
-        moved = self._model.follower.reroot(answer)
+        moved = self._model.cursor.reroot(answer)
         if moved is None:
             return False
         self._tree.descend(top, moved)
-        self._tree.echo.follow(answer)
+        self._tree.ngrams.follow(answer)
         self._root, self._fed = list(answer), len(moved)
         return True
 
@@ -165,10 +165,10 @@ class OutcomeDrafter:
         self._root = None
         if (answer and answer[-1] in self._model.eos_ids) or self._model.room(len(answer)) < 1:
             return False
-        rows = self._model.follower.tree_rows(answer, (), ())
-        self._tree.echo.follow(answer)
+        rows = self._model.cursor.tree_rows(answer, (), ())
+        self._tree.ngrams.follow(answer)
         best = self._best(rows[-1:], [len(answer)])[0]
-        self._tree.plant(best if self.shape is None else self._tree.with_echo(ROOT, best))
+        self._tree.plant(best if self.shape is None else self._tree.with_repeated(ROOT, best))
         self._root, self._fed = answer, 0
         return True
 
@@ -284,10 +284,10 @@ class OutcomeDrafter:
         for offset, node in enumerate(batch):
             tree.nodes[node].fed = self._fed + offset
         parents = [self._number(tree.nodes[node].parent) for node in batch]
-        rows = self._model.follower.grow_tree([tree.nodes[node].token for node in batch], parents)
+        rows = self._model.cursor.grow_tree([tree.nodes[node].token for node in batch], parents)
         places = [len(self._root) + 1 + self._depth(node) for node in batch]
         for node, best in zip(batch, self._best(rows, places), strict=True):
-            tree.nodes[node].best = best if self.shape is None else tree.with_echo(node, best)
+            tree.nodes[node].best = best if self.shape is None else tree.with_repeated(node, best)
         self._fed += len(batch)
         return True
 

@@ -60,7 +60,7 @@ class TreeDrafter:
         if not frontier:
             return False
         tokens = [self._growth.candidates[index].token for index in frontier]
-        rows = self._model.follower.grow_tree(tokens, [self._growth.parent_node(index) for index in frontier])
+        rows = self._model.cursor.grow_tree(tokens, [self._growth.parent_node(index) for index in frontier])
         depth = self._growth.candidates[frontier[0]].depth
         self._growth.expand(frontier, self._nodes, self._scores(rows, len(answer) + depth + 1), beam)
         self._nodes += len(frontier)
@@ -76,7 +76,7 @@ class TreeDrafter:
     def _plant(self, answer: list[int], beam: int) -> bool:
         if answer and answer[-1] in self._model.eos_ids:
             return False
-        scores = self._scores(self._model.follower.tree_rows(answer, (), ()), len(answer))
+        scores = self._scores(self._model.cursor.tree_rows(answer, (), ()), len(answer))
         self._growth = TreeGrowth(self._model.eos_ids)
         self._growth.plant(scores[-1], beam)
         self._root, self._nodes = answer, 0

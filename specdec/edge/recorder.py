@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from specdec.edge.flight import Sent
+from specdec.edge.flight import DraftInFlight
 from specdec.edge.stats import AnswerStats, Finish, Lane, RoundStats, Span
 from specdec.link.wire import Opened, RowDown, Tokens, VerdictDown
 
@@ -77,8 +77,8 @@ class Recorder:
     def verdict(
         self,
         message: VerdictDown | RowDown,
-        sent: Sent,
-        refuted: Sequence[Sent],
+        sent: DraftInFlight,
+        refuted: Sequence[DraftInFlight],
         accepted: int,
         gained: int,
         size: int,
@@ -96,12 +96,12 @@ class Recorder:
                 accepted=accepted,
                 uplink_bytes=sent.sent_bytes + sum(bytes_up for _, bytes_up in wasted),
                 downlink_bytes=sent.received_bytes + size,
-                draft_ms=sent.making.draft_ms,
+                draft_ms=sent.preparation.draft_ms,
                 wait_ms=(now - sent.sent_s) * 1e3,
                 verify_ms=message.verify_us / 1e3,
                 gained=gained,
-                ready=sent.making.ready,
-                sync_ms=sent.making.sync_ms,
+                ready=sent.preparation.ready,
+                sync_ms=sent.preparation.sync_ms,
                 hints=sent.hints,
                 mode=self._mode,
                 why=self._why,
@@ -157,7 +157,7 @@ class Recorder:
         """A hint came, that left so long after the forward's start; it is drawn once that start is known."""
         self._hints.append((at_us / 1e6, size, now))
 
-    def _place_hints(self, now: float, message: Timed, sent: Sent) -> None:
+    def _place_hints(self, now: float, message: Timed, sent: DraftInFlight) -> None:
         exchange = now - sent.messages[0][0]
         began = now - (exchange - min(_cloud_s(message), exchange)) / 2 - message.verify_us / 1e6
         for after, size, came in self._hints:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from specdec.drafting import Draft, Proposal
-from specdec.edge.flight import Flight, Making, Sent
+from specdec.edge.flight import DraftInFlight, Flight, Preparation
 from specdec.edge.liveness import Heartbeat
 from specdec.edge.measured import Measured
 from specdec.edge.recorder import Recorder
@@ -88,7 +88,7 @@ class EdgeSession:
         self._recovery = Recovery.NOISE
         self._seed = 0
         self._fix: int | None = None
-        self._recovering: Sent | None = None
+        self._recovering: DraftInFlight | None = None
         self._opened = False
         self._opened_s = 0.0
         self._round = 0
@@ -198,11 +198,10 @@ class EdgeSession:
         self.record.edge_prefilled(started, ended)
         self._heartbeat.heard(ended)  # nobody could have listened meanwhile
 
-    def send_draft(self, proposal: Proposal, making: Making) -> None:
+    def send_draft(self, proposal: Proposal, preparation: Preparation) -> None:
         """Send a draft that goes on behind what is expected."""
-        draft = proposal.draft
         self._round += 1
-        self._send_round(self._draft_message(draft, proposal.q), draft, proposal, making)
+        self._send_round(self._draft_message(proposal.draft, proposal.q), proposal, preparation)
 
     def go_alone(self, speculate: int) -> None:
         """Let the cloud go on alone, until the next draft; speculate: draft tokens a round of its own draft model."""
@@ -225,13 +224,11 @@ class EdgeSession:
             self.record.prompt_sent(self._link.send(HiddenUp(self._number, 0, data)))
             return
         self._round += 1
-        nothing = Draft(len(self.answer), ())
-        self._send_round(
-            HiddenUp(self._number, self._round, data), nothing, Proposal(nothing, ()), Making(0.0)
-        )
+        nothing = Proposal(Draft(len(self.answer), ()), ())
+        self._send_round(HiddenUp(self._number, self._round, data), nothing, Preparation(0.0))
 
     def _send_round(
-        self, message: DraftUp | SampledUp | HiddenUp, draft: Draft, proposal: Proposal, making: Making
+        self, message: DraftUp | SampledUp | HiddenUp, proposal: Proposal, preparation: Preparation
     ) -> None:
         now = self._clock()
         size = self._link.send(message)
@@ -239,7 +236,10 @@ class EdgeSession:
             self._heartbeat.heard(now)
         self._fix = None
         self._stream = False
-        self._flight.add(Sent(self._round, draft, proposal.guess, ((now, size),), making, proposal.q))
+        sent = ((now, size),)
+        self._flight.add(
+            DraftInFlight(self._round, proposal.draft, proposal.guess, sent, preparation, proposal.q)
+        )
         self._heartbeat.progressed(now)
 
     def _draft_message(self, draft: Draft, q: Tensor | None) -> DraftUp | SampledUp:
@@ -351,7 +351,7 @@ class EdgeSession:
         # The rejection was seen in part: drawing afresh would favour what needs no more of the row. All random
         # numbers are functions of the position, so the same draft brings the same rejection again.
         again = self._recovering
-        self.send_draft(Proposal(again.draft, again.guess, again.q), Making(0.0))
+        self.send_draft(Proposal(again.draft, again.guess, again.q), Preparation(0.0))
         return []
 
     def _take_verdict(self, message: VerdictDown, size: int, now: float) -> list[int] | None:
@@ -395,7 +395,7 @@ class EdgeSession:
         return []
 
     def _finish_round(
-        self, sent: Sent, message: VerdictDown | RowDown, token: int | None, size: int, now: float
+        self, sent: DraftInFlight, message: VerdictDown | RowDown, token: int | None, size: int, now: float
     ) -> list[int]:
         self._recovering = None
         self.hints.clear()

@@ -1,4 +1,4 @@
-"""A Follower keeps one model session in step with an answer that grows and is sometimes taken back.
+"""A SessionCursor keeps one model session in step with an answer that grows and is sometimes taken back.
 
 It compares what the session has been fed with what the answer is now, rolls back to where they part, and
 feeds the rest, so that nothing is ever fed twice or left out (TRAPS 8, 9). Edge and cloud use the same one, and
@@ -19,7 +19,7 @@ from specdec.options import GenerationOptions
 from specdec.sampling.adjust import Adjuster
 
 
-class Follower:
+class SessionCursor:
     """One model session following one answer. Answer positions count from 0 at the first token after the
     prompt.
     """

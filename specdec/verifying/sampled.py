@@ -86,7 +86,7 @@ class SampledVerifier(Verifier):
         nodes = usable_nodes(draft, self.limit - draft.base - 1, self._model.never_drafted)
         ids = select_nodes(draft, nodes).ids
         prefix = self.answer[: draft.base]
-        p = self._probabilities(self._follower.rows(prefix, ids, observer))
+        p = self._probabilities(self._cursor.rows(prefix, ids, observer))
         for index, token in enumerate(known):  # the edge did not know of them yet: the target's own picks
             if index >= len(ids) or ids[index] != token:
                 self.epoch += index < len(draft.ids)

@@ -15,7 +15,7 @@ from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.errors import OptionsError
 from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt, chat_prompt
-from specdec.models.cursor import Follower
+from specdec.models.cursor import SessionCursor
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specdec.verifying import Verifier
@@ -121,31 +121,31 @@ class TestFollowing:
         model = pair.target
         prompt = prompt_for(model)
         session = model.new_session()
-        follower = Follower(session)
-        follower.prefill(model.encode(prompt))
+        cursor = SessionCursor(session)
+        cursor.prefill(model.encode(prompt))
         for answer in ([], [4, 5, 6]):
-            rows = follower.tree_rows(answer, [10, 11, 12], [-1, -1, 1])
+            rows = cursor.tree_rows(answer, [10, 11, 12], [-1, -1, 1])
             for row, path in zip(rows, ([], [10], [11], [11, 12]), strict=True):
                 assert_close(row[None], library_logits(model, prompt, [*answer, *path])[-1:])
-        grown = follower.grow_tree([13], [2])
+        grown = cursor.grow_tree([13], [2])
         assert_close(grown, library_logits(model, prompt, [4, 5, 6, 11, 12, 13])[-1:])
         before = session.length
         assert_close(
-            follower.rows([4, 5, 6, 11, 12, 13, 20]),
+            cursor.rows([4, 5, 6, 11, 12, 13, 20]),
             library_logits(model, prompt, [4, 5, 6, 11, 12, 13, 20])[-1:],
         )
-        assert follower.fed == 7 and session.length == before + 7
+        assert cursor.fed == 7 and session.length == before + 7
 
     def test_a_path_of_the_tree_is_not_fed_again(self, text_pair: Pair) -> None:
         model = text_pair.target
         session = model.new_session()
-        follower = Follower(session)
-        follower.prefill(model.encode(prompt_for(model)))
-        follower.tree_rows([1], [10, 11, 12], [-1, -1, 1])
+        cursor = SessionCursor(session)
+        cursor.prefill(model.encode(prompt_for(model)))
+        cursor.tree_rows([1], [10, 11, 12], [-1, -1, 1])
         fed: list[int] = []
         original = session.extend
         session.extend = lambda ids, **settings: (fed.extend(ids), original(ids, **settings))[1]  # type: ignore
-        follower.rows([1, 11, 12, 30])
+        cursor.rows([1, 11, 12, 30])
         assert fed == [30]
 
 
