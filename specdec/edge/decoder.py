@@ -27,7 +27,7 @@ from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt
 from specdec.models.split import FrontPart
 from specdec.options import GenerationOptions
-from specdec.sampling.recovery import Recovery
+from specdec.sampling.recoveries import Recovery
 from specdec.text.stop import StopText
 
 __all__ = ["EdgeDecoder", "GenerationOptions", "Prompt", "connect"]

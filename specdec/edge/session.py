@@ -46,7 +46,8 @@ from specdec.link.wire import (
 from specdec.methods import HINT_ORDERS, Method
 from specdec.models import Prompt
 from specdec.options import GenerationOptions
-from specdec.sampling.recovery import EdgeRecovery, Recovery
+from specdec.sampling.recoveries import Recovery
+from specdec.sampling.recovery import EdgeRecovery
 from specdec.text.stop import StopText
 from specdec.verifying import path_to
 

@@ -151,4 +151,5 @@ class LoadedModel:
 
 def real_vocabulary_size(tokenizer: Any) -> int:
     """One more than the largest id the tokenizer knows: the rows beyond it are padding (TRAPS 12)."""
-    return max(tokenizer.get_vocab().values()) + 1
+    ids: dict[str, int] = tokenizer.get_vocab()
+    return max(ids.values()) + 1

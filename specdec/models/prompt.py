@@ -111,7 +111,8 @@ def _render_template(
     messages.append({"role": "user", "content": content})
     if system:
         messages.insert(0, {"role": "system", "content": system})
-    return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    rendered: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    return rendered
 
 
 def _special_strings(tokenizer: Any) -> list[str]:

@@ -78,8 +78,8 @@ class DecoderRunner:
         self._layers = [_read_layer(layer) for layer in text_model.layers[: self.layer_count]]
         self._head = lm_head
         self._lm_head = _vocabulary_head(lm_head, vocab_size)
-        self.device = self._embedding.device
-        self.dtype = self._embedding.dtype
+        self.device: torch.device = self._embedding.device
+        self.dtype: torch.dtype = self._embedding.dtype
         self._tables: tuple[Tensor, Tensor] | None = None
         self.pacer: Pace | None = None
         self.passes = 0
@@ -278,7 +278,8 @@ def _fuse(modules: list[Any]) -> Callable[[Tensor], Tensor]:
 
 def _vocabulary_head(lm_head: Any, vocab_size: int) -> Callable[[Tensor], Tensor]:
     if type(lm_head) is not nn.Linear:
-        return lm_head
+        head: Callable[[Tensor], Tensor] = lm_head
+        return head
     weight = lm_head.weight[:vocab_size]
     bias = lm_head.bias[:vocab_size] if lm_head.bias is not None else None
     return lambda x: F.linear(x, weight, bias)

@@ -16,7 +16,8 @@ from specdec.models import LoadedModel
 from specdec.models.runner import LayerObserver
 from specdec.options import GenerationOptions
 from specdec.sampling import process_logits
-from specdec.sampling.recovery import Recovery, TargetRow, describe_row
+from specdec.sampling.recoveries import Recovery
+from specdec.sampling.recovery import TargetRow, describe_row
 from specdec.sampling.rejection import count_accepted, draw, recovery_distribution
 from specdec.sampling.uniform import Purpose, uniforms
 from specdec.verifying.verifier import Verifier

@@ -17,7 +17,7 @@ from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
-from specdec.sampling.recovery import Recovery
+from specdec.sampling.recoveries import Recovery
 
 TEXTS = ["find the silver bottle", "hello", "the quick brown fox jumps over the lazy dog", "1 + 1 ="]
 

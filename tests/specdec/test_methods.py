@@ -7,7 +7,7 @@ import pytest
 from specdec.drafting.draft import TreeSize
 from specdec.errors import OptionsError
 from specdec.methods import METHODS, get_method, with_axes
-from specdec.sampling.recovery import Recovery
+from specdec.sampling.recoveries import Recovery
 
 
 def test_every_published_method_is_there() -> None:

@@ -50,4 +50,5 @@ def unit_scale(hidden: Tensor) -> Tensor:
     One operation instead of the six of an RMS norm: an exit is mostly the overhead of its operations.
     """
     length = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True, dtype=torch.float32)
-    return (math.sqrt(hidden.shape[-1]) / length).to(hidden.dtype)
+    scale: Tensor = (math.sqrt(hidden.shape[-1]) / length).to(hidden.dtype)
+    return scale
