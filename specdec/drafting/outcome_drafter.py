@@ -14,11 +14,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specdec.drafting.draft import ROOT, Draft, TreeSize
+from specdec.drafting.draft import Draft, TreeSize
 from specdec.drafting.drafter import DraftModel, Proposal
 from specdec.drafting.length import Prospects
 from specdec.drafting.ngram import NgramLookup
 from specdec.drafting.outcomes import Order, Outcome, OutcomeTree
+from specdec.drafting.token_tree import ROOT
 from specdec.models import Prompt
 
 _CHILDREN = 16
@@ -135,13 +136,12 @@ class OutcomeDrafter:
         tree = self._tree
         if self.shape is None:
             tree.sent = nodes = self._line_nodes(min(size, room))
-            ids = tuple(tree.nodes[node].token for node in nodes)
+            ids = tuple(tree.tree.ids[node] for node in nodes)
             return Proposal(Draft(len(answer), ids), ids)
         tree.sent = self._best_nodes(self.shape.budget, room)
-        numbers = {ROOT: ROOT, **{node: number for number, node in enumerate(tree.sent)}}
-        ids = tuple(tree.nodes[node].token for node in tree.sent)
-        parents = tuple(numbers[tree.nodes[node].parent] for node in tree.sent)
-        return Proposal(Draft(len(answer), ids, parents), tuple(tree.line(ROOT, room)))
+        sent = tree.tree.select(tree.sent)
+        draft = Draft(len(answer), tuple(sent.ids), tuple(sent.parents))
+        return Proposal(draft, tuple(tree.line(ROOT, room)))
 
     def _reach(self, answer: Sequence[int]) -> bool:
         """Move the root to the end of `answer` if the tree grew there; whether it stands there now."""
@@ -226,9 +226,8 @@ class OutcomeDrafter:
         tree = self._tree
         if self.guesses:
             for node, reach in tree.reached():
-                if not tree.is_fed(node) and tree.nodes[node].token not in self._model.eos_ids:
-                    one = tree.nodes[node]  # once it is fed it is known what may follow
-                    works.append(Work(reach, one.parent, one.token, one.logp))
+                if not tree.is_fed(node) and tree.tree.ids[node] not in self._model.eos_ids:
+                    works.append(self._work(reach, node))  # once it is fed it is known what may follow
         for outcome in self._ordered([*tree.outcomes(self.guesses)]):
             if outcome.chance >= _LEAST_CHANCE:
                 works += self._works_for(outcome, size)
@@ -246,8 +245,11 @@ class OutcomeDrafter:
         else:
             tip = tree.tip(top, size)
             if tip is not None:
-                one = tree.nodes[tip]
-                yield Work(outcome.chance, one.parent, one.token, one.logp)
+                yield self._work(outcome.chance, tip)
+
+    def _work(self, value: float, node: int) -> Work:
+        tree = self._tree
+        return Work(value, tree.tree.parents[node], tree.tree.ids[node], tree.nodes[node].logp)
 
     def _ordered(self, outcomes: list[Outcome]) -> list[Outcome]:
         if self.order == "fifo":
@@ -283,9 +285,9 @@ class OutcomeDrafter:
             return False
         for offset, node in enumerate(batch):
             tree.nodes[node].fed = self._fed + offset
-        parents = [self._number(tree.nodes[node].parent) for node in batch]
-        rows = self._model.cursor.grow_tree([tree.nodes[node].token for node in batch], parents)
-        places = [len(self._root) + 1 + self._depth(node) for node in batch]
+        parents = [self._number(tree.tree.parents[node]) for node in batch]
+        rows = self._model.cursor.grow_tree([tree.tree.ids[node] for node in batch], parents)
+        places = [len(self._root) + 1 + tree.tree.depths[node] for node in batch]
         for node, best in zip(batch, self._best(rows, places), strict=True):
             tree.nodes[node].best = best if self.shape is None else tree.with_repeated(node, best)
         self._fed += len(batch)
@@ -297,13 +299,6 @@ class OutcomeDrafter:
         number = self._tree.nodes[node].fed
         assert number is not None, "a parent goes through the model first"
         return number
-
-    def _depth(self, node: int) -> int:
-        depth = 0
-        while self._tree.nodes[node].parent != ROOT:
-            node = self._tree.nodes[node].parent
-            depth += 1
-        return depth
 
     def _best(self, rows: Tensor, places: list[int]) -> list[list[tuple[int, float]]]:
         """What may follow, of rows [n, vocab] at these answer positions: (token, log-probability), likeliest first."""

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from specdec.drafting.draft import ROOT
 from specdec.drafting.ngram import NgramLookup
+from specdec.drafting.token_tree import ROOT, TokenTree
 
 Order = Literal["priority", "fifo", "random"]
 ORDERS: tuple[Order, ...] = ("priority", "fifo", "random")
@@ -31,13 +31,11 @@ _REPEATED = 0.4
 
 @dataclass
 class Node:
-    """A token of the tree. parent: its number here, or ROOT. logp: the draft model's log-probability of it after its
-    parent. fed: its number in the model's own tree; None before it went through the model. best: what may follow it,
-    (token, log-probability), likeliest first, once it went through.
+    """What is known of a node. logp: the draft model's log-probability of its token after its parent. fed: its number
+    in the model's own tree; None before it went through the model. best: what may follow it, (token, log-probability),
+    likeliest first, once it went through.
     """
 
-    token: int
-    parent: int
     logp: float
     fed: int | None = None
     best: list[tuple[int, float]] = field(default_factory=list)
@@ -66,13 +64,13 @@ class Outcome:
 
 
 class OutcomeTree:
-    """The token tree below one verified answer. ROOT stands for the answer's end."""
+    """What may follow one verified answer. ROOT stands for its end; nodes: what is known of those of `tree`."""
 
     def __init__(self, stop_ids: frozenset[int]) -> None:
         """stop_ids: what ends an answer; nothing is drafted behind it."""
         self._stop_ids = stop_ids
+        self.tree = TokenTree()
         self.nodes: list[Node] = []
-        self._children: dict[tuple[int, int], int] = {}
         self.root_best: list[tuple[int, float]] = []
         self.sent: list[int] = []
         self.ngrams = NgramLookup()
@@ -80,8 +78,7 @@ class OutcomeTree:
 
     def plant(self, best: list[tuple[int, float]]) -> None:
         """Begin anew at an answer's end. best: what may follow it."""
-        self.nodes.clear()
-        self._children.clear()
+        self.tree, self.nodes = TokenTree(), []
         self.root_best = best
         self.recall()
 
@@ -100,14 +97,14 @@ class OutcomeTree:
 
     def child(self, node: int, token: int) -> int | None:
         """The node of `token` behind `node`."""
-        return self._children.get((node, token))
+        return self.tree.child(node, token)
 
     def grow(self, node: int, token: int, logp: float) -> int:
         """The same; made where it is not there."""
-        found = self._children.get((node, token))
+        found = self.tree.child(node, token)
         if found is None:
-            found = self._children[node, token] = len(self.nodes)
-            self.nodes.append(Node(token, node, logp))
+            found = self.tree.append(token, node)
+            self.nodes.append(Node(logp))
         return found
 
     def line(self, node: int, size: int) -> list[int]:
@@ -136,13 +133,10 @@ class OutcomeTree:
 
     def walk(self, tokens: Sequence[int]) -> int | None:
         """The node that tokens lead to from the root; None where they leave the tree."""
-        node = ROOT
-        for token in tokens:
-            found = self.child(node, token)
-            if found is None:
-                return None
-            node = found
-        return node
+        path = self.tree.along(tokens)
+        if len(path) < len(tokens):
+            return None
+        return path[-1] if path else ROOT
 
     def hint(self, last: int, token: int, confidence: float, layer: int) -> None:
         """An exit's word on the draft that is on its way: accepted up to node `last - 1` of the draft, then `token`."""
@@ -186,7 +180,7 @@ class OutcomeTree:
             if repeated is not None:
                 guesses[repeated] = max(_REPEATED, guesses.get(repeated, 0.0))
             for token, chance in guesses.items():
-                if token not in self._stop_ids and self._children.get((node, token)) not in sent:
+                if token not in self._stop_ids and self.tree.child(node, token) not in sent:
                     chances[node, token] = reach * chance
         return chances
 
@@ -204,30 +198,26 @@ class OutcomeTree:
         last = self.ngrams.pair()
         if node == ROOT or last is None:
             return last
-        one = self.nodes[node]
-        return (last[1] if one.parent == ROOT else self.nodes[one.parent].token), one.token
+        parent = self.tree.parents[node]
+        return (last[1] if parent == ROOT else self.tree.ids[parent]), self.tree.ids[node]
 
     def reached(self) -> Iterator[tuple[int, float]]:
         """The answer's end and every node on its way, with the draft model's chance that the verdict gets there."""
         chances = {ROOT: 1.0}
         yield ROOT, 1.0
         for node in self.sent:
-            one = self.nodes[node]
-            repeated = self.ngrams.after(self._pair(one.parent)) == one.token
-            chances[node] = chances[one.parent] * max(math.exp(one.logp), _REPEATED * repeated)
+            parent = self.tree.parents[node]
+            repeated = self.ngrams.after(self._pair(parent)) == self.tree.ids[node]
+            chances[node] = chances[parent] * max(math.exp(self.nodes[node].logp), _REPEATED * repeated)
             yield node, chances[node]
 
     def descend(self, top: int, numbers: dict[int, int]) -> None:
         """Make `top` the root: what grew behind it stays. numbers: where in the model's tree its fed nodes are now."""
         if top != ROOT:
             self.root_best = self.nodes[top].best
-        kept: dict[int, int] = {top: ROOT}
-        nodes: list[Node] = []
-        for index, node in enumerate(self.nodes):
-            if node.parent in kept and index != top:
-                kept[index] = len(nodes)
-                fed = None if node.fed is None else numbers[node.fed]
-                nodes.append(Node(node.token, kept[node.parent], node.logp, fed, node.best))
-        self.nodes = nodes
-        self._children = {(node.parent, node.token): index for index, node in enumerate(nodes)}
+        kept = self.tree.below(top)
+        self.tree = self.tree.select(kept, top)
+        self.nodes = [self.nodes[node] for node in kept]
+        for node in self.nodes:
+            node.fed = None if node.fed is None else numbers[node.fed]
         self.recall()

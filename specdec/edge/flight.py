@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from specdec.drafting import Draft
+from specdec.drafting import Draft, Proposal
 from specdec.edge.measured import Measured
 from specdec.sampling.recovery import EdgeRecovery
 
@@ -50,6 +50,11 @@ class DraftInFlight:
     recovery: EdgeRecovery | None = None
     received_bytes: int = 0
     hints: int = 0
+
+    @property
+    def proposal(self) -> Proposal:
+        """The same as it was proposed."""
+        return Proposal(self.draft, self.guess, self.q)
 
     @property
     def sent_s(self) -> float:

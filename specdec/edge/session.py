@@ -351,8 +351,7 @@ class EdgeSession:
             raise ProtocolError("the verifier opened the session without a token: report this as a bug")
         # The rejection was seen in part: drawing afresh would favour what needs no more of the row. All random
         # numbers are functions of the position, so the same draft brings the same rejection again.
-        again = self._recovering
-        self.send_draft(Proposal(again.draft, again.guess, again.q), Preparation(0.0))
+        self.send_draft(self._recovering.proposal, Preparation(0.0))
         return []
 
     def _take_verdict(self, message: VerdictDown, size: int, now: float) -> list[int] | None:
