@@ -121,7 +121,7 @@ class OutcomeDrafter:
         for token in tree.line(ROOT, min(size, room)):
             chance *= math.exp(tree.best(node)[0][1])
             promise += chance
-            child = tree.child(node, token)
+            child = tree.tokens.child(node, token)
             if child is None:
                 break
             node = child
@@ -136,10 +136,10 @@ class OutcomeDrafter:
         tree = self._tree
         if self.shape is None:
             tree.sent = nodes = self._line_nodes(min(size, room))
-            ids = tuple(tree.tree.ids[node] for node in nodes)
+            ids = tuple(tree.tokens.ids[node] for node in nodes)
             return Proposal(Draft(len(answer), ids), ids)
         tree.sent = self._best_nodes(self.shape.budget, room)
-        sent = tree.tree.select(tree.sent)
+        sent = tree.tokens.select(tree.sent)
         draft = Draft(len(answer), tuple(sent.ids), tuple(sent.parents))
         return Proposal(draft, tuple(tree.line(ROOT, room)))
 
@@ -199,7 +199,7 @@ class OutcomeDrafter:
                 continue
             for token, logp in self._tree.best(node)[:budget]:
                 found.append((-score - logp, depth, Work(0.0, node, token, logp)))
-                child = self._tree.child(node, token)
+                child = self._tree.tokens.child(node, token)
                 if child is not None and self._tree.is_fed(child):
                     waiting.append((child, score + logp, depth + 1))
         # A parent scores at least as well as its child, so it is always among the best; depth decides ties.
@@ -226,7 +226,7 @@ class OutcomeDrafter:
         tree = self._tree
         if self.guesses:
             for node, reach in tree.reached():
-                if not tree.is_fed(node) and tree.tree.ids[node] not in self._model.eos_ids:
+                if not tree.is_fed(node) and tree.tokens.ids[node] not in self._model.eos_ids:
                     works.append(self._work(reach, node))  # once it is fed it is known what may follow
         for outcome in self._ordered([*tree.outcomes(self.guesses)]):
             if outcome.chance >= _LEAST_CHANCE:
@@ -237,7 +237,7 @@ class OutcomeDrafter:
 
     def _works_for(self, outcome: Outcome, size: int) -> Iterable[Work]:
         tree = self._tree
-        top = tree.child(outcome.node, outcome.token)
+        top = tree.tokens.child(outcome.node, outcome.token)
         if top is None or not tree.is_fed(top):
             yield Work(outcome.chance, outcome.node, outcome.token, math.log(outcome.chance))
         elif self.shape is not None:
@@ -249,7 +249,7 @@ class OutcomeDrafter:
 
     def _work(self, value: float, node: int) -> Work:
         tree = self._tree
-        return Work(value, tree.tree.parents[node], tree.tree.ids[node], tree.nodes[node].logp)
+        return Work(value, tree.tokens.parents[node], tree.tokens.ids[node], tree.nodes[node].logp)
 
     def _ordered(self, outcomes: list[Outcome]) -> list[Outcome]:
         if self.order == "fifo":
@@ -272,7 +272,7 @@ class OutcomeDrafter:
                     break
                 if token in self._model.eos_ids:
                     continue
-                child = self._tree.child(node, token)
+                child = self._tree.tokens.child(node, token)
                 if child is not None and self._tree.is_fed(child):
                     waiting.append((child, below, depth + 1))
                 else:
@@ -285,9 +285,9 @@ class OutcomeDrafter:
             return False
         for offset, node in enumerate(batch):
             tree.nodes[node].fed = self._fed + offset
-        parents = [self._number(tree.tree.parents[node]) for node in batch]
-        rows = self._model.cursor.grow_tree([tree.tree.ids[node] for node in batch], parents)
-        places = [len(self._root) + 1 + tree.tree.depths[node] for node in batch]
+        parents = [self._number(tree.tokens.parents[node]) for node in batch]
+        rows = self._model.cursor.grow_tree([tree.tokens.ids[node] for node in batch], parents)
+        places = [len(self._root) + 1 + tree.tokens.depths[node] for node in batch]
         for node, best in zip(batch, self._best(rows, places), strict=True):
             tree.nodes[node].best = best if self.shape is None else tree.with_repeated(node, best)
         self._fed += len(batch)

@@ -64,12 +64,12 @@ class Outcome:
 
 
 class OutcomeTree:
-    """What may follow one verified answer. ROOT stands for its end; nodes: what is known of those of `tree`."""
+    """What may follow one verified answer. ROOT stands for its end; nodes: what is known of those of `tokens`."""
 
     def __init__(self, stop_ids: frozenset[int]) -> None:
         """stop_ids: what ends an answer; nothing is drafted behind it."""
         self._stop_ids = stop_ids
-        self.tree = TokenTree()
+        self.tokens = TokenTree()
         self.nodes: list[Node] = []
         self.root_best: list[tuple[int, float]] = []
         self.sent: list[int] = []
@@ -78,7 +78,7 @@ class OutcomeTree:
 
     def plant(self, best: list[tuple[int, float]]) -> None:
         """Begin anew at an answer's end. best: what may follow it."""
-        self.tree, self.nodes = TokenTree(), []
+        self.tokens, self.nodes = TokenTree(), []
         self.root_best = best
         self.recall()
 
@@ -95,15 +95,11 @@ class OutcomeTree:
         """Whether a node went through the model."""
         return node == ROOT or self.nodes[node].fed is not None
 
-    def child(self, node: int, token: int) -> int | None:
-        """The node of `token` behind `node`."""
-        return self.tree.child(node, token)
-
     def grow(self, node: int, token: int, logp: float) -> int:
-        """The same; made where it is not there."""
-        found = self.tree.child(node, token)
+        """The node of `token` behind `node`; made where it is not there."""
+        found = self.tokens.child(node, token)
         if found is None:
-            found = self.tree.append(token, node)
+            found = self.tokens.append(token, node)
             self.nodes.append(Node(logp))
         return found
 
@@ -115,7 +111,7 @@ class OutcomeTree:
             tokens.append(self.best(at)[0][0])
             if tokens[-1] in self._stop_ids:
                 break
-            at = self.child(at, tokens[-1])
+            at = self.tokens.child(at, tokens[-1])
         return tokens
 
     def tip(self, node: int, size: int) -> int | None:
@@ -133,7 +129,7 @@ class OutcomeTree:
 
     def walk(self, tokens: Sequence[int]) -> int | None:
         """The node that tokens lead to from the root; None where they leave the tree."""
-        path = self.tree.along(tokens)
+        path = self.tokens.along(tokens)
         if len(path) < len(tokens):
             return None
         return path[-1] if path else ROOT
@@ -180,7 +176,7 @@ class OutcomeTree:
             if repeated is not None:
                 guesses[repeated] = max(_REPEATED, guesses.get(repeated, 0.0))
             for token, chance in guesses.items():
-                if token not in self._stop_ids and self.tree.child(node, token) not in sent:
+                if token not in self._stop_ids and self.tokens.child(node, token) not in sent:
                     chances[node, token] = reach * chance
         return chances
 
@@ -198,16 +194,16 @@ class OutcomeTree:
         last = self.ngrams.pair()
         if node == ROOT or last is None:
             return last
-        parent = self.tree.parents[node]
-        return (last[1] if parent == ROOT else self.tree.ids[parent]), self.tree.ids[node]
+        parent = self.tokens.parents[node]
+        return (last[1] if parent == ROOT else self.tokens.ids[parent]), self.tokens.ids[node]
 
     def reached(self) -> Iterator[tuple[int, float]]:
         """The answer's end and every node on its way, with the draft model's chance that the verdict gets there."""
         chances = {ROOT: 1.0}
         yield ROOT, 1.0
         for node in self.sent:
-            parent = self.tree.parents[node]
-            repeated = self.ngrams.after(self._pair(parent)) == self.tree.ids[node]
+            parent = self.tokens.parents[node]
+            repeated = self.ngrams.after(self._pair(parent)) == self.tokens.ids[node]
             chances[node] = chances[parent] * max(math.exp(self.nodes[node].logp), _REPEATED * repeated)
             yield node, chances[node]
 
@@ -215,8 +211,8 @@ class OutcomeTree:
         """Make `top` the root: what grew behind it stays. numbers: where in the model's tree its fed nodes are now."""
         if top != ROOT:
             self.root_best = self.nodes[top].best
-        kept = self.tree.below(top)
-        self.tree = self.tree.select(kept, top)
+        kept = self.tokens.below(top)
+        self.tokens = self.tokens.select(kept, top)
         self.nodes = [self.nodes[node] for node in kept]
         for node in self.nodes:
             node.fed = None if node.fed is None else numbers[node.fed]

@@ -26,7 +26,7 @@ class TokenTree:
         self.ids: list[int] = []
         self.parents: list[int] = []
         self.depths: list[int] = []
-        self._children: dict[tuple[int, int], int] | None = None
+        self._children: dict[tuple[int, int], int] = {}
         for token, parent in zip(ids, parents, strict=True):
             self.append(token, parent)
 
@@ -39,16 +39,11 @@ class TokenTree:
         self.depths.append(0 if parent == ROOT else self.depths[parent] + 1)
         self.ids.append(token)
         self.parents.append(parent)
-        if self._children is not None:
-            self._children.setdefault((parent, token), node)
+        self._children.setdefault((parent, token), node)
         return node
 
     def child(self, node: int, token: int) -> int | None:
         """The node of `token` behind `node`, or behind the ROOT; None where there is none."""
-        if self._children is None:  # many trees are never searched
-            self._children = {}
-            for index, key in enumerate(zip(self.parents, self.ids, strict=True)):
-                self._children.setdefault(key, index)
         return self._children.get((node, token))
 
     def path(self, node: int) -> list[int]:
