@@ -16,8 +16,9 @@ from specdec.drafting.length import LengthPolicy
 from specdec.edge.auto import AutoRounds, opening
 from specdec.edge.controller import Controller
 from specdec.edge.measured import Measured
+from specdec.edge.protocol import Cancelled, SessionForgotten
 from specdec.edge.rounds import Rounds
-from specdec.edge.session import Cancelled, EdgeSession, SessionForgotten
+from specdec.edge.session import EdgeSession
 from specdec.edge.split import SplitRounds
 from specdec.edge.stats import AnswerStats, Finish
 from specdec.errors import LinkLost, ModelError, OptionsError

@@ -1,4 +1,7 @@
-"""Keeps the record of one answer: rounds, times, and who did what when. Decides nothing."""
+"""Keeps the record of one answer: rounds, times, and who did what when. Decides nothing.
+
+What an exchange with the verifier adds to that, it also adds to what is measured over all answers: Accounts does both.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from specdec.edge.flight import DraftInFlight
+from specdec.edge.measured import Measured
 from specdec.edge.stats import AnswerStats, Finish, Lane, RoundStats, Span
 from specdec.link.wire import Opened, RowDown, Tokens, VerdictDown
 
@@ -189,6 +193,41 @@ class Recorder:
 
     def _span(self, lane: Lane, name: str, start: float, end: float, size: int = 0) -> None:
         self._spans.append(Span(lane, name, start - self._start, end - self._start, size))
+
+
+class Accounts:
+    """Writes to one answer's Recorder and to the edge's Measured. Times are seconds, sizes bytes."""
+
+    def __init__(self, record: Recorder, measured: Measured) -> None:
+        self._record = record
+        self._measured = measured
+
+    def verdict(
+        self,
+        message: VerdictDown | RowDown,
+        sent: DraftInFlight,
+        refuted: Sequence[DraftInFlight],
+        accepted: int,
+        verified: Sequence[int],
+        gained: int,
+        size: int,
+        now: float,
+    ) -> None:
+        """A round is over; size: of the message that ended it. refuted: drafts that were on their way for nothing.
+
+        accepted: nodes of the draft that stay; verified: their ids and the target's next token; gained: how many of
+        those are new.
+        """
+        self._record.verdict(message, sent, refuted, accepted, gained, size, now)
+        sent.compare(verified, accepted, self._measured)
+        rtt_s = max(0.0, now - sent.sent_s - _cloud_s(message))
+        self._measured.exchanged(len(sent.draft.ids) + 1, message.verify_us / 1e6, rtt_s)
+
+    def streamed(self, message: Tokens, size: int, since: float, now: float) -> None:
+        """Tokens of a cloud that decodes alone; since: when the message before them came."""
+        self._record.streamed(message, size, since, now)
+        if message.ids:
+            self._measured.streamed(len(message.ids), message.verify_us / 1e6, message.drafted > 0)
 
 
 def _cloud_s(message: Timed) -> float:
