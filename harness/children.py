@@ -18,7 +18,6 @@ from typing import Protocol
 from cloud_verifier.config import ServerConfig
 from harness.paths import ROOT
 from harness.processes import ChildSpec
-from specnav.demo.config import DemoConfig
 
 READY = re.compile(r'"event":\s*"ready"')
 LOOPBACK = "tcp://127.0.0.1"
@@ -49,6 +48,34 @@ class LinkSettings(Protocol):
 
     @property
     def seed(self) -> int: ...  # noqa: D102
+
+
+class DecisionSettings(Protocol):
+    """How a run wants its robot to decide."""
+
+    @property
+    def draft_model(self) -> str: ...  # noqa: D102
+
+    @property
+    def gamma(self) -> int: ...  # noqa: D102
+
+    @property
+    def max_new_tokens(self) -> int: ...  # noqa: D102
+
+    @property
+    def max_decisions(self) -> int: ...  # noqa: D102
+
+    @property
+    def temperature(self) -> float: ...  # noqa: D102
+
+    @property
+    def seed(self) -> int: ...  # noqa: D102
+
+    @property
+    def exploration(self) -> str: ...  # noqa: D102
+
+    @property
+    def robot_config(self) -> Path: ...  # noqa: D102
 
 
 def verifier_spec(server: ServerConfig, environment: Mapping[str, str]) -> ChildSpec:
@@ -170,8 +197,8 @@ def decider_spec(
     return node_spec(name, module, parameters, files, remaps, environment)
 
 
-def vlm_spec(config: DemoConfig, decoding: Decoding, name: str, environment: Mapping[str, str]) -> ChildSpec:
-    """The node that decides, as a demo's settings want it."""
+def vlm_spec(config: DecisionSettings, decoding: Decoding, name: str, environment: Mapping[str, str]) -> ChildSpec:
+    """The node that decides, as a run's settings want it."""
     parameters: dict[str, Parameter] = {
         "verifier": decoding.endpoint,
         "method": decoding.method,

@@ -11,6 +11,14 @@ class UsageError(Exception):
     """A wrong argument or file; the message says what was wrong and what to do."""
 
 
+class HarnessError(Exception):
+    """A run's processes or what they find around them are not as a run needs them; says what to do, in one line."""
+
+
+class ChildFailed(HarnessError):
+    """A process ended or never became ready; the message names its log file."""
+
+
 @contextmanager
 def user_errors() -> Iterator[None]:
     """Print a UsageError or a room's own error as one line and exit with 1; Ctrl-C exits with 130.
@@ -29,7 +37,7 @@ def user_errors() -> Iterator[None]:
                 print(f"specnav: error: {words}", file=sys.stderr)
             sys.exit(getattr(error, "exit_code", 2))
         # The rooms' error types are looked up only now: importing them costs seconds (torch).
-        if not isinstance(error, (UsageError, *_room_errors())):
+        if not isinstance(error, (UsageError, HarnessError, *_room_errors())):
             raise
         print(f"specnav: error: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(1)
@@ -41,7 +49,6 @@ def _room_errors() -> tuple[type[BaseException], ...]:
         ("cloud_verifier.errors", "VerifierError"),
         ("training.errors", "TrainingError"),
         ("evaluation.errors", "EvaluationError"),
-        ("specnav.demo.errors", "DemoError"),
         ("navsim.errors", "NavsimError"),
     )
     # Only rooms already imported can have raised.

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from specnav.demo.errors import ChildFailed
+from harness.errors import ChildFailed
 
 PR_SET_PDEATHSIG = 1
 POLL_S = 0.05

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from specnav.demo.errors import DemoError
+from harness.errors import HarnessError
 
 DOMAINS = range(1, 102)
 DDS_BASE_PORT, DDS_PORTS_PER_DOMAIN = 7400, 250
@@ -33,14 +33,14 @@ def read_udp_tables() -> list[str]:
 
 
 def free_domain(used_ports: frozenset[int], first: int) -> int:
-    """A ROS domain none of whose DDS ports is in use, looked for from `first` on. Raises DemoError."""
+    """A ROS domain none of whose DDS ports is in use, looked for from `first` on. Raises HarnessError."""
     count = len(DOMAINS)
     for offset in range(count):
         domain = DOMAINS[(first + offset) % count]
         base = DDS_BASE_PORT + DDS_PORTS_PER_DOMAIN * domain
         if not any(base <= port < base + DDS_PORTS_PER_DOMAIN for port in used_ports):
             return domain
-    raise DemoError(
+    raise HarnessError(
         "every ROS domain from 1 to 101 is in use on this machine; stop a ROS program and try again"
     )
 

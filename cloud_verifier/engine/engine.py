@@ -44,7 +44,7 @@ from specdec.link.wire import (
 )
 from specdec.models import LoadedModel, Prompt
 from specdec.models.split import BackSession
-from specdec.sampling.recovery import Recovery
+from specdec.sampling.recoveries import Recovery
 from specdec.verifying import SampledVerdict, SampledVerifier, Verifier
 from specdec.verifying.hints.hints import HintMaker
 

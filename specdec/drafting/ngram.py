@@ -1,4 +1,4 @@
-"""Echo: what followed the last time that two tokens stood together, in the prompt or the answer.
+"""N-gram lookup: what followed the last time that two tokens stood together, in the prompt or the answer.
 
 Targets repeat names and phrases that a small draft model has forgotten; looking them up costs nothing (prompt lookup
 decoding drafts from the same idea).
@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 
 
-class Echo:
-    """Remembers followers of pairs of tokens in a text that grows at its end."""
+class NgramLookup:
+    """Remembers what came after every pair of tokens in a text that grows at its end."""
 
     def __init__(self, prompt: Sequence[int] = (), never: Set[int] = frozenset()) -> None:
-        """never: tokens that are not worth remembering as followers."""
+        """never: tokens that are not worth proposing."""
         self._never = never
         self._text = list(prompt)
         self._prompt_length = len(self._text)
-        self._followers: dict[tuple[int, int], int] = {}
+        self._next: dict[tuple[int, int], int] = {}
         self._learn(2)
 
     def follow(self, answer: Sequence[int]) -> None:
@@ -32,10 +32,10 @@ class Echo:
 
     def after(self, pair: tuple[int, int] | None) -> int | None:
         """What came after these two the last time; None where they never stood together."""
-        return None if pair is None else self._followers.get(pair)
+        return None if pair is None else self._next.get(pair)
 
     def _learn(self, first: int) -> None:
         text = self._text
         for place in range(first, len(text)):
             if text[place] not in self._never:
-                self._followers[text[place - 2], text[place - 1]] = text[place]
+                self._next[text[place - 2], text[place - 1]] = text[place]

@@ -181,7 +181,7 @@ class AutoRounds:
             if "stream" in (before.mode, plan.mode):
                 self._drafter.forget()
         rounds = self._streaming if plan.mode == "stream" else self._rounds
-        rounds.resize(LengthPolicy("fixed" if plan.mode == "stream" else "earning", plan.size))
+        rounds.resize(LengthPolicy("fixed" if plan.mode == "stream" else "marginal", plan.size))
         self._drafter.shape = plan.tree
         self._session.allow_in_flight(STREAM_IN_FLIGHT if plan.mode == "stream" else 1)
 

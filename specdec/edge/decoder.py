@@ -16,8 +16,9 @@ from specdec.drafting.length import LengthPolicy
 from specdec.edge.auto import AutoRounds, opening
 from specdec.edge.controller import Controller
 from specdec.edge.measured import Measured
+from specdec.edge.protocol import Cancelled, SessionForgotten
 from specdec.edge.rounds import Rounds
-from specdec.edge.session import Cancelled, EdgeSession, SessionForgotten
+from specdec.edge.session import EdgeSession
 from specdec.edge.split import SplitRounds
 from specdec.edge.stats import AnswerStats, Finish
 from specdec.errors import LinkLost, ModelError, OptionsError
@@ -27,7 +28,7 @@ from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt
 from specdec.models.split import FrontPart
 from specdec.options import GenerationOptions
-from specdec.sampling.recovery import Recovery
+from specdec.sampling.recoveries import Recovery
 from specdec.text.stop import StopText
 
 __all__ = ["EdgeDecoder", "GenerationOptions", "Prompt", "connect"]

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from specdec.drafting import Draft
+from specdec.drafting import Draft, Proposal
 from specdec.edge.measured import Measured
 from specdec.sampling.recovery import EdgeRecovery
 
 
 @dataclass(frozen=True)
-class Making:
+class Preparation:
     """How a draft came about: how long it took, and as in specdec.edge.stats.RoundStats.
 
     promise: tokens of it that the draft model expects to be accepted; 0 where nobody asked.
@@ -34,7 +34,7 @@ class Making:
 
 
 @dataclass
-class Sent:
+class DraftInFlight:
     """A draft on its way. guess: the ids it comes to if all goes well. q: its rows, with rejection sampling.
 
     messages: when each of its messages left (seconds) and its size. received_bytes: of replies that did not
@@ -45,11 +45,16 @@ class Sent:
     draft: Draft
     guess: tuple[int, ...]
     messages: tuple[tuple[float, int], ...]
-    making: Making
+    preparation: Preparation
     q: Tensor | None = None
     recovery: EdgeRecovery | None = None
     received_bytes: int = 0
     hints: int = 0
+
+    @property
+    def proposal(self) -> Proposal:
+        """The same as it was proposed."""
+        return Proposal(self.draft, self.guess, self.q)
 
     @property
     def sent_s(self) -> float:
@@ -64,20 +69,20 @@ class Sent:
     def compare(self, verified: Sequence[int], accepted: int, measured: Measured) -> None:
         """Count how far the draft, and the likeliest chain in it, went along with what is verified."""
         measured.chain.compare(self.guess, verified)
-        if self.making.promise > 0.0:
-            measured.kept.add(min(2.0, accepted / self.making.promise))
+        if self.preparation.promise > 0.0:
+            measured.kept.add(min(2.0, accepted / self.preparation.promise))
         if not self.draft.is_chain:
             depth = max(self.draft.depths(), default=-1) + 1
             measured.tree.add(min(depth, accepted + 1), accepted)
 
-    def followed_by(self, other: Sent) -> Sent:
+    def followed_by(self, other: DraftInFlight) -> DraftInFlight:
         """Both as one chain, for one verdict."""
-        return Sent(
+        return DraftInFlight(
             other.round,
             Draft(self.draft.base, self.draft.ids + other.draft.ids),
             self.guess + other.guess,
             self.messages + other.messages,
-            replace(self.making, draft_ms=self.making.draft_ms + other.making.draft_ms),
+            replace(self.preparation, draft_ms=self.preparation.draft_ms + other.preparation.draft_ms),
             None if self.q is None or other.q is None else torch.cat([self.q, other.q]),
             received_bytes=self.received_bytes + other.received_bytes,
             hints=self.hints + other.hints,
@@ -88,14 +93,14 @@ class Flight:
     """The drafts of one session that wait for verdicts, oldest first."""
 
     def __init__(self) -> None:
-        self._sent: deque[Sent] = deque()
+        self._sent: deque[DraftInFlight] = deque()
         self.epoch = 0
 
     def __len__(self) -> int:
         return len(self._sent)
 
     @property
-    def oldest(self) -> Sent | None:
+    def oldest(self) -> DraftInFlight | None:
         """The draft whose verdict comes next."""
         return self._sent[0] if self._sent else None
 
@@ -108,11 +113,11 @@ class Flight:
             expected = [*expected[: sent.draft.base], *sent.guess]
         return expected
 
-    def add(self, sent: Sent) -> None:
+    def add(self, sent: DraftInFlight) -> None:
         """A draft left."""
         self._sent.append(sent)
 
-    def judged(self, round_: int) -> Sent | None:
+    def judged(self, round_: int) -> DraftInFlight | None:
         """What a verdict on `round_` is about: all drafts up to that one, from now on as one; None if it is stale."""
         if not any(sent.round == round_ for sent in self._sent):
             return None
@@ -121,7 +126,7 @@ class Flight:
             self._sent.appendleft(first.followed_by(second))
         return self._sent[0]
 
-    def settle(self, last: int, token: int | None) -> list[Sent]:
+    def settle(self, last: int, token: int | None) -> list[DraftInFlight]:
         """The verdict on the oldest draft: its nodes up to `last` stay and `token` follows (None: the next draft).
 
         The flight breaks unless all was accepted and the next draft goes on with that very token. Returns the

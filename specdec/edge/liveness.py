@@ -1,4 +1,6 @@
-"""Signs of life: when the verifier was last heard of, when to ask for one, and when the link counts as lost."""
+"""Signs of life: when the verifier was last heard of, when to ask for one, when the link counts as lost, and whether
+opening a session again still brings anything.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,29 @@ from specdec.link.channel import Link
 from specdec.link.wire import Ping
 
 _PINGS_PER_TIMEOUT = 4
+_MAX_FRUITLESS_RESUMES = 3
+
+
+class Resumes:
+    """How the sessions of one answer went. length_at_open: verified tokens when the last one was opened."""
+
+    def __init__(self) -> None:
+        self.length_at_open = 0
+        self._fruitless = 0
+
+    def opened(self, length: int) -> None:
+        """A session opens with so many tokens verified."""
+        self.length_at_open = length
+
+    def lost(self, length: int) -> None:
+        """The link was lost with so many tokens verified."""
+        self._fruitless = 0 if length > self.length_at_open else self._fruitless + 1
+        self.length_at_open = length
+
+    @property
+    def fruitless(self) -> bool:
+        """True after several in a row that verified nothing."""
+        return self._fruitless >= _MAX_FRUITLESS_RESUMES
 
 
 class Heartbeat:

@@ -35,7 +35,7 @@ class RunningMedian:
         return self._median
 
 
-class Survival:
+class AcceptanceEstimate:
     """How far drafts are accepted: at every depth, how often a draft that was right so far is right there, too."""
 
     def __init__(self) -> None:
@@ -107,8 +107,8 @@ class Measured:
         self._verify_by_rows = {rows: RunningMedian() for rows in _ROW_CLASSES}
         self._alone = {False: RunningMedian(), True: RunningMedian()}
         self._rtt = RunningMedian()
-        self.chain = Survival()
-        self.tree = Survival()
+        self.chain = AcceptanceEstimate()
+        self.tree = AcceptanceEstimate()
         self.redrafted = RunningMean(0.3)
         self.levels_ready = RunningMean(1.0)
         self._tokens = self._seconds = 0.0
@@ -192,7 +192,7 @@ class Measured:
         return self._rtt.value
 
     def acceptance(self, depth: int) -> float:
-        """Chance that a chain's token at `depth` stays if all before it did (see Survival.chance)."""
+        """Chance that a chain's token at `depth` stays if all before it did (see AcceptanceEstimate.chance)."""
         return self.chain.chance(depth)
 
 

@@ -1,11 +1,15 @@
-"""Keeps the record of one answer: rounds, times, and who did what when. Decides nothing."""
+"""Keeps the record of one answer: rounds, times, and who did what when. Decides nothing.
+
+What an exchange with the verifier adds to that, it also adds to what is measured over all answers: Accounts does both.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from specdec.edge.flight import Sent
+from specdec.edge.flight import DraftInFlight
+from specdec.edge.measured import Measured
 from specdec.edge.stats import AnswerStats, Finish, Lane, RoundStats, Span
 from specdec.link.wire import Opened, RowDown, Tokens, VerdictDown
 
@@ -77,8 +81,8 @@ class Recorder:
     def verdict(
         self,
         message: VerdictDown | RowDown,
-        sent: Sent,
-        refuted: Sequence[Sent],
+        sent: DraftInFlight,
+        refuted: Sequence[DraftInFlight],
         accepted: int,
         gained: int,
         size: int,
@@ -96,12 +100,12 @@ class Recorder:
                 accepted=accepted,
                 uplink_bytes=sent.sent_bytes + sum(bytes_up for _, bytes_up in wasted),
                 downlink_bytes=sent.received_bytes + size,
-                draft_ms=sent.making.draft_ms,
+                draft_ms=sent.preparation.draft_ms,
                 wait_ms=(now - sent.sent_s) * 1e3,
                 verify_ms=message.verify_us / 1e3,
                 gained=gained,
-                ready=sent.making.ready,
-                sync_ms=sent.making.sync_ms,
+                ready=sent.preparation.ready,
+                sync_ms=sent.preparation.sync_ms,
                 hints=sent.hints,
                 mode=self._mode,
                 why=self._why,
@@ -157,7 +161,7 @@ class Recorder:
         """A hint came, that left so long after the forward's start; it is drawn once that start is known."""
         self._hints.append((at_us / 1e6, size, now))
 
-    def _place_hints(self, now: float, message: Timed, sent: Sent) -> None:
+    def _place_hints(self, now: float, message: Timed, sent: DraftInFlight) -> None:
         exchange = now - sent.messages[0][0]
         began = now - (exchange - min(_cloud_s(message), exchange)) / 2 - message.verify_us / 1e6
         for after, size, came in self._hints:
@@ -189,6 +193,41 @@ class Recorder:
 
     def _span(self, lane: Lane, name: str, start: float, end: float, size: int = 0) -> None:
         self._spans.append(Span(lane, name, start - self._start, end - self._start, size))
+
+
+class Accounts:
+    """Writes to one answer's Recorder and to the edge's Measured. Times are seconds, sizes bytes."""
+
+    def __init__(self, record: Recorder, measured: Measured) -> None:
+        self._record = record
+        self._measured = measured
+
+    def verdict(
+        self,
+        message: VerdictDown | RowDown,
+        sent: DraftInFlight,
+        refuted: Sequence[DraftInFlight],
+        accepted: int,
+        verified: Sequence[int],
+        gained: int,
+        size: int,
+        now: float,
+    ) -> None:
+        """A round is over; size: of the message that ended it. refuted: drafts that were on their way for nothing.
+
+        accepted: nodes of the draft that stay; verified: their ids and the target's next token; gained: how many of
+        those are new.
+        """
+        self._record.verdict(message, sent, refuted, accepted, gained, size, now)
+        sent.compare(verified, accepted, self._measured)
+        rtt_s = max(0.0, now - sent.sent_s - _cloud_s(message))
+        self._measured.exchanged(len(sent.draft.ids) + 1, message.verify_us / 1e6, rtt_s)
+
+    def streamed(self, message: Tokens, size: int, since: float, now: float) -> None:
+        """Tokens of a cloud that decodes alone; since: when the message before them came."""
+        self._record.streamed(message, size, since, now)
+        if message.ids:
+            self._measured.streamed(len(message.ids), message.verify_us / 1e6, message.drafted > 0)
 
 
 def _cloud_s(message: Timed) -> float:

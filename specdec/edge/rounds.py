@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from specdec.drafting import Drafter, OutcomeDrafter
 from specdec.drafting.length import LengthPolicy
-from specdec.edge.flight import Making
+from specdec.edge.flight import Preparation
 from specdec.edge.measured import Measured
 from specdec.edge.session import EdgeSession
 from specdec.methods import Method
@@ -133,13 +133,11 @@ class Rounds:
     def _draft_on(self, expected: Sequence[int], depth: int, room: int) -> bool:
         """One more forward of the draft that leaves next, if that is worth its time."""
         drafter = self._predrafter
-        if drafter is None or self._policy.name != "earning" or not drafter.drafted(expected):
+        if drafter is None or self._policy.name != "marginal" or not drafter.drafted(expected):
             return self._step("draft", expected, depth)
         before = drafter.prospects(expected, depth, room)
         since_s = 0.0 if self._verdict_s is None else self._clock() - self._verdict_s
-        if not self._policy.earns(before, since_s, self._measured) or not self._step(
-            "draft", expected, depth
-        ):
+        if not self._policy.pays(before, since_s, self._measured) or not self._step("draft", expected, depth):
             self._promise = before.promise
             return False
         if before.frontier > 0.0:
@@ -163,20 +161,20 @@ class Rounds:
         if self._method.overlap == "continue":  # what was drafted ahead leaves with the rest
             size = max(size, self._drafter.drafted(expected))
         proposal = self._drafter.take(expected, size, room)
-        making = Making(self._spent_s * 1e3, self._promise)
+        preparation = Preparation(self._spent_s * 1e3, self._promise)
         self._promise = 0.0
         if self._ready is not None and self._verdict_s is not None:
             ready = min(self._ready, len(proposal.guess))
             sync_ms = (self._clock() - self._verdict_s) * 1e3
             if proposal.guess:
                 session.record.predrafted(self._spent_s == 0.0)
-            making = replace(making, ready=ready, sync_ms=sync_ms)
+            preparation = replace(preparation, ready=ready, sync_ms=sync_ms)
             self._ready = None
             if not proposal.draft.is_chain:
                 self._measured.levels_ready.add(ready)
             elif proposal.guess:
                 self._measured.redrafted.add(1 - ready / len(proposal.guess))
-        session.send_draft(proposal, making)
+        session.send_draft(proposal, preparation)
         self._spent_s = 0.0
 
     def _count_ahead(self) -> None:

@@ -10,22 +10,27 @@ import contextlib
 import threading
 from collections.abc import Callable
 
-import torch
-from torch import Tensor
-
 from specdec.drafting import Draft, Proposal
-from specdec.edge.flight import Flight, Making, Sent
-from specdec.edge.liveness import Heartbeat
+from specdec.edge.flight import DraftInFlight, Flight, Preparation
+from specdec.edge.liveness import Heartbeat, Resumes
 from specdec.edge.measured import Measured
-from specdec.edge.recorder import Recorder
+from specdec.edge.protocol import (
+    Cancelled,
+    SessionForgotten,
+    check_rounds,
+    check_stream,
+    draft_message,
+    open_message,
+    refusal,
+)
+from specdec.edge.recorder import Accounts, Recorder
+from specdec.edge.recovery import RejectionRecovery
 from specdec.edge.stats import AnswerStats, Finish
 from specdec.edge.verified import VerifiedAnswer
-from specdec.errors import LinkLost, ProtocolError, SpecdecError
+from specdec.errors import LinkLost, ProtocolError
 from specdec.link.channel import Link
-from specdec.link.convert import floats_to_wire, row_from_wire, sampling_to_wire
 from specdec.link.wire import (
     ERROR_SHUTDOWN,
-    ERROR_UNKNOWN_SESSION,
     AloneUp,
     Close,
     Down,
@@ -34,7 +39,6 @@ from specdec.link.wire import (
     HiddenUp,
     HintDown,
     More,
-    Open,
     Opened,
     Pong,
     RowDown,
@@ -43,27 +47,21 @@ from specdec.link.wire import (
     VerdictDown,
     Welcome,
 )
-from specdec.methods import HINT_ORDERS, Method
+from specdec.methods import Method
 from specdec.models import Prompt
 from specdec.options import GenerationOptions
-from specdec.sampling.recovery import EdgeRecovery, Recovery
 from specdec.text.stop import StopText
 from specdec.verifying import path_to
 
 _CANCEL_CHECK_S = 0.05
-_MAX_FRUITLESS_RESUMES = 3
-
-
-class Cancelled(SpecdecError):
-    """The caller's cancel event was set."""
-
-
-class SessionForgotten(LinkLost):
-    """The verifier is there but no longer has the session (restart, time-out) or a message got lost."""
 
 
 class EdgeSession:
-    """State of one answer on the edge. hints: those that nobody took."""
+    """State of one answer on the edge, and what comes of each message. hints: those that nobody took.
+
+    What is said is made in `protocol`, rejections are made good in `recovery`, whether anybody is there is for
+    `liveness`, what it costs for `recorder`.
+    """
 
     def __init__(
         self,
@@ -81,21 +79,18 @@ class EdgeSession:
         self._link = link
         self._clock = clock
         self._measured = measured
+        self._accounts = Accounts(self.record, measured)
         self._replayed = len(history)
         self._number = 0
         self._stream = False
         self._in_flight = 1
-        self._recovery = Recovery.NOISE
-        self._seed = 0
-        self._fix: int | None = None
-        self._recovering: Sent | None = None
+        self._rejections = RejectionRecovery()
         self._opened = False
         self._opened_s = 0.0
         self._round = 0
         self._flight = Flight()
         self._heartbeat = Heartbeat(link)
-        self._fruitless = 0
-        self._length_at_open = 0
+        self._resumes = Resumes()
         self.hints: list[HintDown] = []
 
     @property
@@ -142,7 +137,7 @@ class EdgeSession:
         """True where a draft behind `expected` may leave now: nothing is on its way, or more may be and is of use."""
         if not self._flight:
             # A first token that is sampled, not foreseen, would refute any draft that left before it came.
-            return self._opened or self._recovery is Recovery.NOISE
+            return self._opened or not self._rejections.needed
         if len(self._flight) >= self._in_flight or self.room_after(expected) == 0:
             return False
         return not expected or expected[-1] not in self._verified.eos_ids
@@ -157,33 +152,25 @@ class EdgeSession:
         front_layers: int = 0,
     ) -> None:
         """Send the prompt, images and what is verified so far; the cloud starts its prefill."""
-        stream = method.cloud == "stream"
-        self._recovery = method.recovery_at(options.temperature)
-        self._seed = options.seed
-        self._fix = None
+        self._rejections.open(method.recovery_at(options.temperature), options.seed)
         self._number = self._link.next_session()
         self._verified.limit = options.max_new_tokens
         self._verified.eos_ids = frozenset(welcome.eos_ids)
-        self._stream = stream
+        self._stream = method.cloud == "stream"
         self._opened = False
         self._in_flight = method.in_flight
         self._flight.clear()
-        self._length_at_open = len(self.answer)
-        message = Open(
+        self._resumes.opened(len(self.answer))
+        message = open_message(
             self._number,
-            stream,
-            sampling_to_wire(options),
-            list(prompt.ids),
-            list(prompt.images),
-            list(self.answer),
-            int(self._recovery),
-            method.recovery_size,
-            gamma if method.cloud_drafts else 0,
-            method.ahead,
-            front_layers,
-            self._recovering is not None,
-            method.hints if welcome.exits and self._measured.hints_pay else 0,
-            HINT_ORDERS.index(method.hint_order),
+            prompt,
+            options,
+            method,
+            self.answer,
+            speculate=gamma if method.cloud_drafts else 0,
+            front_layers=front_layers,
+            pending=self._rejections.pending is not None,
+            hints=method.hints if welcome.exits and self._measured.hints_pay else 0,
         )
         self.hints.clear()
         self._round = 0
@@ -199,11 +186,16 @@ class EdgeSession:
         self.record.edge_prefilled(started, ended)
         self._heartbeat.heard(ended)  # nobody could have listened meanwhile
 
-    def send_draft(self, proposal: Proposal, making: Making) -> None:
+    def send_draft(self, proposal: Proposal, preparation: Preparation) -> None:
         """Send a draft that goes on behind what is expected."""
-        draft = proposal.draft
         self._round += 1
-        self._send_round(self._draft_message(draft, proposal.q), draft, proposal, making)
+        number, epoch = self._number, self._flight.epoch
+        message: DraftUp | SampledUp
+        if proposal.q is None:
+            message = draft_message(number, self._round, proposal.draft, epoch)
+        else:
+            message = self._rejections.message(number, self._round, proposal.draft, proposal.q, epoch)
+        self._send_round(message, proposal, preparation)
 
     def go_alone(self, speculate: int) -> None:
         """Let the cloud go on alone, until the next draft; speculate: draft tokens a round of its own draft model."""
@@ -226,31 +218,23 @@ class EdgeSession:
             self.record.prompt_sent(self._link.send(HiddenUp(self._number, 0, data)))
             return
         self._round += 1
-        nothing = Draft(len(self.answer), ())
-        self._send_round(
-            HiddenUp(self._number, self._round, data), nothing, Proposal(nothing, ()), Making(0.0)
-        )
+        nothing = Proposal(Draft(len(self.answer), ()), ())
+        self._send_round(HiddenUp(self._number, self._round, data), nothing, Preparation(0.0))
 
     def _send_round(
-        self, message: DraftUp | SampledUp | HiddenUp, draft: Draft, proposal: Proposal, making: Making
+        self, message: DraftUp | SampledUp | HiddenUp, proposal: Proposal, preparation: Preparation
     ) -> None:
         now = self._clock()
         size = self._link.send(message)
         if not self._flight:  # nothing could have come: nobody listened
             self._heartbeat.heard(now)
-        self._fix = None
+        self._rejections.told()
         self._stream = False
-        self._flight.add(Sent(self._round, draft, proposal.guess, ((now, size),), making, proposal.q))
+        sent = ((now, size),)
+        self._flight.add(
+            DraftInFlight(self._round, proposal.draft, proposal.guess, sent, preparation, proposal.q)
+        )
         self._heartbeat.progressed(now)
-
-    def _draft_message(self, draft: Draft, q: Tensor | None) -> DraftUp | SampledUp:
-        ids = list(draft.ids)
-        if q is None:
-            parents = None if draft.parents is None else list(draft.parents)
-            return DraftUp(self._number, self._round, draft.base, ids, parents, self._flight.epoch)
-        told = q if self._recovery is Recovery.CLOUD else q[torch.arange(len(ids)), ids]
-        q_bytes = floats_to_wire(told)
-        return SampledUp(self._number, self._round, draft.base, ids, q_bytes, self._fix, self._flight.epoch)
 
     def poll(self) -> list[int] | None:
         """A message that is there already: the ids it verified; None where none is. Raises as `receive`."""
@@ -301,13 +285,12 @@ class EdgeSession:
     def prepare_resume(self) -> None:
         """Count a lost link, and whether anything was verified since the one before."""
         self.record.resumes += 1
-        self._fruitless = 0 if len(self.answer) > self._length_at_open else self._fruitless + 1
-        self._length_at_open = len(self.answer)
+        self._resumes.lost(len(self.answer))
 
     @property
     def fruitless(self) -> bool:
         """True after several resumes in a row that verified nothing."""
-        return self._fruitless >= _MAX_FRUITLESS_RESUMES
+        return self._resumes.fruitless
 
     def close(self) -> None:
         """Tell the verifier that the session is over, if it can be told."""
@@ -325,7 +308,9 @@ class EdgeSession:
                 raise ProtocolError(f"the verifier refused a message: {message.message}")
             return None
         if isinstance(message, ErrorDown):
-            raise self._refusal(message)
+            if message.code == ERROR_SHUTDOWN:
+                self._link.reset()
+            raise refusal(message, self._link.address)
         if isinstance(message, Pong):
             self._take_pong(message, now)
             return None
@@ -346,13 +331,12 @@ class EdgeSession:
         self._verified.limit = min(self._verified.limit, message.limit)
         self.record.opened(message, self._opened_s, now)
         if message.token is not None:
-            return self._merge(self._length_at_open, [message.token], now)
-        if self._recovering is None:
+            return self._merge(self._resumes.length_at_open, [message.token], now)
+        if self._rejections.pending is None:
             raise ProtocolError("the verifier opened the session without a token: report this as a bug")
         # The rejection was seen in part: drawing afresh would favour what needs no more of the row. All random
         # numbers are functions of the position, so the same draft brings the same rejection again.
-        again = self._recovering
-        self.send_draft(Proposal(again.draft, again.guess, again.q), Making(0.0))
+        self.send_draft(self._rejections.pending.proposal, Preparation(0.0))
         return []
 
     def _take_verdict(self, message: VerdictDown, size: int, now: float) -> list[int] | None:
@@ -369,19 +353,12 @@ class EdgeSession:
         sent = self._flight.judged(message.round)
         if sent is None:
             return None
-        if sent.q is None or message.last >= len(sent.draft.ids):
-            raise ProtocolError(f"a verdict rejects token {message.last} of a draft of {len(sent.draft.ids)}")
-        if sent.recovery is None:
-            position = sent.draft.base + message.last
-            sent.recovery = EdgeRecovery(sent.q[message.last].cpu(), self._seed, position)
-        token = sent.recovery.token(row_from_wire(message))
+        token = self._rejections.take(sent, message)
         if token is None:
-            self._recovering = sent
             sent.received_bytes += size
             sent.messages += ((now, self._link.send(More(self._number, sent.round))),)
             self._heartbeat.progressed(now)
             return None
-        self._fix = token
         return self._finish_round(sent, message, token, size, now)
 
     def _take_hint(self, message: HintDown, size: int, now: float) -> list[int] | None:
@@ -396,28 +373,22 @@ class EdgeSession:
         return []
 
     def _finish_round(
-        self, sent: Sent, message: VerdictDown | RowDown, token: int | None, size: int, now: float
+        self, sent: DraftInFlight, message: VerdictDown | RowDown, token: int | None, size: int, now: float
     ) -> list[int]:
-        self._recovering = None
+        self._rejections.settled()
         self.hints.clear()
         refuted = self._flight.settle(message.last, token)
         path = path_to(sent.draft, message.last)
         ids = [sent.draft.ids[node] for node in path]
         verified = ids if token is None else [*ids, token]
         gained = max(0, sent.draft.base + len(verified) - len(self.answer))
-        self.record.verdict(message, sent, refuted, len(path), gained, size, now)
-        cloud_s = (message.verify_us + message.queue_us) / 1e6
-        sent.compare(verified, len(path), self._measured)
-        rtt_s = max(0.0, now - sent.sent_s - cloud_s)
-        self._measured.exchanged(len(sent.draft.ids) + 1, message.verify_us / 1e6, rtt_s)
+        self._accounts.verdict(message, sent, refuted, len(path), verified, gained, size, now)
         return self._merge(sent.draft.base, verified, now)
 
     def _take_tokens(self, message: Tokens, size: int, now: float) -> list[int]:
         if message.base > len(self.answer):
             raise SessionForgotten("some tokens of the stream got lost on the way")
-        self.record.streamed(message, size, self._heartbeat.last_progress_s, now)
-        if message.ids:
-            self._measured.streamed(len(message.ids), message.verify_us / 1e6, message.drafted > 0)
+        self._accounts.streamed(message, size, self._heartbeat.last_progress_s, now)
         return self._merge(message.base, list(message.ids), now)
 
     def _take_pong(self, message: Pong, now: float) -> None:
@@ -426,23 +397,12 @@ class EdgeSession:
         if answered is None:
             return
         asked_s, asked = answered
+        oldest = self._flight.oldest
         if self._stream:
             self._measured.pinged(now - asked_s)
-            if message.streamed > len(self.answer) + 1 or message.received < asked:
-                raise SessionForgotten("some tokens of the stream, or the wish for them, got lost on the way")
-            return
-        oldest = self._flight.oldest
-        current = oldest is not None and oldest.round == asked
-        if current and (message.received < asked or message.answered >= asked):
-            raise SessionForgotten("a draft or its verdict got lost on the way")
-
-    def _refusal(self, message: ErrorDown) -> SpecdecError:
-        if message.code == ERROR_UNKNOWN_SESSION:
-            return SessionForgotten("the verifier no longer knows the session: open it again")
-        if message.code == ERROR_SHUTDOWN:
-            self._link.reset()
-            return LinkLost(f"the verifier at {self._link.address} is shutting down: start it again")
-        return ProtocolError(f"the verifier refused: {message.message}")
+            check_stream(message, asked, len(self.answer))
+        else:
+            check_rounds(message, asked, None if oldest is None else oldest.round)
 
     def _merge(self, base: int, ids: list[int], now: float) -> list[int]:
         fresh = self._verified.merge(base, ids)

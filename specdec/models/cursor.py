@@ -1,4 +1,4 @@
-"""A Follower keeps one model session in step with an answer that grows and is sometimes taken back.
+"""A SessionCursor keeps one model session in step with an answer that grows and is sometimes taken back.
 
 It compares what the session has been fed with what the answer is now, rolls back to where they part, and
 feeds the rest, so that nothing is ever fed twice or left out (TRAPS 8, 9). Edge and cloud use the same one, and
@@ -12,13 +12,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specdec.models import EncodedPrompt, ModelSession
+from specdec.drafting.token_tree import ROOT
+from specdec.models.prompt import EncodedPrompt
 from specdec.models.runner import LayerObserver
+from specdec.models.session import ModelSession
 from specdec.options import GenerationOptions
 from specdec.sampling.adjust import Adjuster
 
 
-class Follower:
+class SessionCursor:
     """One model session following one answer. Answer positions count from 0 at the first token after the
     prompt.
     """
@@ -31,8 +33,6 @@ class Follower:
         self._prompt_length = 0
         self._prompt_row: Tensor | None = None
         self._fed: list[int] = []
-        self._tree_ids: list[int] = []
-        self._tree_parents: list[int] = []
         self._tree_offset = 0
 
     @property
@@ -57,7 +57,7 @@ class Follower:
         self._prompt_row = self._session.prefill(encoded, observer)
         self._prompt_length = self._session.length
         self._fed = []
-        self._forget_tree()
+        self._tree_offset = 0
         return self.rows(())[0]
 
     def rows(
@@ -110,7 +110,7 @@ class Follower:
         if not all_ids:
             return self._adjuster.chain(self._prompt_row[None], answer)
         logits = self._session.extend_tree(all_ids, all_parents, observer)
-        self._tree_ids, self._tree_parents, self._tree_offset = all_ids, all_parents, offset
+        self._tree_offset = offset
         after_answer = logits[offset - 1 :] if pending else torch.cat([self._prompt_row[None], logits])
         return self._adjuster.nodes(after_answer, answer, ids, parents)
 
@@ -121,9 +121,8 @@ class Follower:
         assert self._adjuster is not None, "prefill first"
         shifted = [parent + self._tree_offset for parent in parents]
         logits = self._session.extend_tree(ids, shifted)
-        self._tree_ids.extend(ids)
-        self._tree_parents.extend(shifted)
-        return self._adjuster.nodes(logits, self._fed, self._tree_ids, self._tree_parents)
+        tree = self._session.tree
+        return self._adjuster.nodes(logits, self._fed, tree.ids, tree.parents)
 
     def reroot(self, answer: Sequence[int]) -> dict[int, int] | None:
         """Move the root of the tree to the end of `answer`, which goes along one of its paths; what grew behind stays.
@@ -134,17 +133,9 @@ class Follower:
         path = self._path_along(answer)
         if path is None or len(self._fed) + len(path) != len(answer):
             return None
-        behind = {path[-1] if path else -1: -1}
-        for node, parent in enumerate(self._tree_parents):
-            if parent in behind and node not in path:
-                behind[node] = len(behind) - 1
-        kept = [node for node in behind if behind[node] >= 0]
-        moved = {node - self._tree_offset: behind[node] for node in kept}
-        ids = [self._tree_ids[node] for node in kept]
-        parents = [behind[self._tree_parents[node]] for node in kept]
-        self._session.keep_path(path, kept)
-        self._fed.extend(self._tree_ids[node] for node in path)
-        self._tree_ids, self._tree_parents, self._tree_offset = ids, parents, 0
+        kept = self._session.tree.below(path[-1] if path else ROOT)
+        moved = {node - self._tree_offset: number for number, node in enumerate(kept)}
+        self._keep(path, kept)
         return moved
 
     def _path_along(self, sequence: Sequence[int]) -> list[int] | None:
@@ -152,32 +143,19 @@ class Follower:
         fed = len(self._fed)
         if list(sequence[:fed]) != self._fed:
             return None
-        children = {
-            (parent, token): node
-            for node, (parent, token) in reversed(
-                list(enumerate(zip(self._tree_parents, self._tree_ids, strict=True)))
-            )
-        }
-        path: list[int] = []
-        node = -1
-        for token in sequence[fed:]:
-            if (node, token) not in children:
-                break
-            node = children[node, token]
-            path.append(node)
-        return path
+        return self._session.tree.along(sequence[fed:])
 
     def _settle_tree(self, sequence: Sequence[int]) -> None:
         """Keep the path of the tree that the sequence goes along, forget the rest."""
-        if not self._tree_ids:
-            return
-        path = self._path_along(sequence) or []
-        self._session.keep_path(path)
-        self._fed.extend(self._tree_ids[node] for node in path)
-        self._forget_tree()
+        if len(self._session.tree):
+            self._keep(self._path_along(sequence) or [])
 
-    def _forget_tree(self) -> None:
-        self._tree_ids, self._tree_parents, self._tree_offset = [], [], 0
+    def _keep(self, path: Sequence[int], below: Sequence[int] = ()) -> None:
+        """Join a path of the tree to what is fed; `below` stays as the tree."""
+        ids = self._session.tree.ids
+        self._fed.extend(ids[node] for node in path)
+        self._session.keep_path(path, below)
+        self._tree_offset = 0
 
     def _sync(self, sequence: Sequence[int], answer_length: int) -> int:
         """Roll back to the common prefix, short of the row before the first wanted; returns its length."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from specdec.models import LoadedModel, Prompt
-from specdec.models.cursor import Follower
+from specdec.models.cursor import SessionCursor
+from specdec.models.loaded import LoadedModel
+from specdec.models.prompt import Prompt
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser
 from specdec.text.stop import StopText
@@ -25,16 +26,16 @@ def stream_local(
 ) -> Iterator[int]:
     """The same, token by token as they are made. history: ids that the answer begins with; they are not yielded."""
     encoded = model.encode(prompt)
-    follower = Follower(model.new_session(), options)
+    cursor = SessionCursor(model.new_session(), options)
     chooser = Chooser(options)
     stop = StopText(model.tokenizer, options.stop, history)
     limit = answer_limit(options, model.context_limit, encoded.ids.shape[0])
-    row = follower.prefill(encoded)[None]
+    row = cursor.prefill(encoded)[None]
     answer = list(history)
     if stop.found or (history and len(answer) >= limit):
         return
     if history:
-        row = follower.rows(answer)
+        row = cursor.rows(answer)
     while True:
         token = chooser.choose(row, len(answer))[0]
         if token in model.eos_token_ids:
@@ -43,7 +44,7 @@ def stream_local(
         yield token
         if stop.push(token) or len(answer) >= limit:
             return
-        row = follower.rows(answer)
+        row = cursor.rows(answer)
 
 
 def answer_limit(options: GenerationOptions, context_limit: int, prompt_length: int) -> int:

@@ -15,7 +15,7 @@ from specdec.errors import OptionsError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from specdec.models import LoadedModel
+    from specdec.models.loaded import LoadedModel
     from specdec.models.runner import LayerObserver
 
 MAX_MS = 60_000.0

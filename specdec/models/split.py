@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from specdec.errors import OptionsError, ProtocolError
-from specdec.models.loaded import EncodedPrompt, LoadedModel
-from specdec.models.prompt import Prompt
+from specdec.models.loaded import LoadedModel
+from specdec.models.prompt import EncodedPrompt, Prompt
 from specdec.models.runner import LayerObserver
 from specdec.models.session import ModelSession
 

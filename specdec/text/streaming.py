@@ -43,4 +43,5 @@ class StreamingText:
         return fresh
 
     def _decode(self) -> str:
-        return self._tokenizer.decode(self._ids, skip_special_tokens=True)
+        text: str = self._tokenizer.decode(self._ids, skip_special_tokens=True)
+        return text

@@ -54,7 +54,7 @@ def bench(
     length: Annotated[
         str | None,
         typer.Option(
-            help="Draft length of every drafting method: fixed, latency, pipeline or online (fsd also: earning)."
+            help="Draft length of every drafting method: fixed, latency, pipeline or online (fsd also: marginal)."
         ),
     ] = None,
     payload: Annotated[

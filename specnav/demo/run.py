@@ -17,7 +17,7 @@ from rich.console import Console
 from cloud_verifier.config import ServerConfig
 from evaluation.identity import compare_with_target
 from evaluation.results import Comparison
-from harness.errors import UsageError
+from harness.errors import HarnessError, UsageError
 from harness.run_folder import new_run_folder
 from harness.settings import make_settings, read_yaml
 from harness.signals import ends_on_signals
@@ -181,7 +181,7 @@ def is_expected(error: Exception) -> bool:
     from navsim.errors import NavsimError
     from specdec.errors import SpecdecError
 
-    return isinstance(error, DemoError | UsageError | NavsimError | SpecdecError | VerifierError)
+    return isinstance(error, HarnessError | UsageError | NavsimError | SpecdecError | VerifierError)
 
 
 def show_summary(console: Console, journal: Journal, report: Path) -> None:

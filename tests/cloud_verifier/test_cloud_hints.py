@@ -25,7 +25,7 @@ from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import Down, DraftUp, ErrorDown, HintDown, Open, Opened, VerdictDown
 from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.options import GenerationOptions
-from specdec.sampling.recovery import Recovery
+from specdec.sampling.recoveries import Recovery
 from specdec.verifying.exits import ExitAdapters, Exits, save_exits
 from specdec.verifying.hints.hints import DraftHints, HintMaker, Outcome
 

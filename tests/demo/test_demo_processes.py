@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.errors import ChildFailed
 from harness.processes import ChildSpec, Supervisor, last_words
-from specnav.demo.errors import ChildFailed
 
 READY = re.compile("ready")
 STUBBORN = (

@@ -35,7 +35,7 @@ from specdec.edge.stats import AnswerStats
 from specdec.methods import METHODS, get_method
 from specdec.models import Prompt, chat_prompt
 from specdec.options import GenerationOptions
-from specdec.sampling.recovery import Recovery
+from specdec.sampling.recoveries import Recovery
 
 FALSE_ALARM = 1e-9
 SAMPLES = 400

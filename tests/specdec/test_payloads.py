@@ -23,7 +23,8 @@ from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specdec.sampling import process_logits
-from specdec.sampling.recovery import EdgeRecovery, Recovery, TargetRow, describe_row
+from specdec.sampling.recoveries import Recovery
+from specdec.sampling.recovery import EdgeRecovery, TargetRow, describe_row
 from specdec.sampling.uniform import Purpose, uniforms
 from specdec.verifying import SampledVerifier
 

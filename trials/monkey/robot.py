@@ -61,7 +61,7 @@ class Robot:
         self._odometry_every = max(1, round(60 / setup.odometry_hz))
         self.core = MotionCore(ExecutorConfig(response_timeout_s=self.safety.response_timeout_s), self.safety)
         self._stops = TwistStops(StopConfig(setup.stop_style))
-        self.config = NavigatorConfig(**setup.navigator)
+        self.config = NavigatorConfig(**setup.navigator)  # type: ignore[arg-type]
         self.watch = Watch(scenario, self.safety, self.config)
         self._session = 1
         self._to_mover: deque[tuple[float, Callable[[], None]]] = deque()
@@ -124,7 +124,7 @@ class Robot:
         if decider_runs:
             self._deliver(self._to_decider)
             self._decide(steps)
-        self.watch.look(self)
+        self.watch.look(self.now, self.base, self.odometry, self.core.gate)
 
     def _deliver(self, queue: deque[tuple[float, Callable[[], None]]]) -> None:
         while queue and queue[0][0] <= self.now:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.common.geometry import Pose, Velocity, wrap
@@ -16,15 +16,13 @@ from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.navigator import Navigator
 from spec_vlm_nav.deciding.parts.interfaces import NavigationResult, NavigatorConfig, Phase
 from spec_vlm_nav.language.stop_words import is_stop
+from spec_vlm_nav.motion.gate import SafetyGate
 from spec_vlm_nav.motion.limits import SafetyConfig
 from spec_vlm_nav.motion.response.monitor import PATIENCE_M
 from spec_vlm_nav.motion.watchdogs import Reading
-from trials.monkey.base import Base, OdometryFault
+from trials.monkey.base import Base, Odometry, OdometryFault
 from trials.monkey.open_orders import Open, Stop
 from trials.monkey.scenario import Event, Scenario
-
-if TYPE_CHECKING:
-    from trials.monkey.robot import Robot
 
 CREEP = 0.0011  # m/s: slower is none
 STEP_S = 1 / 60
@@ -129,23 +127,22 @@ class Watch:
         """With stop_style brake a stop takes as long as slowing down does."""
         return self.scenario.setup.stop_style == "brake"
 
-    def look(self, robot: Robot) -> None:
+    def look(self, now: float, base: Base, odometry: Odometry, gate: SafetyGate) -> None:
         """Called at every step."""
-        now, base = robot.now, robot.base
         last = self._path[-1][1] if self._path else base.pose
         self.driven_m += math.hypot(base.pose.x - last.x, base.pose.y - last.y)
         self._path.append((now, base.pose))
         self._unanswered_m += abs(self._velocity.linear) * STEP_S if now - self._published_at < 0.2 else 0.0
         if self._open or now - self._rogue_at < 5.0 or now < self._decider_gone_until + 2.0:
             self._idle_since = now
-        self._check_lies(robot)
+        self._check_lies(now, odometry.fault)
         if self._unanswered_m > self.unanswered_bound_m:
             self._say(
                 now,
                 f"{self._unanswered_m:.2f} m commanded without a response, bound {self.unanswered_bound_m:.2f}",
             )
-        self._check_fence(robot)
-        self._check_silence(now, base, robot)
+        self._check_fence(now, base)
+        self._check_silence(now, base, gate)
 
     def odometry(self, heard: Reading, now: float) -> None:
         """An odometry message reached motion_node."""
@@ -340,12 +337,12 @@ class Watch:
         if not known and not self._odometry_lies(now):
             self._say(now, "goes backwards into the unknown")
 
-    def _check_lies(self, robot: Robot) -> None:
+    def _check_lies(self, now: float, fault: OdometryFault) -> None:
         """An odometry that contradicts what is commanded is not followed for long."""
-        fault, scaled = robot.odometry.fault, robot.odometry.fault is OdometryFault.SCALED
+        scaled = fault is OdometryFault.SCALED
         if fault is not self._lie:
             self._lie, self._lied_m, self._lied_rad = fault, 0.0, 0.0
-        if not (fault in CONTRADICTING or scaled) or robot.now - self._published_at >= 0.2:
+        if not (fault in CONTRADICTING or scaled) or now - self._published_at >= 0.2:
             return
         if fault is not OdometryFault.MIRRORED_YAW:  # straight ahead it tells the truth
             self._lied_m += abs(self._velocity.linear) * STEP_S
@@ -353,10 +350,10 @@ class Watch:
         most_m, most_rad = (SCALED_M, SCALED_RAD) if scaled else (LIES_M, LIES_RAD)
         if self._lied_m > most_m or self._lied_rad > most_rad:
             what = f"{self._lied_m:.2f} m and {self._lied_rad:.1f} rad"
-            self._say(robot.now, f"{what} commanded with odometry {fault.value}")
+            self._say(now, f"{what} commanded with odometry {fault.value}")
 
-    def _check_fence(self, robot: Robot) -> None:
-        now, fence, base = robot.now, self.safety.geofence_m, robot.base
+    def _check_fence(self, now: float, base: Base) -> None:
+        fence = self.safety.geofence_m
         if not self._open or not fence:
             return
         if self._fence is None:
@@ -368,10 +365,10 @@ class Watch:
         if self._fence_holds and away > fence + 0.3:
             self._say(now, f"{away:.2f} m from where the instruction began, the geofence is {fence:g} m")
 
-    def _check_silence(self, now: float, base: Base, robot: Robot) -> None:
+    def _check_silence(self, now: float, base: Base, gate: SafetyGate) -> None:
         """A robot that stands is left alone."""
         at_rest = abs(base.linear) < 1e-3 and abs(base.angular) < 1e-3 and not any(base.traits.push)
-        gate = robot.core.gate  # without odometry to rely on it cannot know that it stands
+        # Without odometry to rely on it cannot know that it stands.
         trusts = gate.monitor.lost is None and not gate.odometry_watch.fault(now, gate.config)
         quiet = self._velocity == Velocity() and at_rest and trusts and not self._odometry_lies(now)
         if not quiet or now < self._mover_gone_until or self._recently_ordered(now) or self._open:

@@ -20,7 +20,7 @@ from specdec.sampling import process_logits
 from specdec.sampling.adjust import Adjuster
 from specdec.sampling.noise import gumbel_noise
 from specdec.verifying.exits import Exits
-from specdec.verifying.hints.vocabulary import SessionWords, Words
+from specdec.verifying.hints.vocabulary import ExitVocabulary, SessionVocabulary
 
 OUTCOMES = 4
 """Outcomes that an exit names at most."""
@@ -53,7 +53,7 @@ class HintMaker:
         self.layers = exits.layers
         self.model = exits.model
         self.outcomes = outcomes
-        self.words = Words(exits)
+        self.vocabulary = ExitVocabulary(exits)
 
     def session(
         self, prompt_ids: Sequence[int], options: GenerationOptions, history: Sequence[int] = ()
@@ -76,8 +76,8 @@ class SessionHints:
         self.maker = maker
         self.options = options
         self.adjuster = Adjuster(options, prompt_ids, model.eos_token_ids, model.vocab_size, model.device)
-        whole = maker.words.whole if self.adjuster.active else None
-        self.words = whole or maker.words.session([*prompt_ids, *history])
+        whole = maker.vocabulary.whole if self.adjuster.active else None
+        self.vocabulary = whole or maker.vocabulary.session([*prompt_ids, *history])
 
     def watch(self, draft: Draft, answer: Sequence[int], limit: int) -> DraftHints:
         """Hints for a draft that goes on where the answer ends; limit: tokens the answer may have.
@@ -115,7 +115,7 @@ class DraftHints:
         logits = maker.exits.quick_logits(layer, hidden, layout.shortlist)
         if self._session.adjuster.active:
             logits = self._adjust(logits)
-        token = layout.words.token
+        token = layout.vocabulary.token
         likely = layout.likeliest(logits, maker.outcomes)
         return [Outcome(row, token(column), min(chance, 1.0), layer) for chance, row, column in likely]
 
@@ -131,15 +131,15 @@ class _Layout:
     """Where the tokens of a draft stand in an exit's logits [rows, n]: row 0 before, row i + 1 after node i."""
 
     def __init__(self, session: SessionHints, draft: Draft, answer: list[int], limit: int) -> None:
-        words = session.words
-        if not words.have([*draft.ids, *answer[-1:]]):
-            words = session.maker.words.whole
-        self.words: SessionWords = words
-        self.shortlist = words.shortlist()
+        vocabulary = session.vocabulary
+        if not vocabulary.have([*draft.ids, *answer[-1:]]):
+            vocabulary = session.maker.vocabulary.whole
+        self.vocabulary: SessionVocabulary = vocabulary
+        self.shortlist = vocabulary.shortlist()
         self._options = session.options
         parents = range(ROOT, len(draft.ids) - 1) if draft.parents is None else draft.parents
         self._nodes = [
-            (parent + 1, words.column(token)) for parent, token in zip(parents, draft.ids, strict=True)
+            (parent + 1, vocabulary.column(token)) for parent, token in zip(parents, draft.ids, strict=True)
         ]
         depths = [0, *(depth + 1 for depth in draft.depths())]
         # After one more token the answer is as long as it may be: nothing is drafted behind it.
@@ -147,7 +147,9 @@ class _Layout:
         self._noise: Tensor | None = None
         if self._options.temperature > 0.0:
             device = session.maker.model.device
-            ids = torch.arange(words.size, device=device) if self.shortlist is None else self.shortlist.ids
+            ids = (
+                torch.arange(vocabulary.size, device=device) if self.shortlist is None else self.shortlist.ids
+            )
             positions = torch.tensor(depths, device=device) + len(answer)
             noise = gumbel_noise(self._options.seed, positions[:, None], ids[None, :])
             self._noise = noise.float()
@@ -160,7 +162,7 @@ class _Layout:
         if self._noise is not None:  # what is picked is known but for the logits (see Chooser.log_scores)
             logits = process_logits(logits, self._options) + self._noise
         scores = torch.softmax(logits, dim=-1).cpu().numpy()
-        ends = self.words.ends  # an end is no outcome either, and nothing comes behind it
+        ends = self.vocabulary.ends  # an end is no outcome either, and nothing comes behind it
         paths = [1.0]
         for row, column in self._nodes:
             paths.append(0.0 if column in ends else paths[row] * scores.item(row, column))

@@ -28,7 +28,7 @@ def most_frequent(vocab_size: int) -> int:
     return max(FREQUENT, vocab_size // 16)
 
 
-class Words:
+class ExitVocabulary:
     """The shortlist of a model. Works for one thread."""
 
     def __init__(self, exits: Exits) -> None:
@@ -44,7 +44,7 @@ class Words:
         self.column = {token: column for column, token in enumerate(self.frequent)}
         rest = (token for token in range(vocab_size) if token not in self.column)
         self.fillers = [token for token, _ in zip(rest, range(OWN), strict=False)]
-        self.owner: SessionWords | None = None
+        self.owner: SessionVocabulary | None = None
         self.all: Shortlist | None = None
         self.buffer: Shortlist | None = None
         try:
@@ -54,23 +54,23 @@ class Words:
                 self.buffer = exits.shortlist([*self.frequent, *self.fillers])
         except ModelError:
             pass  # a quantised head has no rows: every exit goes through the whole of it
-        self.whole = SessionWords(self, range(vocab_size), None)
+        self.whole = SessionVocabulary(self, range(vocab_size), None)
 
-    def session(self, context: Sequence[int]) -> SessionWords:
+    def session(self, context: Sequence[int]) -> SessionVocabulary:
         """The tokens of a session. context: ids of its prompt and of its answer so far, oldest first."""
         if self.buffer is None:
             return self.whole
         own = [token for token in dict.fromkeys(reversed(context)) if token not in self.column][:OWN]
         fillers = [token for token in self.fillers if token not in own][: OWN - len(own)]
-        return SessionWords(self, [*self.frequent, *fillers, *reversed(own)], OWN)
+        return SessionVocabulary(self, [*self.frequent, *fillers, *reversed(own)], OWN)
 
 
-class SessionWords:
+class SessionVocabulary:
     """The tokens of one session, a column each."""
 
-    def __init__(self, words: Words, tokens: Sequence[int], own: int | None) -> None:
+    def __init__(self, vocabulary: ExitVocabulary, tokens: Sequence[int], own: int | None) -> None:
         """own: how many columns, the last ones, may be given to other tokens; None: the whole vocabulary."""
-        self._words = words
+        self._vocabulary = vocabulary
         self._tokens = tokens
         self.size = len(tokens)
         self._own: dict[int, int] | None = None
@@ -79,7 +79,7 @@ class SessionWords:
         if own is not None:
             self._first = self.size - own
             self._own = {token: column for column, token in enumerate(tokens) if column >= self._first}
-        self.ends = frozenset(self.column(token) for token in words.ends)
+        self.ends = frozenset(self.column(token) for token in vocabulary.ends)
 
     def token(self, column: int) -> int:
         """The id that a column stands for."""
@@ -89,14 +89,14 @@ class SessionWords:
         """The column of a token that it has (see `have`)."""
         if self._own is None:
             return token
-        column = self._words.column.get(token)
+        column = self._vocabulary.column.get(token)
         return self._own[token] if column is None else column
 
     def have(self, tokens: Sequence[int]) -> bool:
         """Give every token a column, in place of those that got theirs longest ago; False if they are too many."""
         if self._own is None:
             return True
-        shared = self._words.column
+        shared = self._vocabulary.column
         wanted = dict.fromkeys(token for token in tokens if token not in shared)
         if len(wanted) > len(self._own):
             return False
@@ -107,19 +107,19 @@ class SessionWords:
 
     def shortlist(self) -> Shortlist | None:
         """For the exits' head, until the next session asks for its own; None for the full head."""
-        words = self._words
-        buffer = words.all if self._own is None else words.buffer
+        vocabulary = self._vocabulary
+        buffer = vocabulary.all if self._own is None else vocabulary.buffer
         if self._own is None or buffer is None:
             return buffer
-        columns = self._unwritten if words.owner is self else list(range(self._first, self.size))
+        columns = self._unwritten if vocabulary.owner is self else list(range(self._first, self.size))
         if columns:
-            rows = words.exits.shortlist([self._tokens[column] for column in columns])
-            index = torch.tensor(columns, device=words.device)
+            rows = vocabulary.exits.shortlist([self._tokens[column] for column in columns])
+            index = torch.tensor(columns, device=vocabulary.device)
             buffer.ids.index_copy_(0, index, rows.ids)
             buffer.weight.index_copy_(0, index, rows.weight)
             if buffer.bias is not None and rows.bias is not None:
                 buffer.bias.index_copy_(0, index, rows.bias)
-            words.owner = self
+            vocabulary.owner = self
             self._unwritten = []
         return buffer
 
