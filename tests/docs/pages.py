@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,14 +18,17 @@ _HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t]*#*$", re.M)
 _ANCHOR = re.compile(r"<a\b[^>]*?\b(?:id|name)=\"([^\"]+)\"")
 
 
-def markdown_files(root: Path = ROOT) -> list[Path]:
-    """All Markdown files but those of environments, builds and runs."""
-    found = []
-    for path in root.rglob("*.md"):
-        inside = path.relative_to(root).parts[:-1]
+def ours(pattern: str = "*") -> Iterator[Path]:
+    """All files and folders but those of environments, builds and runs."""
+    for path in ROOT.rglob(pattern):
+        inside = path.relative_to(ROOT).parts[:-1]
         if not any(part.startswith(".") or part in _NOT_OURS for part in inside):
-            found.append(path)
-    return sorted(found)
+            yield path
+
+
+def markdown_files() -> list[Path]:
+    """All Markdown files."""
+    return sorted(ours("*.md"))
 
 
 def links(text: str) -> list[str]:

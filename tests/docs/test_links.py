@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import click
 import pytest
 import typer
-from pages import ROOT, anchors, inline_code, links, markdown_files, shell_lines
+from pages import ROOT, anchors, inline_code, links, markdown_files, ours, shell_lines
 
 from specnav.cli.app import app
 
@@ -64,6 +64,23 @@ def test_dead_links_are_noticed(tmp_path: Path) -> None:
         "j.md",
     ]
     assert anchors("# A `b` c's\n## D\n## D\n") == {"a-b-cs", "d", "d-1"}
+
+
+@pytest.fixture(scope="module")
+def tree() -> list[str]:
+    """Every file of the repository, with a slash in front of its path."""
+    return [f"/{path.relative_to(ROOT)}" for path in ours() if path.is_file()]
+
+
+@pytest.mark.parametrize("page", FILES, ids=IDS)
+def test_files_named_in_the_prose_exist(page: Path, tree: list[str]) -> None:
+    named = inline_code(page.read_text(encoding="utf-8"))
+    paths = [
+        word
+        for word in named
+        if re.fullmatch(r"(?:[a-z][\w.-]*/)*[\w.-]+\.py|(?:[a-z][\w.-]*/)+[\w.-]+\.md", word)
+    ]
+    assert not [word for word in paths if not any(file.endswith(f"/{word}") for file in tree)]
 
 
 def commands(line: str) -> list[list[str]]:
