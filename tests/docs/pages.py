@@ -56,9 +56,14 @@ def _slug(heading: str) -> str:
     return kept.strip().replace(" ", "-")
 
 
+def code_blocks(text: str, *languages: str) -> list[str]:
+    """The bodies of the blocks marked with one of the languages."""
+    return [body for _, _, language, body in _FENCED.findall(text) if language in languages]
+
+
 def shell_lines(text: str) -> list[str]:
     """The lines of the blocks marked bash, sh or console, joined where a backslash ends one."""
-    blocks = [body for _, _, language, body in _FENCED.findall(text) if language in ("bash", "sh", "console")]
+    blocks = code_blocks(text, "bash", "sh", "console")
     return [line.strip() for body in blocks for line in body.replace("\\\n", " ").splitlines()]
 
 
