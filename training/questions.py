@@ -127,7 +127,7 @@ class QuestionBook:
 
     def draw(self, rng: random.Random) -> Question:
         """One question (frame not mirrored)."""
-        frame, thing = self.seen[min(np.searchsorted(self._cumulative, rng.random()), len(self.seen) - 1)]
+        frame, thing = self.seen[min(int(np.searchsorted(self._cumulative, rng.random())), len(self.seen) - 1)]
         if rng.random() < POSITIVES:
             return Question(int(frame), self.name(frame, thing), int(thing))
         for _ in range(20):

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from evaluation.files import read_json, write_json
-from evaluation.results import RESULTS_FILE, SCHEMA, Setting
+from evaluation.results import RESULTS_FILE, Setting, Versioned
 from evaluation.trace import Span
 
 ROUNDS_FILE, ANSWERS_FILE = "rounds.jsonl", "answers.jsonl"
@@ -187,10 +187,9 @@ class Skipped(msgspec.Struct, frozen=True):
     reason: str
 
 
-class BenchResults(msgspec.Struct, frozen=True, kw_only=True):
+class BenchResults(Versioned, frozen=True, kw_only=True):
     """`results.json` of a bench run."""
 
-    schema: int
     config: dict[str, Setting]
     machine: dict[str, Setting]
     rows: list[BenchRow]
@@ -203,10 +202,6 @@ class BenchResults(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str] = msgspec.field(default_factory=list)  # what else the reader must know
     started_at: str = ""
     wall_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.schema != SCHEMA:
-            raise ValueError(f"schema is {self.schema}, this program reads {SCHEMA}")
 
 
 def save_bench(run: Path, results: BenchResults) -> Path:

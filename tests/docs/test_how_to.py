@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # a process of its own, which imports torch and transformers
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs/how_to").glob("*.md"))
 NEEDED = (

@@ -10,11 +10,11 @@ SOURCE = ROOT / "ros2_ws/src/spec_vlm_nav/spec_vlm_nav"
 # Where rows are made, and which node publishes them.
 ROWS_OF = {
     "blackbox/health.py": "blackbox_node",
-    "camera_health.py": "camera_decode_node",
-    "health.py": "vlm_nav_node",
-    "motion_health.py": "motion_node",
-    "nodes/go2_state_node.py": "go2_state_node",
-    "nodes/vlm_nav_node.py": "vlm_nav_node",
+    "camera/health.py": "camera_decode_node",
+    "deciding/health.py": "vlm_nav_node",
+    "motion/health.py": "motion_node",
+    "ros/nodes/go2_state_node.py": "go2_state_node",
+    "ros/nodes/vlm_nav_node.py": "vlm_nav_node",
 }
 
 

@@ -18,7 +18,7 @@ import msgspec
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus
 
 from cloud_verifier.config import ServerConfig
-from evaluation.results import percentile
+from evaluation.results import Versioned, percentile
 from harness.children import verifier_spec
 from trials.graph.graph import Process
 from trials.graph.probe import Heard
@@ -58,10 +58,9 @@ class Cell(msgspec.Struct, frozen=True):
         return self.way, f"{self.rtt_ms:g}", *shown, str(len(self.standing_ms)), str(self.dropped)
 
 
-class PipelineResults(msgspec.Struct, frozen=True):
+class PipelineResults(Versioned, frozen=True, kw_only=True):
     """results.json of the study. paced: whether forwards were slowed down to stand for a larger model."""
 
-    schema: int
     config: PipelineConfig
     cells: list[Cell]
 

@@ -9,6 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from evaluation.files import write_json
+from evaluation.results import SCHEMA
 from trials.pipeline.pipeline import WAYS, Cell, PipelineConfig, PipelineResults, run_pipeline
 
 COLUMNS = ("way", "RTT ms", "camera to motion p50", "p95", "standing p50", "p95", "n", "dropped")
@@ -28,7 +29,7 @@ def show_pipeline(config: PipelineConfig, run: Path) -> None:
 
             for cell in run_pipeline(config, run, on_progress):
                 cells.append(cell)
-                write_json(run / "results.json", PipelineResults(1, config, cells))
+                write_json(run / "results.json", PipelineResults(schema=SCHEMA, config=config, cells=cells))
     finally:
         if cells:
             console.print(table(config, cells))

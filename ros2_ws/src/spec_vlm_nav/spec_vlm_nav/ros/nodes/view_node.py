@@ -19,8 +19,8 @@ It publishes the camera picture with what the robot thinks and does, its path, a
 motion.
 
 A process of its own, so that nothing is drawn where decisions or motions are made; it only
-listens, and draws only what somebody subscribes to. What is shown is put together in `viewing/board`,
-drawn in `view`.
+listens, and draws only what somebody subscribes to. What is shown is put together in
+`viewing/board` and drawn in `viewing/drawing`.
 """
 
 from __future__ import annotations
