@@ -15,6 +15,7 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "ros2_ws/src/spec_vlm_nav"
+ROBOT_SECTION = "The robot package"
 BESIDE_THE_CODE = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
@@ -46,6 +47,17 @@ def included() -> dict[str, str]:
     """All pages that are read where they lie: path in the repository -> path in the site."""
     extra = sorted((ROOT / PACKAGE / "docs").glob("*.md"))
     return BESIDE_THE_CODE | {f"{PACKAGE}/docs/{page.name}": f"robot/{page.name}" for page in extra}
+
+
+def on_config(config: Any) -> Any:
+    """Give a page of the robot package that mkdocs.yml does not name yet its place in the navigation."""
+    for section in config.nav:
+        for title, pages in section.items() if isinstance(section, dict) else ():
+            if title == ROBOT_SECTION:
+                pages += sorted(
+                    page for page in included().values() if page.startswith("robot/") and page not in pages
+                )
+    return config
 
 
 def on_files(files: Any, config: Any) -> Any:
