@@ -72,7 +72,7 @@ def demo(
     exploration: Annotated[
         str,
         typer.Option(
-            help="auto: damped_search with a model made for it, else none: the model alone decides."
+            help="damped_search, none (the model alone decides) or auto: damped_search with a model made for it."
         ),
     ] = "auto",
     absent_share: Annotated[
@@ -81,14 +81,17 @@ def demo(
     target_model: Target = None,
     draft_model: Draft = None,
     max_decisions: Annotated[
-        int, typer.Option(min=1, max=1000, help="Give up an episode after so many decisions.")
+        int, typer.Option(min=1, max=1000, help="Give up an episode after this many decisions.")
     ] = 50,
     headless: Annotated[bool, typer.Option("--headless", help="No live view: plain log lines (CI).")] = False,
     latency_study: Annotated[
-        bool, typer.Option("--latency-study", help="Also compare ar, sd and fsd at RTT 0, 40 and 120 ms.")
+        bool,
+        typer.Option(
+            "--latency-study", help="Also compare ar, sd and fsd at round trips of 0, 40 and 120 ms."
+        ),
     ] = False,
 ) -> None:
-    """A simulated robot obeys instructions: verifier, simulator and ROS nodes as processes on this machine."""
+    """Let a simulated robot obey instructions: verifier, simulator and ROS nodes as processes on this machine."""
     from specnav.demo.run import DemoConfig, run_demo
 
     config = DemoConfig(
@@ -126,7 +129,7 @@ add_robot_commands(app)
 )
 def serve(
     config: Annotated[
-        Path | None, typer.Option(help="YAML file (default: config/cloud.yaml). Flags win over it.")
+        Path | None, typer.Option(help="YAML file (default: config/cloud.yaml). Flags override it.")
     ] = None,
     bind: Annotated[str | None, typer.Option(help="tcp://HOST:PORT; port 0 takes a free one.")] = None,
     model: Annotated[str | None, typer.Option(help="Hugging Face folder or hub id of the target.")] = None,
@@ -136,7 +139,7 @@ def serve(
     exits: Exits = None,
     exit_layers: ExitLayers = None,
 ) -> None:
-    """The cloud verifier: holds the target model, answers drafts with verdicts until SIGINT or SIGTERM."""
+    """Run the cloud verifier: it holds the target model and answers drafts with verdicts until SIGINT or SIGTERM."""
     from specnav.serve import run_serve
 
     flags = {"bind": bind, "model": model, "quantize": quantize, "device": device, "dtype": dtype}
@@ -176,17 +179,17 @@ def generate(
         ),
     ] = None,
     seed: Seed = 0,
-    max_new_tokens: Annotated[int, typer.Option(min=1, max=1_000_000)] = 64,
-    min_new_tokens: Annotated[
-        int, typer.Option(min=0, max=1_000_000, help="No end of the answer before so many tokens.")
-    ] = 0,
+    max_new_tokens: Annotated[int, typer.Option(min=1, max=1_000_000, help="Longest answer, tokens.")] = 64,
+    min_new_tokens: Annotated[int, typer.Option(min=0, max=1_000_000, help="Shortest answer, tokens.")] = 0,
     stop: Annotated[
         list[str] | None,
-        typer.Option(metavar="TEXT", help="End the answer with this text; may be given several times."),
+        typer.Option(
+            metavar="TEXT", help="End the answer once it contains this text; may be given several times."
+        ),
     ] = None,
-    stats: Annotated[bool, typer.Option("--stats", help="Say on stderr how it was decoded.")] = False,
+    stats: Annotated[bool, typer.Option("--stats", help="Print on stderr how it was decoded.")] = False,
 ) -> None:
-    """One answer, streamed to stdout as it is verified."""
+    """Generate one answer, streamed to stdout as it is verified."""
     from specnav.generate import GenerateConfig, run_generate
 
     config = GenerateConfig(
@@ -222,14 +225,16 @@ def cost(
         str | None,
         typer.Option(help="IN,OUT dollars per million tokens (default: the early-exit paper's pairs)."),
     ] = None,
-    draft_price: Annotated[str | None, typer.Option(help="IN,OUT of a draft run in the cloud.")] = None,
-    requests: Annotated[int, typer.Option(min=1)] = 1_000_000,
-    tokens_in: Annotated[int, typer.Option(min=0)] = 100,
-    tokens_out: Annotated[int, typer.Option(min=1)] = 500,
+    draft_price: Annotated[
+        str | None, typer.Option(help="IN,OUT of a draft model that runs in the cloud.")
+    ] = None,
+    requests: Annotated[int, typer.Option(min=1, help="Requests to pay for.")] = 1_000_000,
+    tokens_in: Annotated[int, typer.Option(min=0, help="Prompt tokens per request.")] = 100,
+    tokens_out: Annotated[int, typer.Option(min=1, help="Answer tokens per request.")] = 500,
     gamma: Gamma = 4,
-    tau: Annotated[float, typer.Option(min=1, help="Tokens gained a round.")] = 2.5,
+    tau: Annotated[float, typer.Option(min=1, help="Tokens gained per round.")] = 2.5,
 ) -> None:
-    """What an API bill would be: the cloud alone, a draft in the cloud, a draft on the edge."""
+    """Compare API bills: the cloud alone, a draft model in the cloud, a draft model on the edge."""
     from evaluation.costs import Workload
     from specnav.cost import run_cost
 

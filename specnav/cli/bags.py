@@ -37,7 +37,7 @@ def _need_rosbags() -> None:
 def replay(
     bag: Annotated[Path, typer.Argument(metavar="BAG", help="A rosbag2 folder, or an .mcap or .db3 file.")],
     image_topic: Annotated[
-        str | None, typer.Option(help="The camera's topic (default: the only image topic there is).")
+        str | None, typer.Option(help="The camera's topic (default: the only image topic in the bag).")
     ] = None,
     instruction: Annotated[
         str | None, typer.Option(help="What the robot was to do (default: as recorded in the bag).")
@@ -48,17 +48,18 @@ def replay(
     labels: Annotated[
         Path | None,
         typer.Option(
-            metavar="CSV", help="What is right, instead of what was recorded: columns stamp,action."
+            metavar="CSV",
+            help="Correct actions to score against, instead of the recorded ones: columns stamp,action.",
         ),
     ] = None,
     rate: Annotated[
         str,
-        typer.Option(help="frames: one after the other, as fast as it goes; bag: at the bag's own speed."),
+        typer.Option(help="frames: one after the other, as fast as possible; bag: at the bag's own speed."),
     ] = "frames",
     every: Annotated[
-        int, typer.Option(min=1, help="Of frames without a reference decide each N-th only.")
+        int, typer.Option(min=1, help="Decide only every N-th of the frames without a reference.")
     ] = 1,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many frames.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most this many frames.")] = None,
     compare: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Folder of an earlier replay to show beside this one.")
     ] = None,
@@ -79,11 +80,13 @@ def replay(
     seed: Seed = 0,
     max_new_tokens: Annotated[int, typer.Option(min=8, max=1024, help="Longest answer, tokens.")] = 96,
     prompt: Annotated[
-        str, typer.Option(help="Prompt preset; auto: as the draft model's folder says.")
+        str, typer.Option(help="Prompt preset; auto: the one in the draft model's folder.")
     ] = "auto",
     robot_config: Annotated[
         Path | None,
-        typer.Option(help="Parameter file of the robot: size of its pictures (default: config/robot.yaml)."),
+        typer.Option(
+            help="The robot's parameter file, for the size of its pictures (default: config/robot.yaml)."
+        ),
     ] = None,
 ) -> None:
     """Decide a bag's camera frames again, without ROS, and score the decisions."""
@@ -126,17 +129,19 @@ def record(
         typer.Argument(metavar="[TOPIC]…", help="Topics (default: cameras, odometry, velocities, ours)."),
     ] = None,
     duration: Annotated[
-        float | None, typer.Option(min=0.1, help="End after so many seconds (default: with Ctrl-C).")
+        float | None, typer.Option(min=0.1, help="Stop after this many seconds (default: on Ctrl-C).")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there already.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     sim: Annotated[
         bool,
-        typer.Option("--sim", help="Record simulated episodes instead, without ROS; writes labels, too."),
+        typer.Option("--sim", help="Record simulated episodes instead, without ROS; also writes labels."),
     ] = False,
     episodes: Annotated[
         int, typer.Option(min=1, max=1000, help="With --sim: instructions to carry out.")
     ] = 2,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="With --sim: of the first episode.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**31 - 1, help="With --sim: seed of the first episode.")
+    ] = 0,
     split: Annotated[str, typer.Option(help="With --sim: heldout or train.")] = "heldout",
     target_model: Target = None,
 ) -> None:
@@ -168,9 +173,9 @@ def play(
         typer.Argument(metavar="[TOPIC]…", help="Topics (default: cameras, sensors, odometry, instruction)."),
     ] = None,
     rate: Annotated[
-        float, typer.Option(min=0.01, max=100.0, help="So many times the bag's own speed.")
+        float, typer.Option(min=0.01, max=100.0, help="Playback speed, as a multiple of the bag's own.")
     ] = 1.0,
-    loop: Annotated[bool, typer.Option("--loop", help="Again and again, until Ctrl-C.")] = False,
+    loop: Annotated[bool, typer.Option("--loop", help="Repeat until Ctrl-C.")] = False,
     clock: Annotated[
         bool, typer.Option("--clock", help="Publish /clock with the bag's time, for nodes with use_sim_time.")
     ] = False,
@@ -179,10 +184,10 @@ def play(
     ] = None,
     wait: Annotated[
         float,
-        typer.Option(min=0.0, help="Wait up to so many seconds for somebody who listens to each topic."),
+        typer.Option(min=0.0, help="Wait up to this many seconds for a subscriber on each topic."),
     ] = 5.0,
 ) -> None:
-    """Publish a bag's messages into a running ROS graph; what could move a robot only when it is named."""
+    """Publish a bag's messages into a running ROS graph; topics that could move a robot only if you name them."""
     _need_rosbags()
     from specnav.play.run import run_play
 

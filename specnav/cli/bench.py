@@ -70,30 +70,36 @@ def bench(
     point: Annotated[
         str | None,
         typer.Option(
-            help="Operating point of a paper, see config/points; several by commas, or all: each in a folder of its "
-            "own, with an index page. Other flags win over it."
+            help="Operating point of a paper, see config/points. Several, separated by commas, or all of them get a "
+            "folder each and an index page. Other flags override it."
         ),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many questions.")] = None,
-    max_new_tokens: Annotated[int | None, typer.Option(min=1, max=1_000_000, help="Default 64.")] = None,
-    gamma: Annotated[int | None, typer.Option(min=1, max=32, help="Draft tokens a round (4).")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most this many questions.")] = None,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(min=1, max=1_000_000, help="Longest answer, tokens (64).")
+    ] = None,
+    gamma: Annotated[int | None, typer.Option(min=1, max=32, help="Draft tokens per round (4).")] = None,
     temperature: Annotated[float | None, typer.Option(min=0, max=10, help="0 is greedy.")] = None,
     top_k: TopK = None,
     top_p: TopP = None,
     min_p: MinP = None,
     repetition_penalty: RepetitionPenalty = None,
     seed: Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Seed of everything random.")] = None,
-    rtt: Annotated[float | None, typer.Option(min=0, max=60_000, help="Emulated round trip, ms.")] = None,
+    rtt: Annotated[
+        float | None, typer.Option(min=0, max=60_000, help="Emulated round-trip time of the link, ms.")
+    ] = None,
     jitter: Annotated[float | None, typer.Option(min=0, max=60_000, help="Emulated jitter, ms.")] = None,
     bandwidth: Annotated[
         float | None, typer.Option(min=0, help="Emulated bandwidth each way, Mb/s (0: no limit).")
     ] = None,
-    loss: Annotated[float | None, typer.Option(min=0, max=0.9, help="Share of messages sent again.")] = None,
+    loss: Annotated[
+        float | None, typer.Option(min=0, max=0.9, help="Emulated share of messages that TCP must resend.")
+    ] = None,
     outage: Annotated[
         list[str] | None,
         typer.Option(
             metavar="START:DURATION",
-            help="Nothing passes the link for so long, seconds from when it comes up; may be given several times.",
+            help="Cut the link for DURATION seconds, START seconds after it came up; may be given several times.",
         ),
     ] = None,
     draft_ms: Annotated[
@@ -117,12 +123,12 @@ def bench(
     quantize: Quantize = "none",
     device: Device = "auto",
     out: Annotated[Path | None, typer.Option(help="Folder of the run (default: runs/bench-<time>).")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
     study: Annotated[
         str | None,
         typer.Option(
-            help="Ablation studies: threads, gamma, queues, exits, link, several by commas, or all; paced to --point "
-            "(go2-wifi6)."
+            help="Ablation studies: threads, gamma, queues, exits, link, several separated by commas, or all; paced to "
+            "--point (go2-wifi6)."
         ),
     ] = None,
     time_scale: Annotated[
@@ -130,10 +136,11 @@ def bench(
         typer.Option(min=0.01, max=10, help="Multiplies every time of a study's operating point (0.25)."),
     ] = None,
     redraw: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Draw the studies in a folder again, run nothing.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Redraw the studies in a folder without running anything."),
     ] = None,
 ) -> None:
-    """Methods side by side on text questions: edge and cloud as two processes over an emulated link."""
+    """Compare methods on text questions: edge and cloud as two processes over an emulated link."""
     from harness.errors import UsageError
     from specnav.bench.points import run_points
 
@@ -187,9 +194,9 @@ def bench(
 
 def payloads(
     vocab: Annotated[int, typer.Option(min=2, max=1_000_000, help="Size of the vocabulary.")] = 150_000,
-    rounds: Annotated[int, typer.Option(min=1, max=100_000, help="Rounds to weigh.")] = 100,
+    rounds: Annotated[int, typer.Option(min=1, max=100_000, help="Rounds to measure.")] = 100,
     gamma: Gamma = 4,
-    temperature: Annotated[float, typer.Option(min=0.01, max=10)] = 1.0,
+    temperature: Annotated[float, typer.Option(min=0.01, max=10, help="Sampling temperature.")] = 1.0,
     top_k: TopK = None,
     top_p: TopP = None,
     noise: Annotated[
@@ -197,7 +204,7 @@ def payloads(
     ] = 0.7,
     seed: Seed = 0,
 ) -> None:
-    """Bytes of a round of rejection sampling on a large vocabulary: synthetic rows through the real wire."""
+    """Measure the bytes of a round of rejection sampling on a large vocabulary: synthetic rows, the real wire."""
     from specnav.payloads import run_payloads
 
     raise typer.Exit(run_payloads(vocab, rounds, gamma, temperature, top_k, top_p, noise, seed))

@@ -23,7 +23,7 @@ def blackbox(
     folder: Annotated[
         Path | None,
         typer.Argument(
-            metavar="FOLDER", help="Where the files are (default: where blackbox_node puts them)."
+            metavar="FOLDER", help="Folder with the files (default: where blackbox_node writes them)."
         ),
     ] = None,
     show: Annotated[

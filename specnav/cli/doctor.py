@@ -22,29 +22,37 @@ def doctor(
     robot: Annotated[
         bool, typer.Option("--robot", help="Look at the live ROS graph instead of this machine.")
     ] = False,
-    namespace: Annotated[str, typer.Option(metavar="NS", help="--robot: where our nodes are.")] = "",
+    namespace: Annotated[str, typer.Option(metavar="NS", help="With --robot: namespace of our nodes.")] = "",
     image: Annotated[
-        str, typer.Option(metavar="TOPIC", help="--robot: the camera (default: what vlm_nav_node hears).")
+        str,
+        typer.Option(
+            metavar="TOPIC", help="With --robot: the camera (default: what vlm_nav_node subscribes to)."
+        ),
     ] = "",
     odom: Annotated[
-        str, typer.Option(metavar="TOPIC", help="--robot: odometry (default: what motion_node hears).")
+        str,
+        typer.Option(
+            metavar="TOPIC", help="With --robot: odometry (default: what motion_node subscribes to)."
+        ),
     ] = "",
     cmd_vel: Annotated[
         str,
-        typer.Option(metavar="TOPIC", help="--robot: velocities (default: where motion_node sends them)."),
+        typer.Option(
+            metavar="TOPIC", help="With --robot: velocities (default: where motion_node publishes)."
+        ),
     ] = "",
     verifier: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="--robot: tcp://HOST:PORT (default: vlm_nav_node's).")
+        str, typer.Option(metavar="ADDRESS", help="With --robot: tcp://HOST:PORT (default: vlm_nav_node's).")
     ] = "",
     seconds: Annotated[
-        float, typer.Option(min=1.0, max=600.0, help="--robot: how long to listen for rates, s.")
+        float, typer.Option(min=1.0, max=600.0, help="With --robot: how long to measure rates, s.")
     ] = 4.0,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
-    """What can this machine run, what is missing, and how to get it; --robot: what keeps a live robot from moving.
+    """Check what this machine can run, or with --robot what keeps a live robot from moving, and what to do about it.
 
-    With --robot: a line a check, each ok, warn or FAIL and what to do; exit code 0 when none is FAIL. It only
-    listens, reads parameters, and greets the verifier: nothing that it does can move a robot.
+    With --robot it prints one line per check: ok, warn or FAIL, and the remedy; the exit code is 0 if none is FAIL.
+    It only listens, reads parameters and greets the verifier: nothing it does can move a robot.
     """
     if robot:
         from specnav.doctor.robot.config import RobotDoctorConfig

@@ -1,4 +1,4 @@
-"""`specnav drill`, `specnav soak` and `specnav monkey`: what breaks, what wears out, what nobody thought of."""
+"""`specnav drill`, `specnav soak` and `specnav monkey`: known faults, slow growth, and random faults."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def drill(
         str | None,
         typer.Option(help="Comma-separated names, or their beginnings (default: all; see --list)."),
     ] = None,
-    runs: Annotated[int, typer.Option(min=1, max=1000, help="Strike each fault so often.")] = 1,
+    runs: Annotated[int, typer.Option(min=1, max=1000, help="How many times to strike each fault.")] = 1,
     seed: Seed = 0,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the report (default: runs/drill-<time>).")
     ] = None,
     cancels: Annotated[
-        int, typer.Option(min=0, help="Leak check: cancel so many instructions while memory is watched.")
+        int, typer.Option(min=0, help="Leak check: cancel this many instructions and watch memory.")
     ] = 0,
     cycles: Annotated[
-        int, typer.Option(min=0, help="Leak check: deactivate and activate vlm_nav_node so often.")
+        int, typer.Option(min=0, help="Leak check: deactivate and activate vlm_nav_node this many times.")
     ] = 0,
-    list_: Annotated[bool, typer.Option("--list", help="Name the faults, and end.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the faults and exit.")] = False,
 ) -> None:
     """Break things one at a time while the simulated robot moves or thinks; measure how soon it stands."""
     _need_ros()
@@ -69,13 +69,13 @@ def drill(
 
 
 def soak(
-    minutes: Annotated[float, typer.Option(min=0.2, max=1440, help="How long.")] = 30.0,
+    minutes: Annotated[float, typer.Option(min=0.2, max=1440, help="How long to run.")] = 30.0,
     seed: Seed = 0,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the report (default: runs/soak-<time>).")
     ] = None,
 ) -> None:
-    """Let the simulated robot work for long; watch memory, descriptors, threads and decision times for growth."""
+    """Run the simulated robot for a long time; watch memory, descriptors, threads and decision times for growth."""
     _need_ros()
     from trials.drill.config import SoakConfig
     from trials.drill.run import run_soak
@@ -86,15 +86,18 @@ def soak(
 def monkey(
     minutes: Annotated[int, typer.Option(min=1, max=1_000_000, help="Simulated minutes in all.")] = 60,
     seed: Seed = 0,
-    workers: Annotated[int, typer.Option(min=0, max=256, help="Processes (0: one a core).")] = 0,
-    case: Annotated[Path | None, typer.Option(metavar="FILE.json", help="Run one kept case instead.")] = None,
+    workers: Annotated[int, typer.Option(min=0, max=256, help="Processes (0: one per core).")] = 0,
+    case: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="Run one saved case instead.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the results (default: runs/monkey-<time>).")
     ] = None,
 ) -> None:
-    """Run the robot's navigator and gate in simulated time among random faults and orders; check what must never be.
+    """Run the robot's navigator and gate in simulated time among random faults and orders, and check invariants.
 
-    The base, its senses and the model are simulated. What a run breaks is made as short as it can be, and kept.
+    The base, its sensors and the model are simulated. A run that breaks an invariant is made as short as possible and
+    saved.
     """
     from trials.monkey.run import MonkeyConfig, run_case, run_monkey
 

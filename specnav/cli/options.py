@@ -24,7 +24,7 @@ Exits = Annotated[
 ]
 ExitLayers = Annotated[
     str | None,
-    typer.Option(help="Exits to use: auto (the few worth it), all, every:K or layers like 1,3,5."),
+    typer.Option(help="Exits to use: auto (the few that pay off), all, every:K or layers like 1,3,5."),
 ]
 Quantize = Annotated[str, typer.Option(help="none, 8bit or 4bit (bitsandbytes).")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:0 …")]
@@ -34,10 +34,14 @@ Rtt = Annotated[
 Jitter = Annotated[float, typer.Option(min=0, max=60_000, help="Emulated jitter, ms.")]
 Bandwidth = Annotated[float, typer.Option(min=0, help="Emulated bandwidth each way, Mb/s (0: no limit).")]
 Loss = Annotated[float, typer.Option(min=0, max=0.9, help="Emulated share of messages that TCP must resend.")]
-Gamma = Annotated[int, typer.Option(min=1, max=32, help="Draft tokens a round.")]
+Gamma = Annotated[int, typer.Option(min=1, max=32, help="Draft tokens per round.")]
 Temperature = Annotated[
     float,
-    typer.Option(min=0, max=10, help="0 is greedy; above, the target's exact distribution by shared noise."),
+    typer.Option(
+        min=0,
+        max=10,
+        help="0 is greedy; above 0, exact samples of the target's distribution by shared noise.",
+    ),
 ]
 TopK = Annotated[int | None, typer.Option(min=0, help="Sample from the K likeliest tokens only (0: off).")]
 TopP = Annotated[
@@ -49,5 +53,5 @@ MinP = Annotated[
 ]
 RepetitionPenalty = Annotated[
     float | None,
-    typer.Option(min=0.01, max=100, help="Above 1: what was said before becomes less likely (1: off)."),
+    typer.Option(min=0.01, max=100, help="Above 1, tokens that occurred before become less likely (1: off)."),
 ]

@@ -34,12 +34,14 @@ def _rtts(text: str) -> tuple[float, ...]:
 def pipeline(
     rtts: Annotated[str, typer.Option(metavar="MS,MS…", help="Emulated round trips.")] = "0,40,120",
     verify_ms: Annotated[
-        float, typer.Option(min=0, max=60_000, help="Pace each forward of the target to so long, ms.")
+        float, typer.Option(min=0, max=60_000, help="Minimum time of a target forward, ms (0: off).")
     ] = 0.0,
     decisions: Annotated[int, typer.Option(min=2, max=1000, help="Decisions for each figure.")] = 20,
     method: Annotated[str, typer.Option(help="How answers are decoded.")] = "fsd",
     seed: Seed = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder (default: runs/pipeline-<time>).")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the results (default: runs/pipeline-<time>).")
+    ] = None,
 ) -> None:
     """Measure camera to motion and standing time, with and without early action and prefetch (real processes)."""
     from harness.run_folder import new_run_folder

@@ -21,18 +21,20 @@ def add_robot_commands(app: typer.Typer) -> None:
 
 def calibrate(
     out: Annotated[
-        Path, typer.Option(metavar="FILE.yaml", help="The file to write, for motion_node's --params-file.")
+        Path, typer.Option(metavar="FILE.yaml", help="File to write, for motion_node's --params-file.")
     ] = Path("calibration.yaml"),
     cmd_vel: Annotated[
-        str, typer.Option(metavar="TOPIC", help="Where the base takes velocities.")
+        str, typer.Option(metavar="TOPIC", help="Topic on which the base takes velocities.")
     ] = "cmd_vel",
     odom: Annotated[str, typer.Option(metavar="TOPIC", help="Odometry of the base.")] = "odom",
-    namespace: Annotated[str, typer.Option(metavar="NS", help="Of topics that do not begin with /.")] = "",
+    namespace: Annotated[
+        str, typer.Option(metavar="NS", help="Namespace of topics that do not begin with /.")
+    ] = "",
     backend: Annotated[
         str, typer.Option(help="twist (any driver), or go2_sport (Unitree's sport API, without one).")
     ] = "twist",
     stamped: Annotated[bool, typer.Option("--stamped", help="Send TwistStamped instead of Twist.")] = False,
-    stop_style: Annotated[str, typer.Option(help="How stops are said: epsilon, zero or brake.")] = "epsilon",
+    stop_style: Annotated[str, typer.Option(help="How to send a stop: epsilon, zero or brake.")] = "epsilon",
     max_linear: Annotated[
         float, typer.Option(min=0.05, max=1.0, help="Fastest forward speed to try, m/s.")
     ] = 0.3,
@@ -41,26 +43,22 @@ def calibrate(
     ] = 0.6,
     room: Annotated[
         float,
-        typer.Option(
-            min=0.3, max=10.0, help="Metres straight ahead of the robot that are free and may be used."
-        ),
+        typer.Option(min=0.3, max=10.0, help="Free space straight ahead of the robot that it may use, m."),
     ] = 1.0,
-    repetitions: Annotated[int, typer.Option(min=1, max=10, help="Of every step.")] = 3,
+    repetitions: Annotated[int, typer.Option(min=1, max=10, help="Repetitions of every step.")] = 3,
     params_file: Annotated[
         Path | None,
         typer.Option(
-            help="motion_node's parameter file: what the new values have to go with (default: its defaults)."
+            help="motion_node's parameter file, which the new values must fit (default: its defaults)."
         ),
     ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Go without asking before each step (simulators, CI).")
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before each step (simulators, CI).")] = False,
 ) -> None:
     """Measure how the base responds, by small supervised turns and steps, and write motion_node's parameters for it.
 
-    The robot turns on the spot and walks to and fro within --room, never backwards; each step is said beforehand and
-    waits for Enter. Ctrl-C, `stop`, `e_stop`, odometry that cannot be relied on, and anybody else's velocities stop it
-    at once, and no file is written.
+    The robot turns on the spot and walks to and fro within --room, never backwards. Each step is announced and waits
+    for Enter. Ctrl-C, `stop`, `e_stop`, unreliable odometry or velocities from another node stop it at once; then no
+    file is written.
     """
     from specnav.calibrate.config import BACKENDS, STYLES, CalibrateConfig
 

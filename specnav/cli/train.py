@@ -1,4 +1,4 @@
-"""`specnav train …`: the commands that make the default models again; each goes on where a killed run stopped."""
+"""`specnav train …`: the commands that make the default models again; each continues where a killed run stopped."""
 
 from __future__ import annotations
 
@@ -19,22 +19,25 @@ Workers = Annotated[int, typer.Option(min=1, max=64, help="Processes, one CPU th
 )
 def train_vlm_pair(
     out: Annotated[
-        Path | None, typer.Option(help="Receives nav-target and nav-draft (runs/vlm-pair).")
+        Path | None, typer.Option(help="Folder for nav-target and nav-draft (runs/vlm-pair).")
     ] = None,
     work: Annotated[
-        Path | None, typer.Option(help="Frames, caches, checkpoints (runs/train); they are reused.")
+        Path | None,
+        typer.Option(help="Folder for frames, caches and checkpoints, which are reused (runs/train)."),
     ] = None,
     frames: Annotated[int, typer.Option(help="Camera frames to render (a multiple of 1000).")] = 48_000,
     minutes: Annotated[
         float,
         typer.Option(
-            min=0, max=100_000, help="Shorten the three stages to end by about then (0: all steps)."
+            min=0,
+            max=100_000,
+            help="Shorten the three stages to take about this many minutes (0: all steps).",
         ),
     ] = 0.0,
     seed: Seed = 7,
     workers: Workers = 2,
 ) -> None:
-    """The robot's vision-language pair, from rooms of the simulator and an oracle that knows them."""
+    """Train the robot's vision-language pair on rooms of the simulator and an oracle that knows them."""
     from harness.paths import RUNS
     from harness.signals import ends_on_signals
     from training.vlm import TrainVlmConfig, train_vlm
@@ -58,14 +61,17 @@ def train_vlm_pair(
 @train_app.command("text", epilog="Example:  specnav train text --minutes 30 --questions mt_bench.jsonl")
 def train_text_pair(
     out: Annotated[
-        Path | None, typer.Option(help="Receives text-target and text-draft (default_models/).")
+        Path | None, typer.Option(help="Folder for text-target and text-draft (default_models/).")
     ] = None,
     run: Annotated[
-        Path | None, typer.Option(help="Checkpoints; the same folder goes on (runs/train-text).")
+        Path | None,
+        typer.Option(help="Folder for checkpoints; the same folder continues a run (runs/train-text)."),
     ] = None,
     minutes: Annotated[
         float,
-        typer.Option(min=0, max=100_000, help="Shorten the stages to end by then (0: all their steps)."),
+        typer.Option(
+            min=0, max=100_000, help="Shorten the stages to take about this many minutes (0: all steps)."
+        ),
     ] = 0.0,
     seed: Seed = 0,
     workers: Workers = 2,
@@ -77,7 +83,7 @@ def train_text_pair(
         typer.Option(help="A .jsonl file of questions to measure; may be given several times."),
     ] = None,
 ) -> None:
-    """The text pair from this interpreter's standard library; goes on where a killed run stopped."""
+    """Train the text pair on this interpreter's standard library; a killed run continues where it stopped."""
     from harness.paths import DEFAULT_TEXT_TARGET, RUNS
     from harness.signals import ends_on_signals
     from training.text.train import TextSchedule, TrainTextConfig, train_text
@@ -101,36 +107,42 @@ def train_text_pair(
     "specnav train exits --target lmsys/vicuna-7b-v1.5 --data sharegpt.json --out runs/vicuna-exits",
 )
 def train_early_exits(
-    target: Annotated[str, typer.Option(help="Hugging Face folder or hub id; it stays as it is.")],
-    out: Annotated[Path, typer.Option(help="Receives the adapters with their card and curves.")],
+    target: Annotated[str, typer.Option(help="Hugging Face folder or hub id; it is not changed.")],
+    out: Annotated[Path, typer.Option(help="Folder for the adapters, their card and curves.")],
     data: Annotated[
         str,
         typer.Option(
-            help="ShareGPT or SpaceLLaVA conversations, or plain texts (JSON, JSONL); default: the target's own."
+            help="ShareGPT or SpaceLLaVA conversations, or plain texts (JSON, JSONL); default: the target's own words."
         ),
     ] = "default",
     layers: Annotated[
         str, typer.Option(help="Exits after: all, every:K, or layers from 0 like 1,3,5.")
     ] = "all",
     width: Annotated[
-        int, typer.Option(min=0, help="Of the bottleneck (0: as published for such a size).")
+        int, typer.Option(min=0, help="Width of the bottleneck (0: as published for a model of this size).")
     ] = 0,
-    epochs: Annotated[float, typer.Option(help="Times that each sample is read, on average.")] = 10.0,
+    epochs: Annotated[float, typer.Option(help="How often each sample is read, on average.")] = 10.0,
     lr: Annotated[float, typer.Option(help="Highest learning rate.")] = 1e-4,
-    batch: Annotated[int, typer.Option(min=1, help="Samples an update and process.")] = 1,
-    samples: Annotated[int, typer.Option(min=2, help="How many the target writes (default data).")] = 2000,
-    length: Annotated[int, typer.Option(min=3, help="Cut samples to so many tokens.")] = 1024,
-    rows: Annotated[int, typer.Option(min=1, help="Tokens learnt from in a sample and update.")] = 128,
+    batch: Annotated[int, typer.Option(min=1, help="Samples per update and process.")] = 1,
+    samples: Annotated[
+        int, typer.Option(min=2, help="With the default data: samples that the target writes.")
+    ] = 2000,
+    length: Annotated[int, typer.Option(min=3, help="Cut samples to this many tokens.")] = 1024,
+    rows: Annotated[
+        int, typer.Option(min=1, help="Tokens per sample and update that are learnt from.")
+    ] = 128,
     minutes: Annotated[
-        float, typer.Option(min=0, max=100_000, help="Shorten training to end by then (0: all epochs).")
+        float,
+        typer.Option(min=0, max=100_000, help="Shorten training to about this many minutes (0: all epochs)."),
     ] = 0.0,
     run: Annotated[
-        Path | None, typer.Option(help="Samples and checkpoints; the same folder goes on (OUT.run).")
+        Path | None,
+        typer.Option(help="Folder for samples and checkpoints; the same folder continues a run (OUT.run)."),
     ] = None,
     seed: Seed = 0,
     workers: Workers = 1,
 ) -> None:
-    """Early-exit adapters for a target; goes on where a killed run stopped."""
+    """Train early-exit adapters for a target; a killed run continues where it stopped."""
     from harness.signals import ends_on_signals
     from training.exits.train import TrainExitsConfig, train_exits
 

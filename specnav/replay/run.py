@@ -199,7 +199,7 @@ def _decide_all(run: Run, types: Types, view: View, stack: ExitStack) -> None:
     from specnav.replay.edge import open_edge
 
     config, tasks = run.config, {task.frame.number: task for task in run.plan.tasks}
-    view.say(f"{len(tasks)} of {len(run.contents.frames)} frames are to be decided; starting the verifier")
+    view.say(f"deciding {len(tasks)} of {len(run.contents.frames)} frames; starting the verifier")
     edge = open_edge(config, stack)
     run.machine["threads"] = edge.threads
 
