@@ -15,7 +15,8 @@
 """
 What the navigator is composed of, and the few steps that concern several of its parts.
 
-Each part owns its state; who changes the phase, or ends an instruction, does it here.
+Each part owns its state. What has the robot stand, look again or end its instruction is here, so
+that it is done the same way whatever the reason.
 """
 
 from __future__ import annotations
