@@ -25,7 +25,9 @@ from spec_vlm_nav.common.parameters import Parameter, Value
 MB = 1_000_000
 
 BLACKBOX: tuple[Parameter, ...] = (
-    Parameter('keep_s', 60.0, 'This much of the past is kept in memory, s.', 5.0, 600.0, live=True),
+    Parameter(
+        'keep_s', 60.0, 'This much of the past is kept in memory, s.', 5.0, 600.0, live=True
+    ),
     Parameter(
         'memory_mb',
         64,

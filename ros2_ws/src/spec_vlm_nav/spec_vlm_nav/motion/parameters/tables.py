@@ -275,8 +275,8 @@ WATCHDOGS: tuple[Parameter, ...] = (
     Parameter(
         'robot_state_timeout_s',
         0.0,
-        'The robot has not said on `robot_state` for this long that it is ready: nothing moves, s; '
-        '0: not watched.',
+        'The robot has not said on `robot_state` for this long that it is ready: nothing moves, '
+        's; 0: not watched.',
         0.0,
         60.0,
         live=True,
