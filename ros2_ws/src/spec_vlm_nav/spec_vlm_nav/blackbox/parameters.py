@@ -25,7 +25,9 @@ from spec_vlm_nav.common.parameters import Parameter, Value
 MB = 1_000_000
 
 BLACKBOX: tuple[Parameter, ...] = (
-    Parameter('keep_s', 60.0, 'So much of the past is kept in memory, s.', 5.0, 600.0, live=True),
+    Parameter(
+        'keep_s', 60.0, 'This much of the past is kept in memory, s.', 5.0, 600.0, live=True
+    ),
     Parameter(
         'memory_mb',
         64,
@@ -36,7 +38,7 @@ BLACKBOX: tuple[Parameter, ...] = (
         live=True,
     ),
     Parameter(
-        'after_s', 5.0, 'A file is written so long after its trigger, s.', 0.0, 60.0, live=True
+        'after_s', 5.0, 'A file is written this long after its trigger, s.', 0.0, 60.0, live=True
     ),
     Parameter(
         'min_gap_s',
@@ -49,7 +51,7 @@ BLACKBOX: tuple[Parameter, ...] = (
     Parameter(
         'silence_s',
         2.0,
-        'motion_node was heard and is silent for so long: a fault, s; 0: it is not.',
+        'motion_node was heard and is silent for this long: a fault, s; 0: it is not.',
         0.0,
         60.0,
         live=True,
@@ -69,7 +71,7 @@ BLACKBOX: tuple[Parameter, ...] = (
     Parameter(
         'raw_rate_hz',
         5.0,
-        'With image_transport raw: so many pictures a second are kept, as JPEG.',
+        'With image_transport raw: this many pictures a second are kept, as JPEG.',
         0.1,
         60.0,
         live=True,

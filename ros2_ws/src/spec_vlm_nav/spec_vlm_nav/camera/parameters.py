@@ -52,7 +52,7 @@ CAMERA: tuple[Parameter, ...] = (
     Parameter(
         'max_width',
         640,
-        'Wider pictures are scaled down to so many pixels; 0: never.',
+        'Wider pictures are scaled down to this many pixels; 0: never.',
         0,
         4096,
         live=True,
@@ -60,7 +60,7 @@ CAMERA: tuple[Parameter, ...] = (
     Parameter(
         'max_rate_hz',
         15.0,
-        'At most so many pictures a second are passed on.',
+        'At most this many pictures a second are passed on.',
         0.5,
         120.0,
         live=True,
@@ -74,7 +74,7 @@ CAMERA: tuple[Parameter, ...] = (
     Parameter(
         'silence_s',
         1.0,
-        'No video for so long is an error on /diagnostics, s.',
+        'No video for this long is an error on /diagnostics, s.',
         0.1,
         60.0,
         live=True,

@@ -159,7 +159,7 @@ VLM_NAV = (
     Parameter(
         'camera_timeout_s',
         1.0,
-        'No frame for so long: stand still, s (receive time).',
+        'No frame for this long: stand still, s (receive time).',
         0.1,
         10.0,
         live=True,
@@ -168,7 +168,7 @@ VLM_NAV = (
     Parameter(
         'motion_deadline_s',
         4.0,
-        'A motion command is void so long after its receipt, s.',
+        'A motion command is void this long after its receipt, s.',
         0.2,
         30.0,
         live=True,
@@ -176,7 +176,7 @@ VLM_NAV = (
     Parameter(
         'settle_s',
         0.05,
-        "A frame is used when received so long after a motion's end, s.",
+        "A frame is used when received this long after a motion's end, s.",
         0.0,
         5.0,
         live=True,
@@ -184,7 +184,7 @@ VLM_NAV = (
     Parameter(
         'max_decisions',
         300,
-        'Give an instruction up after so many decisions; 0: never.',
+        'Give an instruction up after this many decisions; 0: never.',
         0,
         100000,
         live=True,
@@ -192,7 +192,7 @@ VLM_NAV = (
     Parameter(
         'max_duration_s',
         600.0,
-        'Give an instruction up after so long, s, unless its goal allows less; 0: never.',
+        'Give an instruction up after this long, s, unless its goal allows less; 0: never.',
         0.0,
         86400.0,
         live=True,
@@ -200,7 +200,7 @@ VLM_NAV = (
     Parameter(
         'max_distance_m',
         100.0,
-        'Give an instruction up after so long a way, m; 0: never.',
+        'Give an instruction up after this distance, m; 0: never.',
         0.0,
         100000.0,
         live=True,
@@ -208,7 +208,7 @@ VLM_NAV = (
     Parameter(
         'parse_failure_limit',
         3,
-        'So many answers in a row without an action: give up.',
+        'Give up after this many answers in a row without an action.',
         1,
         100,
         live=True,
@@ -216,7 +216,7 @@ VLM_NAV = (
     Parameter(
         'max_obstructions',
         5,
-        'So many motions blocked, refused or not responded to, without progress in between: '
+        'This many motions blocked, refused or not responded to, without progress in between: '
         'give up.',
         1,
         100,
@@ -225,7 +225,7 @@ VLM_NAV = (
     Parameter(
         'patience_s',
         30.0,
-        'Camera, odometry, (on_link_loss stop) verifier or usable answers gone for so long: '
+        'Camera, odometry, (on_link_loss stop) verifier or usable answers gone for this long: '
         'give up, s; 0: never.',
         0.0,
         86400.0,

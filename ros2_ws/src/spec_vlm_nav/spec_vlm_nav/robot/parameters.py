@@ -41,7 +41,7 @@ GO2_STATE: tuple[Parameter, ...] = (
     Parameter(
         'rate_hz',
         50.0,
-        'At most so many SportModeStates a second are read (the robot sends 500); rate of odom.',
+        'At most this many SportModeStates a second are read (the robot sends 500); rate of odom.',
         5.0,
         200.0,
     ),
@@ -51,7 +51,7 @@ GO2_STATE: tuple[Parameter, ...] = (
     Parameter(
         'state_timeout_s',
         0.5,
-        'No SportModeState for so long: not ready, s (receive time); 0: not watched.',
+        'No SportModeState for this long: not ready, s (receive time); 0: not watched.',
         0.0,
         10.0,
         live=True,
@@ -59,7 +59,7 @@ GO2_STATE: tuple[Parameter, ...] = (
     Parameter(
         'battery_timeout_s',
         5.0,
-        'No LowState for so long: the battery is not known, s (receive time); 0: not watched.',
+        'No LowState for this long: the battery is not known, s (receive time); 0: not watched.',
         0.0,
         60.0,
         live=True,

@@ -33,7 +33,7 @@ VIEW: tuple[Parameter, ...] = (
     ),
     Parameter('jpeg_quality', 80, 'Quality of the annotated picture.', 30, 100, live=True),
     Parameter(
-        'max_rate_hz', 10.0, 'At most so many annotated pictures a second.', 0.5, 60.0, live=True
+        'max_rate_hz', 10.0, 'At most this many annotated pictures a second.', 0.5, 60.0, live=True
     ),
     Parameter('path_spacing_m', 0.05, 'Distance between the places of the path, m.', 0.01, 5.0),
     Parameter('path_length', 2000, 'Places the path keeps; the oldest go first.', 2, 100000),

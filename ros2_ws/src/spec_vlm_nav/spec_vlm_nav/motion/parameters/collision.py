@@ -58,7 +58,7 @@ COLLISION: tuple[Parameter, ...] = (
     Parameter(
         'collision_min_points',
         3,
-        'So many rays, pixels or points make a thing; fewer are a speck.',
+        'This many rays, pixels or points make an obstacle; fewer are a speck.',
         1,
         10000,
         live=True,
@@ -147,7 +147,7 @@ COLLISION: tuple[Parameter, ...] = (
     Parameter(
         'collision_cloud_min_z_m',
         0.08,
-        'Points that are not so high over the floor are floor, m.',
+        'Points lower over the floor than this are floor, m.',
         0.01,
         2.0,
         live=True,

@@ -101,7 +101,7 @@ SPEEDS: tuple[Parameter, ...] = (
     Parameter(
         'linear_tolerance',
         0.02,
-        'A distance counts as reached so close, m.',
+        'A distance counts as reached within this, m.',
         0.005,
         0.2,
         live=True,
@@ -109,7 +109,7 @@ SPEEDS: tuple[Parameter, ...] = (
     Parameter(
         'angular_tolerance',
         0.026,
-        'An angle counts as reached so close, rad.',
+        'An angle counts as reached within this, rad.',
         0.005,
         0.3,
         live=True,
@@ -117,7 +117,7 @@ SPEEDS: tuple[Parameter, ...] = (
     Parameter(
         'blocked_after_s',
         0.7,
-        'Asked to move but no progress for so long: blocked, s.',
+        'Asked to move but no progress for this long: blocked, s.',
         0.2,
         5.0,
         live=True,
@@ -150,7 +150,7 @@ RESPONSE: tuple[Parameter, ...] = (
     Parameter(
         'response_high',
         1.7,
-        'More than so many times the commanded motion measured is a fault.',
+        'More than this many times the commanded motion measured is a fault.',
         1.05,
         10.0,
         live=True,
@@ -221,7 +221,7 @@ WATCHDOGS: tuple[Parameter, ...] = (
     Parameter(
         'odom_timeout_s',
         0.5,
-        'No odometry for so long: stop, s (receive time).',
+        'No odometry for this long: stop, s (receive time).',
         0.05,
         5.0,
         live=True,
@@ -229,7 +229,7 @@ WATCHDOGS: tuple[Parameter, ...] = (
     Parameter(
         'supervisor_timeout_s',
         1.0,
-        'Nothing heard of vlm_nav_node for so long: stop, s; 0: not watched.',
+        'Nothing heard of vlm_nav_node for this long: stop, s; 0: not watched.',
         0.0,
         60.0,
         live=True,
@@ -237,7 +237,7 @@ WATCHDOGS: tuple[Parameter, ...] = (
     Parameter(
         'camera_timeout_s',
         1.5,
-        'vlm_nav_node has had no camera frame for so long: stop, s; 0: not watched.',
+        'vlm_nav_node has had no camera frame for this long: stop, s; 0: not watched.',
         0.0,
         60.0,
         live=True,
@@ -245,7 +245,7 @@ WATCHDOGS: tuple[Parameter, ...] = (
     Parameter(
         'verifier_timeout_s',
         2.0,
-        'vlm_nav_node has not heard its verifier for so long: stop, s; 0: not watched.',
+        'vlm_nav_node has not heard its verifier for this long: stop, s; 0: not watched.',
         0.0,
         600.0,
         live=True,
@@ -275,8 +275,8 @@ WATCHDOGS: tuple[Parameter, ...] = (
     Parameter(
         'robot_state_timeout_s',
         0.0,
-        'The robot has not said on `robot_state` for so long that it is ready: nothing moves, s; '
-        '0: not watched.',
+        'The robot has not said on `robot_state` for this long that it is ready: nothing moves, '
+        's; 0: not watched.',
         0.0,
         60.0,
         live=True,
@@ -295,7 +295,7 @@ BOUNDS: tuple[Parameter, ...] = (
     Parameter(
         'rear_known_s',
         20.0,
-        'Backwards only over places where the robot was so short a time ago, s; 0: never by that.',
+        'Backwards only over places where the robot was within this time, s; 0: never by that.',
         0.0,
         600.0,
         live=True,
