@@ -215,7 +215,7 @@ def test_in_a_real_cache_what_was_prepared_is_what_would_have_been_drafted(text_
         branches = [
             (one.node, one.token)
             for one in tree.outcomes(True)
-            if tree.child(one.node, one.token) is not None
+            if tree.tokens.child(one.node, one.token) is not None
         ]
         node, token = branches[turn % len(branches)]
         accepted = 0 if node == -1 else tree.sent.index(node) + 1
