@@ -1,5 +1,5 @@
 # Everything runs from .venv; `setup` builds or repairs it and returns in a second when it is complete.
-.PHONY: help setup setup-dev demo test lint doctor clean
+.PHONY: help setup setup-dev demo check test lint docs doctor clean
 ARGS ?=
 
 help:            ## list the targets
@@ -14,14 +14,22 @@ setup-dev:       ## the same, with what tests and linters need
 demo: setup      ## the robot walks: verifier, simulator and ROS nodes on this machine   (ARGS="--episodes 5 --rtt 40")
 	@.venv/bin/specnav demo $(ARGS)
 
-test: setup-dev  ## all tests   (ARGS="-k parser")
-	@.venv/bin/python -m pytest $(ARGS)
+check: setup-dev ## before a commit: ruff, mypy, and the tests that start no processes and train nothing
+	@.venv/bin/python scripts/run_tests.py --fast $(ARGS)
+
+test: setup-dev  ## ruff, mypy and all tests   (ARGS="-k parser")
+	@.venv/bin/python scripts/run_tests.py $(ARGS)
 
 lint: setup-dev  ## ruff and mypy
 	@.venv/bin/ruff check . && .venv/bin/mypy
 
+docs:            ## the documentation as a static site, site/index.html
+	@test -x .venv-docs/bin/python || python3 -m venv .venv-docs
+	@.venv-docs/bin/python -m pip install -q -r requirements/docs.txt
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet --strict && echo "site/index.html"
+
 doctor: setup    ## what can this machine run?
 	@.venv/bin/specnav doctor
 
-clean:           ## forget the environment and all runs
-	rm -rf .venv runs
+clean:           ## forget the environments, the site and all runs
+	rm -rf .venv .venv-docs site runs

@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
             exits=given.exits,
             exit_layers=given.exit_layers,
         )
-        from cloud_verifier.server import serve
+        from cloud_verifier.net.server import serve
 
         return serve(config)
     except (VerifierError, SpecdecError) as error:

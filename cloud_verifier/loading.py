@@ -11,7 +11,7 @@ from specdec.errors import ModelError
 from specdec.models import LoadedModel, Prompt
 from specdec.verifying.exits import load_exits, use_exits
 from specdec.verifying.exits.worth import MOST
-from specdec.verifying.hints import HintMaker
+from specdec.verifying.hints.hints import HintMaker
 
 _SMALL_MODEL_PARAMETERS = 100_000_000
 _TINY_MODEL_PARAMETERS = 20_000_000

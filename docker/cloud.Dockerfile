@@ -28,6 +28,8 @@ COPY requirements requirements
 COPY specdec specdec
 COPY cloud_verifier cloud_verifier
 COPY evaluation evaluation
+COPY harness harness
+COPY trials trials
 COPY specnav specnav
 COPY config config
 COPY default_models default_models

@@ -19,7 +19,8 @@ from specdec.link.convert import floats_to_wire, row_from_wire, row_to_wire
 from specdec.link.wire import More, RowDown, SampledUp, VerdictDown, decode_down, encode
 from specdec.options import GenerationOptions
 from specdec.sampling import process_logits
-from specdec.sampling.recovery import EdgeRecovery, Recovery, describe_row
+from specdec.sampling.recoveries import Recovery
+from specdec.sampling.recovery import EdgeRecovery, describe_row
 from specdec.sampling.rejection import count_accepted, draw
 
 SESSION, ROUND, BASE = 3, 200, 900

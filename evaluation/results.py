@@ -36,6 +36,16 @@ Outcome = Literal[
 Setting = str | int | float | bool | None
 
 
+class Versioned(msgspec.Struct, frozen=True, kw_only=True):
+    """What every results file begins with. Raises ValueError for a schema that this program does not read."""
+
+    schema: int
+
+    def __post_init__(self) -> None:
+        if self.schema != SCHEMA:
+            raise ValueError(f"schema is {self.schema}, this program reads {SCHEMA}")
+
+
 class EpisodeResult(msgspec.Struct, frozen=True, kw_only=True):
     """One episode: an instruction, what came of it, and every decision's times (milliseconds)."""
 
@@ -127,10 +137,9 @@ class LatencyRow(msgspec.Struct, frozen=True, kw_only=True):
     tau: float | None
 
 
-class DemoResults(msgspec.Struct, frozen=True, kw_only=True):
+class DemoResults(Versioned, frozen=True, kw_only=True):
     """`results.json` of a demo run."""
 
-    schema: int
     config: dict[str, Setting]
     machine: dict[str, Setting]
     episodes: list[EpisodeResult]
@@ -141,10 +150,6 @@ class DemoResults(msgspec.Struct, frozen=True, kw_only=True):
     started_at: str = ""
     wall_s: float = 0.0
     phases_s: dict[str, float] = msgspec.field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.schema != SCHEMA:
-            raise ValueError(f"schema is {self.schema}, this program reads {SCHEMA}")
 
 
 @dataclass(frozen=True)

@@ -82,12 +82,12 @@ def correct_wheel_paths() -> int:
     return changed
 
 
-PRELOAD = f'''"""Messages of spec_vlm_nav; their libraries are loaded here, as no set-up file puts them on a path."""
+PRELOAD = '''"""Messages of {name}; their libraries are loaded here, as no set-up file puts them on a path."""
 
 import ctypes
 from pathlib import Path
 
-_waiting = sorted(Path({str(PREFIX / "lib")!r}).glob("lib{NAME}__*.so"))
+_waiting = sorted(Path({libraries!r}).glob("lib{name}__*.so"))
 while _waiting:
     _failed = []
     for _library in _waiting:
@@ -99,6 +99,7 @@ while _waiting:
         raise ImportError(f"cannot load {{_failed[0]}}: source the ROS 2 installation it was built against")
     _waiting = _failed
 '''
+"""__init__.py of a message package whose shared libraries, in the folder `libraries`, nobody else finds."""
 
 
 def run(command: list[str], environment: dict[str, str]) -> None:
@@ -133,7 +134,8 @@ def build(ros: list[str]) -> None:
     if ros:
         # The wheels' start-up hook puts this environment's lib on the loader's path; a sourced ROS does not.
         for package in PREFIX.glob(f"lib/python3*/*-packages/{NAME}"):
-            (package / "__init__.py").write_text(PRELOAD)
+            preload = PRELOAD.format(name=NAME, libraries=str(PREFIX / "lib"))
+            (package / "__init__.py").write_text(preload)
 
 
 def main() -> int:

@@ -14,18 +14,18 @@ from dataclasses import replace
 from io import StringIO
 
 from cloud_verifier.config import ServerConfig
-from cloud_verifier.engine import Engine
+from cloud_verifier.engine.engine import Engine
+from cloud_verifier.engine.tasks import OpenTask, VerifyTask
 from cloud_verifier.loading import load_hint_maker
 from cloud_verifier.logs import EventLog
-from cloud_verifier.server import set_threads, settle_memory
-from cloud_verifier.tasks import OpenTask, VerifyTask
+from cloud_verifier.net.server import set_threads, settle_memory
 from specdec.errors import SpecdecError
 from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import Down, DraftUp, HintDown, Open, VerdictDown, encode
-from specdec.local import generate_local
 from specdec.models import Prompt, chat_prompt, load_model
+from specdec.models.local import generate_local
+from specdec.models.pacing import pace
 from specdec.options import GenerationOptions
-from specdec.pacing import pace
 
 WITHOUT, WITH = 1, 2
 

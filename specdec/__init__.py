@@ -4,7 +4,7 @@ The shared core of the project: tokens, models, links; no robots, no server loop
 
 The words, one meaning each:
     draft token   a token the edge's small model proposes
-    draft         the draft tokens of one round; a tree in general, a chain (tree of width 1) today
+    draft         the draft tokens of one round: a tree, in the simplest case a chain (a tree of width 1)
     verdict       the cloud's answer to a draft: how far it was accepted, and the target's own next token
     bonus token   the next token of a verdict that accepted everything
     recovered token   the next token of a verdict that rejected something

@@ -50,7 +50,7 @@ class Method:
     the draft model itself holds likely ("guesses"), or both ("outcomes").
     rows: how many possible verdicts share a forward of pre-drafting (paper 000's hint threads). order, hint_order: what
     comes first there, and among the hints that the cloud sends.
-    controlled: a controller changes all this during an answer (specdec.controller).
+    controlled: a controller changes all this during an answer (specdec.edge.controller).
     leave: a draft leaves "whole", or its first token leaves at once where the cloud has nothing to do and will be
     done with it before the others are drafted ("tokens").
     length: what decides how long drafts are (specdec.drafting.length).
@@ -200,9 +200,9 @@ def get_method(name: str) -> Method:
         raise OptionsError(
             f"method {name!r}: overlap:{method.overlap} goes with whole drafts and shared noise (ids only)"
         )
-    if method.length == "earning" and not method.predrafts:
+    if method.length == "marginal" and not method.predrafts:
         raise OptionsError(
-            f"method {name!r}: length:earning goes with overlap:outcomes, hints or guesses, like fsd+length:earning"
+            f"method {name!r}: length:marginal goes with overlap:outcomes, hints or guesses, like fsd+length:marginal"
         )
     if method.tree is not None and method.recovery is not Recovery.NOISE:
         raise OptionsError(
@@ -283,11 +283,15 @@ def _with_leave(method: Method, value: str) -> Method:
 
 
 def _with_length(method: Method, value: str) -> Method:
+    value = _FORMER_LENGTHS.get(value, value)
     for name in LENGTHS:
         if value == name:
             return replace(method, length=name)
     raise OptionsError(f"length {value!r} is unknown: choose one of {', '.join(LENGTHS)}")
 
+
+_FORMER_LENGTHS = {"earning": "marginal"}
+"""Names of before, which scripts may still use."""
 
 _PAYLOADS = {"ids": Recovery.NOISE, "scalars": Recovery.ROW, "rows": Recovery.CLOUD}
 _RESAMPLES = {

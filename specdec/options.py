@@ -25,7 +25,7 @@ class GenerationOptions:
     repetition_penalty (1 = off) makes tokens of the prompt and of the answer so far less likely, as Hugging Face
     does. logit_bias: (token id, what to add to its logit) pairs, each id once; kept in the order of the ids.
     min_new_tokens: the answer does not end at an EOS before it has so many tokens. stop: the answer ends with the
-    token that completes one of these strings (see specdec.stop).
+    token that completes one of these strings (see specdec.text.stop).
     """
 
     max_new_tokens: int = 64

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from evaluation.costs import Price, Workload, api_cost
 from evaluation.papers import figures
-from specnav.errors import UsageError
+from harness.errors import UsageError
 
 
 def parse_price(text: str) -> Price:

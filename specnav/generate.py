@@ -11,8 +11,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from specnav.errors import UsageError
-from specnav.paths import DEFAULT_DRAFT, DEFAULT_TARGET
+from harness.errors import UsageError
+from harness.paths import DEFAULT_DRAFT, DEFAULT_TARGET
 
 MAX_IMAGE_BYTES = 32 * 1024 * 1024
 
@@ -91,9 +91,9 @@ def run_generate(config: GenerateConfig) -> int:
     images = read_images(config.images)
     biases = read_biases(config.logit_bias)
 
+    from harness.verifier_process import verifier_process
     from specdec.methods import get_method
     from specdec.options import GenerationOptions
-    from specnav.verifier_process import verifier_process
 
     method = get_method(config.method)
     options = GenerationOptions(
@@ -130,9 +130,9 @@ def run_generate(config: GenerateConfig) -> int:
         # Imported while the verifier starts: torch alone takes seconds.
         import torch
 
-        from specdec.edge import EdgeDecoder, connect
+        from specdec.edge.decoder import EdgeDecoder, connect
         from specdec.models import chat_prompt, load_model
-        from specdec.text import StreamingText
+        from specdec.text.streaming import StreamingText
 
         if wait_for_verifier is not None:
             # Two processes share this machine's cores; with all threads each they would only wait for one another.

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from specnav.paths import CONFIG, DEFAULT_TARGET, ROOT
-from specnav.settings import make_settings, read_yaml
+from harness.paths import CONFIG, DEFAULT_TARGET, ROOT
+from harness.settings import make_settings, read_yaml
 
 
 def run_serve(config: Path | None, flags: Mapping[str, Any]) -> int:
     """Serve until SIGINT or SIGTERM. Raises UsageError, VerifierError or a SpecdecError."""
     from cloud_verifier.config import ServerConfig
-    from cloud_verifier.server import serve
+    from cloud_verifier.net.server import serve
 
     source = config or CONFIG / "cloud.yaml"
     values: dict[str, Any] = {"model": str(DEFAULT_TARGET)}

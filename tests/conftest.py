@@ -17,3 +17,12 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("graph"):
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=2))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """How many tests of whole processes missed once, and which: a number that has to stay small."""
+    again = terminalreporter.stats.get("rerun", [])
+    if again:
+        terminalreporter.write_sep("=", f"{len(again)} missed once and ran again")
+    for report in again:
+        terminalreporter.write_line(report.nodeid)

@@ -14,7 +14,7 @@ import torch
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.logs import EventLog
-from cloud_verifier.server import Server
+from cloud_verifier.net.server import Server
 from specdec.models import LoadedModel, load_model
 
 torch.set_num_threads(1)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specdec.drafting import TokenTree
 from specdec.models import EncodedPrompt, Prompt
 from specdec.options import GenerationOptions
 
@@ -34,6 +35,7 @@ class TableSession:
         self._table = model.table
         self._states = [0]
         self._tree: list[tuple[int, int]] = []  # (parent, state)
+        self.tree = TokenTree()
 
     @property
     def length(self) -> int:
@@ -42,7 +44,7 @@ class TableSession:
 
     def prefill(self, encoded: EncodedPrompt, observer: object = None) -> Tensor:
         """Feed the prompt afresh; returns logits [vocab]."""
-        self._states, self._tree = [0], []
+        self._states, self._tree, self.tree = [0], [], TokenTree()
         return self.extend(encoded.ids.tolist(), last_only=True)[0]
 
     def extend(self, ids: Sequence[int], *, last_only: bool = False, observer: object = None) -> Tensor:
@@ -59,6 +61,7 @@ class TableSession:
             assert -1 <= parent < len(self._tree), "a parent must come first"
             before = self._states[-1] if parent < 0 else self._tree[parent][1]
             self._tree.append((parent, next_state(before, token)))
+            self.tree.append(token, parent)
         return self._table[[state for _, state in self._tree[first:]]]
 
     def keep_path(self, nodes: Sequence[int], below: Sequence[int] = ()) -> None:
@@ -72,12 +75,13 @@ class TableSession:
         assert all(parent < number for number, (parent, _) in enumerate(kept)), "a parent must come first"
         self._states += [self._tree[node][1] for node in nodes]
         self._tree = kept
+        self.tree = self.tree.select(below, parent)
 
     def rollback(self, n_tokens_kept: int) -> None:
         """Forget everything after the first tokens."""
         assert 0 <= n_tokens_kept <= self.length
         del self._states[n_tokens_kept + 1 :]
-        self._tree = []
+        self._tree, self.tree = [], TokenTree()
 
 
 class TableModel:

@@ -114,7 +114,7 @@ def save_model_folder(
     from transformers import GenerationConfig, Qwen2VLForConditionalGeneration
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-    from spec_vlm_nav.prompting import PromptSpec
+    from spec_vlm_nav.language.prompting import PromptSpec
     from training.vocabulary import build_tokenizer, save_tokenizer
 
     tokenizer = build_tokenizer()

@@ -51,6 +51,7 @@ class _SelfAttention(nn.Module):
         self.o_proj = nn.Linear(shape.heads * shape.head_dim, shape.width, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, probe: int) -> tuple[Tensor, Tensor | None]:
+        """Hidden states after this layer, and where the probed head looks."""
         n, length, _ = x.shape
         query = self.q_proj(x).view(n, length, self.heads, self.head_dim).transpose(1, 2)
         key = self.k_proj(x).view(n, length, self.kv_heads, self.head_dim).transpose(1, 2)
@@ -78,7 +79,9 @@ class _GatedMlp(nn.Module):
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
-class _Layer(nn.Module):
+class DecoderLayer(nn.Module):
+    """Attention and a gated MLP, each behind a norm and added to what came in."""
+
     def __init__(self, shape: TextShape) -> None:
         super().__init__()
         self.self_attn = _SelfAttention(shape)
@@ -87,6 +90,7 @@ class _Layer(nn.Module):
         self.post_attention_layernorm = RmsNorm(shape.width)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, probe: int) -> tuple[Tensor, Tensor | None]:
+        """Hidden states after this layer, and where the probed head looks."""
         attended, scores = self.self_attn(self.input_layernorm(x), cos, sin, mask, probe)
         x = x + attended
         return x + self.mlp(self.post_attention_layernorm(x)), scores
@@ -121,7 +125,7 @@ class Decoder(nn.Module):
         self.shape = shape
         self.grounding_layer, self.attention_layer = grounding_layer, attention_layer
         self.embed_tokens = nn.Embedding(arch.EMBEDDING_ROWS, shape.width)
-        self.layers = nn.ModuleList(_Layer(shape) for _ in range(shape.layers))
+        self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(shape.layers))
         self.norm = RmsNorm(shape.width)
         self.image_projection = nn.Linear(features, shape.width, bias=False) if features != shape.width else None
         self.ground = nn.Linear(shape.width, 1)

@@ -115,7 +115,9 @@ def as_camera_sends(picture: NDArray[np.uint8], quality: int) -> NDArray[np.uint
     import cv2
 
     _, data = cv2.imencode(".jpg", picture[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])
-    return cv2.imdecode(data, cv2.IMREAD_COLOR)[:, :, ::-1]
+    received = cv2.imdecode(data, cv2.IMREAD_COLOR)
+    assert received is not None  # it was encoded just now
+    return np.asarray(received[:, :, ::-1], np.uint8)
 
 
 def random_room(rng: random.Random, seed: int) -> Room:
@@ -154,7 +156,7 @@ def random_poses(rng: random.Random, room: Room, count: int) -> list[Pose2D]:
     return poses
 
 
-def label_frame(room: Room, pose: Pose2D, segments: NDArray[np.int32]) -> np.void:
+def label_frame(room: Room, pose: Pose2D, segments: NDArray[np.int32]) -> NDArray[np.void]:
     """Everything the oracle knows about one frame; `segments` is `World.segment` of the pose."""
     label = np.zeros((), FRAME)
     label["objects"]["kind"] = -1

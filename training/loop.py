@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from training.errors import TrainingError
-from training.optimiser import MuonAdamW
+from training.optimiser import MuonAdamW, gradients_of
 
 WARMUP = 60
 Progress = Callable[[int, int, dict[str, float]], None]
@@ -53,13 +53,16 @@ class LoopSettings:
 class Task(Protocol):
     """A stage's model and loss. It may have `at_end()`: called after the last update, raises if something is wrong."""
 
-    model: nn.Module
+    @property
+    def model(self) -> nn.Module:
+        """What is trained."""
+
+    @property
+    def loss(self) -> Callable[..., tuple[Tensor, dict[str, Tensor]]]:
+        """Of a batch: the loss, and detached scalars to report."""
 
     def batch(self, generator: torch.Generator, size: int) -> tuple[Tensor, ...]:
         """Draw one batch."""
-
-    def loss(self, *batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss, and detached scalars to report."""
 
 
 def schedule(progress: float, step: int) -> float:
@@ -210,13 +213,14 @@ def parent_lives() -> bool:
 def _average_gradients(weights: list[nn.Parameter], world: int) -> None:
     if world == 1:
         return
-    flat = torch.cat([weight.grad.reshape(-1) for weight in weights])
+    gradients = gradients_of(weights)
+    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
     torch.distributed.all_reduce(flat)
     flat /= world
     at = 0
-    for weight in weights:
-        weight.grad.copy_(flat[at : at + weight.numel()].view_as(weight))
-        at += weight.numel()
+    for gradient in gradients:
+        gradient.copy_(flat[at : at + gradient.numel()].view_as(gradient))
+        at += gradient.numel()
 
 
 def _save(model: nn.Module, optimiser: MuonAdamW, settings: LoopSettings, step: int, seconds: float, finished: bool):

@@ -7,6 +7,7 @@ gives updates the root mean square of AdamW's ("match_rms_adamw", arXiv 2502.169
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,13 @@ MOMENTUM = 0.95
 MUON_SCALE = 0.2
 _NS = (3.4445, -4.7750, 2.0315)
 _NS_STEPS = 5
+
+
+def gradients_of(weights: Sequence[nn.Parameter]) -> list[Tensor]:
+    """The gradients of weights, all of which must have one."""
+    gradients = [weight.grad for weight in weights if weight.grad is not None]
+    assert len(gradients) == len(weights)
+    return gradients
 
 
 def orthogonalise(matrices: Tensor) -> Tensor:
@@ -55,7 +63,7 @@ class MuonAdamW:
     def step(self, lr: float) -> None:
         """One update with the gradients that are there."""
         for weights, momentum in zip(self._groups, self._momenta, strict=True):
-            gradient = torch.stack([weight.grad for weight in weights])
+            gradient = torch.stack(gradients_of(weights))
             momentum.lerp_(gradient, 1 - MOMENTUM)
             update = orthogonalise(gradient.lerp(momentum, MOMENTUM))
             scale = MUON_SCALE * max(weights[0].shape) ** 0.5 * lr

@@ -10,7 +10,7 @@ import math
 import random
 from dataclasses import dataclass
 
-from spec_vlm_nav.actions import Action, ActionKind
+from spec_vlm_nav.language.actions import Action, ActionKind
 
 STOP_DISTANCE = 0.62  # metres to the surface; success needs 0.8
 STOP_BEARING = 30.0  # degrees; success needs 45

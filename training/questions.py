@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spec_vlm_nav.actions import ActionKind
+from spec_vlm_nav.language.actions import ActionKind
 from training import architecture as arch
 from training.frames import MAX_OBJECTS, SEEN_PIXELS, UNSEEN_PIXELS, view_of
 from training.oracle import View, answer_seen, answer_unseen, decide, instruct
@@ -127,7 +127,7 @@ class QuestionBook:
 
     def draw(self, rng: random.Random) -> Question:
         """One question (frame not mirrored)."""
-        frame, thing = self.seen[min(np.searchsorted(self._cumulative, rng.random()), len(self.seen) - 1)]
+        frame, thing = self.seen[min(int(np.searchsorted(self._cumulative, rng.random())), len(self.seen) - 1)]
         if rng.random() < POSITIVES:
             return Question(int(frame), self.name(frame, thing), int(thing))
         for _ in range(20):

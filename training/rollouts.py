@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from spec_vlm_nav.actions import Action, ahead_clear, find_action, sees_target
-from spec_vlm_nav.exploration import ActionSource, ExplorationPolicy
+from spec_vlm_nav.language.actions import Action, ahead_clear, find_action, sees_target
+from spec_vlm_nav.language.exploration import ActionSource, ExplorationPolicy
 from training.frames import SEEN_PIXELS, as_camera_sends, label_object
 from training.oracle import View, answer_seen, answer_unseen
 

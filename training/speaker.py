@@ -6,10 +6,10 @@ It reads the same saved folders as the robot; a test holds its answers against `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from training import architecture as arch
 from training.architecture import TextShape, VisionShape
-from training.decoder import Decoder, mrope_tables
+from training.decoder import Decoder, DecoderLayer, mrope_tables
 from training.errors import TrainingError
 from training.questions import ANSWER, Encoder
 from training.tower import Tower, patchify, rotate
@@ -141,7 +141,7 @@ def greedy_answers(model: TrainedModel, instructions: Sequence[str], frames: np.
 def _forward(decoder: Decoder, x: Tensor, cos: Tensor, sin: Tensor, cache: Tensor, past: int) -> Tensor:
     n, length, _ = x.shape
     heads, kv_heads, size = decoder.shape.heads, decoder.shape.kv_heads, decoder.shape.head_dim
-    for index, layer in enumerate(decoder.layers):
+    for index, layer in enumerate(cast(Iterable[DecoderLayer], decoder.layers)):
         attention = layer.self_attn
         h = layer.input_layernorm(x)
         query = rotate(attention.q_proj(h).view(n, length, heads, size).transpose(1, 2), cos, sin)

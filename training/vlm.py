@@ -87,6 +87,7 @@ def train_vlm(config: TrainVlmConfig, progress: Progress | None = None) -> None:
         BarColumn,
         MofNCompleteColumn,
         Progress,
+        TaskID,
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
@@ -101,7 +102,7 @@ def train_vlm(config: TrainVlmConfig, progress: Progress | None = None) -> None:
         TextColumn("{task.fields[figures]}"),
     )
     with Progress(*columns) as bars:
-        known: dict[str, int] = {}
+        known: dict[str, TaskID] = {}
 
         def show(stage: str, done: int, total: int, figures: str) -> None:
             if stage not in known:

@@ -9,7 +9,7 @@ import msgspec
 
 from evaluation.errors import EvaluationError
 from evaluation.files import read_json, write_json
-from evaluation.results import RESULTS_FILE, SCHEMA, Setting
+from evaluation.results import RESULTS_FILE, Setting, Versioned
 
 DECISIONS_FILE = "decisions.jsonl"
 FRAMES = "frames"
@@ -155,10 +155,9 @@ class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
     only_there: int
 
 
-class ReplayResults(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayResults(Versioned, frozen=True, kw_only=True):
     """`results.json` of a replay. frames_per_s: all decisions over the time from the first to the last."""
 
-    schema: int
     config: dict[str, Setting]
     machine: dict[str, Setting]
     bag: BagRecord
@@ -171,10 +170,6 @@ class ReplayResults(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     started_at: str = ""
     wall_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.schema != SCHEMA:
-            raise ValueError(f"schema is {self.schema}, this program reads {SCHEMA}")
 
 
 def save_replay(run: Path, results: ReplayResults) -> Path:

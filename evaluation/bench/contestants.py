@@ -8,15 +8,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from evaluation.bench.floor import floor_ms
-from evaluation.bench.records import RoundRecord
 from evaluation.trace import Span
-from specdec.edge import EdgeDecoder
+from specdec.edge.decoder import EdgeDecoder
+from specdec.edge.stats import AnswerStats, RoundStats
 from specdec.link.channel import Link
 from specdec.link.shaping import LinkProfile
 from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt
 from specdec.options import GenerationOptions
-from specdec.stats import AnswerStats
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Measured:
     finish: str
     wall_ms: float
     ttft_ms: float
-    rounds: list[RoundRecord] = field(default_factory=list)
+    rounds: list[RoundStats] = field(default_factory=list)
     timeline: list[Span] = field(default_factory=list)
     draft_forwards: int | None = None
     verify_forwards: int = 0
@@ -50,28 +49,6 @@ class Contestant(Protocol):
     def answer(self, prompt: Prompt, options: GenerationOptions) -> Measured:
         """One answer, measured."""
         ...
-
-
-def rounds_of(stats: AnswerStats) -> list[RoundRecord]:
-    """The core's rounds as records."""
-    return [
-        RoundRecord(
-            one.drafted,
-            one.accepted,
-            one.uplink_bytes,
-            one.downlink_bytes,
-            one.draft_ms,
-            one.wait_ms,
-            one.verify_ms,
-            one.gained,
-            one.ready,
-            one.sync_ms,
-            one.hints,
-            one.mode,
-            one.why,
-        )
-        for one in stats.rounds
-    ]
 
 
 def timeline_of(stats: AnswerStats) -> list[Span]:
@@ -117,7 +94,7 @@ class EdgeContestant:
         ids = [token for chunk in self._decoder.generate(prompt, options) for token in chunk]
         wall_ms = (self._clock() - started) * 1e3
         stats = self._decoder.stats
-        rounds, timeline = rounds_of(stats), timeline_of(stats)
+        rounds, timeline = list(stats.rounds), timeline_of(stats)
         return Measured(
             ids=ids,
             finish=stats.finish,

@@ -22,7 +22,7 @@ from specdec.link.shaping import Direction, LinkProfile
 
 Interval = tuple[float, float]
 REFUTED = "refuted draft"
-"""Name of a message that belongs to no verdict (see specdec.recorder)."""
+"""Name of a message that belongs to no verdict (see specdec.edge.recorder)."""
 
 
 @dataclass(frozen=True)

@@ -98,9 +98,9 @@ def whole_questions(
     ]
 
 
-def _rounds(records: Iterable[AnswerRecord]) -> list[msgspec.Struct]:
+def _rounds(records: Iterable[AnswerRecord]) -> list[dict[str, object]]:
     return [line for record in records for line in record.round_lines()]
 
 
-def _lines(records: Iterable[msgspec.Struct]) -> bytes:
+def _lines(records: Iterable[object]) -> bytes:
     return b"".join(msgspec.json.encode(record) + b"\n" for record in records)

@@ -15,8 +15,8 @@ from transformers.generation.streamers import BaseStreamer
 from transformers.utils import logging as hf_logging
 
 from evaluation.bench.contestants import Measured
-from evaluation.bench.records import RoundRecord
 from evaluation.errors import EvaluationError
+from specdec.edge.stats import RoundStats
 from specdec.models import LoadedModel, Prompt
 from specdec.options import GenerationOptions
 
@@ -141,7 +141,7 @@ class OracleContestant:
             wall_ms=(ended - started) * 1e3,
             ttft_ms=((arrivals.first_s or ended) - started) * 1e3,
             rounds=[
-                RoundRecord(tried, max(0, got - 1) if drafted else 0, 0, 0, 0.0, 0.0, 0.0, got)
+                RoundStats(tried, max(0, got - 1) if drafted else 0, 0, 0, 0.0, 0.0, 0.0, got)
                 for got, tried in chunks
             ],
             draft_forwards=max(0, self._drafting.count - 1) if drafted else None,

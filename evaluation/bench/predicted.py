@@ -18,7 +18,7 @@ from specdec.methods import get_method
 
 REFERENCE = "ar"
 AHEAD = "ahead"
-"""How names of drafting end that was done while a verdict was out (see specdec.recorder)."""
+"""How names of drafting end that was done while a verdict was out (see specdec.edge.recorder)."""
 CLOSE = 0.1
 """Two speed-ups so close (relative) are called the same."""
 

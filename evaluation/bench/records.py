@@ -1,60 +1,22 @@
 """What a bench run leaves on disk: `results.json`, `rounds.jsonl` and `answers.jsonl`, as structs.
 
-Contract fields keep the names of ARCHITECTURE.md; fields after them are additions. Times are milliseconds.
+Contract fields keep the names of ARCHITECTURE.md; fields after them are additions. Times are milliseconds. Rounds are
+the core's own records.
 """
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import msgspec
 
 from evaluation.files import read_json, write_json
-from evaluation.results import RESULTS_FILE, SCHEMA, Setting
+from evaluation.results import RESULTS_FILE, Setting, Versioned
 from evaluation.trace import Span
+from specdec.edge.stats import RoundStats
 
 ROUNDS_FILE, ANSWERS_FILE = "rounds.jsonl", "answers.jsonl"
-
-
-class RoundRecord(msgspec.Struct, frozen=True):
-    """One message of verified tokens (see specdec.stats.RoundStats), bytes as ZeroMQ was handed them."""
-
-    drafted: int
-    accepted: int
-    uplink_bytes: int
-    downlink_bytes: int
-    draft_ms: float
-    wait_ms: float
-    verify_ms: float
-    gained: int
-    ready: int | None = None
-    sync_ms: float | None = None
-    hints: int = 0
-    mode: str = ""
-    why: str = ""
-
-
-class RoundLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of `rounds.jsonl`."""
-
-    method: str
-    source: str
-    question_id: str
-    turn: int
-    round: int
-    drafted: int
-    accepted: int
-    uplink_bytes: int
-    downlink_bytes: int
-    draft_ms: float
-    wait_ms: float
-    verify_ms: float
-    gained: int
-    ready: int | None
-    sync_ms: float | None
-    hints: int
-    mode: str
-    why: str
 
 
 class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +38,7 @@ class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int
     wall_ms: float
     ttft_ms: float
-    rounds: list[RoundRecord]
+    rounds: list[RoundStats]
     timeline: list[Span] = msgspec.field(default_factory=list)
     draft_forwards: int | None = None
     verify_forwards: int = 0
@@ -92,31 +54,10 @@ class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):
         """Which turn of which question."""
         return self.source, self.question_id, self.turn
 
-    def round_lines(self) -> list[RoundLine]:
-        """Its lines of `rounds.jsonl`."""
-        return [
-            RoundLine(
-                method=self.method,
-                source=self.source,
-                question_id=self.question_id,
-                turn=self.turn,
-                round=number,
-                drafted=one.drafted,
-                accepted=one.accepted,
-                uplink_bytes=one.uplink_bytes,
-                downlink_bytes=one.downlink_bytes,
-                draft_ms=one.draft_ms,
-                wait_ms=one.wait_ms,
-                verify_ms=one.verify_ms,
-                gained=one.gained,
-                ready=one.ready,
-                sync_ms=one.sync_ms,
-                hints=one.hints,
-                mode=one.mode,
-                why=one.why,
-            )
-            for number, one in enumerate(self.rounds)
-        ]
+    def round_lines(self) -> list[dict[str, object]]:
+        """Its lines of `rounds.jsonl`: which round of which answer, and the fields of RoundStats."""
+        of = {name: getattr(self, name) for name in ("method", "source", "question_id", "turn")}
+        return [{**of, "round": number, **asdict(one)} for number, one in enumerate(self.rounds)]
 
 
 class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,8 +92,12 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
     lossy: bool = False  # as published: sampled answers do not follow the target's distribution
     # where drafts are prepared for verdicts (paper 000); null elsewhere
     miss_rate: float | None = None  # share of the verdicts whose next draft did not stand ready, whole
-    redrafted: float | None = None  # r of the latency formula: share of draft tokens drafted after the verdict
-    sync_ms: float | None = None  # Tr: median time from a verdict to the next draft's leaving, where that stood ready
+    redrafted: float | None = (
+        None  # r of the latency formula: share of draft tokens drafted after the verdict
+    )
+    sync_ms: float | None = (
+        None  # Tr: median time from a verdict to the next draft's leaving, where that stood ready
+    )
     hints_per_round: float | None = None
     modes: dict[str, int] = msgspec.field(default_factory=dict)  # rounds by what a controller chose
 
@@ -187,10 +132,9 @@ class Skipped(msgspec.Struct, frozen=True):
     reason: str
 
 
-class BenchResults(msgspec.Struct, frozen=True, kw_only=True):
+class BenchResults(Versioned, frozen=True, kw_only=True):
     """`results.json` of a bench run."""
 
-    schema: int
     config: dict[str, Setting]
     machine: dict[str, Setting]
     rows: list[BenchRow]
@@ -203,10 +147,6 @@ class BenchResults(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str] = msgspec.field(default_factory=list)  # what else the reader must know
     started_at: str = ""
     wall_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.schema != SCHEMA:
-            raise ValueError(f"schema is {self.schema}, this program reads {SCHEMA}")
 
 
 def save_bench(run: Path, results: BenchResults) -> Path:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from evaluation.bench.floor import busy_ms
 from evaluation.bench.names import is_lossy
-from evaluation.bench.records import AnswerRecord, BenchRow, PaperFigure, RoundRecord
+from evaluation.bench.records import AnswerRecord, BenchRow, PaperFigure
 from evaluation.results import mean, percentile
+from specdec.edge.stats import RoundStats
 
 REFERENCE = "ar"
 QUANTITIES = ("speedup", "tau", "accepted", "tpot_ms", "tokens_per_s", "predraft_hit_rate")
@@ -121,7 +122,7 @@ def _bytes_a_round(answers: Sequence[AnswerRecord], name: str) -> float | None:
     return mean([float(getattr(one, name)) for answer in answers for one in answer.rounds])
 
 
-def _preparation(rounds: Sequence[RoundRecord], prepared: int, hits: int) -> dict[str, float | None]:
+def _preparation(rounds: Sequence[RoundStats], prepared: int, hits: int) -> dict[str, float | None]:
     """The figures of drafts that were prepared for verdicts; nothing where none were."""
     drafts = [one for one in rounds if one.ready is not None and one.drafted]
     if not drafts or not prepared:

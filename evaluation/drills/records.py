@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from evaluation.files import read_json, write_json
-from evaluation.results import RESULTS_FILE, SCHEMA, Setting
+from evaluation.results import RESULTS_FILE, Setting, Versioned
 
 
 class DrillRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,24 +111,19 @@ class SoakFigures(msgspec.Struct, frozen=True, kw_only=True):
     errors: dict[str, int] = {}
 
 
-class DrillResults(msgspec.Struct, frozen=True, kw_only=True):
+class DrillResults(Versioned, frozen=True, kw_only=True):
     """results.json of a drill or a soak."""
 
-    schema: int
     config: dict[str, Setting]
     machine: dict[str, Setting]
-    faults: list[FaultRow] = []
-    runs: list[DrillRun] = []
-    leaks: list[LeakCheck] = []
+    faults: list[FaultRow] = msgspec.field(default_factory=list)
+    runs: list[DrillRun] = msgspec.field(default_factory=list)
+    leaks: list[LeakCheck] = msgspec.field(default_factory=list)
     soak: SoakFigures | None = None
     interrupted: bool = False
     error: str = ""
     started_at: str = ""
     wall_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.schema != SCHEMA:
-            raise ValueError(f"schema is {self.schema}, this program reads {SCHEMA}")
 
     @property
     def passed(self) -> bool:

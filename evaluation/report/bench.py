@@ -100,9 +100,9 @@ def chips_of(results: BenchResults) -> list[tuple[str, str]]:
 
 def alert_text(results: BenchResults) -> str:
     """What went wrong, or ""."""
-    rest = "Figures are of the questions that every method answered."
+    rest = "The figures cover the questions that every method answered."
     if results.error:
-        return f"The run did not end well: {results.error} {rest}"
+        return f"The run failed: {results.error} {rest}"
     return f"Interrupted. {rest}" if results.interrupted else ""
 
 

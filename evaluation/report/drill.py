@@ -46,9 +46,9 @@ def lead_text(results: DrillResults) -> str:
 
 def alert_text(results: DrillResults) -> str:
     """What went wrong, or ""."""
-    rest = "Figures are of what was measured before."
+    rest = "The figures cover what was measured before."
     if results.error:
-        return f"The run did not end well: {results.error} {rest}"
+        return f"The run failed: {results.error} {rest}"
     return f"Interrupted. {rest}" if results.interrupted else ""
 
 

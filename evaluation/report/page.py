@@ -139,9 +139,9 @@ def lead_text(results: DemoResults) -> str:
 
 def alert_text(results: DemoResults) -> str:
     """What went wrong, or ""."""
-    rest = "Figures below are of the episodes that were finished."
+    rest = "The figures below cover the finished episodes."
     if results.error:
-        return f"The run did not end well: {results.error} {rest}"
+        return f"The run failed: {results.error} {rest}"
     return f"Interrupted by the user. {rest}" if results.interrupted else ""
 
 

@@ -73,8 +73,8 @@ def chips_of(results: ReplayResults) -> list[tuple[str, str]]:
 def alert_text(results: ReplayResults) -> str:
     """What went wrong, or ""."""
     if results.error:
-        return f"The replay did not end well: {results.error} Figures are of what was decided before."
-    return "Interrupted. Figures are of what was decided before." if results.interrupted else ""
+        return f"The replay failed: {results.error} The figures cover what was decided before."
+    return "Interrupted. The figures cover what was decided before." if results.interrupted else ""
 
 
 def headline(results: ReplayResults) -> list[Figure]:

@@ -106,7 +106,7 @@ def _alert(results: StudyResults) -> str:
     if not results.error and not results.interrupted:
         return ""
     done = sum(bool(one.rows) for one in results.settings)
-    what = f"The study did not end well: {results.error}" if results.error else "Interrupted."
+    what = f"The study failed: {results.error}" if results.error else "Interrupted."
     return f"{what} Drawn from {done} of {results.asked} settings; go on with --resume."
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from evaluation.bench.records import BenchRow, PointRecord
 from evaluation.files import read_json, write_json
-from evaluation.results import SCHEMA, Setting
+from evaluation.results import Setting, Versioned
 
 STUDY_FILE = "study.json"
 
@@ -65,13 +65,12 @@ class SettingRecord(msgspec.Struct, frozen=True, kw_only=True):
         return None if found is None else 100 * (found.measured_token / found.predicted_token - 1)
 
 
-class StudyResults(msgspec.Struct, frozen=True, kw_only=True):
+class StudyResults(Versioned, frozen=True, kw_only=True):
     """`study.json`. time_scale: every time of the operating point was multiplied by it.
 
     config: of the first setting's run. words: the findings in sentences. asked: settings it was to have.
     """
 
-    schema: int
     name: str
     settings: list[SettingRecord]
     time_scale: float = 1.0
@@ -85,10 +84,6 @@ class StudyResults(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     started_at: str = ""
     wall_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.schema != SCHEMA:
-            raise ValueError(f"schema is {self.schema}, this program reads {SCHEMA}")
 
     @property
     def gamma(self) -> int:

@@ -6,7 +6,8 @@ Drafters are imported when they are first asked for, and torch with them: what o
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from specdec.drafting.draft import ROOT, Draft, check_draft, select_nodes, usable_nodes
+from specdec.drafting.draft import Draft, check_draft, select_nodes, usable_nodes
+from specdec.drafting.token_tree import ROOT, TokenTree
 
 if TYPE_CHECKING:
     from specdec.drafting.chain import ChainDrafter
@@ -22,6 +23,7 @@ __all__ = [
     "Drafter",
     "OutcomeDrafter",
     "Proposal",
+    "TokenTree",
     "TreeDrafter",
     "check_draft",
     "select_nodes",

@@ -46,7 +46,7 @@ class ChainDrafter:
             return False
         if predicted and predicted[-1] in self._model.eos_ids:
             return False
-        row = self._model.without_placeholders(self._model.follower.rows(predicted))
+        row = self._model.without_placeholders(self._model.cursor.rows(predicted))
         predicted.append(self._pick(row, len(predicted)))
         return True
 

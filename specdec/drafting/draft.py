@@ -1,14 +1,13 @@
-"""The draft: tokens proposed in one round, as a tree (in a chain every node follows the one before)."""
+"""The draft: what leaves of a token tree in one round (in a chain every node follows the one before)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 
+from specdec.drafting.token_tree import ROOT, TokenTree
 from specdec.errors import ProtocolError
-
-ROOT = -1
-"""Parent index of nodes that follow the verified answer directly."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +41,15 @@ class Draft:
         """True where no node has siblings and every node follows its predecessor."""
         return self.parents is None
 
-    def depths(self) -> list[int]:
+    @cached_property
+    def tree(self) -> TokenTree:
+        """The same as a token tree, below the end of the answer; not to be changed. Takes a sound draft."""
+        parents = range(ROOT, len(self.ids) - 1) if self.parents is None else self.parents
+        return TokenTree(self.ids, parents)
+
+    def depths(self) -> Sequence[int]:
         """Depth of every node: 0 for children of the root."""
-        if self.parents is None:
-            return list(range(len(self.ids)))
-        depths: list[int] = []
-        for parent in self.parents:
-            depths.append(0 if parent == ROOT else depths[parent] + 1)
-        return depths
+        return range(len(self.ids)) if self.parents is None else self.tree.depths
 
 
 def check_draft(draft: Draft, vocab_size: int) -> None:
@@ -86,8 +86,7 @@ def select_nodes(draft: Draft, nodes: Sequence[int]) -> Draft:
     """The draft of only `nodes` (ascending, every parent among them), numbered anew."""
     if len(nodes) == len(draft.ids):
         return draft
-    ids = tuple(draft.ids[node] for node in nodes)
     if draft.parents is None:
-        return Draft(draft.base, ids)
-    renumbered = {ROOT: ROOT, **{node: index for index, node in enumerate(nodes)}}
-    return Draft(draft.base, ids, tuple(renumbered[draft.parents[node]] for node in nodes))
+        return Draft(draft.base, tuple(draft.ids[node] for node in nodes))
+    kept = draft.tree.select(nodes)
+    return Draft(draft.base, tuple(kept.ids), tuple(kept.parents))

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from specdec.drafting.draft import Draft
-from specdec.follower import Follower
 from specdec.models import LoadedModel, Prompt
+from specdec.models.cursor import SessionCursor
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser
 
@@ -57,7 +57,7 @@ class DraftModel:
 
     def __init__(self, model: LoadedModel, options: GenerationOptions) -> None:
         self._model = model
-        self.follower = Follower(model.new_session(), options)
+        self.cursor = SessionCursor(model.new_session(), options)
         self.chooser = Chooser(options)
         self.options = options
         self.eos_ids = model.eos_token_ids
@@ -68,11 +68,11 @@ class DraftModel:
 
     def prefill(self, prompt: Prompt) -> None:
         """Feed the prompt. Raises ModelError where the model cannot take it."""
-        self.follower.prefill(self._model.encode(prompt))
+        self.cursor.prefill(self._model.encode(prompt))
 
     def room(self, answer_length: int) -> int:
         """How many tokens may still be drafted before the draft model's context is full."""
-        return self._model.context_limit - self.follower.prompt_length - answer_length
+        return self._model.context_limit - self.cursor.prompt_length - answer_length
 
     def without_placeholders(self, rows: Tensor) -> Tensor:
         """The rows [n, vocab] with what must never be drafted cut (TRAPS 26)."""

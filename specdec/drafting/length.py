@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from specdec.measured import Measured
+from specdec.edge.measured import Measured
 
-LengthName = Literal["fixed", "latency", "pipeline", "online", "earning"]
-LENGTHS: tuple[LengthName, ...] = ("fixed", "latency", "pipeline", "online", "earning")
+LengthName = Literal["fixed", "latency", "pipeline", "online", "marginal"]
+LENGTHS: tuple[LengthName, ...] = ("fixed", "latency", "pipeline", "online", "marginal")
 MAX_SOLVED = 16
-MAX_EARNING = 10
+MAX_MARGINAL = 10
 """A draft that leaves as soon as drafting on would not pay becomes no deeper than this."""
 
 
@@ -41,20 +41,20 @@ class LengthPolicy:
         draft_s, verify_s, rtt_s = measured.draft_s, measured.verify_s, measured.rtt_s
         if draft_s is None or verify_s is None or rtt_s is None:
             return self.gamma
-        if self.name == "earning":
-            return max(MAX_EARNING, self.gamma)
+        if self.name == "marginal":
+            return max(MAX_MARGINAL, self.gamma)
         if self.name == "pipeline":
             return pipeline_depth(draft_s, verify_s, rtt_s, max(MAX_SOLVED, self.gamma))
         acceptance = [measured.acceptance(depth) for depth in range(MAX_SOLVED)]
         return best_length(acceptance, draft_s, verify_s, rtt_s)
 
-    def earns(self, prospects: Prospects, since_s: float, measured: Measured) -> bool:
+    def pays(self, prospects: Prospects, since_s: float, measured: Measured) -> bool:
         """Whether one more forward brings more tokens than come in its time on average.
 
-        since_s: the time since the verdict. Only `earning` asks; whatever it does not know speaks for drafting on.
+        since_s: the time since the verdict. Only `marginal` asks; whatever it does not know speaks for drafting on.
         """
         draft_s, verify_s, rtt_s = measured.draft_s, measured.verify_s, measured.rtt_s
-        if self.name != "earning" or draft_s is None or verify_s is None or rtt_s is None:
+        if self.name != "marginal" or draft_s is None or verify_s is None or rtt_s is None:
             return True
         gain = measured.kept.value * measured.grown.value * prospects.frontier
         rate = measured.tokens_per_s

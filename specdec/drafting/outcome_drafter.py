@@ -14,11 +14,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specdec.drafting.draft import ROOT, Draft, TreeSize
+from specdec.drafting.draft import Draft, TreeSize
 from specdec.drafting.drafter import DraftModel, Proposal
-from specdec.drafting.echo import Echo
 from specdec.drafting.length import Prospects
+from specdec.drafting.ngram import NgramLookup
 from specdec.drafting.outcomes import Order, Outcome, OutcomeTree
+from specdec.drafting.token_tree import ROOT
 from specdec.models import Prompt
 
 _CHILDREN = 16
@@ -68,7 +69,7 @@ class OutcomeDrafter:
     def prefill(self, prompt: Prompt) -> None:
         """Feed the prompt. Raises ModelError where the draft model cannot take it."""
         self._model.prefill(prompt)
-        self._tree.echo = Echo(prompt.ids, self._model.never_drafted)
+        self._tree.ngrams = NgramLookup(prompt.ids, self._model.never_drafted)
         self._root = None
 
     def drafted(self, answer: Sequence[int]) -> int:
@@ -120,7 +121,7 @@ class OutcomeDrafter:
         for token in tree.line(ROOT, min(size, room)):
             chance *= math.exp(tree.best(node)[0][1])
             promise += chance
-            child = tree.child(node, token)
+            child = tree.tokens.child(node, token)
             if child is None:
                 break
             node = child
@@ -135,13 +136,12 @@ class OutcomeDrafter:
         tree = self._tree
         if self.shape is None:
             tree.sent = nodes = self._line_nodes(min(size, room))
-            ids = tuple(tree.nodes[node].token for node in nodes)
+            ids = tuple(tree.tokens.ids[node] for node in nodes)
             return Proposal(Draft(len(answer), ids), ids)
         tree.sent = self._best_nodes(self.shape.budget, room)
-        numbers = {ROOT: ROOT, **{node: number for number, node in enumerate(tree.sent)}}
-        ids = tuple(tree.nodes[node].token for node in tree.sent)
-        parents = tuple(numbers[tree.nodes[node].parent] for node in tree.sent)
-        return Proposal(Draft(len(answer), ids, parents), tuple(tree.line(ROOT, room)))
+        sent = tree.tokens.select(tree.sent)
+        draft = Draft(len(answer), tuple(sent.ids), tuple(sent.parents))
+        return Proposal(draft, tuple(tree.line(ROOT, room)))
 
     def _reach(self, answer: Sequence[int]) -> bool:
         """Move the root to the end of `answer` if the tree grew there; whether it stands there now."""
@@ -153,11 +153,11 @@ class OutcomeDrafter:
         top = self._tree.walk(answer[len(root) :])
         if top is None or not self._tree.is_fed(top):
             return False
-        moved = self._model.follower.reroot(answer)
+        moved = self._model.cursor.reroot(answer)
         if moved is None:
             return False
         self._tree.descend(top, moved)
-        self._tree.echo.follow(answer)
+        self._tree.ngrams.follow(answer)
         self._root, self._fed = list(answer), len(moved)
         return True
 
@@ -165,10 +165,10 @@ class OutcomeDrafter:
         self._root = None
         if (answer and answer[-1] in self._model.eos_ids) or self._model.room(len(answer)) < 1:
             return False
-        rows = self._model.follower.tree_rows(answer, (), ())
-        self._tree.echo.follow(answer)
+        rows = self._model.cursor.tree_rows(answer, (), ())
+        self._tree.ngrams.follow(answer)
         best = self._best(rows[-1:], [len(answer)])[0]
-        self._tree.plant(best if self.shape is None else self._tree.with_echo(ROOT, best))
+        self._tree.plant(best if self.shape is None else self._tree.with_repeated(ROOT, best))
         self._root, self._fed = answer, 0
         return True
 
@@ -199,7 +199,7 @@ class OutcomeDrafter:
                 continue
             for token, logp in self._tree.best(node)[:budget]:
                 found.append((-score - logp, depth, Work(0.0, node, token, logp)))
-                child = self._tree.child(node, token)
+                child = self._tree.tokens.child(node, token)
                 if child is not None and self._tree.is_fed(child):
                     waiting.append((child, score + logp, depth + 1))
         # A parent scores at least as well as its child, so it is always among the best; depth decides ties.
@@ -226,9 +226,8 @@ class OutcomeDrafter:
         tree = self._tree
         if self.guesses:
             for node, reach in tree.reached():
-                if not tree.is_fed(node) and tree.nodes[node].token not in self._model.eos_ids:
-                    one = tree.nodes[node]  # once it is fed it is known what may follow
-                    works.append(Work(reach, one.parent, one.token, one.logp))
+                if not tree.is_fed(node) and tree.tokens.ids[node] not in self._model.eos_ids:
+                    works.append(self._work(reach, node))  # once it is fed it is known what may follow
         for outcome in self._ordered([*tree.outcomes(self.guesses)]):
             if outcome.chance >= _LEAST_CHANCE:
                 works += self._works_for(outcome, size)
@@ -238,7 +237,7 @@ class OutcomeDrafter:
 
     def _works_for(self, outcome: Outcome, size: int) -> Iterable[Work]:
         tree = self._tree
-        top = tree.child(outcome.node, outcome.token)
+        top = tree.tokens.child(outcome.node, outcome.token)
         if top is None or not tree.is_fed(top):
             yield Work(outcome.chance, outcome.node, outcome.token, math.log(outcome.chance))
         elif self.shape is not None:
@@ -246,8 +245,11 @@ class OutcomeDrafter:
         else:
             tip = tree.tip(top, size)
             if tip is not None:
-                one = tree.nodes[tip]
-                yield Work(outcome.chance, one.parent, one.token, one.logp)
+                yield self._work(outcome.chance, tip)
+
+    def _work(self, value: float, node: int) -> Work:
+        tree = self._tree
+        return Work(value, tree.tokens.parents[node], tree.tokens.ids[node], tree.nodes[node].logp)
 
     def _ordered(self, outcomes: list[Outcome]) -> list[Outcome]:
         if self.order == "fifo":
@@ -270,7 +272,7 @@ class OutcomeDrafter:
                     break
                 if token in self._model.eos_ids:
                     continue
-                child = self._tree.child(node, token)
+                child = self._tree.tokens.child(node, token)
                 if child is not None and self._tree.is_fed(child):
                     waiting.append((child, below, depth + 1))
                 else:
@@ -283,11 +285,11 @@ class OutcomeDrafter:
             return False
         for offset, node in enumerate(batch):
             tree.nodes[node].fed = self._fed + offset
-        parents = [self._number(tree.nodes[node].parent) for node in batch]
-        rows = self._model.follower.grow_tree([tree.nodes[node].token for node in batch], parents)
-        places = [len(self._root) + 1 + self._depth(node) for node in batch]
+        parents = [self._number(tree.tokens.parents[node]) for node in batch]
+        rows = self._model.cursor.grow_tree([tree.tokens.ids[node] for node in batch], parents)
+        places = [len(self._root) + 1 + tree.tokens.depths[node] for node in batch]
         for node, best in zip(batch, self._best(rows, places), strict=True):
-            tree.nodes[node].best = best if self.shape is None else tree.with_echo(node, best)
+            tree.nodes[node].best = best if self.shape is None else tree.with_repeated(node, best)
         self._fed += len(batch)
         return True
 
@@ -297,13 +299,6 @@ class OutcomeDrafter:
         number = self._tree.nodes[node].fed
         assert number is not None, "a parent goes through the model first"
         return number
-
-    def _depth(self, node: int) -> int:
-        depth = 0
-        while self._tree.nodes[node].parent != ROOT:
-            node = self._tree.nodes[node].parent
-            depth += 1
-        return depth
 
     def _best(self, rows: Tensor, places: list[int]) -> list[list[tuple[int, float]]]:
         """What may follow, of rows [n, vocab] at these answer positions: (token, log-probability), likeliest first."""

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from specdec.drafting.draft import ROOT
-from specdec.drafting.echo import Echo
+from specdec.drafting.ngram import NgramLookup
+from specdec.drafting.token_tree import ROOT, TokenTree
 
 Order = Literal["priority", "fifo", "random"]
 ORDERS: tuple[Order, ...] = ("priority", "fifo", "random")
@@ -25,19 +25,17 @@ _UNTOLD = 0.05
 """However sure that exit is, so much at least is left for what it did not name."""
 _UNGUESSED = 0.02
 """The draft model's chance of a hinted token that is not among those it would think of."""
-_ECHOED = 0.4
+_REPEATED = 0.4
 """At least so likely is a token that followed the same two tokens before (measured: 0.37 to 0.52 on the text pair)."""
 
 
 @dataclass
 class Node:
-    """A token of the tree. parent: its number here, or ROOT. logp: the draft model's log-probability of it after its
-    parent. fed: its number in the model's own tree; None before it went through the model. best: what may follow it,
-    (token, log-probability), likeliest first, once it went through.
+    """What is known of a node. logp: the draft model's log-probability of its token after its parent. fed: its number
+    in the model's own tree; None before it went through the model. best: what may follow it, (token, log-probability),
+    likeliest first, once it went through.
     """
 
-    token: int
-    parent: int
     logp: float
     fed: int | None = None
     best: list[tuple[int, float]] = field(default_factory=list)
@@ -66,22 +64,21 @@ class Outcome:
 
 
 class OutcomeTree:
-    """The token tree below one verified answer. ROOT stands for the answer's end."""
+    """What may follow one verified answer. ROOT stands for its end; nodes: what is known of those of `tokens`."""
 
     def __init__(self, stop_ids: frozenset[int]) -> None:
         """stop_ids: what ends an answer; nothing is drafted behind it."""
         self._stop_ids = stop_ids
+        self.tokens = TokenTree()
         self.nodes: list[Node] = []
-        self._children: dict[tuple[int, int], int] = {}
         self.root_best: list[tuple[int, float]] = []
         self.sent: list[int] = []
-        self.echo = Echo()
+        self.ngrams = NgramLookup()
         self.hints: dict[tuple[int, int], Hint] = {}
 
     def plant(self, best: list[tuple[int, float]]) -> None:
         """Begin anew at an answer's end. best: what may follow it."""
-        self.nodes.clear()
-        self._children.clear()
+        self.tokens, self.nodes = TokenTree(), []
         self.root_best = best
         self.recall()
 
@@ -98,16 +95,12 @@ class OutcomeTree:
         """Whether a node went through the model."""
         return node == ROOT or self.nodes[node].fed is not None
 
-    def child(self, node: int, token: int) -> int | None:
-        """The node of `token` behind `node`."""
-        return self._children.get((node, token))
-
     def grow(self, node: int, token: int, logp: float) -> int:
-        """The same; made where it is not there."""
-        found = self._children.get((node, token))
+        """The node of `token` behind `node`; made where it is not there."""
+        found = self.tokens.child(node, token)
         if found is None:
-            found = self._children[node, token] = len(self.nodes)
-            self.nodes.append(Node(token, node, logp))
+            found = self.tokens.append(token, node)
+            self.nodes.append(Node(logp))
         return found
 
     def line(self, node: int, size: int) -> list[int]:
@@ -118,7 +111,7 @@ class OutcomeTree:
             tokens.append(self.best(at)[0][0])
             if tokens[-1] in self._stop_ids:
                 break
-            at = self.child(at, tokens[-1])
+            at = self.tokens.child(at, tokens[-1])
         return tokens
 
     def tip(self, node: int, size: int) -> int | None:
@@ -136,13 +129,10 @@ class OutcomeTree:
 
     def walk(self, tokens: Sequence[int]) -> int | None:
         """The node that tokens lead to from the root; None where they leave the tree."""
-        node = ROOT
-        for token in tokens:
-            found = self.child(node, token)
-            if found is None:
-                return None
-            node = found
-        return node
+        path = self.tokens.along(tokens)
+        if len(path) < len(tokens):
+            return None
+        return path[-1] if path else ROOT
 
     def hint(self, last: int, token: int, confidence: float, layer: int) -> None:
         """An exit's word on the draft that is on its way: accepted up to node `last - 1` of the draft, then `token`."""
@@ -182,52 +172,48 @@ class OutcomeTree:
         chances: dict[tuple[int, int], float] = {}
         for node, reach in self.reached():
             guesses = {token: math.exp(logp) for token, logp in self.best(node)}
-            echoed = self.echo.after(self._pair(node))
-            if echoed is not None:
-                guesses[echoed] = max(_ECHOED, guesses.get(echoed, 0.0))
+            repeated = self.ngrams.after(self._pair(node))
+            if repeated is not None:
+                guesses[repeated] = max(_REPEATED, guesses.get(repeated, 0.0))
             for token, chance in guesses.items():
-                if token not in self._stop_ids and self._children.get((node, token)) not in sent:
+                if token not in self._stop_ids and self.tokens.child(node, token) not in sent:
                     chances[node, token] = reach * chance
         return chances
 
-    def with_echo(self, node: int, best: list[tuple[int, float]]) -> list[tuple[int, float]]:
-        """What may follow a node, its echo among it."""
-        echoed = self.echo.after(self._pair(node))
-        if echoed is None:
+    def with_repeated(self, node: int, best: list[tuple[int, float]]) -> list[tuple[int, float]]:
+        """What may follow a node, what followed the last time among it."""
+        repeated = self.ngrams.after(self._pair(node))
+        if repeated is None:
             return best
         known = dict(best)
-        known[echoed] = max(known.get(echoed, -math.inf), math.log(_ECHOED))
+        known[repeated] = max(known.get(repeated, -math.inf), math.log(_REPEATED))
         return sorted(known.items(), key=lambda one: -one[1])
 
     def _pair(self, node: int) -> tuple[int, int] | None:
         """The two tokens that end with a node, or with the answer."""
-        last = self.echo.pair()
+        last = self.ngrams.pair()
         if node == ROOT or last is None:
             return last
-        one = self.nodes[node]
-        return (last[1] if one.parent == ROOT else self.nodes[one.parent].token), one.token
+        parent = self.tokens.parents[node]
+        return (last[1] if parent == ROOT else self.tokens.ids[parent]), self.tokens.ids[node]
 
     def reached(self) -> Iterator[tuple[int, float]]:
         """The answer's end and every node on its way, with the draft model's chance that the verdict gets there."""
         chances = {ROOT: 1.0}
         yield ROOT, 1.0
         for node in self.sent:
-            one = self.nodes[node]
-            echoed = self.echo.after(self._pair(one.parent)) == one.token
-            chances[node] = chances[one.parent] * max(math.exp(one.logp), _ECHOED * echoed)
+            parent = self.tokens.parents[node]
+            repeated = self.ngrams.after(self._pair(parent)) == self.tokens.ids[node]
+            chances[node] = chances[parent] * max(math.exp(self.nodes[node].logp), _REPEATED * repeated)
             yield node, chances[node]
 
     def descend(self, top: int, numbers: dict[int, int]) -> None:
         """Make `top` the root: what grew behind it stays. numbers: where in the model's tree its fed nodes are now."""
         if top != ROOT:
             self.root_best = self.nodes[top].best
-        kept: dict[int, int] = {top: ROOT}
-        nodes: list[Node] = []
-        for index, node in enumerate(self.nodes):
-            if node.parent in kept and index != top:
-                kept[index] = len(nodes)
-                fed = None if node.fed is None else numbers[node.fed]
-                nodes.append(Node(node.token, kept[node.parent], node.logp, fed, node.best))
-        self.nodes = nodes
-        self._children = {(node.parent, node.token): index for index, node in enumerate(nodes)}
+        kept = self.tokens.below(top)
+        self.tokens = self.tokens.select(kept, top)
+        self.nodes = [self.nodes[node] for node in kept]
+        for node in self.nodes:
+            node.fed = None if node.fed is None else numbers[node.fed]
         self.recall()

@@ -59,9 +59,10 @@ class TreeDrafter:
         frontier = self._growth.frontier(beam)
         if not frontier:
             return False
-        tokens = [self._growth.candidates[index].token for index in frontier]
-        rows = self._model.follower.grow_tree(tokens, [self._growth.parent_node(index) for index in frontier])
-        depth = self._growth.candidates[frontier[0]].depth
+        tree = self._growth.tree
+        tokens = [tree.ids[node] for node in frontier]
+        rows = self._model.cursor.grow_tree(tokens, [self._growth.parent_fed(node) for node in frontier])
+        depth = tree.depths[frontier[0]]
         self._growth.expand(frontier, self._nodes, self._scores(rows, len(answer) + depth + 1), beam)
         self._nodes += len(frontier)
         return True
@@ -70,13 +71,13 @@ class TreeDrafter:
         """The best nodes below `answer`, however deep they are up to `room`."""
         if not self.drafted(answer) or self._growth is None:
             return Proposal(Draft(len(answer), ()), ())
-        draft, guess = prune(len(answer), self._growth.candidates, self._budget, room)
+        draft, guess = prune(len(answer), self._growth.tree, self._growth.scores, self._budget, room)
         return Proposal(draft, guess)
 
     def _plant(self, answer: list[int], beam: int) -> bool:
         if answer and answer[-1] in self._model.eos_ids:
             return False
-        scores = self._scores(self._model.follower.tree_rows(answer, (), ()), len(answer))
+        scores = self._scores(self._model.cursor.tree_rows(answer, (), ()), len(answer))
         self._growth = TreeGrowth(self._model.eos_ids)
         self._growth.plant(scores[-1], beam)
         self._root, self._nodes = answer, 0

@@ -293,18 +293,20 @@ def decode_up(data: bytes, max_bytes: int = MAX_UP_BYTES) -> Up:
     """Bytes from a client -> message. Raises ProtocolError for the rest; too large is not even decoded."""
     _check_size(data, _UP_LIMITS, max_bytes)
     try:
-        return _up_decoder.decode(data)
+        message: Up = _up_decoder.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ProtocolError(f"a message cannot be understood ({_first_line(error)})") from error
+    return message
 
 
 def decode_down(data: bytes) -> Down:
     """Bytes from a server -> message. Raises ProtocolError for anything else."""
     _check_size(data, _DOWN_LIMITS, MAX_DOWN_BYTES)
     try:
-        return _down_decoder.decode(data)
+        message: Down = _down_decoder.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ProtocolError(f"a message cannot be understood ({_first_line(error)})") from error
+    return message
 
 
 def _check_size(data: bytes, limits: dict[int, int], max_bytes: int) -> None:

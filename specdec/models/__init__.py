@@ -4,9 +4,9 @@ One interface for plain causal language models and Qwen2-VL. Nothing in here kno
 """
 
 from specdec.errors import ModelError
-from specdec.models.loaded import EncodedPrompt, LoadedModel
+from specdec.models.loaded import LoadedModel
 from specdec.models.loading import load_model, load_tokenizer
-from specdec.models.prompt import Prompt, chat_prompt
+from specdec.models.prompt import EncodedPrompt, Prompt, chat_prompt
 from specdec.models.session import Extension, ModelSession, extend_many
 
 __all__ = [

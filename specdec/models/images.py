@@ -77,7 +77,8 @@ class ImagePreparer:
             }
             messages = [{"role": "user", "content": [element]}]
             images, _ = self._vision_info(messages, image_patch_size=self._patch)
-            return images[0]
+            fetched: Image.Image = images[0]
+            return fetched
         try:
             height, width = smart_resize(
                 image.height, image.width, self._factor, self._min_pixels, self._max_pixels
@@ -114,4 +115,5 @@ def find_process_vision_info() -> Callable[..., Any] | None:
         from qwen_vl_utils import process_vision_info
     except ImportError:
         return None
-    return process_vision_info
+    vision_info: Callable[..., Any] = process_vision_info
+    return vision_info

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -17,25 +16,9 @@ from torch import Tensor
 from specdec.errors import ModelError
 from specdec.models.images import ImagePreparer
 from specdec.models.positions import expand_image_pads, mrope_positions
-from specdec.models.prompt import Prompt
+from specdec.models.prompt import EncodedPrompt, Prompt
 from specdec.models.runner import DecoderRunner
 from specdec.models.session import ModelSession
-
-
-@dataclass(frozen=True)
-class EncodedPrompt:
-    """A prompt as one model takes it.
-
-    ids: int64 [n], image placeholders expanded. positions: int64 [3, n], or None where they are simply 0 ..
-    n-1. delta: what to add to an index after the prompt to get its position.
-    pixel_values: float32 [patches, features] or None; grids: int64 [images, 3] or None.
-    """
-
-    ids: Tensor
-    positions: Tensor | None = None
-    delta: int = 0
-    pixel_values: Tensor | None = None
-    grids: Tensor | None = None
 
 
 class LoadedModel:
@@ -168,4 +151,5 @@ class LoadedModel:
 
 def real_vocabulary_size(tokenizer: Any) -> int:
     """One more than the largest id the tokenizer knows: the rows beyond it are padding (TRAPS 12)."""
-    return max(tokenizer.get_vocab().values()) + 1
+    ids: dict[str, int] = tokenizer.get_vocab()
+    return max(ids.values()) + 1

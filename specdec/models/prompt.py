@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specdec.errors import ModelError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 VISION_START = "<|vision_start|>"
 IMAGE_PAD = "<|image_pad|>"
@@ -27,6 +30,22 @@ class Prompt:
 
     ids: tuple[int, ...]
     images: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True)
+class EncodedPrompt:
+    """A prompt as one model takes it.
+
+    ids: int64 [n], image placeholders expanded. positions: int64 [3, n], or None where they are simply 0 ..
+    n-1. delta: what to add to an index after the prompt to get its position.
+    pixel_values: float32 [patches, features] or None; grids: int64 [images, 3] or None.
+    """
+
+    ids: Tensor
+    positions: Tensor | None = None
+    delta: int = 0
+    pixel_values: Tensor | None = None
+    grids: Tensor | None = None
 
 
 def chat_prompt(
@@ -92,7 +111,8 @@ def _render_template(
     messages.append({"role": "user", "content": content})
     if system:
         messages.insert(0, {"role": "system", "content": system})
-    return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    rendered: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    return rendered
 
 
 def _special_strings(tokenizer: Any) -> list[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -19,11 +19,16 @@ from torch import Tensor, nn
 
 from specdec.errors import ModelError
 
-if TYPE_CHECKING:
-    from specdec.pacing import Pacer
-
 LayerObserver = Callable[[int, Tensor], None]
 """Called after each layer with (layer index, hidden [rows, hidden_size])."""
+
+
+class Pace(Protocol):
+    """Makes forwards take their time (see specdec.models.pacing)."""
+
+    def begin(self, observer: LayerObserver | None = None) -> LayerObserver:
+        """The observer of a forward that starts now; it calls `observer`."""
+        ...
 
 
 @dataclass
@@ -73,10 +78,10 @@ class DecoderRunner:
         self._layers = [_read_layer(layer) for layer in text_model.layers[: self.layer_count]]
         self._head = lm_head
         self._lm_head = _vocabulary_head(lm_head, vocab_size)
-        self.device = self._embedding.device
-        self.dtype = self._embedding.dtype
+        self.device: torch.device = self._embedding.device
+        self.dtype: torch.dtype = self._embedding.dtype
         self._tables: tuple[Tensor, Tensor] | None = None
-        self.pacer: Pacer | None = None
+        self.pacer: Pace | None = None
         self.passes = 0
 
     def new_cache(self, capacity: int, layers: int | None = None) -> Tensor:
@@ -273,7 +278,8 @@ def _fuse(modules: list[Any]) -> Callable[[Tensor], Tensor]:
 
 def _vocabulary_head(lm_head: Any, vocab_size: int) -> Callable[[Tensor], Tensor]:
     if type(lm_head) is not nn.Linear:
-        return lm_head
+        head: Callable[[Tensor], Tensor] = lm_head
+        return head
     weight = lm_head.weight[:vocab_size]
     bias = lm_head.bias[:vocab_size] if lm_head.bias is not None else None
     return lambda x: F.linear(x, weight, bias)

@@ -10,24 +10,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from specdec.drafting.token_tree import ROOT, TokenTree
 from specdec.errors import ModelError
+from specdec.models.prompt import EncodedPrompt
 from specdec.models.runner import DecoderRunner, LayerObserver, Segment, causal_mask
-
-if TYPE_CHECKING:
-    from specdec.models.loaded import EncodedPrompt, LoadedModel
 
 _GROWTH = 128
 
 
-class ModelSession:
-    """One sequence on a loaded model. Not thread-safe; made by `LoadedModel.new_session()`."""
+class SessionModel(Protocol):
+    """What a session needs of the model that it runs on; a LoadedModel has it."""
 
-    def __init__(self, model: LoadedModel, layers: range | None = None) -> None:
+    runner: DecoderRunner
+    vocab_size: int
+    eos_token_ids: frozenset[int]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        ...
+
+    def embed_prompt(self, encoded: EncodedPrompt) -> Tensor:
+        """Embeddings [n, hidden_size] of a prompt, image features in place of their placeholders."""
+        ...
+
+
+class ModelSession:
+    """One sequence on a loaded model. Not thread-safe; made by `LoadedModel.new_session()`.
+
+    tree: the speculative tokens behind the committed ones; for others to read only.
+    """
+
+    def __init__(self, model: SessionModel, layers: range | None = None) -> None:
         """layers: those whose keys and values the session holds; all of them unless it is a part of a split."""
         self.model = model
         self._runner: DecoderRunner = model.runner
@@ -35,8 +54,7 @@ class ModelSession:
         self._cache: Tensor | None = None
         self._length = 0
         self._delta = 0
-        self._tree_parents: list[int] = []
-        self._tree_depths: list[int] = []
+        self.tree = TokenTree()
         self._tree_sight = torch.empty(0, 0, dtype=torch.bool)
 
     @property
@@ -102,26 +120,29 @@ class ModelSession:
         below: nodes behind the end of that path that stay as the tree, renumbered 0, 1, ... in this order; each one's
         parent is that end or stands before it. Raises ModelError for nodes that are none of this.
         """
-        parent = -1
+        tree, end = self.tree, ROOT
         for node in nodes:
-            if not 0 <= node < len(self._tree_parents) or self._tree_parents[node] != parent:
+            if not 0 <= node < len(tree) or tree.parents[node] != end:
                 raise ModelError(
                     f"tree nodes {list(nodes)} are not a path from the root: keep a path in order"
                 )
-            parent = node
-        numbers = {parent: -1}
+            end = node
+        seen = {end}
         for node in below:
-            if not 0 <= node < len(self._tree_parents) or self._tree_parents[node] not in numbers:
-                raise ModelError(f"tree node {node} does not go on behind the path or its parent comes after it")
-            numbers[node] = len(numbers) - 1
+            if not 0 <= node < len(tree) or tree.parents[node] not in seen:
+                raise ModelError(
+                    f"tree node {node} does not go on behind the path or its parent comes after it"
+                )
+            seen.add(node)
         kept = [*nodes, *below]
         if kept != list(range(len(kept))):
             assert self._cache is not None
             source = torch.tensor([self._length + node for node in kept], device=self._cache.device)
-            self._cache[:, :, :, self._length : self._length + len(kept)] = self._cache.index_select(3, source)
+            self._cache[:, :, :, self._length : self._length + len(kept)] = self._cache.index_select(
+                3, source
+            )
         self._length += len(nodes)
-        self._tree_parents = [numbers[self._tree_parents[node]] for node in below]
-        self._tree_depths = [self._tree_depths[node] - len(nodes) for node in below]
+        self.tree = tree.select(below, end)
         self._tree_sight = self._tree_sight[list(below)][:, list(below)]
 
     def rollback(self, n_tokens_kept: int) -> None:
@@ -132,8 +153,7 @@ class ModelSession:
         self._clear_tree()
 
     def _clear_tree(self) -> None:
-        self._tree_parents.clear()
-        self._tree_depths.clear()
+        self.tree = TokenTree()
         self._tree_sight = torch.empty(0, 0, dtype=torch.bool)
 
     def _reserve(self, needed: int) -> None:
@@ -148,13 +168,13 @@ class ModelSession:
             return
         layers = None if self._layers is None else len(self._layers)
         grown = self._runner.new_cache(min(limit, max(2 * capacity, needed + _GROWTH)), layers)
-        if self._cache is not None and self._length + len(self._tree_parents):
-            held = self._length + len(self._tree_parents)
+        if self._cache is not None and self._length + len(self.tree):
+            held = self._length + len(self.tree)
             grown[:, :, :, :held] = self._cache[:, :, :, :held]
         self._cache = grown
 
     def _chain_segment(self, rows: int) -> tuple[Segment, tuple[Tensor, Tensor]]:
-        if self._tree_parents:
+        if len(self.tree):
             raise ModelError(
                 "the session holds a speculative tree: keep a path or roll back before extending"
             )
@@ -166,21 +186,22 @@ class ModelSession:
         self._length = past + rows
         return Segment(self._cache, past, rows, causal_mask(past, rows, self._runner.device)), rotary
 
-    def _tree_segment(self, parents: Sequence[int]) -> tuple[Segment, tuple[Tensor, Tensor]]:
-        held = len(self._tree_parents)
+    def _tree_segment(
+        self, ids: Sequence[int], parents: Sequence[int]
+    ) -> tuple[Segment, tuple[Tensor, Tensor]]:
+        held = len(self.tree)
         past = self._length + held
         self._reserve(past + len(parents))
         assert self._cache is not None
-        for offset, parent in enumerate(parents):
-            if not -1 <= parent < held + offset:
-                raise ModelError(f"tree node {held + offset} has parent {parent}: a parent must come first")
-            self._tree_parents.append(parent)
-            self._tree_depths.append(0 if parent < 0 else self._tree_depths[parent] + 1)
+        for token, parent in zip(ids, parents, strict=True):
+            if not ROOT <= parent < len(self.tree):
+                raise ModelError(f"tree node {len(self.tree)} has parent {parent}: a parent must come first")
+            self.tree.append(token, parent)
         self._tree_sight = grow_sight(self._tree_sight, parents)
         behind = torch.ones(len(parents), self._length, dtype=torch.bool)
         mask = torch.cat([behind, self._tree_sight[held:]], dim=1).to(self._runner.device)
         positions = (
-            torch.tensor(self._tree_depths[held:], device=self._runner.device) + self._length + self._delta
+            torch.tensor(self.tree.depths[held:], device=self._runner.device) + self._length + self._delta
         )
         return Segment(self._cache, past, len(parents), mask), self._runner.rotary_at(positions)
 
@@ -219,7 +240,7 @@ def extend_many(extensions: Sequence[Extension], observer: LayerObserver | None 
         else:
             if len(extension.parents) != len(extension.ids):
                 raise ModelError("a tree needs one parent index per node")
-            segment, rotary = session._tree_segment(extension.parents)
+            segment, rotary = session._tree_segment(extension.ids, extension.parents)
         segments.append(segment)
         rotaries.append(rotary)
         ids.extend(extension.ids)

@@ -12,16 +12,14 @@ if TYPE_CHECKING:
     from specdec.sampling.choice import Chooser
     from specdec.sampling.noise import gumbel_noise
     from specdec.sampling.processors import process_logits
-    from specdec.sampling.rejection import Rejection, recovery_distribution, verify_chain
+    from specdec.sampling.rejection import recovery_distribution
 
-__all__ = ["Chooser", "Rejection", "gumbel_noise", "process_logits", "recovery_distribution", "verify_chain"]
+__all__ = ["Chooser", "gumbel_noise", "process_logits", "recovery_distribution"]
 _WITH_TORCH = {
     "Chooser": "choice",
-    "Rejection": "rejection",
     "gumbel_noise": "noise",
     "process_logits": "processors",
     "recovery_distribution": "rejection",
-    "verify_chain": "rejection",
 }
 
 

@@ -15,16 +15,6 @@ import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True)
-class Rejection:
-    """accepted: how many draft tokens stay. token: the recovered token, or the bonus token if all were
-    accepted.
-    """
-
-    accepted: int
-    token: int
-
-
 def accepts(p: float, q: float) -> float:
     """min(1, p/q), the chance that a draft token stays, from its probabilities under p and q."""
     return min(1.0, p / q) if q > 0.0 else 0.0
@@ -131,19 +121,3 @@ def recover_from_rest(p: Tensor, listed: Sequence[int], q: Tensor, uniforms: Seq
         if uniforms[1] < 1.0 - float(q[token]) / float(p[token]):
             return token
     return draw(recovery_distribution(p, q), uniforms[2])
-
-
-def verify_chain(draft: list[int], q: Tensor, p: Tensor, uniforms: Tensor) -> Rejection:
-    """Verify a chain of draft tokens.
-
-    draft: k ids sampled from the rows of q. q: probabilities float [k, vocab]. p: probabilities float [k+1,
-    vocab], the last row for the bonus token. uniforms: float64 [k+1] in [0, 1): one per acceptance, the last
-    for the draw.
-    """
-    numbers = uniforms.tolist()
-    p_x = [float(p[index, token]) for index, token in enumerate(draft)]
-    q_x = [float(q[index, token]) for index, token in enumerate(draft)]
-    accepted = count_accepted(p_x, q_x, numbers[:-1])
-    if accepted < len(draft):
-        return Rejection(accepted, draw(recovery_distribution(p[accepted], q[accepted]), numbers[-1]))
-    return Rejection(accepted, draw(p[accepted], numbers[-1]))

@@ -36,14 +36,11 @@ def judge(draft: Draft, picks: Sequence[int], eos_ids: Set[int]) -> Judgement:
             if picks[index] != token or token in eos_ids:
                 return Judgement(tuple(range(index)), picks[index])
         return Judgement(tuple(range(len(draft.ids))), picks[len(draft.ids)])
-    children: dict[tuple[int, int], int] = {}
-    for node, (parent, token) in enumerate(zip(draft.parents, draft.ids, strict=True)):
-        children.setdefault((parent, token), node)
     path: list[int] = []
     node = ROOT
     while True:
         pick = picks[node + 1]
-        child = None if pick in eos_ids else children.get((node, pick))
+        child = None if pick in eos_ids else draft.tree.child(node, pick)
         if child is None:
             return Judgement(tuple(path), pick)
         path.append(child)
@@ -54,9 +51,4 @@ def path_to(draft: Draft, last: int) -> list[int]:
     """Node indices from the root to node `last - 1` (see Judgement.last)."""
     if draft.parents is None:
         return list(range(last))
-    path: list[int] = []
-    node = last - 1
-    while node != ROOT:
-        path.append(node)
-        node = draft.parents[node]
-    return path[::-1]
+    return draft.tree.path(last - 1)

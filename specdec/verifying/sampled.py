@@ -16,7 +16,8 @@ from specdec.models import LoadedModel
 from specdec.models.runner import LayerObserver
 from specdec.options import GenerationOptions
 from specdec.sampling import process_logits
-from specdec.sampling.recovery import Recovery, TargetRow, describe_row
+from specdec.sampling.recoveries import Recovery
+from specdec.sampling.recovery import TargetRow, describe_row
 from specdec.sampling.rejection import count_accepted, draw, recovery_distribution
 from specdec.sampling.uniform import Purpose, uniforms
 from specdec.verifying.verifier import Verifier
@@ -86,7 +87,7 @@ class SampledVerifier(Verifier):
         nodes = usable_nodes(draft, self.limit - draft.base - 1, self._model.never_drafted)
         ids = select_nodes(draft, nodes).ids
         prefix = self.answer[: draft.base]
-        p = self._probabilities(self._follower.rows(prefix, ids, observer))
+        p = self._probabilities(self._cursor.rows(prefix, ids, observer))
         for index, token in enumerate(known):  # the edge did not know of them yet: the target's own picks
             if index >= len(ids) or ids[index] != token:
                 self.epoch += index < len(draft.ids)

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from specdec.drafting import Draft, check_draft, select_nodes, usable_nodes
 from specdec.errors import ProtocolError
-from specdec.follower import Follower
-from specdec.local import answer_limit
 from specdec.models import LoadedModel, ModelSession, Prompt
+from specdec.models.cursor import SessionCursor
+from specdec.models.local import answer_limit
 from specdec.models.runner import LayerObserver
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser
@@ -32,7 +32,7 @@ class Verifier:
         """session: the model session to work on, where it is not simply a new one."""
         self._model = model
         self._options = options
-        self._follower = Follower(session or model.new_session(), options)
+        self._cursor = SessionCursor(session or model.new_session(), options)
         self._chooser = Chooser(options)
         self.answer: list[int] = []
         self.limit = 0
@@ -68,13 +68,13 @@ class Verifier:
         if any(token in self._model.eos_token_ids for token in history):
             raise ProtocolError("the history holds an end-of-sequence token: that answer is complete")
         check_draft(Draft(0, tuple(history)), self._model.vocab_size)
-        self._follower.prefill(encoded, observer)
+        self._cursor.prefill(encoded, observer)
         self.answer = list(history)
 
     @torch.inference_mode()
     def step(self, observer: LayerObserver | None = None) -> int:
         """Decode one token alone, append it to the answer and return it."""
-        row = self._follower.rows(self.answer, observer=observer)
+        row = self._cursor.rows(self.answer, observer=observer)
         token = self._pick(row[0], len(self.answer))
         self.answer.append(token)
         return token
@@ -119,7 +119,7 @@ class Verifier:
         """The nodes of a sound draft that are fed to the target: those that could become part of the answer."""
         nodes = usable_nodes(draft, self.limit - draft.base - 1, self._model.never_drafted)
         if draft.parents is not None:  # branches take room in the cache that paths alone would not
-            nodes = nodes[: max(0, self._model.context_limit - self._follower.prompt_length - draft.base - 1)]
+            nodes = nodes[: max(0, self._model.context_limit - self._cursor.prompt_length - draft.base - 1)]
         return nodes
 
     def _picks(
@@ -127,11 +127,11 @@ class Verifier:
     ) -> list[int]:
         """The target's picks after the prefix and after every node; `known` ones are as they were before."""
         if draft.parents is None:
-            rows = self._follower.rows(prefix, draft.ids, observer)
+            rows = self._cursor.rows(prefix, draft.ids, observer)
             picks = self._chooser.choose(rows, len(prefix))
             picks[: len(known)] = known[: len(picks)]
             return picks
-        rows = self._follower.tree_rows(prefix, draft.ids, draft.parents, observer)
+        rows = self._cursor.tree_rows(prefix, draft.ids, draft.parents, observer)
         offsets = [0, *(depth + 1 for depth in draft.depths())]
         positions = torch.tensor(offsets, device=rows.device) + len(prefix)
         picks = self._chooser.choose_at(rows, positions)

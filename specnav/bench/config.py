@@ -10,10 +10,10 @@ from typing import Any
 from evaluation.bench.records import PaperFigure, PointRecord
 from evaluation.bench.summary import QUANTITIES
 from evaluation.papers import figure
+from harness.errors import UsageError
+from harness.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
+from harness.settings import make_settings, read_yaml
 from specdec.link.shaping import LinkProfile, parse_outages
-from specnav.errors import UsageError
-from specnav.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
-from specnav.settings import make_settings, read_yaml
 
 POINTS = CONFIG / "points"
 QUESTIONS = CONFIG / "questions" / "short.jsonl"

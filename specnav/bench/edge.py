@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from cloud_verifier.server import set_threads, settle_memory
+from cloud_verifier.net.server import set_threads, settle_memory
 from evaluation.bench.contestants import Contestant, EdgeContestant
 from evaluation.bench.names import ORACLES
-from specdec.edge import connect
+from specdec.edge.decoder import connect
 from specdec.methods import get_method
 from specdec.models import LoadedModel, load_model
-from specdec.models.part import FrontPart
-from specdec.pacing import pace
+from specdec.models.pacing import pace
+from specdec.models.split import FrontPart
 from specnav.bench.config import BenchConfig
 
 RESUME_TIMEOUT_S = 5.0

@@ -16,10 +16,10 @@ from evaluation.bench.records import load_bench
 from evaluation.questions import load_questions
 from evaluation.report.points import write_points
 from evaluation.results import RESULTS_FILE
+from harness.errors import UsageError
+from harness.run_folder import new_run_folder
 from specnav.bench.config import POINTS, BenchConfig, make_config
 from specnav.bench.run import methods_of, run_bench, unlike_before
-from specnav.errors import UsageError
-from specnav.run_folder import new_run_folder
 
 ALL = "all"
 

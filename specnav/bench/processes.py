@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloud_verifier.config import ServerConfig
+from harness.children import LOOPBACK, emulator_spec, endpoint_of, verifier_spec
+from harness.processes import Child, Supervisor
 from specnav.bench.config import BenchConfig
-from specnav.demo.children import LOOPBACK, emulator_spec, endpoint_of, verifier_spec
-from specnav.demo.processes import Child, Supervisor
 
 
 @dataclass(frozen=True)

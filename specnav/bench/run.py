@@ -21,15 +21,14 @@ from evaluation.errors import EvaluationError
 from evaluation.questions import Question, load_questions
 from evaluation.report.bench import write_bench_report
 from evaluation.results import RESULTS_FILE, SCHEMA, Setting, describe_machine
+from harness.errors import HarnessError, UsageError
+from harness.paths import ROOT
+from harness.run_folder import new_run_folder
+from harness.settings import shown_settings
+from harness.signals import ends_on_signals
 from specnav.bench.config import BenchConfig, load_point
 from specnav.bench.processes import surroundings
 from specnav.bench.view import View
-from specnav.demo.errors import DemoError
-from specnav.errors import UsageError
-from specnav.paths import ROOT
-from specnav.run_folder import new_run_folder
-from specnav.settings import shown_settings
-from specnav.signals import ends_on_signals
 
 LOGS = "logs"
 MAY_DIFFER = frozenset({"methods", "limit", "questions"})
@@ -157,7 +156,7 @@ def run_bench(config: BenchConfig, view: View | None = None) -> int:
             _answer_all(run, questions, view, stack)
     except KeyboardInterrupt:
         run.interrupted = True
-    except (SpecdecError, EvaluationError, DemoError) as error:
+    except (SpecdecError, EvaluationError, HarnessError) as error:
         run.error = " ".join(str(error).split())
     answers = load_answers(folder)
     if run.error and not answers:

@@ -21,14 +21,14 @@ from evaluation.studies.estimate import in_words
 from evaluation.studies.gather import gather
 from evaluation.studies.plan import Study
 from evaluation.studies.records import SettingRecord, StudyResults, load_studies, save_study
+from harness.errors import UsageError
+from harness.run_folder import new_run_folder
+from harness.signals import ends_on_signals
 from specnav.bench.config import BenchConfig, load_point
 from specnav.bench.points import is_finished
 from specnav.bench.run import methods_of, run_bench, unlike_before
 from specnav.bench.study_jobs import POINT, Job, check_flags, make_jobs
 from specnav.bench.study_view import StudyView
-from specnav.errors import UsageError
-from specnav.run_folder import new_run_folder
-from specnav.signals import ends_on_signals
 
 TIME_SCALE = 0.25
 

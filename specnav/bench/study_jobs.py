@@ -13,12 +13,12 @@ from evaluation.files import read_json
 from evaluation.questions import load_questions
 from evaluation.studies.estimate import START_S, Times, answer_s, warm_up_s
 from evaluation.studies.plan import Asked, Setting, Study
+from harness.errors import UsageError
 from specdec.methods import METHODS
 from specdec.verifying.exits.files import ABOUT, About
 from specnav.bench.config import BenchConfig, make_config
 from specnav.bench.points import point_names
 from specnav.bench.run import methods_of
-from specnav.errors import UsageError
 
 POINT = "go2-wifi6"
 _FLAGS = {"rtt_ms": "--rtt"}

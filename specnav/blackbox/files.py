@@ -8,9 +8,9 @@ from pathlib import Path
 
 from mcap.reader import make_reader
 
+from harness.errors import UsageError
 from spec_vlm_nav.blackbox.folder import NAME, PARTIAL, reason_of
 from spec_vlm_nav.blackbox.recording import METADATA
-from specnav.errors import UsageError
 
 
 @dataclass(frozen=True)

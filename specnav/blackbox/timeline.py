@@ -11,11 +11,9 @@ from evaluation.bags.source import Bag, Topic
 from evaluation.bags.types import Types
 from evaluation.errors import EvaluationError
 from spec_vlm_nav.blackbox.triggers import one_line
-from spec_vlm_nav.decider import LinkHealth
-from spec_vlm_nav.decision import ErrorCode, Verification
-from spec_vlm_nav.diagnostics import Level
+from spec_vlm_nav.common.codes import ErrorCode, LinkState, MotionState, Verification
+from spec_vlm_nav.common.diagnostics import Level
 from spec_vlm_nav.motion.command import CommandKind
-from spec_vlm_nav.status import MotionState
 
 OURS = "spec_vlm_nav_interfaces/msg/"
 SOURCES = ("model", "exploration", "supervisor")
@@ -101,7 +99,7 @@ def _decision(said: Any) -> Told:
 
 
 def _supervision(said: Any) -> Told:
-    link = _name(LinkHealth, said.link)
+    link = _name(LinkState, said.link)
     yield "link", link, f"link {link}"
 
 

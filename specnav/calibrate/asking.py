@@ -39,6 +39,8 @@ class Asker:
             return False
         line = source.readline()
         if not line:
-            raise CalibrationError("there is nobody to ask before each step: --yes goes without asking")
+            raise CalibrationError(
+                "cannot ask before each step, as no terminal is attached; --yes goes without asking"
+            )
         self._all = line.strip().lower() == ALL
         return True

@@ -11,12 +11,12 @@ from pathlib import Path
 import yaml
 
 from evaluation.files import write_bytes_atomic
-from spec_vlm_nav.parameter_files import WILDCARDS
-from spec_vlm_nav.parameters import Value
+from harness.errors import UsageError
+from harness.settings import read_yaml
+from spec_vlm_nav.common.parameters import Value
+from spec_vlm_nav.parameters.files import WILDCARDS
 from specnav.calibrate.core.measuring import Noise
 from specnav.calibrate.core.result import DEFAULTS, Calibration
-from specnav.errors import UsageError
-from specnav.settings import read_yaml
 
 FIRST_LINE = "# Written by specnav calibrate"
 
@@ -55,7 +55,7 @@ def text_of(found: Calibration, about: Circumstances) -> str:
     """The file's text."""
     noise = about.noise
     head = [
-        f"{FIRST_LINE}, {about.when:%Y-%m-%d %H:%M} UTC. Give it to motion_node behind your own parameters:",
+        f"{FIRST_LINE}, {about.when:%Y-%m-%d %H:%M} UTC. Give it to motion_node after your own parameters:",
         "#   ros2 run spec_vlm_nav motion_node --ros-args --params-file robot.yaml --params-file calibration.yaml",
         f"# Commands: {about.commands}, up to {about.max_linear:g} m/s and {about.max_angular:g} rad/s. "
         f"Odometry: {about.odometry}, {noise.rate_hz:.0f} Hz,",

@@ -19,14 +19,14 @@ from rclpy.signals import SignalHandlerOptions
 from rclpy.validate_namespace import validate_namespace
 from rclpy.validate_topic_name import validate_topic_name
 
-from spec_vlm_nav.errors import NavigationError
-from spec_vlm_nav.executor import ZERO
+from harness.errors import UsageError
+from spec_vlm_nav.common.errors import NavigationError
+from spec_vlm_nav.common.geometry import ZERO
 from specnav.calibrate.asking import Asker
 from specnav.calibrate.config import CalibrateConfig
 from specnav.calibrate.core.course import Course, Phase
 from specnav.calibrate.core.procedure import CalibrationError, Findings, Limits
 from specnav.calibrate.wire import Wire
-from specnav.errors import UsageError
 
 RATE_HZ, SPIN_S = 30.0, 0.005
 FIND_S, LISTEN_S = 5.0, 1.5  # longest wait for odometry and listeners; so long nobody else may speak

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
+from harness.errors import UsageError
 from specnav.calibrate.config import CalibrateConfig
 from specnav.calibrate.core.result import calibration, check
 from specnav.calibrate.files import Circumstances, check_out, given_parameters, text_of, write
 from specnav.calibrate.view import show
-from specnav.errors import UsageError
 
 
 def _say(words: str) -> None:
@@ -29,11 +29,11 @@ def run_calibrate(config: CalibrateConfig) -> int:
         _say(
             f"The robot will turn on the spot and walk up to {config.room_m:g} m ahead and back, never backwards."
         )
-        _say("Stand beside it with its remote control or emergency stop at hand.")
+        _say("Stand beside it, with its remote control or emergency stop at hand.")
     try:
         findings, wire = calibrate_live(config, _say)
     except KeyboardInterrupt:
-        _say("\nended by hand: the robot was told to stand, nothing is written")
+        _say("\ninterrupted: the robot was stopped, nothing is written")
         raise
     style = config.stop_style if config.backend == "twist" else ""
     found = calibration(findings, config.max_linear, style)
@@ -50,5 +50,5 @@ def run_calibrate(config: CalibrateConfig) -> int:
         repetitions=config.repetitions,
     )
     write(config.out, text_of(found, about))
-    _say(f"{config.out}: written; give it to motion_node with --params-file, behind your own")
+    _say(f"{config.out}: written; give it to motion_node with --params-file, after your own file")
     return 0

@@ -10,17 +10,17 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from spec_vlm_nav.executor import Motion, Velocity, wrap
+from spec_vlm_nav.common.geometry import Motion, Velocity, wrap
+from spec_vlm_nav.common.parameters import Value
+from spec_vlm_nav.common.status import UNDER_WAY
 from spec_vlm_nav.motion.command import Command, CommandKind
+from spec_vlm_nav.motion.core import MotionCore
+from spec_vlm_nav.motion.parameters.motion import executor_config, safety_config, stop_config
 from spec_vlm_nav.motion.stopping import TwistStops
-from spec_vlm_nav.motion_core import MotionCore
-from spec_vlm_nav.motion_parameters import executor_config, safety_config, stop_config
-from spec_vlm_nav.parameters import Value
-from spec_vlm_nav.status import UNDER_WAY
 from specnav.calibrate.core.course import Course
 from specnav.calibrate.core.procedure import Limits
 from specnav.calibrate.core.result import DEFAULTS
-from specnav.monkey.base import Base, BaseTraits, Odometry
+from trials.monkey.base import Base, BaseTraits, Odometry
 
 STEP_S, RATE_HZ = 0.005, 30.0
 BEGIN_S, END_S, LONGEST_S = 2.5, 3.5, 10.0

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from rich.console import Console
 from rich.table import Table
 
-from spec_vlm_nav.parameters import Value
+from spec_vlm_nav.common.parameters import Value
 from specnav.calibrate.core.result import DEFAULTS, Calibration, Measured
 
 WIDE = 200  # columns where nobody looks: other programs read the lines

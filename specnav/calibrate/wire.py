@@ -16,13 +16,13 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from std_msgs.msg import Bool, Empty, String
 
-from spec_vlm_nav.executor import ZERO, Velocity
+from spec_vlm_nav.common.geometry import ZERO, Velocity
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.motion.stopping import Rest
-from spec_vlm_nav.nodes.hearing import hear
-from spec_vlm_nav.nodes.messages import reading_of
-from spec_vlm_nav.nodes.outputs import Output, make_backend
-from spec_vlm_nav.watchdogs import Reading
+from spec_vlm_nav.motion.watchdogs import Reading
+from spec_vlm_nav.ros.backends.outputs import Output, make_backend
+from spec_vlm_nav.ros.convert.messages import reading_of
+from spec_vlm_nav.ros.subscriptions import subscribe
 from specnav.calibrate.config import CalibrateConfig
 from specnav.calibrate.core.result import DEFAULTS
 
@@ -95,9 +95,9 @@ class Wire:
             Odometry, "odom", lambda m: on_odometry(reading_of(m), time.monotonic()), best_effort
         )
         node.create_subscription(self._kind(), self.topic, self._on_velocity, best_effort)
-        hear(node, Empty, "stop", lambda message: on_end("stop was heard on topic stop"))
-        hear(node, Bool, "e_stop", self._on_button)
-        hear(node, String, "instruction", self._on_words)
+        subscribe(node, Empty, "stop", lambda message: on_end("stop was heard on topic stop"))
+        subscribe(node, Bool, "e_stop", self._on_button)
+        subscribe(node, String, "instruction", self._on_words)
         self._watch_motion_node()
 
     def _make_output(self, style: str) -> Output:

@@ -27,6 +27,7 @@ from std_msgs.msg import Empty, String
 
 from evaluation.trace import Decision, Span
 from navsim.episodes import Episode
+from spec_vlm_nav.common.codes import SOURCES, ErrorCode, MotionState
 from specnav.demo.errors import DemoError
 from specnav.demo.recorder import Recorder, SimState
 
@@ -34,17 +35,17 @@ POLL_S = 0.02
 AT_START_M = 0.05
 FRAMES_BEFORE = 5
 # A stale odometry is told by the deciding node as well, and counted there.
-SAFETY_STATES = frozenset({MotionStatus.EXPIRED, MotionStatus.REFUSED})
+SAFETY_STATES = frozenset({MotionState.EXPIRED.value, MotionState.REFUSED.value})
 CUT_SHORT = frozenset(
-    {DecisionMetrics.CANCELED, DecisionMetrics.TIMEOUT, DecisionMetrics.LINK_LOST, DecisionMetrics.INTERNAL}
+    {ErrorCode.CANCELED.value, ErrorCode.TIMEOUT.value, ErrorCode.LINK_LOST.value, ErrorCode.INTERNAL.value}
 )
 NOT_SAFETY = frozenset(
     {
-        DecisionMetrics.NONE,
-        DecisionMetrics.CANCELED,
-        DecisionMetrics.PARSE_FAILED,
-        DecisionMetrics.TOO_MANY_DECISIONS,
-        DecisionMetrics.TOO_FAR,
+        ErrorCode.NONE.value,
+        ErrorCode.CANCELED.value,
+        ErrorCode.PARSE_FAILED.value,
+        ErrorCode.TOO_MANY_DECISIONS.value,
+        ErrorCode.TOO_FAR.value,
     }
 )
 
@@ -70,15 +71,15 @@ def stamp_of(time_message: Time) -> tuple[int, int]:
 
 def is_safety_stop(message: DecisionMetrics) -> bool:
     """Whether the deciding node brought the robot to a stand because something failed."""
-    if message.error_code == DecisionMetrics.TIMEOUT and stamp_of(message.frame_stamp) == (0, 0):
+    if message.error_code == ErrorCode.TIMEOUT.value and stamp_of(message.frame_stamp) == (0, 0):
         return False  # the instruction's time was up: no decision was under way
     return message.error_code not in NOT_SAFETY
 
 
 def decision_of(message: DecisionMetrics) -> Decision:
     """A decision's metrics as a record; number, time, pose and frame are the recorder's."""
-    policy = message.source == DecisionMetrics.EXPLORATION
-    sent = message.sequence != 0 and message.source != DecisionMetrics.SUPERVISOR
+    policy = message.source == SOURCES["EXPLORATION"]
+    sent = message.sequence != 0 and message.source != SOURCES["SUPERVISOR"]
     spans = zip(
         message.span_lane, message.span_name, message.span_start_ms, message.span_end_ms, strict=False
     )
@@ -90,7 +91,7 @@ def decision_of(message: DecisionMetrics) -> Decision:
         model_action=message.model_action,
         reasoning=message.reasoning,
         text=message.text,
-        parsed=message.error_code != DecisionMetrics.PARSE_FAILED,
+        parsed=message.error_code != ErrorCode.PARSE_FAILED.value,
         complete=message.error_code not in CUT_SHORT,
         note=message.rule if policy else message.error,
         decision_ms=message.decision_ms if sent else None,
@@ -201,7 +202,7 @@ class Director:
                 return
             who: Literal["", "model", "node"] = ""
             if message.kind == MotionCommand.STOP:
-                who = "model" if message.source == MotionCommand.MODEL else "node"
+                who = "model" if message.source == SOURCES["MODEL"] else "node"
             self._recorder.on_command(self._clock(), message.sequence, who)
 
     def _is_current(self, session: int, instruction: int) -> bool:

@@ -21,8 +21,8 @@ from evaluation.results import (
     summarise,
 )
 from evaluation.trace import EpisodeTrace, save_trace
+from harness.settings import shown_settings
 from specnav.demo.config import DemoConfig
-from specnav.settings import shown_settings
 
 
 def settings_of(config: DemoConfig) -> dict[str, Setting]:

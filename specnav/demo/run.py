@@ -17,6 +17,10 @@ from rich.console import Console
 from cloud_verifier.config import ServerConfig
 from evaluation.identity import compare_with_target
 from evaluation.results import Comparison
+from harness.errors import HarnessError, UsageError
+from harness.run_folder import new_run_folder
+from harness.settings import make_settings, read_yaml
+from harness.signals import ends_on_signals
 from navsim.episodes import make_episode
 from specnav.demo.config import DemoConfig
 from specnav.demo.errors import DemoError
@@ -25,10 +29,6 @@ from specnav.demo.live import LiveView
 from specnav.demo.recorder import Limits
 from specnav.demo.scoring import make_trace, score_recording
 from specnav.demo.views import PlainView, View
-from specnav.errors import UsageError
-from specnav.run_folder import new_run_folder
-from specnav.settings import make_settings, read_yaml
-from specnav.signals import ends_on_signals
 
 if TYPE_CHECKING:
     from specdec.models import Prompt
@@ -99,9 +99,9 @@ def compare(config: DemoConfig, server: ServerConfig, journal: Journal) -> Compa
     """Decode recorded answers again with the target alone; only greedy runs can be compared."""
     if config.temperature > 0 or config.compare_decisions == 0:
         return Comparison()
-    from cloud_verifier.server import set_threads
-    from specdec.local import generate_local
+    from cloud_verifier.net.server import set_threads
     from specdec.models import load_model
+    from specdec.models.local import generate_local
     from specdec.options import GenerationOptions
 
     if weights_of(server.model) != journal.weights:
@@ -181,7 +181,7 @@ def is_expected(error: Exception) -> bool:
     from navsim.errors import NavsimError
     from specdec.errors import SpecdecError
 
-    return isinstance(error, DemoError | UsageError | NavsimError | SpecdecError | VerifierError)
+    return isinstance(error, HarnessError | UsageError | NavsimError | SpecdecError | VerifierError)
 
 
 def show_summary(console: Console, journal: Journal, report: Path) -> None:

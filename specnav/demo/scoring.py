@@ -11,7 +11,7 @@ from navsim.episodes import Episode
 from navsim.geometry import Disc, Pose2D, Shape
 from navsim.kinds import COLOURS
 from navsim.scoring import Score, score_episode
-from spec_vlm_nav.actions import sees_target
+from spec_vlm_nav.language.actions import sees_target
 from specnav.demo.recorder import Ending, Recorder, path_length
 
 OUTCOMES: dict[str, Outcome] = {

@@ -14,14 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloud_verifier.config import ServerConfig
-from navsim.episodes import Episode
-from specnav.demo import children
-from specnav.demo.children import Decoding
-from specnav.demo.config import DemoConfig
-from specnav.demo.director import Director, Topics
-from specnav.demo.processes import Supervisor
-from specnav.demo.recorder import Ending, Limits, Recorder
-from specnav.demo.surroundings import (
+from harness import children
+from harness.children import Decoding
+from harness.processes import Supervisor
+from harness.surroundings import (
     free_domain,
     ports_in_use,
     read_udp_tables,
@@ -29,6 +25,10 @@ from specnav.demo.surroundings import (
     ros_environment,
     segments_of,
 )
+from navsim.episodes import Episode
+from specnav.demo.config import DemoConfig
+from specnav.demo.director import Director, Topics
+from specnav.demo.recorder import Ending, Limits, Recorder
 from specnav.demo.views import Scene, View
 
 RESET_TIMEOUT_S = 20.0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from evaluation.bags.source import Bag, Topic
-from specnav.errors import UsageError
+from harness.errors import UsageError
 
 SENSES = frozenset({"nav_msgs/msg/Odometry", "tf2_msgs/msg/TFMessage"})
 SENSORS, STRING = "sensor_msgs/msg/", "std_msgs/msg/String"

@@ -19,8 +19,8 @@ from rclpy.signals import SignalHandlerOptions
 from rosgraph_msgs.msg import Clock
 
 from evaluation.bags.source import Bag, open_bag
+from harness.errors import UsageError
 from spec_vlm_nav.blackbox.definitions import installed_definition
-from specnav.errors import UsageError
 from specnav.play.choice import COMMANDS, Played, check_definition, choose, parse_remaps
 from specnav.play.pace import Pace
 
@@ -60,7 +60,7 @@ class Player:
 
     @property
     def unheard(self) -> list[str]:
-        """Names that nobody listens to."""
+        """Names without a subscriber."""
         return [p.topic_name for p in self._publishers.values() if p.get_subscription_count() == 0]
 
     def wait_for_listeners(self, wait_s: float) -> None:
@@ -126,10 +126,10 @@ def play(config: PlayConfig, say: Callable[[str], None]) -> int:
         player = Player(node, bag, played, config.clock, lambda: asked_to_end)
         for one in played:
             if one.topic.kind in COMMANDS:
-                say(f"{one.name} is played: a robot that listens to it will move")
+                say(f"playing {one.name}: a robot that subscribes to it will move")
         player.wait_for_listeners(config.wait_s)
         if unheard := player.unheard:
-            say(f"nobody listens to {', '.join(unheard)} (yet)")
+            say(f"no subscriber yet on {', '.join(unheard)}")
         say(f"playing {', '.join(one.name for one in played)} at {config.rate:g} times the bag's speed")
         while not asked_to_end:
             player.play_once(config.rate)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from specnav.errors import UsageError
+from harness.errors import UsageError
 
 
 def run_play(

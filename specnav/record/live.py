@@ -114,7 +114,7 @@ def record_live(
     executor = SingleThreadedExecutor()
     executor.add_node(node)
     recorder = Recorder(node, file, types, names, say)
-    say(f"recording into {out} (until it ends: {file.partial}); Ctrl-C ends the recording")
+    say(f"recording into {out} ({file.partial} until it ends); Ctrl-C ends the recording")
     began = time.monotonic()
     next_look = next_word = began
     try:

@@ -22,12 +22,13 @@ from evaluation.bags.writing import McapFile
 from evaluation.files import write_bytes_atomic
 from navsim.base import PlanarBase
 from navsim.episodes import Episode, make_episode
-from spec_vlm_nav.actions import Action, ahead_clear, find_action, reasoning_of, sees_target
-from spec_vlm_nav.executor import Motion, MotionExecutor, Pose, Progress
-from spec_vlm_nav.exploration import ActionSource, ExplorationPolicy, Move
-from spec_vlm_nav.prompting import PromptSpec, build_prompt
-from specdec.local import generate_local
+from spec_vlm_nav.common.geometry import Motion, Pose
+from spec_vlm_nav.language.actions import Action, ahead_clear, find_action, reasoning_of, sees_target
+from spec_vlm_nav.language.exploration import ActionSource, ExplorationPolicy, Move
+from spec_vlm_nav.language.prompting import PromptSpec, build_prompt
+from spec_vlm_nav.motion.executor import MotionExecutor, Progress
 from specdec.models import LoadedModel
+from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specnav.record.types import own_types
 from training.rollouts import OracleSpeaker, Run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evaluation.bags.types import NEWEST, Types
-from specnav.paths import ROOT
+from harness.paths import ROOT
 
 INTERFACES = ROOT / "ros2_ws" / "src" / "spec_vlm_nav_interfaces"
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spec_vlm_nav.decider_parameters import VLM_NAV
-from spec_vlm_nav.images import PictureOptions
-from specnav.errors import UsageError
-from specnav.paths import CONFIG, DEFAULT_DRAFT, DEFAULT_TARGET
-from specnav.settings import read_yaml
+from harness.errors import UsageError
+from harness.paths import CONFIG, DEFAULT_DRAFT, DEFAULT_TARGET
+from harness.settings import read_yaml
+from spec_vlm_nav.camera.images import PictureOptions
+from spec_vlm_nav.deciding.parameters import VLM_NAV
 
 RATES = ("frames", "bag")
 _LIMITS: dict[str, tuple[float, float]] = {

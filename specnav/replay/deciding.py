@@ -10,16 +10,16 @@ from typing import Any
 
 from evaluation.bags.contents import NO_ACTION, Pixels
 from evaluation.bags.records import DecisionRecord
-from spec_vlm_nav.actions import Action, find_action, reasoning_of
-from spec_vlm_nav.conduct import PAST_FRAMES
-from spec_vlm_nav.errors import NavigationError
-from spec_vlm_nav.images import PictureOptions, RawImage, black_like, prepare
-from spec_vlm_nav.prompting import PromptSpec, build_prompt, choose_frames
-from specdec.edge import EdgeDecoder
+from spec_vlm_nav.camera.images import PictureOptions, RawImage, black_like, prepare
+from spec_vlm_nav.common.errors import NavigationError
+from spec_vlm_nav.deciding.parts.current_decision import PAST_FRAMES
+from spec_vlm_nav.language.actions import Action, find_action, reasoning_of
+from spec_vlm_nav.language.prompting import PromptSpec, build_prompt, choose_frames
+from specdec.edge.decoder import EdgeDecoder
 from specdec.errors import ModelError
 from specdec.models import Prompt
 from specdec.options import GenerationOptions
-from specdec.text import StreamingText
+from specdec.text.streaming import StreamingText
 from specnav.replay.plan import Task
 
 LAST_ACTIONS = 16
@@ -49,7 +49,7 @@ class History:
 
 
 @dataclass(frozen=True)
-class Voice:
+class Prompter:
     """How everybody is asked: the wording, the tokenizer, the picture's size, and the limits of an answer."""
 
     spec: PromptSpec
@@ -59,9 +59,11 @@ class Voice:
 
     def prompt(self, task: Task, picture: bytes | Pixels, history: History) -> tuple[Prompt, bytes]:
         """The prompt of a frame and its encoded picture. Raises NavigationError."""
-        source = picture
-        if isinstance(source, Pixels):
-            source = RawImage(source.encoding, source.width, source.height, source.step, source.data)
+        if isinstance(picture, Pixels):
+            pixels = (picture.encoding, picture.width, picture.height, picture.step, picture.data)
+            source: bytes | RawImage = RawImage(*pixels)
+        else:
+            source = picture
         jpeg = prepare(source, self.spec.fitted(self.picture))
         black = black_like(jpeg) if self.spec.pad_history else None
         frames = choose_frames(self.spec, list(history.pictures), jpeg, black)
@@ -76,10 +78,10 @@ class MethodDecider:
         self,
         method: str,
         decoder: EdgeDecoder,
-        voice: Voice,
+        prompter: Prompter,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.method, self.voice = method, voice
+        self.method, self.prompter = method, prompter
         self._decoder, self._clock = decoder, clock
 
     def decide(
@@ -88,15 +90,15 @@ class MethodDecider:
         """The decision and the picture the model got (None: it is unusable). Raises specdec's errors but ModelError."""
         began = self._clock()
         try:
-            prompt, jpeg = self.voice.prompt(task, picture, history)
+            prompt, jpeg = self.prompter.prompt(task, picture, history)
         except NavigationError as error:
             return self._failed(task, error), None
         prepared_ms = (self._clock() - began) * 1e3
-        text, ids = StreamingText(self.voice.tokenizer), []
+        text, ids = StreamingText(self.prompter.tokenizer), []
         action: Action | None = None
         decision_ms: float | None = None
         try:
-            for chunk in self._decoder.generate(prompt, self.voice.options):
+            for chunk in self._decoder.generate(prompt, self.prompter.options):
                 ids.extend(chunk)
                 if text.push(chunk) and action is None and (action := find_action(text.text)) is not None:
                     decision_ms = (self._clock() - began) * 1e3

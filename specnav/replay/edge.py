@@ -6,17 +6,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloud_verifier.server import set_threads, settle_memory
-from spec_vlm_nav.speculative import prompt_spec
-from specdec.edge import EdgeDecoder, connect
+from cloud_verifier.net.server import set_threads, settle_memory
+from harness.errors import UsageError
+from harness.paths import DEFAULT_TARGET
+from harness.verifier_process import verifier_process
+from spec_vlm_nav.model.speculative import prompt_spec
+from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.methods import get_method
 from specdec.models import LoadedModel, load_model, load_tokenizer
 from specdec.options import GenerationOptions
-from specnav.errors import UsageError
-from specnav.paths import DEFAULT_TARGET
 from specnav.replay.config import ReplayConfig
-from specnav.replay.deciding import MethodDecider, Voice
-from specnav.verifier_process import verifier_process
+from specnav.replay.deciding import MethodDecider, Prompter
 
 CONNECT_TIMEOUT_S, REPLY_TIMEOUT_S, RESUME_TIMEOUT_S = 5.0, 10.0, 5.0
 
@@ -70,7 +70,7 @@ def open_edge(config: ReplayConfig, stack: ExitStack) -> Edge:
         draft = load_model(config.draft_model, device=config.device, quantize=config.quantize)
         set_threads(0, draft)
     settle_memory()
-    voice = Voice(
+    prompter = Prompter(
         prompt_spec(config.draft_model, config.prompt),
         draft.tokenizer if draft is not None else load_tokenizer(config.draft_model),
         config.picture(),
@@ -80,7 +80,7 @@ def open_edge(config: ReplayConfig, stack: ExitStack) -> Edge:
         MethodDecider(
             name,
             EdgeDecoder(link, draft if one.drafts else None, name, config.gamma, RESUME_TIMEOUT_S),
-            voice,
+            prompter,
         )
         for name, one in zip(config.methods, methods, strict=True)
     )

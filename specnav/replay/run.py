@@ -35,15 +35,15 @@ from evaluation.bench.names import comparable_with_ar
 from evaluation.errors import EvaluationError
 from evaluation.report.replay import write_replay_report
 from evaluation.results import SCHEMA, Setting, describe_machine
-from specnav.errors import UsageError
+from harness.errors import UsageError
+from harness.run_folder import new_run_folder
+from harness.settings import shown_settings
+from harness.signals import ends_on_signals
 from specnav.record.types import own_types
 from specnav.replay.config import ReplayConfig
 from specnav.replay.passes import Passage, at_bag_speed, by_frames, warm_up
 from specnav.replay.plan import ACTIONS, VOCABULARY, Plan, Task, make_plan
 from specnav.replay.view import View
-from specnav.run_folder import new_run_folder
-from specnav.settings import shown_settings
-from specnav.signals import ends_on_signals
 
 MOST_PICTURES = 150
 ALWAYS_PICTURES = 40
@@ -199,7 +199,7 @@ def _decide_all(run: Run, types: Types, view: View, stack: ExitStack) -> None:
     from specnav.replay.edge import open_edge
 
     config, tasks = run.config, {task.frame.number: task for task in run.plan.tasks}
-    view.say(f"{len(tasks)} of {len(run.contents.frames)} frames are to be decided; starting the verifier")
+    view.say(f"deciding {len(tasks)} of {len(run.contents.frames)} frames; starting the verifier")
     edge = open_edge(config, stack)
     run.machine["threads"] = edge.threads
 

@@ -15,8 +15,9 @@ from evaluation.bags.source import open_bag
 from spec_vlm_nav.blackbox.box import BlackBox, BoxConfig
 from spec_vlm_nav.blackbox.folder import Folder
 from spec_vlm_nav.blackbox.mcap_file import Channel, write_mcap
-from spec_vlm_nav.status import MotionState, Status
-from specnav.cli import main
+from spec_vlm_nav.common.codes import MotionState
+from spec_vlm_nav.common.status import Status
+from specnav.cli.app import main
 from specnav.record.types import own_types
 from tests.bags.made_up import MadeUp
 

@@ -8,16 +8,16 @@ import pytest
 
 from evaluation.bags.contents import FrameEntry, Pixels
 from evaluation.bags.records import load_decisions, load_replay
-from spec_vlm_nav.actions import Action, ActionKind
-from spec_vlm_nav.images import PictureOptions
-from spec_vlm_nav.prompting import PRESETS
+from harness.paths import DEFAULT_DRAFT
+from spec_vlm_nav.camera.images import PictureOptions
+from spec_vlm_nav.language.actions import Action, ActionKind
+from spec_vlm_nav.language.prompting import PRESETS
+from specdec.edge.stats import AnswerStats, RoundStats
 from specdec.errors import LinkLost, ModelError
 from specdec.models import load_tokenizer
 from specdec.options import GenerationOptions
-from specdec.stats import AnswerStats, RoundStats
-from specnav.cli import main
-from specnav.paths import DEFAULT_DRAFT
-from specnav.replay.deciding import History, MethodDecider, Voice
+from specnav.cli.app import main
+from specnav.replay.deciding import History, MethodDecider, Prompter
 from specnav.replay.edge import Edge
 from specnav.replay.plan import Task
 from tests.bags.made_up import encoded, walk
@@ -50,8 +50,8 @@ def tokenizer():
 
 def make(tokenizer, preset="tiny_nav", **more):
     decoder = Decoder(tokenizer, **more)
-    voice = Voice(PRESETS[preset], tokenizer, PictureOptions(56, 28), GenerationOptions())
-    return MethodDecider("fsd", decoder, voice, clock=lambda: decoder.now), decoder
+    prompter = Prompter(PRESETS[preset], tokenizer, PictureOptions(56, 28), GenerationOptions())
+    return MethodDecider("fsd", decoder, prompter, clock=lambda: decoder.now), decoder
 
 
 def test_the_decision_is_timed_to_its_action_sentence_and_the_answer_to_its_end(tokenizer):

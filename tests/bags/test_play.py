@@ -3,7 +3,7 @@
 import pytest
 
 from evaluation.bags.source import Bag, Topic
-from specnav.errors import UsageError
+from harness.errors import UsageError
 from specnav.play.choice import check_definition, choose, parse_remaps
 from specnav.play.pace import Pace
 

@@ -11,7 +11,7 @@ from rosbags.rosbag2 import CompressionMode
 from evaluation.bags.contents import Pixels, choose_image_topic, pictures, read_contents
 from evaluation.bags.source import open_bag
 from evaluation.errors import EvaluationError
-from spec_vlm_nav.images import RawImage, from_raw
+from spec_vlm_nav.camera.images import RawImage, from_raw
 from specnav.replay.plan import VOCABULARY
 from tests.bags.made_up import CAMERA, START_NS, STEP_NS, MadeUp, encoded, raw_image, types_of, walk
 

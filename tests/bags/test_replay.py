@@ -11,9 +11,9 @@ import pytest
 
 from evaluation.bags.records import load_decisions, load_replay
 from evaluation.report.page import REPORT_FILE
-from specnav.cli import main
-from specnav.paths import DEFAULT_TARGET
-from specnav.verifier_process import verifier_process
+from harness.paths import DEFAULT_TARGET
+from harness.verifier_process import verifier_process
+from specnav.cli.app import main
 from tests.bags.made_up import MadeUp, raw_image, walk
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +30,7 @@ class Refuse:
         if name.split(".")[0] in ("rclpy", "ament_index_python", "sensor_msgs", "spec_vlm_nav_interfaces"):
             raise ImportError(f"{name} must not be needed")
 sys.meta_path.insert(0, Refuse())
-from specnav.cli import main
+from specnav.cli.app import main
 main()
 """
 

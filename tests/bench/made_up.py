@@ -8,11 +8,11 @@ from evaluation.bench.records import (
     BenchResults,
     PaperFigure,
     PointRecord,
-    RoundRecord,
     Skipped,
 )
 from evaluation.bench.summary import make_rows
 from evaluation.trace import Span
+from specdec.edge.stats import RoundStats
 from specdec.link.shaping import LinkProfile
 
 LINK = LinkProfile(rtt_ms=40.0)
@@ -31,7 +31,7 @@ def ar_answer(question: str, tokens: int = 12, first: int = 0) -> AnswerRecord:
             Span("cloud", "decode", ttft + VERIFY_MS * (place - 1), ttft + VERIFY_MS * place - EXTRA_MS)
         )
         spans.append(Span("downlink", "token", ttft + VERIFY_MS * place, ttft + VERIFY_MS * place))
-    rounds = [RoundRecord(0, 0, 0, 11, 0.0, VERIFY_MS, VERIFY_MS - EXTRA_MS, 1)] * (tokens - 1)
+    rounds = [RoundStats(0, 0, 0, 11, 0.0, VERIFY_MS, VERIFY_MS - EXTRA_MS, 1)] * (tokens - 1)
     return finished("ar", question, tokens, first, ttft, ttft + VERIFY_MS * (tokens - 1), rounds, spans)
 
 
@@ -54,7 +54,7 @@ def sd_answer(
         spans.append(Span("cloud", "verify", sent + half, sent + half + VERIFY_MS))
         now = sent + 2 * half + VERIFY_MS
         spans.append(Span("downlink", "verdict", now - half, now))
-        rounds.append(RoundRecord(4, count, 13, 11, DRAFT_MS, now - sent, VERIFY_MS, count + 1))
+        rounds.append(RoundStats(4, count, 13, 11, DRAFT_MS, now - sent, VERIFY_MS, count + 1))
     return finished(
         method, question, 1 + sum(accepted) + len(accepted), first, ttft, now, rounds, spans, 4 * len(rounds)
     )
@@ -67,7 +67,7 @@ def finished(
     first: int,
     ttft: float,
     wall: float,
-    rounds: list[RoundRecord],
+    rounds: list[RoundStats],
     spans: list[Span],
     draft_forwards: int | None = None,
 ) -> AnswerRecord:
@@ -93,7 +93,7 @@ def finished(
 
 def oracle_answer(question: str, tokens: int = 12) -> AnswerRecord:
     """The library's own generate: no link, nothing to see inside."""
-    rounds = [RoundRecord(0, 0, 0, 0, 0.0, 0.0, 0.0, 1)] * (tokens - 1)
+    rounds = [RoundStats(0, 0, 0, 0, 0.0, 0.0, 0.0, 1)] * (tokens - 1)
     return AnswerRecord(
         method="hf-generate",
         source="made_up",

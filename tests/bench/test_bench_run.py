@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from evaluation.bench.records import load_bench
+from harness.errors import UsageError
 from specdec.methods import METHODS
 from specnav.bench.config import BenchConfig
 from specnav.bench.run import logs_folder, run_bench
-from specnav.errors import UsageError
 
 TOKENS = 32
 SLOW_MS = 50.0
@@ -42,7 +42,7 @@ def command(config: BenchConfig, *more: str) -> list[str]:
     argv = [
         sys.executable,
         "-m",
-        "specnav.cli",
+        "specnav.cli.app",
         "bench",
         "--out",
         str(config.out),

@@ -10,11 +10,11 @@ from evaluation.bench.names import check_names, comparable_with_ar, is_lossy
 from evaluation.bench.oracles import OracleContestant
 from evaluation.errors import EvaluationError
 from evaluation.questions import Question
-from specdec.edge import connect
+from specdec.edge.decoder import connect
 from specdec.errors import OptionsError
 from specdec.link.shaping import LinkProfile
-from specdec.local import generate_local
 from specdec.methods import METHODS
+from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 
 QUESTIONS = [

@@ -7,8 +7,8 @@ import pytest
 from evaluation.errors import EvaluationError
 from evaluation.latency import specedge_depth
 from evaluation.papers import figure, figures
+from harness.errors import UsageError
 from specnav.bench.config import POINTS, BenchConfig, load_point, make_config
-from specnav.errors import UsageError
 
 NAMES = sorted(path.stem for path in POINTS.glob("*.yaml"))
 FSD = {

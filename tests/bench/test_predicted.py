@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 from made_up import DRAFT_MS, TRIP_MS, VERIFY_MS, ar_answer, oracle_answer, sd_answer
@@ -102,10 +104,7 @@ def test_a_method_that_prepares_for_verdicts_pays_for_the_share_it_had_to_draft_
     answers = {"fsd": [sd_answer("1", method="fsd")], "ar": [ar_answer("1")]}
     rows = make_rows([one for found in answers.values() for one in found], ["fsd", "ar"], frozenset())
     rows[0] = msgspec.structs.replace(rows[0], redrafted=0.5, sync_ms=2.0)
-    half = [
-        msgspec.structs.replace(one, ready=2, sync_ms=2.0, draft_ms=DRAFT_MS / 2)
-        for one in answers["fsd"][0].rounds
-    ]
+    half = [replace(one, ready=2, sync_ms=2.0, draft_ms=DRAFT_MS / 2) for one in answers["fsd"][0].rounds]
     answers["fsd"] = [msgspec.structs.replace(answers["fsd"][0], rounds=half)]
     fsd = predictions(rows, answers, 2 * TRIP_MS, 0.0)[0]
     assert fsd.formula is HINTED and (fsd.parts.draft, fsd.parts.miss, fsd.parts.sync) == (DRAFT_MS, 0.5, 2.0)
@@ -126,7 +125,7 @@ def test_drafting_while_a_verdict_is_out_costs_nothing_however_much_of_it_there_
     answer = sd_answer("1", method="specedge")
     drafts = [one for one in answer.timeline if one.lane == "edge"]
     ahead = [Span("edge", "draft ahead", one.end_ms, one.end_ms + DRAFT_MS) for one in drafts]
-    longer = [msgspec.structs.replace(one, draft_ms=2 * DRAFT_MS) for one in answer.rounds]
+    longer = [replace(one, draft_ms=2 * DRAFT_MS) for one in answer.rounds]
     answer = msgspec.structs.replace(answer, rounds=longer, timeline=[*answer.timeline, *ahead])
     answers = {"specedge": [answer], "ar": [ar_answer("1")]}
     rows = make_rows([one for found in answers.values() for one in found], ["specedge", "ar"], frozenset())

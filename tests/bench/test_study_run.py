@@ -12,12 +12,12 @@ from evaluation.questions import load_questions
 from evaluation.studies import study_named
 from evaluation.studies.plan import Setting
 from evaluation.studies.records import load_study
+from harness.errors import UsageError
 from specnav.bench.config import BenchConfig
 from specnav.bench.run import methods_of, settings_of
 from specnav.bench.study import redraw, run_studies
 from specnav.bench.study_jobs import make_jobs
 from specnav.bench.study_view import StudyView
-from specnav.errors import UsageError
 
 
 class MadeUpRuns:

@@ -12,22 +12,22 @@ import torch
 from conftest_servers import Pair
 
 from cloud_verifier.config import NO_EXITS, ServerConfig
-from cloud_verifier.engine import Engine
+from cloud_verifier.engine.engine import Engine
+from cloud_verifier.engine.hints import BY_CONFIDENCE, FIRST_COME, HintQueue
+from cloud_verifier.engine.tasks import OpenTask, VerifyTask
 from cloud_verifier.errors import VerifierError
-from cloud_verifier.hints import BY_CONFIDENCE, FIRST_COME, HintQueue
 from cloud_verifier.loading import load_hint_maker
 from cloud_verifier.logs import EventLog
-from cloud_verifier.server import Server
-from cloud_verifier.tasks import OpenTask, VerifyTask
-from specdec.edge import connect
+from cloud_verifier.net.server import Server
+from specdec.edge.decoder import connect
 from specdec.errors import ModelError, OptionsError
 from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import Down, DraftUp, ErrorDown, HintDown, Open, Opened, VerdictDown
 from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.options import GenerationOptions
-from specdec.sampling.recovery import Recovery
+from specdec.sampling.recoveries import Recovery
 from specdec.verifying.exits import ExitAdapters, Exits, save_exits
-from specdec.verifying.hints import DraftHints, HintMaker, Outcome
+from specdec.verifying.hints.hints import DraftHints, HintMaker, Outcome
 
 
 def make_exits(model: LoadedModel, seed: int = 0) -> Exits:

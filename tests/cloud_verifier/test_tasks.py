@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from cloud_verifier.tasks import CloseTask, SessionKey, TaskQueue, VerifyTask
+from cloud_verifier.engine.tasks import CloseTask, SessionKey, TaskQueue, VerifyTask
 from specdec.link.wire import DraftUp, More, SampledUp
 
 ONE, TWO = (b"a", 1), (b"b", 1)

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from conftest_servers import Pair
 
-from specdec.edge import EdgeDecoder, connect
+from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.errors import LinkLost
-from specdec.local import generate_local
 from specdec.models import chat_prompt
+from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 
 pytestmark = pytest.mark.graph

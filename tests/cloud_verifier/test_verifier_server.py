@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.errors import VerifierError
-from cloud_verifier.sessions import SessionTable
-from specdec.edge import EdgeDecoder, connect
+from cloud_verifier.net.sessions import SessionTable
+from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.errors import ProtocolError
 from specdec.link import wire
 from specdec.link.convert import sampling_to_wire
-from specdec.local import generate_local
 from specdec.models import Prompt, chat_prompt
+from specdec.models.local import generate_local
+from specdec.models.pacing import pace
 from specdec.options import GenerationOptions
-from specdec.pacing import pace
 from specdec.verifying import Verifier
 
 OPTIONS = GenerationOptions(24)

@@ -26,7 +26,7 @@ CODE = """
 import sys
 from pathlib import Path
 from specnav.demo.run import DemoConfig, run_demo
-from specnav.errors import user_errors
+from harness.errors import user_errors
 base, out = Path(sys.argv[1]), Path(sys.argv[2])
 with user_errors():
     sys.exit(run_demo(DemoConfig(

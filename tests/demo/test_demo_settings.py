@@ -10,15 +10,15 @@ from rich.console import Console
 
 from cloud_verifier.config import ServerConfig
 from evaluation.trace import Decision
-from specnav.demo.children import Decoding, emulator_spec, endpoint_of, ros_arguments, verifier_spec, vlm_spec
+from harness.children import Decoding, emulator_spec, endpoint_of, ros_arguments, verifier_spec, vlm_spec
+from harness.errors import UsageError
+from harness.run_folder import new_run_folder
 from specnav.demo.config import DemoConfig
 from specnav.demo.errors import DemoError
 from specnav.demo.journal import settings_of
 from specnav.demo.live import LiveView
 from specnav.demo.run import check_inputs, server_settings, weights_of
 from specnav.demo.views import PlainView, Scene
-from specnav.errors import UsageError
-from specnav.run_folder import new_run_folder
 
 
 @pytest.mark.parametrize(

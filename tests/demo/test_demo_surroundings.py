@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from specnav.demo import surroundings
-from specnav.demo.errors import DemoError
-from specnav.demo.surroundings import free_domain, ports_in_use, remove_segments, ros_environment, segments_of
+from harness import surroundings
+from harness.errors import HarnessError
+from harness.surroundings import free_domain, ports_in_use, remove_segments, ros_environment, segments_of
 
 TABLE = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref
   123: 00000000:1DE2 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 11 2 0 0
@@ -27,7 +27,7 @@ def test_domain_in_use_is_passed_over() -> None:
 
 
 def test_no_free_domain_is_an_error() -> None:
-    with pytest.raises(DemoError, match="every ROS domain"):
+    with pytest.raises(HarnessError, match="every ROS domain"):
         free_domain(frozenset(7400 + 250 * domain for domain in range(1, 102)), first=0)
 
 

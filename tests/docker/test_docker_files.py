@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from specnav.paths import ROOT
+from harness.paths import ROOT
 
 DOCKER = ROOT / "docker"
 DOCKERFILES = sorted(DOCKER.glob("*.Dockerfile"))
@@ -148,7 +148,7 @@ def test_the_cloud_image_s_programs_start_without_the_rooms_that_are_not_copied(
 import sys
 sys.modules.update(dict.fromkeys({missing}))
 import cloud_verifier.__main__, specdec.link.emulator
-from specnav.cli import main
+from specnav.cli.app import main
 sys.argv = ["specnav", "serve", "--help"]
 main()
 """

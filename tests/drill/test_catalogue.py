@@ -7,12 +7,12 @@ import pytest
 pytest.importorskip("rclpy")
 
 from navsim.ros_parameters import SETTINGS
-from spec_vlm_nav.decider_parameters import VLM_NAV
-from spec_vlm_nav.motion_parameters import MOTION
-from specnav.drill.catalogue import all_drills, choose
-from specnav.drill.errors import DrillError
-from specnav.drill.faults import BrokenRobot
-from specnav.drill.records import Reaction
+from spec_vlm_nav.deciding.parameters import VLM_NAV
+from spec_vlm_nav.motion.parameters.motion import MOTION
+from trials.drill.catalogue import all_drills, choose
+from trials.drill.errors import DrillError
+from trials.drill.faults import BrokenRobot
+from trials.drill.records import Reaction
 
 PARAMETERS = {
     "vlm_nav_node": {p.name for p in VLM_NAV},

@@ -20,9 +20,9 @@ from specdec.link.wire import (
     decode_down,
     encode,
 )
-from specnav.drill import meddling
-from specnav.drill.faulty_link import FaultyLink
-from specnav.drill.points import Point, Watcher
+from trials.graph import meddling
+from trials.graph.faulty_link import FaultyLink
+from trials.graph.points import Point, Watcher
 
 VERDICT = VerdictDown(7, 1, 2, 5, 100, 10)
 OPEN = Open(7, False, Sampling(8, 0.0, 0, 0, 1.0, 0.0), [1, 2])

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from evaluation.drills.records import Sample
-from specnav.drill.growth import Allowance, growth, slope
+from trials.soak.growth import Allowance, growth, slope
 
 
 def samples(rss, fds=lambda n: 40, count=100):

@@ -6,7 +6,7 @@ import pytest
 
 from evaluation.errors import EvaluationError
 from evaluation.payloads import SCHEMES, RowShape, Scheme, payloads
-from specdec.sampling.recovery import Recovery
+from specdec.sampling.recoveries import Recovery
 
 VOCAB = 150_000
 

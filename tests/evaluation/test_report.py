@@ -124,7 +124,7 @@ def test_report_of_a_run_that_failed_says_so_and_shows_what_there_is(tmp_path: P
     (tmp_path / "episodes" / "000" / "trace.json").unlink()
     save_results(tmp_path, failed)
     text = write_report(tmp_path).read_text(encoding="utf-8")
-    assert "The run did not end well: navsim ended (exit code 1)" in text
+    assert "The run failed: navsim ended (exit code 1)" in text
     assert "No episode was finished." in text
     assert "Latency study" not in text
 

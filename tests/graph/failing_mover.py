@@ -6,8 +6,8 @@ import sys
 
 from spec_vlm_nav_interfaces.msg import MotionCommand
 
-from spec_vlm_nav.nodes.motion_node import MotionNode
-from spec_vlm_nav.nodes.run import run
+from spec_vlm_nav.ros.nodes.motion_node import MotionNode
+from spec_vlm_nav.ros.run import run
 
 
 class FailingMover(MotionNode):

@@ -1,4 +1,4 @@
-"""What the tests of processes share beside `specnav.drill`, where graph, probe and stack are."""
+"""What the tests of processes share beside `trials.drill`, where graph, probe and stack are."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from specnav.drill.graph import Graph, Process, ros_args
-from specnav.drill.probe import Heard, Probe
-from specnav.drill.waiting import wait_until
-from specnav.paths import ROOT
+from harness.paths import ROOT
+from trials.graph.graph import Graph, Process, ros_args
+from trials.graph.probe import Heard, Probe
+from trials.graph.waiting import wait_until
 
 __all__ = ["ROOT", "Graph", "Heard", "Probe", "Process", "children_of", "ros_args", "wait_until"]
 

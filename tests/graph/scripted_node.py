@@ -8,11 +8,12 @@ from __future__ import annotations
 import threading
 import time
 
-from spec_vlm_nav.decider import DecoderSettings, LinkHealth, LinkReport
-from spec_vlm_nav.decision import Answer, DecisionFailed, ErrorCode
-from spec_vlm_nav.errors import NavigationError, ParameterError
-from spec_vlm_nav.nodes.run import leave, run
-from spec_vlm_nav.nodes.vlm_nav_node import VlmNavNode
+from spec_vlm_nav.common.codes import ErrorCode, LinkState
+from spec_vlm_nav.common.errors import NavigationError, ParameterError
+from spec_vlm_nav.model.answers import Answer, DecisionFailed
+from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
+from spec_vlm_nav.ros.nodes.vlm_nav_node import VlmNavNode
+from spec_vlm_nav.ros.run import leave, run
 
 ANSWERS = {
     "drive": "I see it, ahead, clear. The next action is move forward 75 cm.",
@@ -55,7 +56,7 @@ class ScriptedDecider:
         pass
 
     def link(self):
-        return LinkReport(LinkHealth.UP, 1.5, time.monotonic()) if self._open else LinkReport()
+        return LinkReport(LinkState.UP, 1.5, time.monotonic()) if self._open else LinkReport()
 
     def figures(self):
         return {"threads": threading.active_count()}

@@ -1,7 +1,7 @@
-"""The stack of the whole-graph tests; it lives in `specnav.drill`."""
+"""The stack of the whole-graph tests; it lives in `trials.drill`."""
 
 from __future__ import annotations
 
-from specnav.drill.stack import METRICS, STATE, Pair, Stack, free_port, speed
+from trials.graph.stack import METRICS, STATE, Pair, Stack, free_port, speed
 
 __all__ = ["METRICS", "STATE", "Pair", "Stack", "free_port", "speed"]

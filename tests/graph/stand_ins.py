@@ -20,23 +20,6 @@ from tests.graph.harness import ROOT
 PACKAGES = Path(__file__).parent
 PREFIX = Path(sys.prefix) / "test-overlays"
 
-# Loads the package's libraries by itself: no LD_LIBRARY_PATH is needed then.
-PRELOAD = """import ctypes
-from pathlib import Path
-
-_waiting = sorted(Path(__file__).resolve().parents[4].glob("lib/lib{name}__*.so"))
-while _waiting:
-    _failed = []
-    for _library in _waiting:
-        try:
-            ctypes.CDLL(str(_library), mode=ctypes.RTLD_GLOBAL)
-        except OSError:  # needs one of the others first
-            _failed.append(_library)
-    if len(_failed) == len(_waiting):
-        raise ImportError(f"cannot load {{_failed[0]}}")
-    _waiting = _failed
-"""
-
 
 def _builder() -> ModuleType:
     """scripts/build_interfaces.py, which knows the wheels and sourced installations."""
@@ -59,7 +42,7 @@ def stand_in(name: str) -> Path:
         PREFIX.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(dir=PREFIX))
         try:
-            _build(builder, ros, scratch, name)
+            _build(builder, ros, scratch, target, name)
             # One rename at the end: a build that was interrupted is none.
             (scratch / "install").rename(target)
         except OSError:  # somebody else was faster
@@ -70,7 +53,7 @@ def stand_in(name: str) -> Path:
     return next(target.glob("lib/python3*/*-packages"))
 
 
-def _build(builder: ModuleType, ros: list[str], scratch: Path, name: str) -> None:
+def _build(builder: ModuleType, ros: list[str], scratch: Path, target: Path, name: str) -> None:
     prefixes = os.pathsep.join([*ros, sys.prefix])
     environment = {**os.environ, "AMENT_PREFIX_PATH": prefixes, "CMAKE_PREFIX_PATH": prefixes}
     environment["PATH"] = os.pathsep.join([f"{sys.prefix}/bin", environment.get("PATH", "")])
@@ -85,4 +68,5 @@ def _build(builder: ModuleType, ros: list[str], scratch: Path, name: str) -> Non
     builder.run(["cmake", "--install", str(scratch / "build")], environment)
     version = sysconfig.get_python_version()
     for package in (scratch / "install").glob(f"lib/python{version}/*-packages/{name}"):
-        (package / "__init__.py").write_text(PRELOAD.format(name=name))
+        libraries = str(target / "lib")
+        (package / "__init__.py").write_text(builder.PRELOAD.format(name=name, libraries=libraries))

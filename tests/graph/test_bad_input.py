@@ -20,7 +20,7 @@ from tests.graph.harness import Graph, ros_args, wait_until
 from tests.graph.stack import METRICS, free_port
 
 pytestmark = pytest.mark.graph
-NODE = "spec_vlm_nav.nodes.vlm_nav_node"
+NODE = "spec_vlm_nav.ros.nodes.vlm_nav_node"
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ def stamp_ns(stamp):
 
 
 def play(graph, bag, *arguments):
-    return graph.start("play", "specnav.cli", "play", str(bag), *arguments)
+    return graph.start("play", "specnav.cli.app", "play", str(bag), *arguments)
 
 
 def decided_frames(out):
@@ -71,7 +71,7 @@ def test_a_live_node_decides_a_played_bag_as_it_was_recorded(graph, pair, tmp_pa
     verifier = graph.start("cloud_verifier", "cloud_verifier", "--bind", address, "--model", str(pair.target))
     decider = graph.start(
         "vlm_nav_node",
-        "spec_vlm_nav.nodes.vlm_nav_node",
+        "spec_vlm_nav.ros.nodes.vlm_nav_node",
         *ros_args({"image": CAMERA}, verifier=address, draft_model=str(pair.draft), exploration="none",
                   dry_run=True, use_sim_time=True, image_width=224, image_height=140, settle_s=0.0),
     )  # fmt: skip

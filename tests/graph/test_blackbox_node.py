@@ -23,19 +23,19 @@ from std_srvs.srv import Trigger
 
 from evaluation.bags.contents import pictures
 from evaluation.bags.source import open_bag
-from spec_vlm_nav.images import decode
+from spec_vlm_nav.camera.images import decode
 from specnav.blackbox.files import read_file
-from specnav.drill.probe import Probe
 from specnav.replay.config import ReplayConfig
 from specnav.replay.run import read_bag
 from tests.bags.made_up import encoded
 from tests.graph.harness import Graph, ros_args, wait_until
+from trials.graph.probe import Probe
 
 pytestmark = pytest.mark.graph
 
 FORWARD = "The next action is move forward 50 cm."
 AFTER_S, GAP_S = 0.6, 1.0
-NODE = "spec_vlm_nav.nodes.blackbox_node"
+NODE = "spec_vlm_nav.ros.nodes.blackbox_node"
 
 
 class Robot:

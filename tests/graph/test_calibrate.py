@@ -13,9 +13,9 @@ from geometry_msgs.msg import Twist, TwistStamped
 from nav_msgs.msg import Odometry
 from std_msgs.msg import Empty
 
-from specnav.drill.stack import CREEP
 from tests.graph.bases import FakeBase
 from tests.graph.harness import Graph, ros_args, wait_until
+from trials.graph.stack import CREEP
 
 pytestmark = pytest.mark.graph
 DELAY_S = 0.3
@@ -70,7 +70,9 @@ def stands_by():
 
 def calibrate(graph, *arguments, name="calibrate"):
     file = graph.folder / f"{name}.yaml"
-    return graph.start(name, "specnav.cli", "calibrate", "--yes", "--out", str(file), *FAST, *arguments), file
+    return graph.start(
+        name, "specnav.cli.app", "calibrate", "--yes", "--out", str(file), *FAST, *arguments
+    ), file
 
 
 def complaint(process):
@@ -134,7 +136,7 @@ def test_a_late_robot_is_measured_while_others_that_cannot_be_are_named_and_stan
 
     # The file is what motion_node takes.
     mover = graph.start(
-        "motion_node", "spec_vlm_nav.nodes.motion_node", "--ros-args", "--params-file", str(file)
+        "motion_node", "spec_vlm_nav.ros.nodes.motion_node", "--ros-args", "--params-file", str(file)
     )
     mover.wait_for("ready")
     assert probe.get_parameter("motion_node", "actuation_delay_s") == values["actuation_delay_s"]

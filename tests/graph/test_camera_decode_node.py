@@ -23,7 +23,7 @@ from tests.videos import RATE, encode, number_of, picture
 
 pytestmark = pytest.mark.graph
 
-NODE = "spec_vlm_nav.nodes.camera_decode_node"
+NODE = "spec_vlm_nav.ros.nodes.camera_decode_node"
 JPEG, RAW, DIAGNOSTICS = "camera/image_raw/compressed", "camera/image_raw", "/diagnostics"
 UNITS = encode(30)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from specnav.drill.catalogue import all_drills
-from specnav.drill.conduct import Conductor
-from specnav.drill.config import SPEEDS
-from specnav.drill.stack import Stack
+from trials.drill.catalogue import all_drills
+from trials.drill.conduct import Conductor
+from trials.drill.config import SPEEDS
+from trials.graph.stack import Stack
 
 pytestmark = pytest.mark.graph
 DRILLS = [drill for drill in all_drills() if drill.tested]

@@ -13,12 +13,12 @@ import pytest
 from nav_msgs.msg import Odometry
 from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus
 
-from spec_vlm_nav.backends import AVOID_LISTEN, AVOID_MOVE, AVOID_SWITCH, MOVE, STOP_MOVE
+from spec_vlm_nav.motion.backends.velocity import AVOID_LISTEN, AVOID_MOVE, AVOID_SWITCH, MOVE, STOP_MOVE
 from tests.graph.harness import Graph, ros_args, wait_until
 from tests.graph.stand_ins import stand_in
 
 pytestmark = pytest.mark.graph
-NODE, FAILING = "spec_vlm_nav.nodes.motion_node", "tests.graph.failing_mover"
+NODE, FAILING = "spec_vlm_nav.ros.nodes.motion_node", "tests.graph.failing_mover"
 TOPIC, AVOIDING = "robot1/api/sport/request", "robot1/api/obstacles_avoid/request"
 IN_NAMESPACE = ["-r", "__ns:=/robot1"]
 

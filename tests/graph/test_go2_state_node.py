@@ -17,15 +17,15 @@ from nav_msgs.msg import Odometry
 from sensor_msgs.msg import PointCloud2
 from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus, RobotState
 
-from spec_vlm_nav.collision import View
-from spec_vlm_nav.motion.corridor import CorridorConfig
-from spec_vlm_nav.nodes import lookout
+from spec_vlm_nav.motion.ahead.collision import Clearance
+from spec_vlm_nav.motion.ahead.corridor import CorridorConfig
+from spec_vlm_nav.ros.moving import collision_sensor
 from tests.graph.harness import Graph, ros_args, wait_until
 from tests.graph.sensor_sender import cloud
 from tests.graph.stand_ins import stand_in
 
 pytestmark = pytest.mark.graph
-STATE_NODE, MOTION_NODE = "spec_vlm_nav.nodes.go2_state_node", "spec_vlm_nav.nodes.motion_node"
+STATE_NODE, MOTION_NODE = "spec_vlm_nav.ros.nodes.go2_state_node", "spec_vlm_nav.ros.nodes.motion_node"
 BODY = {
     "collision_source": "cloud",
     "collision_reliability": "reliable",
@@ -302,12 +302,12 @@ def test_a_reader_that_takes_long_holds_up_nobody_and_its_view_is_as_old_as_the_
 ):
     def slow(source, data, config):
         time.sleep(0.3)
-        return View(nearest_m=len(data))
+        return Clearance(nearest_m=len(data))
 
-    monkeypatch.setattr(lookout, "view_of_bytes", slow)
+    monkeypatch.setattr(collision_sensor, "clearance_of_bytes", slow)
     with Graph(tmp_path) as graph:
         views, ticks = [], []
-        watching = lookout.Lookout(
+        watching = collision_sensor.CollisionSensor(
             graph.probe.node,
             "cloud",
             "reliable",

@@ -15,9 +15,9 @@ from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus, Supervision
 from std_msgs.msg import Empty
 from std_srvs.srv import Trigger
 
-from specnav.drill.errors import DrillError
 from tests.graph.bases import FakeBase
 from tests.graph.harness import Graph, ros_args, wait_until
+from trials.drill.errors import DrillError
 
 pytestmark = pytest.mark.graph
 SEQUENCE = itertools.count(1)
@@ -68,7 +68,7 @@ class GateGraph(Graph):
         arguments = ros_args(
             supervisor_timeout_s=0.5, camera_timeout_s=0.6, verifier_timeout_s=0.6, collision_source="scan"
         )
-        self.node = self.start("motion_node", "spec_vlm_nav.nodes.motion_node", *arguments)
+        self.node = self.start("motion_node", "spec_vlm_nav.ros.nodes.motion_node", *arguments)
         self.node.wait_for("ready")
         self.senses = Senses(self)
         self.probe.open(MotionCommand, "motion_command")

@@ -10,12 +10,12 @@ import pytest
 from geometry_msgs.msg import Twist, TwistStamped
 from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus
 
-from specnav.demo.surroundings import segments_of
+from harness.surroundings import segments_of
 from tests.graph.bases import FakeBase
 from tests.graph.harness import Graph, children_of, ros_args, wait_until
 
 pytestmark = pytest.mark.graph
-NODE = "spec_vlm_nav.nodes.motion_node"
+NODE = "spec_vlm_nav.ros.nodes.motion_node"
 
 
 def is_zero(heard):

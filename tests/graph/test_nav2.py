@@ -17,7 +17,7 @@ from tests.graph.harness import Graph, ros_args, wait_until
 from tests.graph.stand_ins import stand_in
 
 pytestmark = pytest.mark.graph
-NODE = "spec_vlm_nav.nodes.motion_node"
+NODE = "spec_vlm_nav.ros.nodes.motion_node"
 SEQUENCE = itertools.count(1)
 
 

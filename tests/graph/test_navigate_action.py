@@ -59,7 +59,9 @@ class Robot:
             (Supervision, "supervision"),
         ):
             self.probe.listen(kind, topic)
-        self.mover = graph.start("motion_node", "spec_vlm_nav.nodes.motion_node", *ros_args(max_linear=0.3))
+        self.mover = graph.start(
+            "motion_node", "spec_vlm_nav.ros.nodes.motion_node", *ros_args(max_linear=0.3)
+        )
         self.node = graph.start("vlm_nav_node", "tests.graph.scripted_node", *ros_args(patience_s=1.0))
         self.operator = Operator(graph)
         self.mover.wait_for("ready")

@@ -8,10 +8,10 @@ import pytest
 from geometry_msgs.msg import Twist
 from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus
 
-from specnav.cli import main
-from specnav.drill.pipeline import times_of
-from specnav.drill.probe import Heard
-from specnav.drill.stack import CMD_VEL, COMMAND, IMAGE, STATUS
+from specnav.cli.app import main
+from trials.graph.probe import Heard
+from trials.graph.stack import CMD_VEL, COMMAND, IMAGE, STATUS
+from trials.pipeline.pipeline import times_of
 
 
 class Heardings:

@@ -8,8 +8,8 @@ import pytest
 from geometry_msgs.msg import Twist
 from std_msgs.msg import Bool, String
 
-from specnav.drill.stack import free_port
 from tests.graph.harness import Graph, ros_args, wait_until
+from trials.graph.stack import free_port
 
 pytestmark = pytest.mark.graph
 END_S = 40.0
@@ -23,7 +23,7 @@ def graph(tmp_path):
 
 
 def doctor(graph, name, *arguments):
-    return graph.start(name, "specnav.cli", "doctor", "--robot", "--seconds", "1.5", *arguments)
+    return graph.start(name, "specnav.cli.app", "doctor", "--robot", "--seconds", "1.5", *arguments)
 
 
 def published_by_the_doctor(node):
@@ -39,7 +39,7 @@ def test_what_is_missing_and_each_planted_fault_is_named_on_a_line_of_its_own(gr
     simulator = graph.start("navsim", "navsim.ros_node", *ros_args(**small))
     mover = graph.start(
         "motion_node",
-        "spec_vlm_nav.nodes.motion_node",
+        "spec_vlm_nav.ros.nodes.motion_node",
         *ros_args(base_frame="trunk", supervisor_timeout_s=0.0),
     )
     simulator.wait_for("ready")

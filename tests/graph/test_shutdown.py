@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from specnav.demo.surroundings import segments_of
+from harness.surroundings import segments_of
 from tests.graph.harness import children_of, wait_until
 from tests.graph.stack import Stack, speed
 

@@ -90,8 +90,8 @@ def robots(pair, tmp_path_factory):
                 {"image": "camera"}, verifier=address, draft_model=str(pair.draft), exploration="none",
                 image_width=224, image_height=140,
             )  # fmt: skip
-            nodes.append(graph.start("motion_node", "spec_vlm_nav.nodes.motion_node", *mover, *place))
-            nodes.append(graph.start("vlm_nav_node", "spec_vlm_nav.nodes.vlm_nav_node", *decider, *place))
+            nodes.append(graph.start("motion_node", "spec_vlm_nav.ros.nodes.motion_node", *mover, *place))
+            nodes.append(graph.start("vlm_nav_node", "spec_vlm_nav.ros.nodes.vlm_nav_node", *decider, *place))
         for process in (verifier, *nodes):
             process.wait_for("ready", 120)
         yield graph, {name: answer for name, (_, answer) in scenes.items()}

@@ -15,8 +15,8 @@ from sensor_msgs.msg import CompressedImage
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus, Supervision
 from visualization_msgs.msg import Marker, MarkerArray
 
-from spec_vlm_nav.images import to_jpeg
-from spec_vlm_nav.view import COLOURS
+from spec_vlm_nav.camera.images import to_jpeg
+from spec_vlm_nav.viewing.drawing import COLOURS
 from tests.graph.harness import Graph, ros_args, wait_until
 
 pytestmark = pytest.mark.graph
@@ -27,7 +27,7 @@ ANNOTATED, PATH, MARKER = "view_node/image_annotated/compressed", "view_node/pat
 @pytest.fixture
 def view(tmp_path):
     with Graph(tmp_path) as graph:
-        process = graph.start("view_node", "spec_vlm_nav.nodes.view_node", *ros_args(path_spacing_m=0.09))
+        process = graph.start("view_node", "spec_vlm_nav.ros.nodes.view_node", *ros_args(path_spacing_m=0.09))
         process.wait_for("view_node ready")
         yield graph, process
 

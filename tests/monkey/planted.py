@@ -1,13 +1,13 @@
 """Bugs to plant in the robot's code: each takes one guard away. The monkey must notice every one of them."""
 
+from spec_vlm_nav.motion.core import MotionCore
+from spec_vlm_nav.motion.gate import SafetyGate
 from spec_vlm_nav.motion.geofence import Geofence
-from spec_vlm_nav.motion.liveness import CHANGED, JUDGED_OVER, Liveness
 from spec_vlm_nav.motion.rear import RearWatch
-from spec_vlm_nav.motion.response import ResponseMonitor
+from spec_vlm_nav.motion.response.liveness import CHANGED, JUDGED_OVER, Liveness
+from spec_vlm_nav.motion.response.monitor import ResponseMonitor
 from spec_vlm_nav.motion.stopping import Rest
-from spec_vlm_nav.motion_core import MotionCore
-from spec_vlm_nav.safety import SafetyGate
-from spec_vlm_nav.watchdogs import OdometryWatch, ReadinessWatch, SupervisionWatch
+from spec_vlm_nav.motion.watchdogs import OdometryWatch, ReadinessWatch, SupervisionWatch
 
 
 def _creep_looks_lively(self):

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from spec_vlm_nav.motion.geofence import Geofence
-from specnav.cli import main
-from specnav.monkey import run
-from specnav.monkey.run import RunRecord, read_case, run_seed
-from specnav.monkey.scenario import Event, Scenario, Setup, draw, from_json, to_json
-from specnav.monkey.shrink import broken_by, kind_of, shrunk
+from specnav.cli.app import main
 from tests.monkey.planted import COVERED, PLANTED, plant
+from trials.monkey import run
+from trials.monkey.run import RunRecord, read_case, run_seed
+from trials.monkey.scenario import Event, Scenario, Setup, draw, from_json, to_json
+from trials.monkey.shrink import broken_by, kind_of, shrunk
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.json"))
 CHEAP_SEEDS = (0, 1, 3, 7, 9, 10, 15, 16, 19, 20, 23, 26)

@@ -2,14 +2,14 @@
 
 import random
 
-from spec_vlm_nav.executor import Motion, Velocity
+from spec_vlm_nav.common.geometry import Motion, Velocity
+from spec_vlm_nav.common.status import UNDER_WAY
 from spec_vlm_nav.motion.command import Command, CommandKind
+from spec_vlm_nav.motion.core import MotionCore
+from spec_vlm_nav.motion.parameters.motion import MOTION, executor_config, safety_config, stop_config
 from spec_vlm_nav.motion.stopping import TwistStops
-from spec_vlm_nav.motion_core import MotionCore
-from spec_vlm_nav.motion_parameters import MOTION, executor_config, safety_config, stop_config
-from spec_vlm_nav.status import UNDER_WAY
-from spec_vlm_nav.watchdogs import Supervision
-from specnav.monkey.base import Base, BaseTraits, Odometry, OdometryFault, Wall
+from spec_vlm_nav.motion.watchdogs import Supervision
+from trials.monkey.base import Base, BaseTraits, Odometry, OdometryFault, Wall
 
 STEP_S = 1 / 60
 DEFAULTS = {p.name: p.default for p in MOTION}

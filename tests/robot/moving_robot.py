@@ -2,11 +2,11 @@
 
 import math
 
-from spec_vlm_nav.executor import ZERO, Motion, Pose
+from spec_vlm_nav.common.geometry import ZERO, Motion, Pose
 from spec_vlm_nav.motion.command import Command, CommandKind
+from spec_vlm_nav.motion.core import MotionCore
 from spec_vlm_nav.motion.limits import SafetyConfig
-from spec_vlm_nav.motion_core import MotionCore
-from spec_vlm_nav.watchdogs import Supervision
+from spec_vlm_nav.motion.watchdogs import Supervision
 
 DT = 1 / 30
 HERE = Pose(0, 0, 0)

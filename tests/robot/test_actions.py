@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spec_vlm_nav.actions import (
+from spec_vlm_nav.language.actions import (
     ACTION_SENTENCES,
     STOP,
     STOP_SENTENCE,

@@ -5,7 +5,8 @@ import math
 
 import pytest
 
-from spec_vlm_nav.backends import (
+from spec_vlm_nav.common.geometry import ZERO, Velocity
+from spec_vlm_nav.motion.backends.velocity import (
     AVOID_MOVE,
     MOVE,
     OBSTACLES_AVOID,
@@ -18,7 +19,6 @@ from spec_vlm_nav.backends import (
     SportRequest,
     move,
 )
-from spec_vlm_nav.executor import ZERO, Velocity
 
 WALK = Velocity(0.3, -0.2)
 

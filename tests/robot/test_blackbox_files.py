@@ -19,9 +19,9 @@ from spec_vlm_nav.blackbox.recording import METADATA, Recording
 from spec_vlm_nav.blackbox.ring import Contents, Entry
 from spec_vlm_nav.blackbox.triggers import Trigger
 from spec_vlm_nav.blackbox.writer import FileThread
-from spec_vlm_nav.errors import BlackboxError, FrameError
-from specnav.drill.waiting import wait_until
+from spec_vlm_nav.common.errors import BlackboxError, FrameError
 from specnav.record.types import own_definitions
+from trials.graph.waiting import wait_until
 
 NOW_NS = 1_800_000_000_000_000_000
 NAMES = "blackbox-20270115-080000Z-"

@@ -4,13 +4,13 @@ import math
 
 import pytest
 
-from spec_vlm_nav.deciding.bounds import PROGRESS_M, Obstructions, Odometer, fell_short, is_obstruction
-from spec_vlm_nav.decision import ErrorCode
-from spec_vlm_nav.executor import Motion, Pose
+from spec_vlm_nav.common.codes import ErrorCode, MotionState
+from spec_vlm_nav.common.geometry import Motion, Pose
+from spec_vlm_nav.common.status import Status
+from spec_vlm_nav.deciding.parts.bounds import PROGRESS_M, Obstructions, Odometer, fell_short, is_obstruction
+from spec_vlm_nav.deciding.parts.interfaces import Phase
 from spec_vlm_nav.motion.command import OPERATOR_STOP, CommandKind
-from spec_vlm_nav.orders import Phase
-from spec_vlm_nav.status import MotionState, Status
-from tests.robot.test_navigator import FORWARD, STOP, TURN, World
+from tests.robot.navigator_world import FORWARD, STOP, TURN, World
 
 OBSTRUCTED = {
     MotionState.BLOCKED: "BLOCKED",
@@ -46,7 +46,7 @@ def test_motions_that_come_to_nothing_end_the_instruction_with_the_reason_and_it
     assert codes(world) == [OBSTRUCTED[state]]
     outcome = world.outcomes[0]
     assert outcome.motions == 5 and "because of this" in outcome.message and "5 motions" in outcome.message
-    assert world.orders[-1].kind is CommandKind.STOP and outcome.elapsed_s < 10
+    assert world.requests[-1].kind is CommandKind.STOP and outcome.elapsed_s < 10
 
 
 def test_obstructions_of_all_kinds_count_together():
@@ -128,10 +128,10 @@ def test_the_way_is_bounded_also_in_the_middle_of_a_motion():
     for done in (0.1, 0.2, 0.26):
         world.run(0.1)
         world.navigator.on_status(
-            Status(MotionState.MOVING, 1, len(world.orders), "", Motion(done)), world.now
+            Status(MotionState.MOVING, 1, len(world.requests), "", Motion(done)), world.now
         )
     world.run(0.1)
-    assert codes(world) == ["TOO_FAR"] and world.orders[-1].kind is CommandKind.STOP
+    assert codes(world) == ["TOO_FAR"] and world.requests[-1].kind is CommandKind.STOP
     assert world.outcomes[0].distance_m == pytest.approx(1.01)
 
 
@@ -156,14 +156,14 @@ def test_bounds_of_zero_are_no_bounds():
 def test_the_emergency_stop_ends_the_instruction_and_turns_new_ones_down_until_it_is_reset():
     world = lively().answer(FORWARD).run(0.3)
     world.navigator.on_estop("e-stop: topic e_stop", world.now)
-    assert codes(world) == ["ESTOPPED"] and world.orders[-1].kind is CommandKind.STOP
-    orders = len(world.orders)
+    assert codes(world) == ["ESTOPPED"] and world.requests[-1].kind is CommandKind.STOP
+    requests = len(world.requests)
     world.instruct().run(3)
     assert codes(world) == ["ESTOPPED"] * 2 and "reset it first" in world.outcomes[-1].message
-    assert CommandKind.MOVE not in world.kinds[orders:] and world.navigator.phase is Phase.IDLE
+    assert CommandKind.MOVE not in world.kinds[requests:] and world.navigator.phase is Phase.IDLE
     world.navigator.on_estop("", world.now)
     world.instruct().answer(FORWARD)
-    assert world.orders[-1].kind is CommandKind.MOVE
+    assert world.requests[-1].kind is CommandKind.MOVE
 
 
 @pytest.mark.parametrize("phase", [Phase.LOOKING, Phase.THINKING, Phase.MOVING])
@@ -190,7 +190,7 @@ def test_words_that_mean_stop_stop_and_begin_nothing(words):
     world.navigator.on_instruction(words, world.now)
     world.run(3)
     assert codes(world) == ["CANCELED"] and world.navigator.number == number
-    assert world.orders[-1].kind is CommandKind.STOP and len(world.jobs) == 1
+    assert world.requests[-1].kind is CommandKind.STOP and len(world.jobs) == 1
 
 
 def test_stop_at_the_door_is_an_instruction():
@@ -205,7 +205,7 @@ def test_the_operators_stop_ends_it_as_canceled():
     assert codes(world) == ["CANCELED"]
 
 
-# -- senses that are waited for
+# -- inputs that are waited for
 
 
 @pytest.mark.parametrize("state", [MotionState.STALE_SENSOR, MotionState.NOT_READY])

@@ -5,12 +5,12 @@ import random
 import numpy as np
 import pytest
 
-from spec_vlm_nav.camera_decode import MAX_BYTES, H264Decoder
-from spec_vlm_nav.camera_health import StreamHealth
-from spec_vlm_nav.diagnostics import Level
-from spec_vlm_nav.errors import CameraError
-from spec_vlm_nav.h264 import IDR, PPS, SPS, access_units, kind, read_sps, split_nals
-from spec_vlm_nav.video_url import parse_interface, parse_url
+from spec_vlm_nav.camera.decode import MAX_BYTES, H264Decoder
+from spec_vlm_nav.camera.diagnostics import StreamDiagnostics
+from spec_vlm_nav.camera.h264 import IDR, PPS, SPS, access_units, kind, read_sps, split_nals
+from spec_vlm_nav.camera.video_url import parse_interface, parse_url
+from spec_vlm_nav.common.diagnostics import Level
+from spec_vlm_nav.common.errors import CameraError
 from tests.videos import encode, number_of
 
 UNITS = encode(30)
@@ -169,11 +169,11 @@ def test_profiles_and_several_slices_a_picture(profile, slices):
     assert true_ones(feed(decoder, [(n, d) for n, d in enumerate(units) if n != 4])) == [0, 1, 2, 3, 10, 11]
 
 
-def test_health_tells_silence_waiting_and_each_trouble_once():
-    decoder, health = H264Decoder(), StreamHealth()
+def test_diagnostics_tell_silence_waiting_and_each_trouble_once():
+    decoder, diagnostics = H264Decoder(), StreamDiagnostics()
 
     def report(heard_at, now, published=0):
-        said = health.report(decoder, published, heard_at, now, silence_s=1.0)
+        said = diagnostics.report(decoder, published, heard_at, now, silence_s=1.0)
         return said.level, said.message
 
     assert report(None, 10.0) == (Level.ERROR, "no video yet")

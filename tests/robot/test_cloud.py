@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spec_vlm_nav.motion.cloud import Cloud, Field, view_of_cloud
-from spec_vlm_nav.motion.corridor import CloudConfig, CorridorConfig, Mounting
+from spec_vlm_nav.motion.ahead.cloud import Cloud, Field, clearance_of_cloud
+from spec_vlm_nav.motion.ahead.corridor import CloudConfig, CorridorConfig, Mounting
 
 HIGH = 0.3  # of the frame over the floor
 CORRIDOR = CorridorConfig(cloud=CloudConfig(Mounting(z=HIGH)))
@@ -50,7 +50,7 @@ def post(x, y=0.0, low=-0.2, high=0.3, count=12):
 
 
 def seen(*parts, config=CORRIDOR, **layout):
-    return view_of_cloud(cloud(np.concatenate(parts), **layout), config)
+    return clearance_of_cloud(cloud(np.concatenate(parts), **layout), config)
 
 
 def on_sensor(points, mounting):
@@ -163,13 +163,13 @@ def test_any_layout_reads_alike(kind, big_endian, rows, pad):
 
 def test_fields_of_two_kinds_and_a_missing_row_step_are_read():
     plain = cloud(np.concatenate([floor(), post(0.8)]))
-    assert view_of_cloud(replace(plain, row_step=0), CORRIDOR).nearest_m == pytest.approx(0.8)
+    assert clearance_of_cloud(replace(plain, row_step=0), CORRIDOR).nearest_m == pytest.approx(0.8)
     points = np.concatenate([floor(), post(0.8)])
     packed = np.zeros(len(points), [("x", "<f4"), ("y", "<f8"), ("z", "<f4"), ("ring", "<u2")])
     packed["x"], packed["y"], packed["z"] = points.T
     fields = (Field("ring", 16, 4), Field("x", 0, 7), Field("y", 4, 8), Field("z", 12, 7, 0))
     mixed = Cloud(fields, len(points), 1, 18, 18 * len(points), packed.tobytes())
-    assert view_of_cloud(mixed, CORRIDOR).nearest_m == pytest.approx(0.8)
+    assert clearance_of_cloud(mixed, CORRIDOR).nearest_m == pytest.approx(0.8)
 
 
 def test_holes_are_not_things_and_do_not_hide_one():
@@ -235,7 +235,7 @@ GOOD = cloud(np.concatenate([floor(), post(0.8)]))
     ],
 )
 def test_a_broken_cloud_is_blind_with_the_reason(change, said):
-    assert said in view_of_cloud(replace(GOOD, **change), CORRIDOR).blind
+    assert said in clearance_of_cloud(replace(GOOD, **change), CORRIDOR).blind
 
 
 field = st.builds(
@@ -255,7 +255,7 @@ field = st.builds(
 )
 def test_whatever_a_message_holds_is_a_view(fields, size, data, big_endian):
     with np.errstate(all="raise", under="ignore"):
-        view = view_of_cloud(Cloud(fields, *size, data, big_endian), CORRIDOR)
+        view = clearance_of_cloud(Cloud(fields, *size, data, big_endian), CORRIDOR)
     assert not math.isnan(view.nearest_m) and math.isfinite(view.behind_m)
 
 
@@ -265,5 +265,5 @@ def test_whatever_the_numbers_are_it_is_a_view(data, kind):
     fields = tuple(Field(name, size * i, datatype) for i, name in enumerate("xyz"))
     count = len(data) // (3 * size)
     with np.errstate(all="raise", under="ignore"):
-        view = view_of_cloud(Cloud(fields, count, 1, 3 * size, 0, data), CORRIDOR)
+        view = clearance_of_cloud(Cloud(fields, count, 1, 3 * size, 0, data), CORRIDOR)
     assert not math.isnan(view.nearest_m) and math.isfinite(view.behind_m)

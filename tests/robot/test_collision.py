@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spec_vlm_nav.collision import View
-from spec_vlm_nav.motion.corridor import CorridorConfig
-from spec_vlm_nav.motion.depth import DepthImage, view_of_depth
-from spec_vlm_nav.motion.scan import Scan, view_of_scan
+from spec_vlm_nav.motion.ahead.collision import Clearance
+from spec_vlm_nav.motion.ahead.corridor import CorridorConfig
+from spec_vlm_nav.motion.ahead.depth import DepthImage, clearance_of_depth
+from spec_vlm_nav.motion.ahead.scan import Scan, clearance_of_scan
 
 CORRIDOR = CorridorConfig()
-CLEAR = View()
-CLEAR_ROUND = View(behind_m=math.inf)  # of a sensor that looks back as well
+CLEAR = Clearance()
+CLEAR_ROUND = Clearance(behind_m=math.inf)  # of a sensor that looks back as well
 
 
 def scan(ranges=None, angle_min=-math.pi, rays=720, range_min=0.05):
@@ -52,11 +52,11 @@ def room(metres=4.0, height=48, width=64):
 
 
 def test_open_space_is_clear_and_a_wall_is_as_far_as_it_is():
-    assert view_of_scan(scan(), CORRIDOR) == CLEAR_ROUND
+    assert clearance_of_scan(scan(), CORRIDOR) == CLEAR_ROUND
     angles = np.radians(np.arange(720) / 2 - 180)
     with np.errstate(divide="ignore"):
         wall = np.where(np.cos(angles) > 0.01, 0.8 / np.cos(angles), np.inf)
-    assert view_of_scan(scan(wall), CORRIDOR).nearest_m == pytest.approx(0.8, abs=1e-3)
+    assert clearance_of_scan(scan(wall), CORRIDOR).nearest_m == pytest.approx(0.8, abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -71,49 +71,49 @@ def test_open_space_is_clear_and_a_wall_is_as_far_as_it_is():
     ],
 )
 def test_only_what_stands_in_the_corridor_counts(distance, degrees, found):
-    view = view_of_scan(with_thing(distance, degrees, width=3), CORRIDOR)
+    view = clearance_of_scan(with_thing(distance, degrees, width=3), CORRIDOR)
     assert view.blind == "" and view.nearest_m == pytest.approx(found, abs=0.01)
 
 
 def test_a_speck_is_nothing_and_enough_rays_are_a_thing():
-    assert view_of_scan(with_thing(0.2, 0, width=2), CORRIDOR) == CLEAR_ROUND
-    assert view_of_scan(with_thing(0.2, 0, width=3), CORRIDOR).nearest_m == pytest.approx(0.2, abs=0.01)
+    assert clearance_of_scan(with_thing(0.2, 0, width=2), CORRIDOR) == CLEAR_ROUND
+    assert clearance_of_scan(with_thing(0.2, 0, width=3), CORRIDOR).nearest_m == pytest.approx(0.2, abs=0.01)
 
 
 def test_a_speck_before_a_thing_does_not_bring_it_nearer():
     both = with_thing(0.5, 0, width=40)
     both.ranges[ray(0) : ray(0) + 2] = 0.2
-    assert view_of_scan(both, CORRIDOR).nearest_m == pytest.approx(0.5, abs=0.02)
+    assert clearance_of_scan(both, CORRIDOR).nearest_m == pytest.approx(0.5, abs=0.02)
 
 
 def test_a_laser_mounted_backwards_is_turned_by_its_parameter():
     backwards = CorridorConfig(scan_yaw_rad=math.pi)
-    assert view_of_scan(with_thing(0.3, 170, width=10), backwards).nearest_m < 0.35
-    seen = view_of_scan(with_thing(0.3, 0), backwards)
+    assert clearance_of_scan(with_thing(0.3, 170, width=10), backwards).nearest_m < 0.35
+    seen = clearance_of_scan(with_thing(0.3, 0), backwards)
     assert (seen.nearest_m, seen.behind_m) == (math.inf, pytest.approx(0.3, abs=0.01))
 
 
 def test_a_scan_all_round_tells_what_is_behind_and_one_that_looks_ahead_does_not():
-    assert view_of_scan(with_thing(0.6, 178), CORRIDOR).behind_m == pytest.approx(0.6, abs=0.01)
+    assert clearance_of_scan(with_thing(0.6, 178), CORRIDOR).behind_m == pytest.approx(0.6, abs=0.01)
     front = Scan(np.full(181, np.inf, np.float32), -math.pi / 2, math.pi / 180, 0.05)
-    assert view_of_scan(front, CORRIDOR) == CLEAR
+    assert clearance_of_scan(front, CORRIDOR) == CLEAR
 
 
 @pytest.mark.parametrize("nothing", [math.nan, 0.0, -1.0, 0.01])
 def test_rays_that_measured_nothing_are_not_clear(nothing):
-    assert view_of_scan(scan(np.full(720, nothing)), CORRIDOR).blind == "scan measures nothing ahead"
+    assert clearance_of_scan(scan(np.full(720, nothing)), CORRIDOR).blind == "scan measures nothing ahead"
     some = np.full(720, nothing)
     some[::4] = 2.0
-    view = view_of_scan(scan(some), CORRIDOR)
+    view = clearance_of_scan(scan(some), CORRIDOR)
     assert view.blind == "" and view.nearest_m == pytest.approx(2.0, abs=0.1)
 
 
 def test_a_scan_that_looks_elsewhere_or_has_no_rays_is_blind():
     behind = Scan(np.full(90, 3.0), math.pi - 0.5, 0.01, 0.05)
-    assert view_of_scan(behind, CORRIDOR).blind == "scan does not look ahead"
-    assert view_of_scan(scan(np.array([])), CORRIDOR).blind == "scan without rays"
-    assert view_of_scan(Scan(np.full(9, 3.0), math.nan, 0.1, 0.05), CORRIDOR).blind
-    assert view_of_scan(Scan(np.full(9, 3.0), 0.0, 0.0, 0.05), CORRIDOR).blind == "scan without angles"
+    assert clearance_of_scan(behind, CORRIDOR).blind == "scan does not look ahead"
+    assert clearance_of_scan(scan(np.array([])), CORRIDOR).blind == "scan without rays"
+    assert clearance_of_scan(Scan(np.full(9, 3.0), math.nan, 0.1, 0.05), CORRIDOR).blind
+    assert clearance_of_scan(Scan(np.full(9, 3.0), 0.0, 0.0, 0.05), CORRIDOR).blind == "scan without angles"
 
 
 @given(
@@ -122,7 +122,7 @@ def test_a_scan_that_looks_elsewhere_or_has_no_rays_is_blind():
 )
 def test_whatever_a_scan_holds_is_a_view(ranges, header):
     with np.errstate(all="raise", under="ignore"):
-        view = view_of_scan(Scan(np.array(ranges, np.float32), *header), CORRIDOR)
+        view = clearance_of_scan(Scan(np.array(ranges, np.float32), *header), CORRIDOR)
     assert not math.isnan(view.nearest_m)
 
 
@@ -135,36 +135,36 @@ def test_whatever_a_scan_holds_is_a_view(ranges, header):
 def test_a_thing_in_the_middle_is_found_whatever_the_layout(encoding, big_endian, extra):
     metres = room()
     metres[20:28, 30:34] = 0.3
-    view = view_of_depth(depth(metres, encoding, big_endian, extra), CORRIDOR)
+    view = clearance_of_depth(depth(metres, encoding, big_endian, extra), CORRIDOR)
     assert view.blind == "" and view.nearest_m == pytest.approx(0.3)
-    assert view_of_depth(depth(room(), encoding, big_endian, extra), CORRIDOR).nearest_m > 3.9
+    assert clearance_of_depth(depth(room(), encoding, big_endian, extra), CORRIDOR).nearest_m > 3.9
 
 
 def test_what_is_beside_the_corridor_above_or_below_the_band_does_not_count():
     metres = room()
     metres[:, :6] = 0.4  # at the edge of 86 degrees: 0.3 m aside
     metres[:18], metres[30:] = 0.2, 0.2
-    assert view_of_depth(depth(metres), CORRIDOR).nearest_m > 3.9
+    assert clearance_of_depth(depth(metres), CORRIDOR).nearest_m > 3.9
     whole = CorridorConfig(depth_band=1.0)
-    assert view_of_depth(depth(metres), whole).nearest_m == pytest.approx(0.2)
+    assert clearance_of_depth(depth(metres), whole).nearest_m == pytest.approx(0.2)
 
 
 def test_left_and_right_of_a_depth_image_are_alike():
     for columns in (slice(24, 27), slice(37, 40)):
         metres = room()
         metres[20:28, columns] = 0.3
-        assert view_of_depth(depth(metres), CORRIDOR).nearest_m == pytest.approx(0.3)
+        assert clearance_of_depth(depth(metres), CORRIDOR).nearest_m == pytest.approx(0.3)
 
 
 def test_specks_and_holes_do_not_stop_but_an_image_of_holes_is_blind():
     metres = room()
     metres[24, 32:34] = 0.2
     metres[::2] = 0.0
-    assert view_of_depth(depth(metres), CORRIDOR).nearest_m > 3.9
+    assert clearance_of_depth(depth(metres), CORRIDOR).nearest_m > 3.9
     for nothing in (0.0, math.nan):
-        blind = view_of_depth(depth(room(nothing), "32FC1"), CORRIDOR)
+        blind = clearance_of_depth(depth(room(nothing), "32FC1"), CORRIDOR)
         assert blind.blind == "depth image measures nothing ahead"
-    assert view_of_depth(depth(room(math.inf), "32FC1"), CORRIDOR) == CLEAR
+    assert clearance_of_depth(depth(room(math.inf), "32FC1"), CORRIDOR) == CLEAR
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_specks_and_holes_do_not_stop_but_an_image_of_holes_is_blind():
     ],
 )
 def test_a_broken_depth_image_is_blind_with_a_reason(image, said):
-    assert said in view_of_depth(image, CORRIDOR).blind
+    assert said in clearance_of_depth(image, CORRIDOR).blind
 
 
 @given(
@@ -186,5 +186,5 @@ def test_a_broken_depth_image_is_blind_with_a_reason(image, said):
 )
 def test_whatever_a_depth_image_holds_is_a_view(data, width, height, step):
     for encoding in ("16UC1", "32FC1"):
-        view = view_of_depth(DepthImage(encoding, width, height, step, data), CORRIDOR)
+        view = clearance_of_depth(DepthImage(encoding, width, height, step, data), CORRIDOR)
         assert not math.isnan(view.nearest_m)

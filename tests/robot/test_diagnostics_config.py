@@ -9,22 +9,24 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "ros2_ws/src/spec_vlm_nav/spec_vlm_nav"
 # Where rows are made, and which node publishes them.
 ROWS_OF = {
-    "blackbox/health.py": "blackbox_node",
-    "camera_health.py": "camera_decode_node",
-    "health.py": "vlm_nav_node",
-    "motion_health.py": "motion_node",
-    "nodes/go2_state_node.py": "go2_state_node",
-    "nodes/vlm_nav_node.py": "vlm_nav_node",
+    "blackbox/diagnostics.py": "blackbox_node",
+    "camera/diagnostics.py": "camera_decode_node",
+    "deciding/diagnostics.py": "vlm_nav_node",
+    "motion/diagnostics.py": "motion_node",
+    "ros/nodes/go2_state_node.py": "go2_state_node",
+    "ros/nodes/vlm_nav_node.py": "vlm_nav_node",
 }
 
 
 def rows(path):
-    """Names given to Health, or to the helper _row that makes one."""
+    """Names given to DiagnosticRow, or to the helper _row that makes one."""
     calls = [
         node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call) and node.args
     ]
     makers = [
-        call for call in calls if isinstance(call.func, ast.Name) and call.func.id in ("Health", "_row")
+        call
+        for call in calls
+        if isinstance(call.func, ast.Name) and call.func.id in ("DiagnosticRow", "_row")
     ]
     return {str(call.args[0].value) for call in makers if isinstance(call.args[0], ast.Constant)}
 

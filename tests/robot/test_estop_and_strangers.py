@@ -4,10 +4,10 @@ import pytest
 from faulty_robot import FaultyRobot
 from moving_robot import DT, Robot, move, stand, turn
 
-from spec_vlm_nav.executor import ZERO
+from spec_vlm_nav.common.codes import MotionState
+from spec_vlm_nav.common.geometry import ZERO
 from spec_vlm_nav.motion.command import OPERATOR_STOP, CommandKind
-from spec_vlm_nav.motion_core import MotionCore
-from spec_vlm_nav.status import MotionState
+from spec_vlm_nav.motion.core import MotionCore
 
 ESTOPPED, REFUSED, STOPPED = MotionState.ESTOPPED, MotionState.REFUSED, MotionState.STOPPED
 OTHER = 999

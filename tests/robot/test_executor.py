@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from spec_vlm_nav.executor import ExecutorConfig, Motion, MotionExecutor, Pose, Progress, Velocity
+from spec_vlm_nav.common.geometry import Motion, Pose, Velocity
+from spec_vlm_nav.motion.executor import ExecutorConfig, MotionExecutor, Progress
 
 DT = 1 / 30
 

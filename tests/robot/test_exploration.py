@@ -2,9 +2,9 @@
 
 import pytest
 
-from spec_vlm_nav.actions import STOP, Action, ActionKind
-from spec_vlm_nav.errors import ParameterError
-from spec_vlm_nav.exploration import (
+from spec_vlm_nav.common.errors import ParameterError
+from spec_vlm_nav.language.actions import STOP, Action, ActionKind
+from spec_vlm_nav.language.exploration import (
     AUTO,
     FLIPS_LIMIT,
     RULE_CONTACT,

@@ -8,10 +8,11 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from spec_vlm_nav.motion.corridor import Mounting
-from spec_vlm_nav.motion_parameters import MOTION, check_motion, corridor_config
-from spec_vlm_nav.parameters import check_all, tables
-from spec_vlm_nav.robot.go2_state_parameters import check_go2
+from spec_vlm_nav.common.parameters import check_all
+from spec_vlm_nav.motion.ahead.corridor import Mounting
+from spec_vlm_nav.motion.parameters.motion import MOTION, check_motion, corridor_config
+from spec_vlm_nav.parameters.nodes import tables
+from spec_vlm_nav.robot.parameters import check_go2
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG, LAUNCH = ROOT / "config", ROOT / "launch" / "go2_bringup.launch.py"

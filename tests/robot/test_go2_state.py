@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spec_vlm_nav.errors import ParameterError
+from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.robot.go2_state import (
     CODES,
     MODES,
@@ -19,7 +19,7 @@ from spec_vlm_nav.robot.go2_state import (
     pose_of,
     sport_state_of,
 )
-from spec_vlm_nav.robot.go2_state_parameters import GO2_STATE, check_go2, go2_config
+from spec_vlm_nav.robot.parameters import GO2_STATE, check_go2, go2_config
 
 STANDING = SportState(mode=1)
 CONFIG = Go2Config()

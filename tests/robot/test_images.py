@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from spec_vlm_nav.errors import FrameError
-from spec_vlm_nav.images import PictureOptions, RawImage, black_like, decode, prepare, to_jpeg
+from spec_vlm_nav.camera.images import PictureOptions, RawImage, black_like, decode, prepare, to_jpeg
+from spec_vlm_nav.common.errors import FrameError
 
 AS_IS = PictureOptions()
 

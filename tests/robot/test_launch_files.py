@@ -10,7 +10,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import yaml
 
-from spec_vlm_nav.parameters import tables
+from spec_vlm_nav.parameters.nodes import tables
 
 PACKAGE = Path(__file__).resolve().parents[2] / "ros2_ws/src/spec_vlm_nav"
 CONFIG = PACKAGE / "config"

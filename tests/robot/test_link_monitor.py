@@ -8,11 +8,11 @@ import pytest
 import zmq
 from links import CuttableProxy, until
 
-from spec_vlm_nav.decider import LinkHealth
-from spec_vlm_nav.link_monitor import LinkMonitor
+from spec_vlm_nav.common.codes import LinkState
+from spec_vlm_nav.model.link_monitor import LinkMonitor
 from specdec.link import wire
 
-UP, LOST, UNKNOWN = LinkHealth.UP, LinkHealth.LOST, LinkHealth.UNKNOWN
+UP, LOST, UNKNOWN = LinkState.UP, LinkState.LOST, LinkState.UNKNOWN
 TIMEOUT_S = 0.4
 
 
@@ -64,15 +64,15 @@ def closing():
         thing.close()
 
 
-def health(monitor):
-    return monitor.report().health
+def state_of(monitor):
+    return monitor.report().state
 
 
 def test_unknown_then_up_with_the_round_trip_time(closing):
     verifier = closing(Verifier(delay_s=0.03))
     monitor = closing(LinkMonitor(verifier.address, TIMEOUT_S))
-    assert monitor.report().health is UNKNOWN and monitor.report().heard_at is None
-    assert until(lambda: health(monitor) is UP and verifier.pings > 5)
+    assert monitor.report().state is UNKNOWN and monitor.report().heard_at is None
+    assert until(lambda: state_of(monitor) is UP and verifier.pings > 5)
     report = monitor.report()
     assert 30 <= report.rtt_ms < 80 and time.monotonic() - report.heard_at < TIMEOUT_S and report.reason == ""
 
@@ -86,16 +86,16 @@ def test_lost_within_the_time_out_and_up_again_soon_after(closing, fault):
         LinkMonitor(proxy.address, TIMEOUT_S, on_change=lambda h: changes.append((h, time.monotonic())))
     )
     for round_ in range(2):
-        assert until(lambda: health(monitor) is UP)
+        assert until(lambda: state_of(monitor) is UP)
         getattr(proxy, fault)()
         began = time.monotonic()
-        assert until(lambda: health(monitor) is LOST)
+        assert until(lambda: state_of(monitor) is LOST)
         assert time.monotonic() - began < TIMEOUT_S + 0.1
         time.sleep(0.5)
-        assert health(monitor) is LOST and monitor.report().reason and monitor.losses == round_ + 1
+        assert state_of(monitor) is LOST and monitor.report().reason and monitor.losses == round_ + 1
         proxy.heal()
         healed = time.monotonic()
-        assert until(lambda: health(monitor) is UP)
+        assert until(lambda: state_of(monitor) is UP)
         assert time.monotonic() - healed < 2.0
     assert until(lambda: [h for h, _ in changes] == [UP, LOST, UP, LOST, UP])
 
@@ -104,18 +104,18 @@ def test_a_verifier_that_starts_late_or_anew_is_found(closing):
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
     monitor = closing(LinkMonitor(address, TIMEOUT_S))
-    assert until(lambda: health(monitor) is LOST, 2)
+    assert until(lambda: state_of(monitor) is LOST, 2)
     for _ in range(2):
         verifier = Verifier(address)
-        assert until(lambda: health(monitor) is UP)
+        assert until(lambda: state_of(monitor) is UP)
         verifier.close()
-        assert until(lambda: health(monitor) is LOST)
+        assert until(lambda: state_of(monitor) is LOST)
 
 
 def test_an_address_that_cannot_be_used_is_said_and_does_not_spin(closing):
     monitor = closing(LinkMonitor("tcp://nowhere", TIMEOUT_S))
     before = time.process_time()
-    assert until(lambda: health(monitor) is LOST)
+    assert until(lambda: state_of(monitor) is LOST)
     assert "cannot be used" in monitor.report().reason
     time.sleep(0.5)
     assert time.process_time() - before < 0.3
@@ -124,19 +124,19 @@ def test_an_address_that_cannot_be_used_is_said_and_does_not_spin(closing):
 def test_another_version_is_lost_at_once_with_the_reason_and_survived(closing):
     verifier = Verifier(version=99)
     monitor = closing(LinkMonitor(verifier.address, 30.0))
-    assert until(lambda: health(monitor) is LOST, 2)
+    assert until(lambda: state_of(monitor) is LOST, 2)
     assert "install the same release" in monitor.report().reason
     verifier.close()
     closing(Verifier(verifier.address))
-    assert until(lambda: health(monitor) is UP) and monitor.report().reason == ""
+    assert until(lambda: state_of(monitor) is UP) and monitor.report().reason == ""
 
 
 def test_a_sign_of_life_from_elsewhere_counts(closing):
     monitor = closing(LinkMonitor("tcp://127.0.0.1:1", TIMEOUT_S))
-    assert until(lambda: health(monitor) is LOST)
+    assert until(lambda: state_of(monitor) is LOST)
     monitor.heard()
-    assert health(monitor) is UP
-    assert until(lambda: health(monitor) is LOST)
+    assert state_of(monitor) is UP
+    assert until(lambda: state_of(monitor) is LOST)
 
 
 def test_a_few_small_messages_a_second_and_nothing_left_behind(closing):

@@ -6,10 +6,10 @@ import random
 import pytest
 from faulty_robot import FaultyRobot
 
-from spec_vlm_nav.executor import Pose
-from spec_vlm_nav.motion.liveness import JUDGED_OVER, REPEATS_S, REST_S, Liveness
-from spec_vlm_nav.status import MotionState
-from spec_vlm_nav.watchdogs import OdometryWatch, Reading, WatchdogConfig
+from spec_vlm_nav.common.codes import MotionState
+from spec_vlm_nav.common.geometry import Pose
+from spec_vlm_nav.motion.response.liveness import JUDGED_OVER, REPEATS_S, REST_S, Liveness
+from spec_vlm_nav.motion.watchdogs import OdometryWatch, Reading, WatchdogConfig
 
 DT = 1 / 30
 RESTED = REST_S + 1.0

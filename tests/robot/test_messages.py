@@ -12,10 +12,15 @@ from nav_msgs.msg import Odometry
 from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus
 
-from spec_vlm_nav.decision import Answer, ErrorCode, Frame, Report, Round, Span
-from spec_vlm_nav.executor import Motion
+from spec_vlm_nav.camera.frame import Frame
+from spec_vlm_nav.common.codes import ErrorCode, MotionState
+from spec_vlm_nav.common.geometry import Motion
+from spec_vlm_nav.common.status import Status
+from spec_vlm_nav.deciding.parts.interfaces import MotionRequest
+from spec_vlm_nav.deciding.parts.report import Report
+from spec_vlm_nav.model.answers import Answer, Round, Span
 from spec_vlm_nav.motion.command import CommandKind
-from spec_vlm_nav.nodes.messages import (
+from spec_vlm_nav.ros.convert.messages import (
     command_message,
     command_of,
     frame_of,
@@ -24,16 +29,16 @@ from spec_vlm_nav.nodes.messages import (
     status_message,
     status_of,
 )
-from spec_vlm_nav.orders import Order
-from spec_vlm_nav.status import MotionState, Status
 
 STAMP = Time(sec=12, nanosec=500)
 
 
 def test_an_order_arrives_as_the_command_it_was():
     frame = Frame(b"", (7, 8), received=100.0)
-    order = Order(CommandKind.MOVE, 3, "EXPLORATION", "back 12", Motion(-0.12, 0.0), frame, deadline_s=2.75)
-    message = command_message(order, session=2**62, sequence=41, now=100.4, stamp=STAMP)
+    request = MotionRequest(
+        CommandKind.MOVE, 3, "EXPLORATION", "back 12", Motion(-0.12, 0.0), frame, deadline_s=2.75
+    )
+    message = command_message(request, session=2**62, sequence=41, now=100.4, stamp=STAMP)
     assert message.source == MotionCommand.EXPLORATION and message.frame_stamp == Time(sec=7, nanosec=8)
     command = command_of(message)
     assert command is not None
@@ -43,7 +48,7 @@ def test_an_order_arrives_as_the_command_it_was():
         3,
         41,
     )
-    assert command.motion == order.motion and command.deadline_s == pytest.approx(2.75)
+    assert command.motion == request.motion and command.deadline_s == pytest.approx(2.75)
     assert command.frame_age_s == pytest.approx(0.4)
 
 

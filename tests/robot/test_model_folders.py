@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from spec_vlm_nav.decider import DecoderSettings, LinkHealth, LinkReport
-from spec_vlm_nav.decision import Answer, DecisionFailed, ErrorCode
-from spec_vlm_nav.errors import ParameterError
+from spec_vlm_nav.common.codes import ErrorCode, LinkState
+from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.model import folders
+from spec_vlm_nav.model.answers import Answer, DecisionFailed
+from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
 from spec_vlm_nav.model.deferred import OF_LOADING, DeferredDecider
 from spec_vlm_nav.model.folders import check_folder, find_model, read_config, share_folder, suited_preset
 
@@ -175,7 +176,7 @@ class Inner:
         self.settings = settings
 
     def link(self):
-        return LinkReport(LinkHealth.UP)
+        return LinkReport(LinkState.UP)
 
     def figures(self):
         return {"decisions": 3}
@@ -236,9 +237,7 @@ def test_a_decision_before_the_model_is_there_fails_in_words(loading, ask):
 
 def test_once_loaded_it_is_the_decider_itself(loading):
     decider = loading.done()
-    assert (
-        decider.is_ready and decider.link().health is LinkHealth.UP and decider.figures() == {"decisions": 3}
-    )
+    assert decider.is_ready and decider.link().state is LinkState.UP and decider.figures() == {"decisions": 3}
     assert (
         decider.decide(None, None, None).text == "decided" and decider.verify(None, None).text == "verified"
     )

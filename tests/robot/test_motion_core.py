@@ -1,25 +1,26 @@
-"""The moving side as a whole: reports on the way, the operator's stop, live limits, and what it says of its health."""
+"""The moving side as a whole: reports on the way, the operator's stop, live limits, and what it says of itself."""
 
 import math
 
 import pytest
 from moving_robot import DT, Robot, move, stand, turn
 
-from spec_vlm_nav.collision import View
-from spec_vlm_nav.diagnostics import Level
-from spec_vlm_nav.executor import ZERO, ExecutorConfig
+from spec_vlm_nav.common.codes import MotionState
+from spec_vlm_nav.common.diagnostics import Level
+from spec_vlm_nav.common.geometry import ZERO
+from spec_vlm_nav.motion import diagnostics
+from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.command import OPERATOR_STOP, CommandKind
+from spec_vlm_nav.motion.core import MotionCore
+from spec_vlm_nav.motion.executor import ExecutorConfig
 from spec_vlm_nav.motion.limits import SafetyConfig
-from spec_vlm_nav.motion_core import MotionCore
-from spec_vlm_nav.motion_health import healths
-from spec_vlm_nav.motion_parameters import MOTION, corridor_config, executor_config, safety_config
-from spec_vlm_nav.status import MotionState
+from spec_vlm_nav.motion.parameters.motion import MOTION, corridor_config, executor_config, safety_config
 
 AHEAD = {"collision_watched": True, "collision_distance_m": 0.35, "collision_timeout_s": 0.5}
 
 
 def rows(robot):
-    return {row.name: row for row in healths(robot.core, robot.now)}
+    return {row.name: row for row in diagnostics.rows(robot.core, robot.now)}
 
 
 # -- reports
@@ -93,7 +94,7 @@ def test_a_stop_after_a_stop_by_hand_stays_latched():
 
 
 def seen(robot, nearest=math.inf, blind=""):
-    robot.core.on_view(View(nearest, blind), robot.now)
+    robot.core.on_clearance(Clearance(nearest, blind), robot.now)
     return robot
 
 
@@ -173,15 +174,24 @@ def test_the_parameters_reach_executor_gate_and_corridor():
     assert not safety_config({p.name: p.default for p in MOTION}).collision_watched
 
 
-# -- health
+# -- diagnostics
 
 
 def test_the_health_of_a_robot_at_rest_and_supervised():
     robot = Robot(supervisor_timeout_s=1.0).supervise(camera_age_s=0.05, verifier_age_s=0.2, link_rtt_ms=41.0)
     robot.send(stand(CommandKind.HOLD, sequence=1)).run(1)
     found = rows(robot)
-    senses = ["odometry", "response", "robot state", "geofence", "supervisor", "camera", "verifier", "collision"]
-    assert list(found) == ["gate", *senses, "counts"]
+    inputs = [
+        "odometry",
+        "response",
+        "robot state",
+        "geofence",
+        "supervisor",
+        "camera",
+        "verifier",
+        "collision",
+    ]
+    assert list(found) == ["gate", *inputs, "counts"]
     assert {row.level for row in found.values()} == {Level.OK}
     assert found["odometry"].values["rate_hz"] == pytest.approx(30, abs=2)
     assert found["camera"].values["age_s"] == pytest.approx(0.05, abs=0.05)
@@ -213,7 +223,7 @@ def test_an_e_stop_a_robot_that_lies_down_and_a_fence_show_as_well():
 
 
 def test_before_anything_was_heard_nothing_is_called_fine():
-    found = {row.name: row for row in healths(MotionCore(), 0.0)}
+    found = {row.name: row for row in diagnostics.rows(MotionCore(), 0.0)}
     assert found["odometry"].level is Level.ERROR
     assert found["supervisor"].level is Level.STALE is found["verifier"].level
 

@@ -3,11 +3,12 @@
 import pytest
 from moving_robot import DT, Robot, move, stand, turn
 
-from spec_vlm_nav.executor import ExecutorConfig, Motion, Pose
+from spec_vlm_nav.common.codes import MotionState
+from spec_vlm_nav.common.geometry import Motion, Pose
+from spec_vlm_nav.motion.backends.nav2 import ANSWER_S, GoalReport, GoalState, Nav2Executor
 from spec_vlm_nav.motion.command import CommandKind
+from spec_vlm_nav.motion.executor import ExecutorConfig
 from spec_vlm_nav.motion.limits import SafetyConfig
-from spec_vlm_nav.nav2 import ANSWER_S, GoalReport, GoalState, Nav2Executor
-from spec_vlm_nav.status import MotionState
 
 
 class FakeGoals:

@@ -6,109 +6,23 @@ import math
 
 import pytest
 
-from spec_vlm_nav.actions import STOP_SENTENCE, Action, ActionKind, find_action
-from spec_vlm_nav.decision import Answer, ErrorCode, Frame
-from spec_vlm_nav.executor import Motion
-from spec_vlm_nav.exploration import ExplorationPolicy
+from spec_vlm_nav.common.codes import ErrorCode, MotionState
+from spec_vlm_nav.common.geometry import Motion
+from spec_vlm_nav.common.status import Status
+from spec_vlm_nav.deciding.parts.interfaces import Phase
+from spec_vlm_nav.language.actions import Action, ActionKind
 from spec_vlm_nav.motion.command import CommandKind
-from spec_vlm_nav.navigator import Navigator
-from spec_vlm_nav.orders import NavigatorConfig, Phase
-from spec_vlm_nav.status import MotionState, Status
-from spec_vlm_nav.worker import ActionFound, Answered, Failed
-
-FORWARD = "I see the red chair, ahead, about 1.5 m, clear. The next action is move forward 75 cm."
-TURN = "I do not see the red chair. The next action is turn left 30 degree."
-STOP = f"I see the red chair, ahead, about 0.6 m, clear. {STOP_SENTENCE}"
-
-
-class World:
-    """Records what the navigator asks for; time moves when told to, with camera frames at 10 Hz."""
-
-    def __init__(self, policy="none", **config):
-        self.now, self.camera, self.mover = 100.0, True, True
-        self.orders, self.jobs, self.cancels, self.reports, self.logs, self.said = [], [], 0, [], [], []
-        self.outcomes, self.kept_open = [], 0
-        self.lively = False  # whether every picture differs from the one before
-        self.navigator = Navigator(self, NavigatorConfig(**config), ExplorationPolicy(policy))
-
-    # Outputs
-    def send(self, order):
-        self.orders.append(order)
-        return len(self.orders)
-
-    def begin(self, job):
-        self.jobs.append(job)
-
-    def cancel(self, keep_open=False):
-        self.cancels += 1
-        self.kept_open += keep_open
-
-    def spoke(self, text, action, unverified):
-        self.said.append(("[unverified] " if unverified else "") + text)
-
-    def concluded(self, outcome):
-        self.outcomes.append(outcome)
-
-    def report(self, report):
-        self.reports.append(report)
-
-    def log(self, level, text):
-        self.logs.append((level, text))
-
-    # the world
-    def run(self, seconds):
-        for _ in range(max(1, round(seconds / 0.05))):
-            self.now += 0.05
-            if self.camera and round(self.now * 20) % 2 == 0:
-                stamp = (int(self.now), int(self.now % 1 * 1e9))
-                self.navigator.on_frame(Frame(self.picture(), stamp, self.now))
-            self.mover_tells()
-            self.navigator.tick(self.now)
-        return self
-
-    def picture(self):
-        return b"jpeg %f" % self.now if self.lively else b"jpeg"
-
-    def mover_tells(self):
-        if self.mover and self.navigator.phase is Phase.MOVING:
-            self.navigator.on_status(Status(MotionState.MOVING, 1, len(self.orders)), self.now)
-
-    def instruct(self, text="find the red chair"):
-        self.navigator.on_instruction(text, self.now)
-        return self.run(0.3)
-
-    def find(self, text, job=None):
-        number = (job or self.jobs[-1]).number
-        action = find_action(text)
-        self.navigator.on_event(ActionFound(number, action, text, b"jpeg", self.now), self.now)
-        return self
-
-    def answer(self, text, job=None):
-        job = job or self.jobs[-1]
-        if find_action(text) is not None:
-            self.find(text, job)
-        self.navigator.on_event(Answered(job.number, Answer(text, (1, 2), (3,))), self.now)
-        return self
-
-    def fail(self, code, text="it broke", job=None):
-        number = (job or self.jobs[-1]).number
-        self.navigator.on_event(Failed(number, code, text, Answer()), self.now)
-        return self
-
-    def ended(self, state=MotionState.REACHED, reason="", done=None):
-        """The motion under way is over; done: what odometry says that it covered."""
-        status = Status(state, 1, len(self.orders), reason, done or Motion())
-        self.navigator.on_status(status, self.now)
-        return self
-
-    @property
-    def kinds(self):
-        return [order.kind for order in self.orders]
+from tests.robot.navigator_world import (
+    FORWARD,
+    STOP,
+    TURN,
+    World,
+)
 
 
 def test_without_an_instruction_nothing_is_decided():
     world = World().run(3)
-    assert world.jobs == [] and world.orders == []
+    assert world.jobs == [] and world.requests == []
 
 
 def test_an_instruction_is_decided_from_a_frame_newer_than_itself_and_moved():
@@ -117,11 +31,13 @@ def test_an_instruction_is_decided_from_a_frame_newer_than_itself_and_moved():
     world.instruct()
     assert len(world.jobs) == 1 and world.jobs[0].frame.received > told
     world.answer(FORWARD)
-    order = world.orders[-1]
+    request = world.requests[-1]
     assert (
-        order.kind is CommandKind.MOVE and order.motion == Motion(distance_m=0.75) and order.source == "MODEL"
+        request.kind is CommandKind.MOVE
+        and request.motion == Motion(distance_m=0.75)
+        and request.source == "MODEL"
     )
-    assert order.frame is world.jobs[0].frame and order.deadline_s > 0
+    assert request.frame is world.jobs[0].frame and request.deadline_s > 0
     assert world.said == [FORWARD.split(" The")[0]]
 
 
@@ -129,7 +45,7 @@ def test_the_robot_moves_when_the_action_is_found_not_when_the_answer_ends():
     world = World().instruct().find(FORWARD)
     assert world.kinds[-1] is CommandKind.MOVE and world.reports == []
     world.answer(FORWARD)
-    assert world.reports[-1].sequence == len(world.orders) and world.reports[-1].answer.token_ids == (1, 2)
+    assert world.reports[-1].sequence == len(world.requests) and world.reports[-1].answer.token_ids == (1, 2)
 
 
 def test_one_decision_at_a_time_and_the_next_from_a_frame_after_the_motions_end():
@@ -145,7 +61,7 @@ def test_one_decision_at_a_time_and_the_next_from_a_frame_after_the_motions_end(
 
 def test_stop_latches_and_the_node_idles_until_the_next_instruction():
     world = World().instruct().answer(STOP)
-    assert world.orders[-1].kind is CommandKind.STOP and world.orders[-1].source == "MODEL"
+    assert world.requests[-1].kind is CommandKind.STOP and world.requests[-1].source == "MODEL"
     world.ended(MotionState.STOPPED).run(5)
     assert len(world.jobs) == 1 and world.navigator.phase is Phase.IDLE
     world.instruct("find the blue box")
@@ -158,29 +74,29 @@ def test_stop_latches_and_the_node_idles_until_the_next_instruction():
 def test_stop_is_heard_while_the_model_thinks(word):
     world = World().instruct()
     world.navigator.on_instruction(word, world.now)
-    assert world.orders[-1].kind is CommandKind.STOP and world.cancels == 1
+    assert world.requests[-1].kind is CommandKind.STOP and world.cancels == 1
     world.answer(FORWARD)  # too late
     world.run(2)
-    assert world.orders[-1].kind is CommandKind.STOP and len(world.jobs) == 1
+    assert world.requests[-1].kind is CommandKind.STOP and len(world.jobs) == 1
 
 
 def test_a_new_instruction_while_thinking_cancels_and_stands_still_first():
     world = World().instruct()
     first = world.jobs[0]
     world.navigator.on_instruction("find the blue box", world.now)
-    assert world.cancels == 1 and world.orders[-1].kind is CommandKind.HOLD
+    assert world.cancels == 1 and world.requests[-1].kind is CommandKind.HOLD
     assert world.reports[-1].code is ErrorCode.CANCELED
     world.answer(FORWARD, first).run(0.5)
     assert CommandKind.MOVE not in world.kinds
     assert world.jobs[-1].instruction == "find the blue box"
     world.answer(FORWARD)
-    assert world.kinds[-1] is CommandKind.MOVE and world.orders[-1].instruction == 2
+    assert world.kinds[-1] is CommandKind.MOVE and world.requests[-1].instruction == 2
 
 
 def test_a_new_instruction_while_moving_stands_still_first():
     world = World().instruct().answer(FORWARD)
     world.instruct("find the blue box")
-    assert world.orders[-1].kind is CommandKind.HOLD and len(world.jobs) == 2
+    assert world.requests[-1].kind is CommandKind.HOLD and len(world.jobs) == 2
 
 
 @pytest.mark.parametrize(
@@ -191,7 +107,7 @@ def test_a_bad_instruction_is_one_line_and_a_stop(text, why):
     said = len(world.logs)
     world.navigator.on_instruction(text, world.now)
     world.run(3)
-    assert world.orders[-1].kind is CommandKind.STOP and len(world.jobs) == 1
+    assert world.requests[-1].kind is CommandKind.STOP and len(world.jobs) == 1
     assert len(world.logs) == said + 1 and why in world.logs[-1][1]
     assert world.reports[-1].code is ErrorCode.INVALID_INPUT
 
@@ -203,7 +119,7 @@ def test_an_answer_without_an_action_stands_still_is_counted_and_tried_again():
         assert world.reports[count - 1].code is ErrorCode.PARSE_FAILED
     assert CommandKind.MOVE not in world.kinds
     assert (
-        world.orders[-1].kind is CommandKind.STOP
+        world.requests[-1].kind is CommandKind.STOP
         and len(world.jobs) == 3
         and world.navigator.phase is Phase.IDLE
     )
@@ -228,14 +144,14 @@ def test_a_lost_link_holds_backs_off_and_is_said_once():
 
 def test_a_link_lost_after_the_action_ends_the_motion_too():
     world = World().instruct().find(FORWARD).fail(ErrorCode.LINK_LOST)
-    assert world.orders[-1].kind is CommandKind.HOLD
+    assert world.requests[-1].kind is CommandKind.HOLD
 
 
 def test_a_camera_that_stops_while_moving_ends_the_motion_within_its_timeout():
     world = World(camera_timeout_s=1.0).instruct().answer(FORWARD)
     world.camera = False
     world.run(1.05)
-    assert world.orders[-1].kind is CommandKind.HOLD and world.reports[-1].code is ErrorCode.STALE_CAMERA
+    assert world.requests[-1].kind is CommandKind.HOLD and world.reports[-1].code is ErrorCode.STALE_CAMERA
     world.run(5)
     assert len([text for _, text in world.logs if "camera" in text]) == 1 and len(world.jobs) == 1
     world.camera = True
@@ -275,16 +191,18 @@ def test_a_motion_node_that_is_silent_or_never_done_is_noticed(tells, after_s):
     world = World(motion_deadline_s=2.0, status_grace_s=0.5).instruct().answer(FORWARD)
     world.mover = tells
     world.run(after_s - 0.1)
-    assert world.orders[-1].kind is CommandKind.MOVE
+    assert world.requests[-1].kind is CommandKind.MOVE
     world.run(0.2)
-    assert world.orders[-1].kind is CommandKind.HOLD and "motion_node" in world.logs[-1][1]
+    assert world.requests[-1].kind is CommandKind.HOLD and "motion_node" in world.logs[-1][1]
 
 
 def test_contact_is_handed_to_the_policy_and_its_move_is_marked_as_its_own():
     world = World("damped_search").instruct().answer(FORWARD)
     world.ended(MotionState.BLOCKED, "wall").run(0.5).answer(FORWARD)
-    order = world.orders[-1]
-    assert abs(order.motion.angle_rad) == pytest.approx(math.radians(45)) and order.source == "EXPLORATION"
+    request = world.requests[-1]
+    assert (
+        abs(request.motion.angle_rad) == pytest.approx(math.radians(45)) and request.source == "EXPLORATION"
+    )
     report = world.reports[-1]
     assert report.source == "EXPLORATION" and report.rule and report.action.startswith("turn ")
     assert report.model_action == "The next action is move forward 75 cm."
@@ -295,7 +213,7 @@ def test_a_motion_that_slid_along_something_counts_as_contact(done_m, turns_asid
     world = World("damped_search").instruct().answer(FORWARD)
     world.ended(MotionState.EXPIRED, "not reached in time", Motion(done_m))
     world.run(0.5).answer(FORWARD)
-    assert (world.orders[-1].motion.angle_rad != 0) is turns_aside
+    assert (world.requests[-1].motion.angle_rad != 0) is turns_aside
 
 
 def test_odometry_trouble_is_said_once_and_tried_again():
@@ -311,7 +229,7 @@ def test_the_decision_limit_ends_the_instruction():
     world = World(max_decisions=2).instruct()
     for _ in range(2):
         world.answer(TURN).ended().run(0.5)
-    assert len(world.jobs) == 2 and world.orders[-1].kind is CommandKind.STOP
+    assert len(world.jobs) == 2 and world.requests[-1].kind is CommandKind.STOP
     assert world.reports[-1].code is ErrorCode.TOO_MANY_DECISIONS
 
 
@@ -319,7 +237,7 @@ def test_internal_errors_in_a_row_end_the_instruction():
     world = World(internal_failure_limit=3).instruct()
     for _ in range(3):
         world.fail(ErrorCode.INTERNAL).run(6)
-    assert len(world.jobs) == 3 and world.orders[-1].kind is CommandKind.STOP
+    assert len(world.jobs) == 3 and world.requests[-1].kind is CommandKind.STOP
 
 
 def test_status_of_another_command_is_ignored():

@@ -1,48 +1,31 @@
-"""The deciding side without its link, with early and prefetched decisions, and how instructions end; simulated time."""
+"""The deciding side without its link, with early and prefetched decisions; simulated time."""
 
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 
 import pytest
 from PIL import Image
 
-from spec_vlm_nav.actions import find_action
-from spec_vlm_nav.decider import LinkHealth
-from spec_vlm_nav.decision import Answer, ErrorCode, Frame, Verification
-from spec_vlm_nav.executor import Motion
-from spec_vlm_nav.motion.command import OPERATOR_STOP, CommandKind
-from spec_vlm_nav.orders import Phase
-from spec_vlm_nav.status import MotionState, Status
-from spec_vlm_nav.worker import ActionFound, Answered, Reconciled
-from tests.robot.test_navigator import FORWARD, STOP, TURN, World
-
-LOST, UP = LinkHealth.LOST, LinkHealth.UP
-
-
-def link(world, health):
-    world.navigator.on_link(health, world.now)
-    return world
-
-
-def unverified(world, text):
-    job = world.jobs[-1].number
-    found = ActionFound(job, find_action(text), text, b"jpeg", world.now, unverified=True)
-    world.navigator.on_event(found, world.now)
-    world.navigator.on_event(Answered(job, Answer(text), unverified=True), world.now)
-    return world
-
-
-def reconcile(world, text, job=None):
-    number = (job or world.jobs[-1]).number
-    world.navigator.on_event(Reconciled(number, find_action(text), Answer(text)), world.now)
-    return world
-
-
-def codes(world):
-    return [(o.instruction, o.code.name) for o in world.outcomes]
-
+from spec_vlm_nav.camera.frame import Frame
+from spec_vlm_nav.common.codes import ErrorCode, MotionState, Verification
+from spec_vlm_nav.common.geometry import Motion
+from spec_vlm_nav.common.status import Status
+from spec_vlm_nav.deciding.parts.interfaces import Phase
+from spec_vlm_nav.motion.command import CommandKind
+from tests.robot.navigator_world import (
+    FORWARD,
+    LOST,
+    STOP,
+    TURN,
+    UP,
+    World,
+    codes,
+    degraded,
+    link,
+    reconcile,
+    unverified,
+)
 
 # -- the link
 
@@ -77,23 +60,18 @@ def test_a_link_that_flaps_does_not_use_up_the_patience():
 # -- the draft model alone
 
 
-def degraded():
-    world = World(on_link_loss="draft_only_slow")
-    return link(world.instruct(), LOST)
-
-
 def test_the_draft_models_action_moves_the_robot_and_is_marked_everywhere():
     world = unverified(degraded(), FORWARD)
-    assert world.orders[-1].kind is CommandKind.MOVE and world.orders[-1].unverified
-    assert world.orders[-1].deadline_s == 2 * world.navigator.config.motion_deadline_s
+    assert world.requests[-1].kind is CommandKind.MOVE and world.requests[-1].unverified
+    assert world.requests[-1].deadline_s == 2 * world.navigator.config.motion_deadline_s
     assert (
         world.said[-1].startswith("[unverified] ")
         and world.reports[-1].verification is Verification.UNVERIFIED
     )
     assert any("UNVERIFIED" in text for level, text in world.logs if level == "warn")
-    assert world.navigator.view.unverified
+    assert world.navigator.feedback.unverified
     link(world, LOST).run(1)
-    assert world.orders[-1].kind is CommandKind.MOVE  # the link that is lost does not end it
+    assert world.requests[-1].kind is CommandKind.MOVE  # the link that is lost does not end it
 
 
 def test_the_same_action_of_the_target_confirms_and_the_motion_goes_on():
@@ -109,7 +87,7 @@ def test_the_same_action_of_the_target_confirms_and_the_motion_goes_on():
 
 def test_another_action_of_the_target_ends_the_motion_and_leaves_no_trace_of_it():
     world = reconcile(unverified(degraded(), FORWARD), TURN)
-    assert world.kinds[-1] is CommandKind.HOLD and world.orders[-1].text == "rolled back"
+    assert world.kinds[-1] is CommandKind.HOLD and world.requests[-1].text == "rolled back"
     assert world.reports[-1].verification is Verification.ROLLED_BACK
     link(world, UP).run(0.4)
     assert world.jobs[-1].last_actions == () and world.jobs[-1].past == () and len(world.jobs) == 2
@@ -120,9 +98,9 @@ def test_a_late_word_on_an_older_decision_changes_nothing():
     first = world.jobs[-1]
     world.ended().run(0.3)
     unverified(world, TURN)
-    orders, reports = len(world.orders), len(world.reports)
+    requests, reports = len(world.requests), len(world.reports)
     reconcile(world, TURN, first)
-    assert (len(world.orders), len(world.reports)) == (orders, reports)
+    assert (len(world.requests), len(world.reports)) == (requests, reports)
     reconcile(world, FORWARD)
     assert world.reports[-1].verification is Verification.ROLLED_BACK
 
@@ -167,7 +145,7 @@ def test_reasoning_that_comes_behind_the_action_is_published_when_it_is_there():
     world = World().instruct().find(action)
     assert world.said == [""] and world.kinds[-1] is CommandKind.MOVE
     world.answer(f"{action} {reasoning}")
-    assert world.said == ["", reasoning] and world.navigator.view.reasoning == reasoning
+    assert world.said == ["", reasoning] and world.navigator.feedback.reasoning == reasoning
 
 
 def picture(level, size=(224, 140)):
@@ -203,9 +181,9 @@ def test_the_next_decision_is_begun_while_the_motion_settles_and_used_when_the_s
     world = moving().settling().run(0.2)
     assert len(world.jobs) == 2 and world.jobs[1].last_actions != ()
     world.find(TURN)
-    assert len(world.orders) == 2  # HOLD of the instruction, the first MOVE: nothing moves before the end
+    assert len(world.requests) == 2  # HOLD of the instruction, the first MOVE: nothing moves before the end
     world.ended().run(0.2)
-    assert world.kinds[-1] is CommandKind.MOVE and world.orders[-1].frame is world.jobs[1].frame
+    assert world.kinds[-1] is CommandKind.MOVE and world.requests[-1].frame is world.jobs[1].frame
     world.answer(TURN)
     assert world.reports[-1].prefetched and world.reports[-1].answer.text == TURN
 
@@ -224,9 +202,9 @@ def test_a_prefetched_decision_is_dropped_when_the_scene_has_changed():
     assert len(world.jobs) == 3 and world.kept_open == 1 and world.kinds[-1] is CommandKind.MOVE
     assert len([k for k in world.kinds if k is CommandKind.MOVE]) == 1
     assert [r.error for r in world.reports if r.code is ErrorCode.CANCELED] == ["the scene has changed"]
-    assert world.navigator.view.decisions == 2  # the dropped one is none
+    assert world.navigator.feedback.decisions == 2  # the dropped one is none
     world.answer(FORWARD)
-    assert world.orders[-1].frame is world.jobs[2].frame and not world.reports[-1].prefetched
+    assert world.requests[-1].frame is world.jobs[2].frame and not world.reports[-1].prefetched
 
 
 @pytest.mark.parametrize("state", [MotionState.BLOCKED, MotionState.STALE_ODOM, MotionState.COLLISION_AHEAD])
@@ -249,89 +227,6 @@ def test_stop_while_a_decision_is_prefetched_stops_and_forgets_it():
     assert world.kinds[-1] is CommandKind.STOP and len(world.jobs) == 2
 
 
-# -- how instructions end
-
-
-def test_every_instruction_ends_exactly_once_with_its_code():
-    world = World(max_decisions=1).instruct().answer(STOP).run(1)
-    world.instruct().answer(FORWARD).ended().run(1)
-    world.instruct()
-    world.instruct("find the blue box")
-    world.navigator.on_cancel(world.now)
-    world.navigator.on_cancel(world.now)
-    world.instruct("  ")
-    world.run(2)
-    ended = [(1, "NONE"), (2, "TOO_MANY_DECISIONS"), (3, "CANCELED"), (4, "CANCELED"), (5, "INVALID_INPUT")]
-    assert codes(world) == ended
-    assert world.outcomes[0].decisions == 1 and world.outcomes[1].motions == 1
-
-
-def test_the_time_allowance_ends_it():
-    world = World()
-    world.navigator.on_instruction("find the red chair", world.now, 3.0)
-    world.run(0.3).answer(FORWARD).run(2.5)
-    assert world.outcomes == []
-    world.run(0.3)
-    assert codes(world) == [(1, "TIMEOUT")] and world.kinds[-1] is CommandKind.STOP
-    assert world.outcomes[0].elapsed_s == pytest.approx(3.0, abs=0.1)
-
-
-@pytest.mark.parametrize(("hint", "met"), [("RED chair", True), ("unicorn", False), ("", True)])
-def test_the_hint_is_looked_for_in_the_last_reasoning(hint, met):
-    world = World()
-    world.navigator.on_instruction("find the red chair", world.now, 0.0, hint)
-    world.run(0.3).answer(STOP)
-    assert world.outcomes[0].hint_met is met and world.outcomes[0].code is ErrorCode.NONE
-
-
-def test_something_that_stays_in_the_way_ends_it():
-    world = World(max_obstructions=3).instruct()
-    for _ in range(3):
-        assert world.outcomes == []
-        world.answer(FORWARD).run(0.2).ended(MotionState.COLLISION_AHEAD, "0.2 m ahead").run(1.0)
-    assert codes(world) == [(1, "COLLISION_AHEAD")] and "0.2 m ahead" in world.outcomes[0].message
-    assert not world.outcomes[0].hint_met
-
-
-def test_something_that_was_in_the_way_now_and_then_does_not_end_it_where_the_robot_gets_on():
-    world = World(max_obstructions=3).instruct()
-    world.lively = True
-    for _ in range(4):
-        world.answer(FORWARD).run(0.2).ended(MotionState.COLLISION_AHEAD, "0.2 m ahead").run(1.0)
-        world.answer(TURN).run(0.2).ended(done=Motion(angle_rad=0.5)).run(1.0)
-        world.answer(FORWARD).run(0.2).ended(done=Motion(0.75)).run(1.0)
-    assert world.outcomes == []
-
-
-def test_odometry_that_stays_away_is_published_once_and_ends_it_after_the_patience():
-    world = World(patience_s=4.0).instruct()
-    for _ in range(4):
-        assert world.outcomes == []
-        world.answer(TURN).ended(MotionState.STALE_ODOM, "odometry is 0.6 s old").run(1.1)
-    assert codes(world) == [(1, "STALE_ODOM")]
-    assert [r.error for r in world.reports if r.code is ErrorCode.STALE_ODOM] == [
-        "motion ended: odometry is 0.6 s old"
-    ]
-
-
-def test_the_operators_stop_at_motion_node_ends_it_but_an_old_one_does_not():
-    world = World().instruct().answer(FORWARD).run(0.3)
-    world.navigator.on_status(Status(MotionState.STOPPED, 0, 0, OPERATOR_STOP), world.now)
-    assert codes(world) == [(1, "CANCELED")]
-    world.navigator.on_instruction("find the blue box", world.now)
-    world.now += 0.1
-    world.navigator.on_status(Status(MotionState.STOPPED, 0, 0, OPERATOR_STOP), world.now)
-    assert len(world.outcomes) == 1
-
-
-def test_a_dry_run_decides_frame_after_frame_and_waits_for_no_motion():
-    world = World(dry_run=True).instruct()
-    for count in range(1, 4):
-        assert len(world.jobs) == count
-        world.answer(FORWARD).run(0.2)
-    assert world.navigator.phase is not Phase.MOVING
-
-
 # -- the camera
 
 
@@ -349,7 +244,7 @@ def test_a_frame_with_the_stamp_of_the_one_before_is_none():
 def test_a_picture_that_stays_the_same_while_the_robot_moves_is_none():
     world = World().instruct().answer(FORWARD)  # World's pictures are all the same bytes
     world.mover = False  # the test tells
-    sequence = len(world.orders)
+    sequence = len(world.requests)
     for done in (0.03, 0.06, 0.09, 0.12, 0.15):
         world.run(0.1)
         moving = Status(MotionState.MOVING, 1, sequence, "", Motion(done), Motion(0.75 - done))
@@ -364,7 +259,7 @@ def test_noise_of_odometry_is_no_movement_of_a_robot_that_stands():
     world.lively = True
     world.answer(FORWARD).run(0.5).ended(done=Motion(0.7500)).run(0.3).answer(TURN)
     world.mover = world.lively = False  # the robot turns, and then stands before one picture
-    sequence = len(world.orders)
+    sequence = len(world.requests)
     for i in range(60):
         world.run(0.1)
         noisy = Motion(0.0004 * (i % 3 - 1), 0.5 + 0.0003 * (i % 2))
@@ -379,88 +274,3 @@ def test_noise_of_odometry_is_no_movement_of_a_robot_that_stands():
 def test_a_picture_that_stays_the_same_while_the_robot_stands_is_fine():
     world = World().instruct().run(5)
     assert not world.navigator.camera.is_frozen and len(world.jobs) == 1
-
-
-# -- found in review: what never ended, or moved against the operator's word
-
-
-@pytest.mark.parametrize("code", [ErrorCode.TIMEOUT, ErrorCode.INVALID_INPUT])
-def test_failures_that_go_on_and_on_end_the_instruction_after_the_patience(code):
-    world = World(patience_s=10.0, decision_timeout_s=60.0).instruct()
-    for _ in range(20):
-        if len(world.jobs) and not world.outcomes:
-            world.fail(code, "it fails").run(5)
-    assert codes(world) == [(1, code.name)] and "it fails" in world.outcomes[0].message
-    assert 10 < world.outcomes[0].elapsed_s < 20
-
-
-def test_a_second_decision_that_takes_too_long_is_told_again():
-    world = World().instruct().fail(ErrorCode.TIMEOUT, "no answer").run(1).answer(FORWARD).ended().run(1)
-    world.fail(ErrorCode.TIMEOUT, "no answer")
-    assert len([text for level, text in world.logs if level == "warn" and "no answer" in text]) == 2
-
-
-def test_a_stop_of_the_draft_that_is_never_confirmed_is_given_up_although_the_link_is_up():
-    world = unverified(degraded(), STOP)
-    link(world, UP).run(31)
-    assert codes(world) == [(1, "LINK_LOST")]
-
-
-def test_an_end_forgets_the_open_decision_of_the_worker_too():
-    world = unverified(degraded(), FORWARD)
-    before = world.cancels - world.kept_open
-    world.navigator.on_cancel(world.now)
-    assert world.cancels - world.kept_open == before + 1
-
-
-def test_once_on_link_loss_is_changed_the_draft_model_moves_nothing_more():
-    world = unverified(degraded(), FORWARD).run(0.1)
-    world.navigator.config = replace(world.navigator.config, on_link_loss="stop")
-    assert link(world, LOST).kinds[-1] is CommandKind.HOLD
-    world = degraded()
-    world.navigator.config = replace(world.navigator.config, on_link_loss="stop")
-    unverified(world, FORWARD)
-    assert CommandKind.MOVE not in world.kinds and world.reports[-1].code is ErrorCode.LINK_LOST
-    assert reconcile(world, TURN).kinds[-1] is CommandKind.HOLD and world.outcomes == []
-
-
-def test_a_picture_from_before_the_motion_is_no_proof_of_a_frozen_camera():
-    world = World().instruct().run(2).answer(FORWARD)  # it stood: all pictures were the same
-    sequence = len(world.orders)
-    world.camera = False  # the next frame takes a while
-    for done in (0.05, 0.1, 0.15, 0.2):
-        world.run(0.1)
-        moving = Status(MotionState.MOVING, 1, sequence, "", Motion(done), Motion(0.75 - done))
-        world.navigator.on_status(moving, world.now)
-    assert world.kinds[-1] is CommandKind.MOVE
-    world.navigator.on_frame(Frame(b"another", (5, 5), world.now))
-    assert world.run(0.1).kinds[-1] is CommandKind.MOVE
-
-
-def test_motions_that_motion_node_keeps_refusing_end_the_instruction():
-    world = World(max_obstructions=4).instruct()
-    for _ in range(20):
-        if not world.outcomes:
-            world.answer(FORWARD).ended(MotionState.REFUSED, "longer than one command may be").run(1)
-    assert codes(world) == [(1, "REFUSED")] and "longer than" in world.outcomes[0].message
-    assert world.outcomes[0].motions == 4
-
-
-def test_a_motion_node_that_stays_silent_ends_it_too_one_that_answers_again_does_not():
-    world = World(patience_s=8.0).instruct()
-    for _ in range(4):
-        if not world.outcomes:
-            world.answer(FORWARD).run(5.8)
-    assert codes(world) == [(1, "INTERNAL")] and "motion_node" in world.outcomes[0].message
-    world = World(patience_s=8.0).instruct()
-    for _ in range(4):
-        world.answer(FORWARD).run(5.8).answer(FORWARD).ended().run(0.3)
-    assert world.outcomes == []
-
-
-def test_a_stop_of_the_draft_whose_answer_then_fails_is_not_waited_for():
-    world = degraded()
-    found = ActionFound(world.jobs[-1].number, find_action(STOP), STOP, b"jpeg", world.now, unverified=True)
-    world.navigator.on_event(found, world.now)
-    world.fail(ErrorCode.INVALID_INPUT, "the model broke").run(2)
-    assert len(world.jobs) == 2 and world.outcomes == []

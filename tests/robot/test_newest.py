@@ -3,8 +3,8 @@
 import threading
 import time
 
-from spec_vlm_nav.collision import AheadConfig, AheadWatch, View
-from spec_vlm_nav.motion.newest import NewestWorker
+from spec_vlm_nav.motion.ahead.collision import AheadConfig, AheadWatch, Clearance
+from spec_vlm_nav.motion.ahead.newest import NewestWorker
 
 
 class Slow:
@@ -52,8 +52,8 @@ def test_what_is_not_fetched_in_time_is_replaced_by_the_newer():
 def test_a_sensor_whose_reader_hangs_is_a_silent_sensor():
     slow, watch = Slow(), AheadWatch()
     config = AheadConfig(collision_watched=True, collision_timeout_s=0.5)
-    worker = NewestWorker(lambda heard: slow(1) and View(), lambda: None)
-    watch.hear(View(), 9.9)
+    worker = NewestWorker(lambda heard: slow(1) and Clearance(), lambda: None)
+    watch.hear(Clearance(), 9.9)
     for number in range(20):
         worker.put(number, 10.0 + number / 20)
     assert slow.began.acquire(timeout=5)

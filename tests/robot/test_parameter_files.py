@@ -2,10 +2,10 @@
 
 import pytest
 
-from spec_vlm_nav.errors import ParameterError
-from spec_vlm_nav.motion_parameters import MOTION, SHORTEST_M, check_motion
-from spec_vlm_nav.parameter_files import OF_ROS, refuse_unknown, said_in, wildcard_names
-from spec_vlm_nav.parameters import tables
+from spec_vlm_nav.common.errors import ParameterError
+from spec_vlm_nav.motion.parameters.motion import MOTION, SHORTEST_M, check_motion
+from spec_vlm_nav.parameters.files import OF_ROS, refuse_unknown, said_in, wildcard_names
+from spec_vlm_nav.parameters.nodes import tables
 
 DEFAULTS = {p.name: p.default for p in MOTION}
 

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from spec_vlm_nav.blackbox_parameters import BLACKBOX
-from spec_vlm_nav.camera_parameters import CAMERA
-from spec_vlm_nav.decider_parameters import VLM_NAV
-from spec_vlm_nav.errors import ParameterError
-from spec_vlm_nav.motion.corridor import CorridorConfig, Mounting
-from spec_vlm_nav.motion_parameters import MOTION, check_motion, corridor_config
-from spec_vlm_nav.parameters import check_all, markdown
-from spec_vlm_nav.robot.go2_state_parameters import GO2_STATE
-from spec_vlm_nav.view_parameters import VIEW
+from spec_vlm_nav.blackbox.parameters import BLACKBOX
+from spec_vlm_nav.camera.parameters import CAMERA
+from spec_vlm_nav.common.errors import ParameterError
+from spec_vlm_nav.common.parameters import check_all, markdown
+from spec_vlm_nav.deciding.parameters import VLM_NAV
+from spec_vlm_nav.motion.ahead.corridor import CorridorConfig, Mounting
+from spec_vlm_nav.motion.parameters.motion import MOTION, check_motion, corridor_config
+from spec_vlm_nav.robot.parameters import GO2_STATE
+from spec_vlm_nav.viewing.parameters import VIEW
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = {

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spec_vlm_nav.actions import ACTION_SENTENCES, Action, ActionKind
-from spec_vlm_nav.errors import InstructionError, PromptError
-from spec_vlm_nav.prompting import (
+from spec_vlm_nav.common.errors import InstructionError, PromptError
+from spec_vlm_nav.language.actions import ACTION_SENTENCES, Action, ActionKind
+from spec_vlm_nav.language.prompting import (
     FRAME,
     PRESETS,
     PromptSpec,

@@ -8,13 +8,13 @@ from faulty_robot import DEFAULTS, FaultyRobot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spec_vlm_nav.collision import View
-from spec_vlm_nav.executor import Motion, Pose
+from spec_vlm_nav.common.codes import MotionState
+from spec_vlm_nav.common.geometry import Motion, Pose
+from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.motion.geofence import Geofence
+from spec_vlm_nav.motion.parameters.motion import executor_config, safety_config
 from spec_vlm_nav.motion.rear import BESIDE_M, STEP_M, RearConfig, RearWatch
-from spec_vlm_nav.motion_parameters import executor_config, safety_config
-from spec_vlm_nav.status import MotionState
 
 HERE = Pose(0.0, 0.0, 0.0)
 REACHED, REFUSED, GEOFENCE = MotionState.REACHED, MotionState.REFUSED, MotionState.GEOFENCE
@@ -180,7 +180,7 @@ class Seeing(FaultyRobot):
     def run(self, seconds):
         for _ in range(max(1, round(seconds / 0.1))):
             if self.behind_m is not None:
-                self.core.on_view(View(9.0, "", self.behind_m), self.now)
+                self.core.on_clearance(Clearance(9.0, "", self.behind_m), self.now)
             super().run(min(seconds, 0.1))
         return self
 

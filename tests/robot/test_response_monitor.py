@@ -7,9 +7,9 @@ from faulty_robot import FaultyRobot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spec_vlm_nav.executor import Motion, Velocity
+from spec_vlm_nav.common.codes import MotionState
+from spec_vlm_nav.common.geometry import Motion, Velocity
 from spec_vlm_nav.motion.command import CommandKind
-from spec_vlm_nav.status import MotionState
 
 THIRTY = math.radians(30)
 FAR, STEP, TURN = (0.75, 0.0), (0.25, 0.0), (0.0, THIRTY)

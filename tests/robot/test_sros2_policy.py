@@ -8,15 +8,17 @@ from xml.etree import ElementTree
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "ros2_ws/src/spec_vlm_nav"
-NODES = PACKAGE / "spec_vlm_nav" / "nodes"
+ROS = PACKAGE / "spec_vlm_nav" / "ros"
+NODES = ROS / "nodes"
 POLICY = PACKAGE / "config" / "sros2" / "policy.xml"
 NAMES = sorted(path.stem for path in NODES.glob("*_node.py"))
+assert NAMES
 # The call that creates it, and what it is: which argument is the name, and the policy's word.
 CREATES = {
     "create_publisher": (1, "publish"),
     "create_subscription": (1, "subscribe"),
-    "hear": (2, "subscribe"),
-    "hear_stamped": (2, "subscribe"),
+    "subscribe": (2, "subscribe"),
+    "subscribe_stamped": (2, "subscribe"),
     "Polled": (2, "subscribe"),
     "Heard": (0, "subscribe"),
     "create_service": (1, "reply"),
@@ -25,19 +27,19 @@ CREATES = {
 }
 # Names that are put together: by the file and the source of the argument.
 MADE = {
-    ("lookout.py", "source"): ["scan", "depth", "cloud"],
+    ("collision_sensor.py", "source"): ["scan", "depth", "cloud"],
     ("outputs.py", "f'api/{service}/request'"): ["api/sport/request", "api/obstacles_avoid/request"],
-    ("blackbox_topics.py", "SPORT"): ["api/sport/request"],
-    ("blackbox_topics.py", "heard.name"): [],  # of Heard
-    ("blackbox_facts.py", "f'{name}/get_parameters'"): [
+    ("topics.py", "SPORT"): ["api/sport/request"],
+    ("topics.py", "heard.name"): [],  # of Heard
+    ("facts.py", "f'{name}/get_parameters'"): [
         "motion_node/get_parameters",
         "vlm_nav_node/get_parameters",
     ],
     ("nav2_actions.py", "f'{name}/_action/cancel_goal'"): [],  # of the action
-    ("hearing.py", "topic"): [],  # of hear
+    ("subscriptions.py", "topic"): [],  # of subscribe
     ("polled.py", "topic"): [],  # of Polled
 }
-ACTIONS = {"navigate_server.py": {("execute", "navigate_instruction")}}
+ACTIONS = {"action_server.py": {("execute", "navigate_instruction")}}
 ACTIONS["nav2_actions.py"] = {("call", "drive_on_heading"), ("call", "spin")}
 PARAMETERS = "describe_parameters get_parameter_types get_parameters list_parameters set_parameters"
 LIFECYCLE = "change_state get_available_states get_available_transitions get_state get_transition_graph"
@@ -63,15 +65,15 @@ def created_in(path):
 
 
 def files_of(node):
-    """The files of nodes/ that a node imports, itself first."""
+    """The files of ros/ that a node imports, itself first."""
     waiting, known = [NODES / f"{node}.py"], []
     while waiting:
         path = waiting.pop()
         if path.name in ("diagnostics.py", "__init__.py") or path in known:
             continue
         known.append(path)
-        modules = re.findall(r"^from spec_vlm_nav\.nodes\.(\w+) import", path.read_text(), re.MULTILINE)
-        waiting += [NODES / f"{module}.py" for module in modules]
+        modules = re.findall(r"^from spec_vlm_nav\.ros\.([\w.]+) import", path.read_text(), re.MULTILINE)
+        waiting += [ROS / f"{module.replace('.', '/')}.py" for module in modules]
     return known
 
 

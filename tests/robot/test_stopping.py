@@ -5,7 +5,7 @@ import itertools
 import pytest
 from faulty_robot import FaultyRobot
 
-from spec_vlm_nav.executor import ZERO, Motion, Velocity
+from spec_vlm_nav.common.geometry import ZERO, Motion, Velocity
 from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.motion.stopping import QUIET_AFTER_S, READ_WITHIN_S, Rest, StopConfig, TwistStops
 

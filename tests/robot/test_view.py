@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from spec_vlm_nav.executor import Motion, Pose
-from spec_vlm_nav.status import MotionState, Status
-from spec_vlm_nav.view import BACKGROUND, COLOURS, ORANGE, _font, annotate, arrow_of, wrap
-from spec_vlm_nav.view_board import Board, Decided, Scene, Told
-from spec_vlm_nav.view_track import Trail, motion_points
+from spec_vlm_nav.common.codes import MotionState
+from spec_vlm_nav.common.geometry import Motion, Pose
+from spec_vlm_nav.common.status import Status
+from spec_vlm_nav.viewing.board import Board, Decided, Scene, Told
+from spec_vlm_nav.viewing.drawing import BACKGROUND, COLOURS, ORANGE, _font, annotate, arrow_of, wrap
+from spec_vlm_nav.viewing.track import Trail, motion_points
 
 TURN = Told(5, 7, True, Motion(0.0, 0.5), "turn left 30", "MODEL", deadline_s=4.0)
 DECIDED = Decided(5, 7, "find the lamp", "I see the lamp on the left.", decision_ms=80.0)

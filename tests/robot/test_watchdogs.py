@@ -5,12 +5,17 @@ import math
 import pytest
 from moving_robot import DT, Robot, move, turn
 
-from spec_vlm_nav.decider import LinkHealth
-from spec_vlm_nav.executor import ZERO
-from spec_vlm_nav.status import MotionState
-from spec_vlm_nav.watchdogs import SESSIONS_KEPT, RateMeter, Supervision, SupervisionWatch, WatchdogConfig
+from spec_vlm_nav.common.codes import LinkState, MotionState
+from spec_vlm_nav.common.geometry import ZERO
+from spec_vlm_nav.motion.watchdogs import (
+    SESSIONS_KEPT,
+    RateMeter,
+    Supervision,
+    SupervisionWatch,
+    WatchdogConfig,
+)
 
-FINE = {"camera_age_s": 0.05, "verifier_age_s": 0.1, "link": LinkHealth.UP}
+FINE = {"camera_age_s": 0.05, "verifier_age_s": 0.1, "link": LinkState.UP}
 
 
 def test_a_supervised_motion_goes_on_to_its_end():
@@ -62,7 +67,7 @@ def test_ages_go_on_while_nothing_is_told():
     assert robot.run(0.15) == ZERO and robot.states[-1] is MotionState.STALE_CAMERA
 
 
-@pytest.mark.parametrize("told", [{"verifier_age_s": 2.5}, {"link": LinkHealth.LOST}])
+@pytest.mark.parametrize("told", [{"verifier_age_s": 2.5}, {"link": LinkState.LOST}])
 def test_a_verifier_not_heard_ends_the_motion_but_not_one_that_is_marked_unverified(told):
     robot = Robot(verifier_timeout_s=2.0).supervise(**FINE).moving()
     robot.supervise(**{**FINE, **told})
@@ -82,8 +87,8 @@ def test_an_age_that_is_no_number_is_a_fault_and_a_negative_one_is_not_watched(n
 
 @pytest.mark.parametrize("name", ["camera_timeout_s", "verifier_timeout_s"])
 def test_0_switches_a_watchdog_off(name):
-    robot = Robot(**{name: 0.0}).supervise(camera_age_s=0.1, link=LinkHealth.UP)
-    bad = {"camera_timeout_s": {"camera_age_s": 99.0}, "verifier_timeout_s": {"link": LinkHealth.LOST}}
+    robot = Robot(**{name: 0.0}).supervise(camera_age_s=0.1, link=LinkState.UP)
+    bad = {"camera_timeout_s": {"camera_age_s": 99.0}, "verifier_timeout_s": {"link": LinkState.LOST}}
     assert robot.supervise(**bad[name]).send(move()).run(0.5).linear > 0
 
 

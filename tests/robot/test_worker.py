@@ -5,19 +5,21 @@ import time
 
 import pytest
 
-from spec_vlm_nav.actions import Action, ActionKind
-from spec_vlm_nav.decider import LinkHealth, LinkReport
-from spec_vlm_nav.decision import Answer, DecisionFailed, ErrorCode, Frame, Job, Question
-from spec_vlm_nav.worker import ActionFound, Answered, DecisionWorker, Failed, Reconciled
+from spec_vlm_nav.camera.frame import Frame
+from spec_vlm_nav.common.codes import ErrorCode, LinkState
+from spec_vlm_nav.language.actions import Action, ActionKind
+from spec_vlm_nav.model.answers import Answer, DecisionFailed, Job, Question
+from spec_vlm_nav.model.decider import LinkReport
+from spec_vlm_nav.model.worker import ActionFound, Answered, DecisionWorker, Failed, Reconciled
 
 TEXT = "I see it. The next action is move forward 25 cm."
 
 
 class ScriptedDecider:
-    """Fake: calls a function per job; `health` is what it says of the link."""
+    """Fake: calls a function per job; `link_state` is what it says of the link."""
 
     def __init__(self, script, verify=None):
-        self.script, self.closed, self.health = script, False, LinkHealth.UP
+        self.script, self.closed, self.link_state = script, False, LinkState.UP
         self._verify = verify
 
     def open(self, on_link_change):
@@ -30,11 +32,11 @@ class ScriptedDecider:
         return self._verify(question, cancel)
 
     def link(self):
-        return LinkReport(self.health)
+        return LinkReport(self.link_state)
 
-    def becomes(self, health):
-        self.health = health
-        self.on_link_change(health)
+    def becomes(self, state):
+        self.link_state = state
+        self.on_link_change(state)
 
     def close(self):
         self.closed = True
@@ -143,13 +145,13 @@ def test_close_ends_the_thread_and_closes_the_decider(start):
 def test_an_open_answer_is_verified_once_when_the_link_is_back(start):
     asked = []
     worker, events, decider = start(alone, lambda question, cancel: asked.append(question) or Answer(TEXT))
-    decider.health = LinkHealth.LOST
+    decider.link_state = LinkState.LOST
     worker.begin(job(1))
     found, answered = wait_for(events, 2)
     assert found.unverified and answered.unverified
-    decider.becomes(LinkHealth.UP)
+    decider.becomes(LinkState.UP)
     assert wait_for(events, 3)[2] == Reconciled(1, Action(ActionKind.FORWARD, 25), Answer(TEXT))
-    decider.becomes(LinkHealth.UP)
+    decider.becomes(LinkState.UP)
     time.sleep(0.05)
     assert len(events) == 3 and [q.prompt for q in asked] == [1]
 
@@ -169,10 +171,10 @@ def test_an_open_answer_is_verified_before_the_next_job_is_decided(start):
         return Answer("no action")
 
     worker, events, decider = start(script, verify)
-    decider.health = LinkHealth.LOST
+    decider.link_state = LinkState.LOST
     worker.begin(job(1))
     wait_for(events, 2)
-    decider.health = LinkHealth.UP  # and nobody says so
+    decider.link_state = LinkState.UP  # and nobody says so
     worker.begin(job(2))
     assert wait_for(events, 4)[2:] == [Reconciled(1, None, Answer("no action")), Answered(2, Answer("two"))]
     assert begun == [True]
@@ -192,17 +194,17 @@ def test_an_open_answer_of_an_instruction_that_is_over_is_dropped(start, how):
         raise DecisionFailed(ErrorCode.CANCELED, "canceled")
 
     worker, events, decider = start(script, verify)
-    decider.health = LinkHealth.LOST
+    decider.link_state = LinkState.LOST
     worker.begin(job(1))
     wait_for(events, 2)
     if how == "canceled":
         worker.cancel()
-        decider.becomes(LinkHealth.UP)
+        decider.becomes(LinkState.UP)
     elif how == "canceled while verified":
-        decider.becomes(LinkHealth.UP)
+        decider.becomes(LinkState.UP)
         assert verifying.wait(5)
         worker.cancel()
-    decider.health = LinkHealth.UP
+    decider.link_state = LinkState.UP
     worker.begin(job(2, "go elsewhere" if how == "new instruction" else "go"))
     assert wait_for(events, 3)[2:] == [Answered(2, Answer("two"))]
     assert len(calls) == (how == "canceled while verified")
@@ -227,7 +229,7 @@ def test_an_answer_that_cannot_be_verified_now_is_tried_again_what_never_can_is_
     deadline = time.monotonic() + 5
     while len(tried) < 3 and time.monotonic() < deadline:
         time.sleep(0.01)
-    decider.becomes(LinkHealth.UP)
+    decider.becomes(LinkState.UP)
     time.sleep(0.6)
     assert len(tried) == 3 and len(events) == 6
     assert isinstance(events[5], Reconciled) and events[5].job == 2 and events[5].action is None
@@ -235,11 +237,11 @@ def test_an_answer_that_cannot_be_verified_now_is_tried_again_what_never_can_is_
 
 def test_a_newer_unverified_answer_takes_the_place_of_the_open_one(start):
     worker, events, decider = start(alone, lambda question, cancel: Answer(f"{question.prompt}"))
-    decider.health = LinkHealth.LOST
+    decider.link_state = LinkState.LOST
     for number in (1, 2):
         worker.begin(job(number))
     wait_for(events, 4)
-    decider.becomes(LinkHealth.UP)
+    decider.becomes(LinkState.UP)
     assert wait_for(events, 5)[4] == Reconciled(2, None, Answer("2"))
     time.sleep(0.05)
     assert len(events) == 5

@@ -30,12 +30,12 @@ from table_models import (
 )
 from wired import WiredLink
 
-from specdec.edge import EdgeDecoder
+from specdec.edge.decoder import EdgeDecoder
+from specdec.edge.stats import AnswerStats
 from specdec.methods import METHODS, get_method
 from specdec.models import Prompt, chat_prompt
 from specdec.options import GenerationOptions
-from specdec.sampling.recovery import Recovery
-from specdec.stats import AnswerStats
+from specdec.sampling.recoveries import Recovery
 
 FALSE_ALARM = 1e-9
 SAMPLES = 400

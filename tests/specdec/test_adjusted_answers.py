@@ -13,12 +13,12 @@ from conftest_servers import Pair
 from torch import Tensor
 from transformers import AutoTokenizer
 
-from specdec.edge import EdgeDecoder, connect
-from specdec.follower import Follower
+from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.link import Link
-from specdec.local import generate_local, stream_local
 from specdec.methods import METHODS, get_method
 from specdec.models import LoadedModel, Prompt, chat_prompt
+from specdec.models.cursor import SessionCursor
+from specdec.models.local import generate_local, stream_local
 from specdec.options import GenerationOptions
 from specdec.sampling.adjust import Adjuster
 
@@ -121,14 +121,17 @@ class TestAlone:
                 len(generate_local(text_pair.target, prompt, replace(eager, min_new_tokens=least))) == least
             )
 
-    def test_a_followers_rows_are_adjusted_along_a_growing_tree(self, text_pair: Pair) -> None:
+    def test_a_cursors_rows_are_adjusted_along_a_growing_tree(self, text_pair: Pair) -> None:
         model, prompt = text_pair.target, prompts(text_pair.target)[0]
         options = cases(model)["together"]
-        follower, alone = Follower(model.new_session(), options), Follower(model.new_session(), options)
-        follower.prefill(model.encode(prompt))
+        cursor, alone = (
+            SessionCursor(model.new_session(), options),
+            SessionCursor(model.new_session(), options),
+        )
+        cursor.prefill(model.encode(prompt))
         alone.prefill(model.encode(prompt))
-        follower.rows([5])
-        rows = [*follower.tree_rows([5, 6], [10, 11], [-1, -1]), *follower.grow_tree([12, 13], [0, 1])]
+        cursor.rows([5])
+        rows = [*cursor.tree_rows([5, 6], [10, 11], [-1, -1]), *cursor.grow_tree([12, 13], [0, 1])]
         for row, path in zip(rows, [[], [10], [11], [10, 12], [11, 13]], strict=True):
             torch.testing.assert_close(row, alone.rows([5, 6, *path])[0], rtol=1e-4, atol=1e-4)
 

@@ -25,10 +25,10 @@ from checks import (
 from table_models import PROMPT, TableModel, TablePair
 from wired import WiredLink
 
-from specdec.edge_session import EdgeSession
+from specdec.edge.session import EdgeSession
+from specdec.edge.stats import AnswerStats
 from specdec.methods import get_method
 from specdec.options import GenerationOptions
-from specdec.stats import AnswerStats
 
 DRAFTING = drafting([*LOSSLESS, *COMBINATIONS, "picospec-lossy"])
 TARGET = UNLIKE.target

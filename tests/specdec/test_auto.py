@@ -10,16 +10,16 @@ from checks import SAMPLED, check_greedy, check_real_caches, check_seed_decides
 from conftest_servers import Pair
 from wired import WiredLink
 
-from specdec.controller import Choice, Controller, Mode, Plan
 from specdec.drafting import Draft
-from specdec.edge import EdgeDecoder, connect
-from specdec.edge_auto import Shadow
+from specdec.edge.auto import Shadow
+from specdec.edge.controller import Choice, Controller, Mode, Plan
+from specdec.edge.decoder import EdgeDecoder, connect
+from specdec.edge.measured import Measured
 from specdec.errors import OptionsError
 from specdec.link.wire import HintDown, VerdictDown
-from specdec.local import generate_local
-from specdec.measured import Measured
 from specdec.methods import get_method
 from specdec.models import chat_prompt
+from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 
 MODES: tuple[Mode, ...] = ("alone", "cloud-sd", "chain", "tree", "stream")
@@ -38,7 +38,7 @@ def restless(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return Choice(plan, "at random")
 
     monkeypatch.setattr(Controller, "choose", choose)
-    monkeypatch.setattr("specdec.edge_auto._TOKENS_BETWEEN_CHOICES", 1)
+    monkeypatch.setattr("specdec.edge.auto._TOKENS_BETWEEN_CHOICES", 1)
     return made
 
 

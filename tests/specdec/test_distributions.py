@@ -23,9 +23,9 @@ from conftest_servers import Pair
 from table_models import PROMPT, answer_chances
 from wired import WiredLink
 
-from specdec.edge import EdgeDecoder, connect
-from specdec.local import generate_local
+from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.models import chat_prompt
+from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 
 CUT_SUPPORT = replace(SAMPLED, temperature=2.0, top_k=3, top_p=0.9)

@@ -16,12 +16,12 @@ from conftest_servers import Pair
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdec.edge import EdgeDecoder, connect
+from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.errors import OptionsError
 from specdec.link.shaping import Direction, LinkProfile, parse_outages
 from specdec.link.wire import Ping
-from specdec.local import generate_local
 from specdec.models import chat_prompt
+from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 
 

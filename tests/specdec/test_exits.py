@@ -102,15 +102,6 @@ def test_a_shortlist_gives_the_full_heads_logits_of_its_ids(pair: Pair) -> None:
         )
 
 
-def test_several_layers_in_one_product_give_what_each_gives_alone(pair: Pair) -> None:
-    exits = random_exits(pair.target)
-    hidden = hidden_after(pair.target, (0, 1))
-    short = exits.shortlist(range(40))
-    for shortlist in (None, short):
-        apart = torch.stack([exits.logits(i, hidden[i], shortlist) for i in (0, 1)])
-        torch.testing.assert_close(exits.logits_together(hidden, shortlist), apart, atol=1e-4, rtol=1e-4)
-
-
 def test_picked_exits_are_those_of_the_whole(pair: Pair) -> None:
     exits = random_exits(pair.target)
     hidden = hidden_after(pair.target, (0, 1))

@@ -17,9 +17,10 @@ from specdec.models import LoadedModel, chat_prompt
 from specdec.options import GenerationOptions
 from specdec.sampling import process_logits
 from specdec.sampling.noise import gumbel_noise
-from specdec.verifying import Verifier, words
+from specdec.verifying import Verifier
 from specdec.verifying.exits import ExitAdapters, Exits, use_exits
-from specdec.verifying.hints import MIN_CONFIDENCE, HintMaker, Outcome
+from specdec.verifying.hints import vocabulary
+from specdec.verifying.hints.hints import MIN_CONFIDENCE, HintMaker, Outcome
 
 OPTIONS = {
     "greedy": GenerationOptions(40),
@@ -223,9 +224,9 @@ def test_a_pass_without_a_row_for_the_answers_end_gives_no_hints(text_pair: Pair
 class TestShortlists:
     @pytest.fixture(autouse=True)
     def small(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(words, "FREQUENT", 24)
-        monkeypatch.setattr(words, "OWN", 6)
-        monkeypatch.setattr(words, "WHOLE", 0)
+        monkeypatch.setattr(vocabulary, "FREQUENT", 24)
+        monkeypatch.setattr(vocabulary, "OWN", 6)
+        monkeypatch.setattr(vocabulary, "WHOLE", 0)
 
     @pytest.mark.parametrize("frequent", [(), tuple(range(100, 130))])
     @pytest.mark.parametrize("name", ["greedy", "noise"])
@@ -245,11 +246,11 @@ class TestShortlists:
                 found = session.watch(draft, answer, 40).after(1, hidden)
                 again = maker.session([7], options).watch(Draft(1, (8,)), [9], 40).after(1, hidden[:2])
             assert again
-            known = [session.words.token(column) for column in range(session.words.size)]
+            known = [session.vocabulary.token(column) for column in range(session.vocabulary.size)]
             assert len(set(known)) == len(known) == 30
             assert set(ids) | set(answer) | model.eos_token_ids <= set(known)
             with torch.inference_mode():
-                shortlist = session.words.shortlist()
+                shortlist = session.vocabulary.shortlist()
             assert shortlist is not None and known == shortlist.ids.tolist()
             torch.testing.assert_close(shortlist.weight, exits.shortlist(known).weight)
             rows = [
@@ -271,7 +272,7 @@ class TestShortlists:
         with torch.inference_mode():
             found = maker.session([1], OPTIONS["greedy"]).watch(Draft(1, ids), [3], 40).after(1, hidden)
             whole = HintMaker(make_exits(model))
-            whole.words.buffer = None
+            whole.vocabulary.buffer = None
             alike = whole.session([1], OPTIONS["greedy"]).watch(Draft(1, ids), [3], 40).after(1, hidden)
         assert found == alike and found
 

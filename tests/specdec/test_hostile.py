@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from table_models import PROMPT
 from wired import WiredLink
 
-from specdec.edge import EdgeDecoder, connect
+from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.errors import LinkLost, SpecdecError
 from specdec.link import wire
 from specdec.link.convert import sampling_to_wire
-from specdec.local import generate_local
 from specdec.models import chat_prompt
+from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 
 SMALL = st.integers(0, 6)

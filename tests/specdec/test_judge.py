@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from specdec.drafting import Draft, check_draft, select_nodes, usable_nodes
 from specdec.errors import ProtocolError
-from specdec.local import generate_local
 from specdec.models import chat_prompt
+from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specdec.verifying import Judgement, Verifier, judge, path_to
 

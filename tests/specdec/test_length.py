@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from specdec.drafting.length import LENGTHS, LengthPolicy, best_length, pipeline_depth
-from specdec.edge_rounds import Rounds
-from specdec.measured import Measured
+from specdec.edge.measured import Measured
+from specdec.edge.rounds import Rounds
 from specdec.methods import get_method
 
 

@@ -10,12 +10,12 @@ import pytest
 import zmq
 from conftest_servers import Pair, StartServer
 
-from specdec.controller import Choice, Controller, Plan
-from specdec.edge import EdgeDecoder, connect
+from specdec.edge.controller import Choice, Controller, Plan
+from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.errors import LinkLost, ModelError, OptionsError, ProtocolError, VersionMismatch
 from specdec.link import wire
-from specdec.local import generate_local
 from specdec.models import Prompt, chat_prompt
+from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 
 OPTIONS = GenerationOptions(30)

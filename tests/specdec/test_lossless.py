@@ -10,14 +10,14 @@ import torch
 from conftest_servers import Pair
 
 from specdec.drafting import ChainDrafter, Draft, DraftModel, Proposal
-from specdec.edge import EdgeDecoder, connect
+from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.link import Link
-from specdec.local import generate_local
 from specdec.methods import METHODS as ALL_METHODS
 from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt, chat_prompt
+from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
-from specdec.sampling.recovery import Recovery
+from specdec.sampling.recoveries import Recovery
 
 TEXTS = ["find the silver bottle", "hello", "the quick brown fox jumps over the lazy dog", "1 + 1 ="]
 
@@ -195,9 +195,9 @@ class TestAdversarialDrafts:
     def run(
         self, pair: Pair, link: Link, monkeypatch: pytest.MonkeyPatch, script: object, limit: int = 24
     ) -> tuple[list[int], EdgeDecoder]:
-        import specdec.edge
+        import specdec.edge.decoder
 
-        monkeypatch.setattr(specdec.edge, "ChainDrafter", lambda *_: _ScriptedDrafter(script))
+        monkeypatch.setattr(specdec.edge.decoder, "ChainDrafter", lambda *_: _ScriptedDrafter(script))
         decoder = EdgeDecoder(link, pair.draft)
         return answer(decoder, prompts(pair.target)[-1], GenerationOptions(limit)), decoder
 
@@ -264,14 +264,14 @@ def test_drafter_never_proposes_an_image_placeholder(vision_pair: Pair) -> None:
     prompt = chat_prompt(model, "x", images=[tiny.picture(1)])
     drafter = ChainDrafter(DraftModel(model, GenerationOptions()))
     drafter.prefill(prompt)
-    original = drafter._model.follower.rows
+    original = drafter._model.cursor.rows
 
     def eager_for_pictures(*arguments: object) -> torch.Tensor:
         rows = original(*arguments).clone()  # type: ignore[arg-type]
         rows[:, sorted(model.never_drafted)] = 1e9
         return rows
 
-    drafter._model.follower.rows = eager_for_pictures  # type: ignore[method-assign]
+    drafter._model.cursor.rows = eager_for_pictures  # type: ignore[method-assign]
     assert not set(drafter.chain([], 8).draft.ids) & model.never_drafted
 
 

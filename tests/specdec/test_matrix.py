@@ -7,8 +7,9 @@ an answer that differs once is a fault.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,14 +20,14 @@ from test_emulator import emulated
 
 from cloud_verifier.config import ServerConfig
 from evaluation.questions import Question, load_questions
-from specdec.edge import EdgeDecoder, connect
+from harness.children import endpoint_of, verifier_spec
+from harness.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET, ROOT
+from harness.processes import Supervisor
+from specdec.edge.decoder import EdgeDecoder, connect
+from specdec.edge.stats import AnswerStats
 from specdec.methods import METHODS
 from specdec.models import LoadedModel, Prompt, chat_prompt, load_model
 from specdec.options import GenerationOptions
-from specdec.stats import AnswerStats
-from specnav.demo.children import endpoint_of, verifier_spec
-from specnav.demo.processes import Supervisor
-from specnav.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET, ROOT
 
 BENCHMARKS = ROOT.parent / "shared" / "data" / "benchmarks"
 OWN_QUESTIONS = CONFIG / "questions" / "short.jsonl"
@@ -77,6 +78,23 @@ def cloud(model_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         verifier = supervisor.start(verifier_spec(config, {}))
         yield Cloud(target, draft, expected, endpoint_of(supervisor.wait_ready(verifier, 120.0)))
         supervisor.check()  # it must have lived through all of this
+
+
+@pytest.fixture(scope="module")
+def link_of(cloud: Cloud) -> Iterator[Callable[[str], AbstractContextManager[str]]]:
+    """The address behind a condition's link: one for all methods, but for faults that are timed from its start."""
+    with ExitStack() as links:
+        addresses = {"no link": cloud.address}
+
+        def link(condition: str) -> AbstractContextManager[str]:
+            new = emulated(cloud.address, *CONDITIONS[condition], "--seed", "3")
+            if "--outage" in CONDITIONS[condition]:
+                return new
+            if condition not in addresses:
+                addresses[condition] = links.enter_context(new)
+            return nullcontext(addresses[condition])
+
+        yield link
 
 
 def real_questions(model: LoadedModel) -> list[Question]:
@@ -131,14 +149,11 @@ def difference(question: Question, got: Sequence[int], expected: Sequence[int]) 
 
 @pytest.mark.parametrize("method", [*METHODS, *COMBINATIONS])
 @pytest.mark.parametrize("condition", CONDITIONS)
-def test_greedy_ids_equal_the_librarys(cloud: Cloud, method: str, condition: str) -> None:
-    settings = CONDITIONS[condition]
-    reply_timeout_s = REPLY_TIMEOUT_S.get(condition, 5.0)
-    if settings:
-        with emulated(cloud.address, *settings, "--seed", "3") as address:
-            answers = answer_all(cloud, address, method, reply_timeout_s)
-    else:
-        answers = answer_all(cloud, cloud.address, method, reply_timeout_s)
+def test_greedy_ids_equal_the_librarys(
+    cloud: Cloud, link_of: Callable[[str], AbstractContextManager[str]], method: str, condition: str
+) -> None:
+    with link_of(condition) as address:
+        answers = answer_all(cloud, address, method, REPLY_TIMEOUT_S.get(condition, 5.0))
     wrong = [said for said, _ in answers if said]
     assert not wrong, f"{method}, {condition}: {len(wrong)} of {len(answers)} answers differ:\n" + "\n".join(
         wrong

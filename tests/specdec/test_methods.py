@@ -7,7 +7,7 @@ import pytest
 from specdec.drafting.draft import TreeSize
 from specdec.errors import OptionsError
 from specdec.methods import METHODS, get_method, with_axes
-from specdec.sampling.recovery import Recovery
+from specdec.sampling.recoveries import Recovery
 
 
 def test_every_published_method_is_there() -> None:
@@ -88,12 +88,16 @@ def test_wrong_names_are_refused_with_what_there_is(name: str, words: str) -> No
 
 
 @pytest.mark.parametrize(
-    "name", ["sd+length:earning", "fsd+overlap:idle+length:earning", "specedge+length:earning"]
+    "name", ["sd+length:marginal", "fsd+overlap:idle+length:marginal", "specedge+length:marginal"]
 )
-def test_earning_needs_a_drafter_that_prepares_for_verdicts(name: str) -> None:
-    with pytest.raises(OptionsError, match="length:earning goes with"):
+def test_marginal_needs_a_drafter_that_prepares_for_verdicts(name: str) -> None:
+    with pytest.raises(OptionsError, match="length:marginal goes with"):
         get_method(name)
-    assert get_method("fsd+length:earning").length == "earning"
+    assert get_method("fsd+length:marginal").length == "marginal"
+
+
+def test_a_length_of_before_is_known_by_its_new_name() -> None:
+    assert get_method("fsd+length:earning").length == "marginal"
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,13 @@ from checks import (
 from conftest_servers import Pair
 from table_models import table_pair
 
-from cloud_verifier import tasks
-from specdec import edge_session, flight, follower, verified
+from cloud_verifier.engine import tasks
 from specdec.drafting import ROOT, Draft, chain, tree_drafter
+from specdec.edge import flight, verified
+from specdec.edge import session as edge_session
 from specdec.errors import SpecdecError
 from specdec.link.wire import HintDown, VerdictDown
-from specdec.models import session
+from specdec.models import cursor, session
 from specdec.sampling import choice, processors, recovery, rejection
 from specdec.sampling.recovery import TargetRow
 from specdec.sampling.uniform import Purpose
@@ -217,7 +218,12 @@ def cache_off_by_one(patch: Patch) -> None:
 
 
 def token_fed_twice(patch: Patch) -> None:
-    wrap(patch, follower.Follower, "_sync", lambda original, self, *given: max(0, original(self, *given) - 1))
+    wrap(
+        patch,
+        cursor.SessionCursor,
+        "_sync",
+        lambda original, self, *given: max(0, original(self, *given) - 1),
+    )
 
 
 def branch_left_in_the_cache(patch: Patch) -> None:

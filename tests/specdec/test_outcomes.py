@@ -11,7 +11,7 @@ from table_models import PROMPT, TableModel
 
 from specdec.drafting import ROOT, DraftModel, OutcomeDrafter
 from specdec.drafting.draft import TreeSize
-from specdec.drafting.echo import Echo
+from specdec.drafting.ngram import NgramLookup
 from specdec.drafting.outcomes import ORDERS, OutcomeTree
 from specdec.models import chat_prompt
 from specdec.options import GenerationOptions
@@ -87,29 +87,29 @@ def draft(drafter: OutcomeDrafter, answer: list[int], size: int = 3) -> tuple[in
     return drafter.take(answer, size, size).draft.ids
 
 
-class TestEcho:
+class TestNgramLookup:
     """What followed a pair of tokens."""
 
-    def test_the_last_follower_counts_whether_it_stood_in_the_prompt_or_the_answer(self):
-        echo = Echo([1, 2, 3, 1])
-        assert echo.after((1, 2)) == 3 and echo.after((3, 1)) is None and echo.pair() == (3, 1)
-        echo.follow([2])
-        assert echo.after((3, 1)) == 2 and echo.pair() == (1, 2)
-        echo.follow([2, 7, 1, 2])
-        assert echo.after((1, 2)) == 7
+    def test_the_last_token_after_them_counts_whether_it_stood_in_the_prompt_or_the_answer(self):
+        lookup = NgramLookup([1, 2, 3, 1])
+        assert lookup.after((1, 2)) == 3 and lookup.after((3, 1)) is None and lookup.pair() == (3, 1)
+        lookup.follow([2])
+        assert lookup.after((3, 1)) == 2 and lookup.pair() == (1, 2)
+        lookup.follow([2, 7, 1, 2])
+        assert lookup.after((1, 2)) == 7
 
     def test_what_must_never_be_drafted_is_not_remembered(self):
-        assert Echo([1, 2, 3], never={3}).after((1, 2)) is None
+        assert NgramLookup([1, 2, 3], never={3}).after((1, 2)) is None
 
-    def test_short_texts_echo_nothing(self):
-        echo = Echo([1])
-        assert echo.pair() is None and echo.after(echo.pair()) is None
-        echo.follow([2])
-        assert echo.pair() == (1, 2)
+    def test_short_texts_repeat_nothing(self):
+        lookup = NgramLookup([1])
+        assert lookup.pair() is None and lookup.after(lookup.pair()) is None
+        lookup.follow([2])
+        assert lookup.pair() == (1, 2)
 
-    def test_an_echo_is_an_outcome_though_the_draft_model_does_not_think_of_it(self):
+    def test_a_repeated_token_is_an_outcome_though_the_draft_model_does_not_think_of_it(self):
         tree = planted()
-        tree.echo = Echo([5, 1, 8, 5])
+        tree.ngrams = NgramLookup([5, 1, 8, 5])
         chances = {(one.node, one.token): one.chance for one in tree.outcomes(guesses=True)}
         assert chances[0, 8] == pytest.approx(0.6 * 0.4)
 
@@ -150,10 +150,10 @@ class TestOutcomeDrafter:
         drafter = new_drafter(rows=2)
         draft(drafter, ANSWER)
         widths = []
-        follower = drafter._model.follower
-        grow = follower.grow_tree
+        cursor = drafter._model.cursor
+        grow = cursor.grow_tree
         monkeypatch.setattr(
-            follower, "grow_tree", lambda ids, parents: widths.append(len(ids)) or grow(ids, parents)
+            cursor, "grow_tree", lambda ids, parents: widths.append(len(ids)) or grow(ids, parents)
         )
         while drafter.step_ahead(3):
             pass
@@ -215,7 +215,7 @@ def test_in_a_real_cache_what_was_prepared_is_what_would_have_been_drafted(text_
         branches = [
             (one.node, one.token)
             for one in tree.outcomes(True)
-            if tree.child(one.node, one.token) is not None
+            if tree.tokens.child(one.node, one.token) is not None
         ]
         node, token = branches[turn % len(branches)]
         accepted = 0 if node == -1 else tree.sent.index(node) + 1

@@ -7,12 +7,12 @@ import pytest
 from conftest_servers import Pair
 
 from specdec.drafting import ChainDrafter, Draft, DraftModel
-from specdec.edge import EdgeDecoder, connect
+from specdec.edge.decoder import EdgeDecoder, connect
+from specdec.edge.flight import DraftInFlight, Flight, Preparation
 from specdec.errors import OptionsError
-from specdec.flight import Flight, Making, Sent
-from specdec.local import generate_local
 from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt, chat_prompt
+from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specdec.verifying import Judgement, Verifier
 
@@ -25,8 +25,8 @@ def prompts(model: LoadedModel) -> list[Prompt]:
     return [chat_prompt(model, text, images=images) for text in ("one", "two", "and three")]
 
 
-def sent(round_: int, base: int, *ids: int) -> Sent:
-    return Sent(round_, Draft(base, ids), ids, ((float(round_), 10),), Making(0.0))
+def sent(round_: int, base: int, *ids: int) -> DraftInFlight:
+    return DraftInFlight(round_, Draft(base, ids), ids, ((float(round_), 10),), Preparation(0.0))
 
 
 class TestFlight:

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from specdec.errors import OptionsError
-from specdec.local import generate_local
 from specdec.models import Prompt
+from specdec.models.local import generate_local
+from specdec.models.pacing import Pacer, pace
 from specdec.options import GenerationOptions
-from specdec.pacing import Pacer, pace
 
 
 class FakeTime:

@@ -14,16 +14,17 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from specdec.drafting import ChainDrafter, Draft, DraftModel
-from specdec.edge import EdgeDecoder, connect
+from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.errors import OptionsError, ProtocolError
 from specdec.link import wire
 from specdec.link.convert import floats_from_wire, floats_to_wire, q_from_wire, row_from_wire, row_to_wire
-from specdec.local import generate_local
 from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt, chat_prompt
+from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specdec.sampling import process_logits
-from specdec.sampling.recovery import EdgeRecovery, Recovery, TargetRow, describe_row
+from specdec.sampling.recoveries import Recovery
+from specdec.sampling.recovery import EdgeRecovery, TargetRow, describe_row
 from specdec.sampling.uniform import Purpose, uniforms
 from specdec.verifying import SampledVerifier
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from specdec.errors import ModelError, OptionsError, ProtocolError
 from specdec.link import wire
 from specdec.link.convert import sampling_from_wire, sampling_to_wire
-from specdec.local import generate_local
 from specdec.models import Prompt
+from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specdec.sampling.adjust import Adjuster
 

@@ -7,6 +7,7 @@ negative controls show that the usual faults would be caught.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from specdec.errors import OptionsError
 from specdec.options import GenerationOptions
-from specdec.sampling import Chooser, gumbel_noise, process_logits, rejection, verify_chain
+from specdec.sampling import Chooser, gumbel_noise, process_logits, rejection
 from specdec.sampling.rejection import draw, recovery_distribution
 
 FALSE_ALARM = 1e-9
@@ -148,7 +149,30 @@ class TestSharedNoise:
         assert 0.85 * overlap < agreement <= overlap + 0.03
 
 
-Verify = Callable[[list[int], Tensor, Tensor, Tensor], rejection.Rejection]
+class Rejection(NamedTuple):
+    """accepted: how many draft tokens stay. token: the recovered token, or the bonus token if all stay."""
+
+    accepted: int
+    token: int
+
+
+Verify = Callable[[list[int], Tensor, Tensor, Tensor], Rejection]
+
+
+def verify_chain(draft: list[int], q: Tensor, p: Tensor, uniforms: Tensor) -> Rejection:
+    """A chain judged with the functions that SampledVerifier calls, and with nothing around them.
+
+    draft: k ids sampled from the rows of q. q: probabilities float [k, vocab]; p: float [k + 1, vocab], the last row
+    for the bonus token. uniforms: float64 [k + 1] in [0, 1): one an acceptance, the last for the draw.
+    """
+    numbers = uniforms.tolist()
+    p_x = [float(p[index, token]) for index, token in enumerate(draft)]
+    q_x = [float(q[index, token]) for index, token in enumerate(draft)]
+    accepted = rejection.count_accepted(p_x, q_x, numbers[:-1])
+    if accepted == len(draft):
+        return Rejection(accepted, draw(p[accepted], numbers[-1]))
+    residual = rejection.recovery_distribution(p[accepted], q[accepted])
+    return Rejection(accepted, draw(residual, numbers[-1]))
 
 
 def rejection_pvalue(verify: Verify, seed: int = 0) -> float:
@@ -182,7 +206,7 @@ def rejection_pvalue(verify: Verify, seed: int = 0) -> float:
 
 
 class TestRejectionSampling:
-    """verify_chain emits exactly the target's distribution; planted faults do not."""
+    """What comes out of judging is distributed as the target's own tokens; planted faults are caught."""
 
     def test_emits_the_targets_distribution(self) -> None:
         assert rejection_pvalue(verify_chain) > FALSE_ALARM
@@ -206,16 +230,16 @@ class TestRejectionSampling:
     def test_tokens_kept_after_a_rejection_are_caught(self) -> None:
         """TRAPS 3."""
 
-        def keep_going(draft: list[int], q: Tensor, p: Tensor, uniforms: Tensor) -> rejection.Rejection:
+        def keep_going(draft: list[int], q: Tensor, p: Tensor, uniforms: Tensor) -> Rejection:
             verdict = verify_chain(draft, q, p, uniforms)
-            return rejection.Rejection(max(verdict.accepted, 1), verdict.token)
+            return Rejection(max(verdict.accepted, 1), verdict.token)
 
         assert rejection_pvalue(keep_going) < FALSE_ALARM
 
     def test_a_bonus_from_the_wrong_row_is_caught(self) -> None:
         """TRAPS 8."""
 
-        def wrong_row(draft: list[int], q: Tensor, p: Tensor, uniforms: Tensor) -> rejection.Rejection:
+        def wrong_row(draft: list[int], q: Tensor, p: Tensor, uniforms: Tensor) -> Rejection:
             return verify_chain(draft, q, torch.cat([p[:1], p[:-1]]), uniforms)
 
         assert rejection_pvalue(wrong_row) < FALSE_ALARM
@@ -224,7 +248,7 @@ class TestRejectionSampling:
         p = torch.tensor([0.25, 0.75])
         assert torch.allclose(recovery_distribution(p, p), p.double())
         verdict = verify_chain([1], p[None], torch.stack([p, p]), torch.tensor([0.999999, 0.1]))
-        assert verdict == rejection.Rejection(1, 0)
+        assert verdict == Rejection(1, 0)
 
     def test_a_token_of_no_probability_is_never_drawn(self) -> None:
         distribution = torch.tensor([0.0, 0.5, 0.0, 0.5, 0.0])
@@ -237,7 +261,7 @@ class TestRecoveryOnTheEdge:
     def emitted(self, recover: Callable[[Tensor, Tensor, list[float]], int]) -> float:
         """p-value of the language of rejection_pvalue where `recover(p row, q row, numbers)` makes the token."""
 
-        def verify(draft: list[int], q: Tensor, p: Tensor, uniforms: Tensor) -> rejection.Rejection:
+        def verify(draft: list[int], q: Tensor, p: Tensor, uniforms: Tensor) -> Rejection:
             numbers = uniforms.tolist()
             accepted = rejection.count_accepted(
                 [float(p[i, x]) for i, x in enumerate(draft)],
@@ -245,12 +269,12 @@ class TestRecoveryOnTheEdge:
                 numbers[: len(draft)],
             )
             if accepted == len(draft):
-                return rejection.Rejection(accepted, draw(p[accepted], numbers[-1]))
+                return Rejection(accepted, draw(p[accepted], numbers[-1]))
             # The many numbers a recovery may need, from the one that is left.
             more = torch.rand(
                 40, dtype=torch.float64, generator=torch.Generator().manual_seed(int(numbers[-1] * 2**62))
             )
-            return rejection.Rejection(accepted, recover(p[accepted], q[accepted], more.tolist()))
+            return Rejection(accepted, recover(p[accepted], q[accepted], more.tolist()))
 
         return rejection_pvalue(verify)
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from conftest_servers import Pair
 
-from specdec.follower import Follower
 from specdec.models import Extension, LoadedModel, ModelError, Prompt, chat_prompt, extend_many
+from specdec.models.cursor import SessionCursor
 from specdec.models.session import grow_sight
 
 TOLERANCE = 3e-5
@@ -206,14 +206,14 @@ def test_ids_outside_the_vocabulary_and_beyond_the_context_are_refused(text_pair
         session.extend([1] * model.context_limit)
 
 
-class TestFollower:
-    """The follower gives the right rows however the answer moves."""
+class TestSessionCursor:
+    """The cursor gives the right rows however the answer moves."""
 
     def test_rows_after_any_change_of_the_answer_equal_the_librarys(self, pair: Pair) -> None:
         model = pair.target
         prompt = chat_prompt(model, "follow me", images=images_for(model))
-        follower = Follower(model.new_session())
-        follower.prefill(model.encode(prompt))
+        cursor = SessionCursor(model.new_session())
+        cursor.prefill(model.encode(prompt))
         moves: list[tuple[list[int], list[int]]] = [
             ([], []),
             ([], [4, 5, 6]),
@@ -227,14 +227,14 @@ class TestFollower:
         ]
         for answer, draft in moves:
             expected = library_logits(model, prompt, [*answer, *draft])[len(answer) :]
-            assert_close(follower.rows(answer, draft), expected)
-            assert follower.fed <= len(answer) + len(draft)
+            assert_close(cursor.rows(answer, draft), expected)
+            assert cursor.fed <= len(answer) + len(draft)
 
     def test_nothing_is_fed_twice_while_the_answer_only_grows(self, text_pair: Pair) -> None:
         model = text_pair.target
         session = model.new_session()
-        follower = Follower(session)
-        follower.prefill(model.encode(chat_prompt(model, "grow")))
+        cursor = SessionCursor(session)
+        cursor.prefill(model.encode(chat_prompt(model, "grow")))
         fed: list[int] = []
         original = session.extend
 
@@ -245,6 +245,6 @@ class TestFollower:
         session.extend = counting  # type: ignore[assignment, method-assign]
         answer: list[int] = []
         for token in range(20):
-            follower.rows(answer)
+            cursor.rows(answer)
             answer.append(token)
         assert fed == answer[:-1]

@@ -7,11 +7,11 @@ import pytest
 import torch
 from conftest_servers import Pair
 
-from specdec.edge import EdgeDecoder, connect
+from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.errors import ModelError, OptionsError, ProtocolError
-from specdec.local import generate_local
 from specdec.models import LoadedModel, Prompt, chat_prompt
-from specdec.models.part import BackSession, FrontPart
+from specdec.models.local import generate_local
+from specdec.models.split import BackSession, FrontPart
 from specdec.options import GenerationOptions
 from specdec.verifying import Verifier
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specdec.errors import OptionsError
-from specdec.stop import StopText
+from specdec.text.stop import StopText
 
 
 def pushed(tokenizer: object, stops: tuple[str, ...], ids: list[int]) -> int | None:

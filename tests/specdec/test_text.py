@@ -6,7 +6,7 @@ from conftest_servers import Pair
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from specdec.text import StreamingText
+from specdec.text.streaming import StreamingText
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

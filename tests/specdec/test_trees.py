@@ -10,13 +10,14 @@ from test_sessions import assert_close, library_logits
 
 from specdec.drafting import ROOT, Draft, DraftModel, TreeDrafter, check_draft
 from specdec.drafting.draft import TreeSize
-from specdec.drafting.tree import Candidate, TreeGrowth, prune
-from specdec.edge import EdgeDecoder, connect
+from specdec.drafting.token_tree import TokenTree
+from specdec.drafting.tree import TreeGrowth, prune
+from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.errors import OptionsError
-from specdec.follower import Follower
-from specdec.local import generate_local
 from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt, chat_prompt
+from specdec.models.cursor import SessionCursor
+from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specdec.verifying import Verifier
 
@@ -44,7 +45,7 @@ class TestGrowing:
             frontier = growth.frontier(size.beam)
             if not frontier:
                 break
-            rows = torch.stack([after(growth.candidates[index].token) for index in frontier])
+            rows = torch.stack([after(growth.tree.ids[index]) for index in frontier])
             growth.expand(frontier, 10 * calls, rows, size.beam)
             calls += 1
         return growth, calls
@@ -52,32 +53,32 @@ class TestGrowing:
     def test_costs_one_forward_a_level_and_keeps_the_best(self) -> None:
         size = TreeSize(budget=12, depth=4)
         growth, calls = self.toy(size)
-        candidates = growth.candidates
         assert calls == size.depth - 1
-        draft, guess = prune(5, candidates, size.budget, 99)
+        draft, guess = prune(5, growth.tree, growth.scores, size.budget, 99)
         assert guess in path_ids(draft)
         check_draft(draft, 10)
         assert len(draft.ids) == 12 and max(draft.depths()) == 3
-        kept = sorted((candidate.score for candidate in candidates), reverse=True)[:12]
+        kept = sorted(growth.scores, reverse=True)[:12]
         assert sum(kept) == pytest.approx(sum(score_of(draft)), abs=1e-4)
 
     def test_likeliest_chain_is_always_in_it(self) -> None:
         growth, _ = self.toy(TreeSize(6, 6))
-        draft, _ = prune(0, growth.candidates, 6, 99)
+        draft, _ = prune(0, growth.tree, growth.scores, 6, 99)
         assert path_ids(draft)[-1:] == [(1, 2, 3, 4, 5, 6)] or (1, 2, 3) in path_ids(draft)
 
     def test_nothing_grows_behind_the_end_of_an_answer(self) -> None:
         growth, _ = self.toy(TreeSize(12, 4), stop=frozenset({1, 2, 3}))
-        assert {candidate.depth for candidate in growth.candidates} == {0}
+        assert set(growth.tree.depths) == {0}
 
     def test_what_grew_below_a_child_is_the_tree_of_that_child(self) -> None:
         growth, _ = self.toy(TreeSize(12, 4))
         below = growth.descend(1)
-        assert below is not None and below.levels == 3 and below.root_node == 0
-        check_draft(prune(6, below.candidates, 99, 99)[0], 10)
-        assert {one.token for one in below.candidates if one.parent == ROOT} == {2, 3, 4}
-        child = next(one for one in below.candidates if one.token == 2 and one.parent == ROOT)
-        assert child.depth == 0 and child.score == pytest.approx(float(torch.log(torch.tensor(0.6))))
+        assert below is not None and below.levels == 3 and below.root_fed == 0
+        check_draft(prune(6, below.tree, below.scores, 99, 99)[0], 10)
+        assert {below.tree.ids[node] for node in roots(below.tree)} == {2, 3, 4}
+        child = below.tree.child(ROOT, 2)
+        assert child is not None and below.tree.depths[child] == 0
+        assert below.scores[child] == pytest.approx(float(torch.log(torch.tensor(0.6))))
         assert growth.descend(9) is None and growth.descend(3) is not None
         deepest = below.descend(2)
         assert deepest is not None and (after := deepest.descend(3)) is not None
@@ -85,15 +86,20 @@ class TestGrowing:
 
     def test_no_path_is_longer_than_the_room(self) -> None:
         growth, _ = self.toy(TreeSize(12, 4))
-        draft, guess = prune(0, growth.candidates, 12, 2)
+        draft, guess = prune(0, growth.tree, growth.scores, 12, 2)
         assert max(draft.depths()) == 1 and len(guess) <= 2
-        assert prune(0, growth.candidates, 12, 0) == (Draft(0, (), ()), ())
+        assert prune(0, growth.tree, growth.scores, 12, 0) == (Draft(0, (), ()), ())
 
     def test_parents_come_first_even_where_scores_tie(self) -> None:
         """TRAPS 7: as after an unsorted top-k."""
-        candidates = [Candidate(1, ROOT, 0, -1.0), Candidate(2, 0, 1, -1.0), Candidate(3, 1, 2, -1.0)]
-        check_draft(prune(0, candidates, 3, 9)[0], 10)
-        check_draft(prune(0, candidates, 2, 9)[0], 10)
+        tree = TokenTree([1, 2, 3], [ROOT, 0, 1])
+        check_draft(prune(0, tree, [-1.0, -1.0, -1.0], 3, 9)[0], 10)
+        check_draft(prune(0, tree, [-1.0, -1.0, -1.0], 2, 9)[0], 10)
+
+
+def roots(tree: TokenTree) -> list[int]:
+    """The children of the root."""
+    return [node for node, parent in enumerate(tree.parents) if parent == ROOT]
 
 
 def score_of(draft: Draft) -> list[float]:
@@ -121,31 +127,31 @@ class TestFollowing:
         model = pair.target
         prompt = prompt_for(model)
         session = model.new_session()
-        follower = Follower(session)
-        follower.prefill(model.encode(prompt))
+        cursor = SessionCursor(session)
+        cursor.prefill(model.encode(prompt))
         for answer in ([], [4, 5, 6]):
-            rows = follower.tree_rows(answer, [10, 11, 12], [-1, -1, 1])
+            rows = cursor.tree_rows(answer, [10, 11, 12], [-1, -1, 1])
             for row, path in zip(rows, ([], [10], [11], [11, 12]), strict=True):
                 assert_close(row[None], library_logits(model, prompt, [*answer, *path])[-1:])
-        grown = follower.grow_tree([13], [2])
+        grown = cursor.grow_tree([13], [2])
         assert_close(grown, library_logits(model, prompt, [4, 5, 6, 11, 12, 13])[-1:])
         before = session.length
         assert_close(
-            follower.rows([4, 5, 6, 11, 12, 13, 20]),
+            cursor.rows([4, 5, 6, 11, 12, 13, 20]),
             library_logits(model, prompt, [4, 5, 6, 11, 12, 13, 20])[-1:],
         )
-        assert follower.fed == 7 and session.length == before + 7
+        assert cursor.fed == 7 and session.length == before + 7
 
     def test_a_path_of_the_tree_is_not_fed_again(self, text_pair: Pair) -> None:
         model = text_pair.target
         session = model.new_session()
-        follower = Follower(session)
-        follower.prefill(model.encode(prompt_for(model)))
-        follower.tree_rows([1], [10, 11, 12], [-1, -1, 1])
+        cursor = SessionCursor(session)
+        cursor.prefill(model.encode(prompt_for(model)))
+        cursor.tree_rows([1], [10, 11, 12], [-1, -1, 1])
         fed: list[int] = []
         original = session.extend
         session.extend = lambda ids, **settings: (fed.extend(ids), original(ids, **settings))[1]  # type: ignore
-        follower.rows([1, 11, 12, 30])
+        cursor.rows([1, 11, 12, 30])
         assert fed == [30]
 
 
@@ -232,7 +238,7 @@ class TestGrowingOn:
                 pass
             grown = drafter._growth
             assert grown is not None
-            first = [one.token for one in grown.candidates if one.parent == ROOT]
+            first = [grown.tree.ids[node] for node in roots(grown.tree)]
             answer = [*guess, next(token for token in first if grown.descend(token) is not None)]
             passes = model.runner.passes
             assert drafter.drafted(answer) > 0 and model.runner.passes == passes

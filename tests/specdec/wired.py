@@ -13,9 +13,9 @@ from io import StringIO
 
 import msgspec
 
-from cloud_verifier.engine import Engine
+from cloud_verifier.engine.engine import Engine
+from cloud_verifier.engine.tasks import AloneTask, CloseTask, OpenTask, StopTask, VerifyTask
 from cloud_verifier.logs import EventLog
-from cloud_verifier.tasks import AloneTask, CloseTask, OpenTask, StopTask, VerifyTask
 from specdec.errors import LinkLost
 from specdec.link.wire import (
     PROTOCOL_VERSION,

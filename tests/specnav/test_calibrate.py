@@ -11,10 +11,11 @@ from datetime import datetime, timezone
 import pytest
 import yaml
 
-from spec_vlm_nav.executor import ZERO, Motion, Pose
-from spec_vlm_nav.motion_parameters import MOTION
-from spec_vlm_nav.parameter_files import refuse_unknown
-from spec_vlm_nav.watchdogs import Reading
+from harness.errors import UsageError
+from spec_vlm_nav.common.geometry import ZERO, Motion, Pose
+from spec_vlm_nav.motion.parameters.motion import MOTION
+from spec_vlm_nav.motion.watchdogs import Reading
+from spec_vlm_nav.parameters.files import refuse_unknown
 from specnav.calibrate.asking import Asker
 from specnav.calibrate.core.course import Course
 from specnav.calibrate.core.measuring import Noise, Response, Stop
@@ -25,8 +26,7 @@ from specnav.calibrate.files import Circumstances, check_out, given_parameters, 
 from specnav.calibrate.simulated import World, calibrate, carry_out
 from specnav.calibrate.table import measure
 from specnav.calibrate.view import table_of
-from specnav.errors import UsageError
-from specnav.monkey.base import BaseTraits, OdometryFault
+from trials.monkey.base import BaseTraits, OdometryFault
 
 QUICK = Limits(repetitions=1)
 BACKWARDS, BESIDE = -0.1, 0.15  # m: turning on the spot moves a real base a little, this one not at all

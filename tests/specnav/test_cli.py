@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from specnav.cli import main
+from specnav.cli.app import main
 
 
 def run(monkeypatch, capsys, *arguments):

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from spec_vlm_nav.motion.command import OPERATOR_STOP
-from specnav.robot_doctor.checks import Verdict, examine
-from specnav.robot_doctor.facts import (
+from specnav.doctor.robot.checks import Verdict, examine
+from specnav.doctor.robot.facts import (
     Diagnostic,
     Disk,
     Endpoint,
@@ -20,7 +20,7 @@ from specnav.robot_doctor.facts import (
     Topic,
     Verifier,
 )
-from specnav.robot_doctor.roles import (
+from specnav.doctor.robot.roles import (
     COMMAND,
     COMPRESSED,
     DIAGNOSTICS,

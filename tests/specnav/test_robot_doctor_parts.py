@@ -8,13 +8,13 @@ from types import SimpleNamespace as Made
 
 import pytest
 
-from specnav.robot_doctor.checks.line import fail, ok, warn
-from specnav.robot_doctor.disk import disk_at
-from specnav.robot_doctor.ears import Ear
-from specnav.robot_doctor.facts import Heard
-from specnav.robot_doctor.reaching import reach
-from specnav.robot_doctor.roles import COMPRESSED, RAW, REQUEST, STAMPED, TWIST, roles, sport_role, topic_of
-from specnav.robot_doctor.view import show, summary
+from specnav.doctor.robot.checks.line import fail, ok, warn
+from specnav.doctor.robot.disk import disk_at
+from specnav.doctor.robot.ears import Ear
+from specnav.doctor.robot.facts import Heard
+from specnav.doctor.robot.reaching import reach
+from specnav.doctor.robot.roles import COMPRESSED, RAW, REQUEST, STAMPED, TWIST, roles, sport_role, topic_of
+from specnav.doctor.robot.view import show, summary
 
 # -- roles
 
@@ -134,10 +134,10 @@ def test_one_line_a_check_and_the_same_as_json(capsys):
 
 
 def test_without_ros_it_is_one_clear_line_and_flags_of_the_robot_need_it(monkeypatch, capsys):
-    from specnav.cli import main
+    from specnav.cli.app import main
 
     monkeypatch.setitem(sys.modules, "rclpy", None)
-    monkeypatch.delitem(sys.modules, "specnav.robot_doctor.gather", raising=False)
+    monkeypatch.delitem(sys.modules, "specnav.doctor.robot.gather", raising=False)
     for arguments, said in ((["--robot"], "needs ROS 2 (rclpy)"), (["--image", "x"], "are for --robot")):
         monkeypatch.setattr(sys, "argv", ["specnav", "doctor", *arguments])
         with pytest.raises(SystemExit) as ended:

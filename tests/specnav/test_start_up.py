@@ -30,7 +30,7 @@ def imported(code: str, watched: tuple[str, ...]) -> list[str]:
 def test_nodes_come_up_without_torch_simulator_and_video() -> None:
     """The node that decides loads its model in a thread, when it is there already."""
     nodes = ("motion_node", "view_node", "blackbox_node", "go2_state_node", "vlm_nav_node")
-    code = "\n".join(f"import spec_vlm_nav.nodes.{node}" for node in nodes)
+    code = "\n".join(f"import spec_vlm_nav.ros.nodes.{node}" for node in nodes)
     assert imported(code, (*NO_TORCH, "cv2", "av", "mujoco", "specdec.models")) == []
 
 
@@ -43,8 +43,8 @@ def test_simulator_comes_up_without_torch_and_without_what_is_ours() -> None:
 def test_commands_answer_without_torch() -> None:
     """Help and wrong flags, and the parents of the processes that load models."""
     code = (
-        "import specnav.cli, specnav.generate, specnav.verifier_process, specnav.serve, specnav.demo.run\n"
-        "import specnav.drill.run, cloud_verifier.__main__, evaluation.bench.names\n"
+        "import specnav.cli.app, specnav.generate, harness.verifier_process, specnav.serve, specnav.demo.run\n"
+        "import trials.drill.run, cloud_verifier.__main__, evaluation.bench.names\n"
         "from specdec.methods import get_method\n"
         "get_method('fsd')"
     )
@@ -57,7 +57,7 @@ def test_verifier_and_edge_get_ready_without_the_library_and_torchs_compiler() -
         "from cloud_verifier.config import ServerConfig\n"
         "from cloud_verifier.loading import load_hint_maker, warm_up\n"
         "from cloud_verifier.logs import EventLog\n"
-        "import cloud_verifier.server, specdec.edge\n"
+        "import cloud_verifier.net.server, specdec.edge.decoder\n"
         "from specdec.models import chat_prompt, load_model, load_tokenizer\n"
         "from PIL import Image\n"
         f"config = ServerConfig({str(DEFAULTS / 'nav-target')!r}, device='cpu')\n"

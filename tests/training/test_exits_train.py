@@ -221,7 +221,7 @@ def test_rows_move_by_what_pictures_take(vision, root) -> None:
 
 
 def test_the_targets_own_answers_are_greedy_where_they_should_be(llama) -> None:
-    from specdec.local import generate_local
+    from specdec.models.local import generate_local
     from specdec.options import GenerationOptions
 
     prompts = [chat_prompt(llama, f"question {number}") for number in range(5)]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spec_vlm_nav.actions import (
+from spec_vlm_nav.language.actions import (
     Action,
     ActionKind,
     ahead_clear,

@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from spec_vlm_nav.prompting import PromptSpec, build_prompt
+from spec_vlm_nav.language.prompting import PromptSpec, build_prompt
 from specdec.models import load_model
 from training.architecture import DRAFT_TEXT, TARGET_TEXT, VisionShape, export_weights, save_model_folder
 from training.decoder import Decoder, inference_weights
@@ -118,7 +118,7 @@ def test_a_saved_folder_gives_the_logits_of_the_training_form(pair, index, name)
 
 
 def test_batched_answers_are_those_of_specdec(pair):
-    from specdec.local import generate_local
+    from specdec.models.local import generate_local
     from specdec.options import GenerationOptions
 
     folder, _ = pair

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specdec.local import generate_local
 from specdec.models import chat_prompt, load_model
+from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from training.errors import TrainingError
 from training.text.models import trained_model

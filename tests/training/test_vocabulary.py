@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spec_vlm_nav.actions import ACTION_SENTENCES
-from spec_vlm_nav.prompting import PromptSpec, build_prompt
+from spec_vlm_nav.language.actions import ACTION_SENTENCES
+from spec_vlm_nav.language.prompting import PromptSpec, build_prompt
 from training.vocabulary import build_tokenizer, save_tokenizer, template_words
 
 TOKENIZER = build_tokenizer()

@@ -35,7 +35,7 @@ def questions_about_python(
     from training.text.speech import invent_questions
 
     corpus = read_corpus(library_folder())
-    halves = []
+    halves: list[list[Asked]] = []
     for name, part, wanted in (("train", corpus.train, count), ("validation", corpus.validation, held_back)):
         questions = invent_questions(part, wanted, random.Random(f"exits/{seed}/{name}"))
         prompts = [chat_prompt(model, question) for question in questions]
@@ -52,7 +52,7 @@ def questions_about_rooms(
     """
     from navsim.kinds import TRAIN_PAIRS
     from navsim.world import World
-    from spec_vlm_nav.prompting import PromptSpec, build_prompt
+    from spec_vlm_nav.language.prompting import PromptSpec, build_prompt
     from training.frames import random_poses, random_room
     from training.oracle import instruct
 

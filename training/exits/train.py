@@ -22,7 +22,7 @@ from specdec.verifying.exits import (
     save_exits,
     usual_width,
 )
-from specdec.verifying.words import most_frequent
+from specdec.verifying.hints.vocabulary import most_frequent
 from training.errors import TrainingError
 from training.exits.card import Making, write_card
 from training.exits.curves import draw_curves, read_log

@@ -40,12 +40,12 @@ setup(
     license='Apache-2.0',
     entry_points={
         'console_scripts': [
-            'vlm_nav_node = spec_vlm_nav.nodes.vlm_nav_node:main',
-            'motion_node = spec_vlm_nav.nodes.motion_node:main',
-            'camera_decode_node = spec_vlm_nav.nodes.camera_decode_node:main',
-            'go2_state_node = spec_vlm_nav.nodes.go2_state_node:main',
-            'view_node = spec_vlm_nav.nodes.view_node:main',
-            'blackbox_node = spec_vlm_nav.nodes.blackbox_node:main',
+            'vlm_nav_node = spec_vlm_nav.ros.nodes.vlm_nav_node:main',
+            'motion_node = spec_vlm_nav.ros.nodes.motion_node:main',
+            'camera_decode_node = spec_vlm_nav.ros.nodes.camera_decode_node:main',
+            'go2_state_node = spec_vlm_nav.ros.nodes.go2_state_node:main',
+            'view_node = spec_vlm_nav.ros.nodes.view_node:main',
+            'blackbox_node = spec_vlm_nav.ros.nodes.blackbox_node:main',
         ],
     },
 )

@@ -121,7 +121,7 @@ class GridRotary(Rotary):
         return self._mix(angles.cos()).to(like.dtype), self._mix(angles.sin()).to(like.dtype)
 
     def _mix(self, factors: Tensor) -> Tensor:
-        sections = factors.split(self.mrope_section, dim=-1)
+        sections = torch.split(factors, self.mrope_section, dim=-1)
         mixed = torch.cat([section[axis % 3] for axis, section in enumerate(sections)], dim=-1)
         return torch.cat((mixed, mixed), dim=-1)
 
@@ -147,7 +147,8 @@ class VisionTower(nn.Module):
         hidden = self.patch_embed(pixels)
         for block in self.blocks:
             hidden = block(hidden, lengths, cos, sin)
-        return self.merger(hidden)
+        merged: Tensor = self.merger(hidden)
+        return merged
 
     def _places(self, t: int, h: int, w: int) -> Tensor:
         """Row and column int64 [t * h * w, 2] of every patch, in the order in which patches are merged."""
@@ -173,7 +174,8 @@ class _PatchEmbed(nn.Module):
         self.proj = nn.Conv3d(shape.in_channels, shape.embed_dim, kernel, stride=kernel, bias=False)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        return self.proj(pixels.view(self._patch)).view(-1, self.proj.out_channels)
+        embedded: Tensor = self.proj(pixels.view(self._patch)).view(-1, self.proj.out_channels)
+        return embedded
 
 
 class _VisionBlock(nn.Module):
@@ -186,7 +188,8 @@ class _VisionBlock(nn.Module):
 
     def forward(self, hidden: Tensor, lengths: list[int], cos: Tensor, sin: Tensor) -> Tensor:
         hidden = hidden + self.attn(self.norm1(hidden), lengths, cos, sin)
-        return hidden + self.mlp(self.norm2(hidden))
+        out: Tensor = hidden + self.mlp(self.norm2(hidden))
+        return out
 
 
 class _VisionAttention(nn.Module):
@@ -206,7 +209,8 @@ class _VisionAttention(nn.Module):
         )
         attended = [F.scaled_dot_product_attention(q, k, v, scale=self._scale) for q, k, v in frames]
         joined = torch.cat([frame.transpose(1, 2).contiguous() for frame in attended], dim=1)
-        return self.proj(joined.reshape(rows, -1))
+        projected: Tensor = self.proj(joined.reshape(rows, -1))
+        return projected
 
 
 class _VisionMlp(nn.Module):
@@ -217,7 +221,8 @@ class _VisionMlp(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         wide = self.fc1(hidden)
-        return self.fc2(wide * torch.sigmoid(1.702 * wide))  # "quick_gelu"
+        out: Tensor = self.fc2(wide * torch.sigmoid(1.702 * wide))  # "quick_gelu"
+        return out
 
 
 class _Merger(nn.Module):
@@ -230,7 +235,8 @@ class _Merger(nn.Module):
         )
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return self.mlp(self.ln_q(hidden).view(-1, self._width))
+        merged: Tensor = self.mlp(self.ln_q(hidden).view(-1, self._width))
+        return merged
 
 
 def _turn(rows: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

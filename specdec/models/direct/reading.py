@@ -67,7 +67,8 @@ def read_tokenizer(folder: Path) -> DirectTokenizer | None:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8"))
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
 
 
 def _eos_ids(generation: dict[str, Any]) -> frozenset[int]:

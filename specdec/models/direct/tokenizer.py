@@ -134,13 +134,14 @@ class DirectTokenizer:
         """The text of a conversation. Raises ModelError where there is no template."""
         if tokenize:
             raise ValueError("apply_chat_template gives text here: encode it")
-        return self._template.render(
+        rendered: str = self._template.render(
             messages=messages,
             tools=None,
             documents=None,
             add_generation_prompt=add_generation_prompt,
             **self.special_tokens_map,
         )
+        return rendered
 
     @cached_property
     def _template(self) -> Any:

@@ -25,7 +25,8 @@ class ExitAdapters(nn.Module):
         super().__init__()
         self.down = nn.Parameter(torch.empty(exits, width, hidden_size, device=device))
         self.up = nn.Parameter(torch.zeros(exits, hidden_size, width, device=device))
-        if not self.down.is_meta:  # weights without memory are about to be replaced; torch would load its compiler
+        # Weights without memory are about to be replaced, and initialising them makes torch load its compiler.
+        if not self.down.is_meta:
             nn.init.normal_(self.down, std=1 / math.sqrt(hidden_size))
 
     @property
@@ -36,11 +37,6 @@ class ExitAdapters(nn.Module):
     def one(self, slot: int, hidden: Tensor) -> Tensor:
         """hidden [rows, hidden_size] of the slot's layer -> what the final norm takes, of the same shape."""
         return bottleneck(hidden, self.down[slot], self.up[slot])
-
-    def together(self, hidden: Tensor) -> Tensor:
-        """hidden [exits, rows, hidden_size], one layer's after the other's, all of them in one product each way."""
-        inner = F.silu(torch.bmm(hidden, self.down.transpose(1, 2)) * unit_scale(hidden))
-        return torch.baddbmm(hidden, inner, self.up.transpose(1, 2))
 
 
 def bottleneck(hidden: Tensor, down: Tensor, up: Tensor) -> Tensor:
@@ -54,4 +50,5 @@ def unit_scale(hidden: Tensor) -> Tensor:
     One operation instead of the six of an RMS norm: an exit is mostly the overhead of its operations.
     """
     length = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True, dtype=torch.float32)
-    return (math.sqrt(hidden.shape[-1]) / length).to(hidden.dtype)
+    scale: Tensor = (math.sqrt(hidden.shape[-1]) / length).to(hidden.dtype)
+    return scale

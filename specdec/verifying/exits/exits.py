@@ -110,15 +110,6 @@ class Exits:
             return self.model.runner.logits(adapted)
         return F.linear(F.rms_norm(adapted, width, eps=_EPS), shortlist.weight, shortlist.bias).float()
 
-    @torch.inference_mode()
-    def logits_together(self, hidden: Tensor, shortlist: Shortlist | None = None) -> Tensor:
-        """hidden [exits, rows, hidden_size], in the order of `layers` -> float32 [exits, rows, vocab_size or n].
-
-        One product for all exits: for those that may wait for the last of them.
-        """
-        exits, rows, _ = hidden.shape
-        return self._head(self.adapters.together(hidden).flatten(0, 1), shortlist).view(exits, rows, -1)
-
     def _head(self, adapted: Tensor, shortlist: Shortlist | None) -> Tensor:
         if shortlist is None:
             return self.model.runner.logits(adapted)

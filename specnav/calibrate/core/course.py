@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import enum
 
-from spec_vlm_nav.executor import ZERO, Velocity
-from spec_vlm_nav.motion.histories import NOWHERE, MeasuredHistory
+from spec_vlm_nav.common.geometry import ZERO, Velocity
 from spec_vlm_nav.motion.limits import slew
+from spec_vlm_nav.motion.response.histories import NOWHERE, MeasuredHistory
 from spec_vlm_nav.motion.stopping import Rest
-from spec_vlm_nav.watchdogs import Reading
+from spec_vlm_nav.motion.watchdogs import Reading
 from specnav.calibrate.core.guard import STOP_S, Guard
 from specnav.calibrate.core.procedure import CalibrationError, Findings, Limits, Procedure, moved
 from specnav.calibrate.core.records import Record, Sample

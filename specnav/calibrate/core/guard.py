@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from spec_vlm_nav.executor import Pose, Velocity, wrap
-from spec_vlm_nav.motion.response import Kind, ResponseConfig, ResponseMonitor, compare, expected
+from spec_vlm_nav.common.geometry import Pose, Velocity, wrap
+from spec_vlm_nav.motion.response.monitor import Kind, ResponseConfig, ResponseMonitor, compare, expected
 from spec_vlm_nav.motion.stopping import Rest
-from spec_vlm_nav.watchdogs import OdometryWatch, Reading, WatchdogConfig
+from spec_vlm_nav.motion.watchdogs import OdometryWatch, Reading, WatchdogConfig
 from specnav.calibrate.core.measuring import Noise
 from specnav.calibrate.core.steps import Step
 

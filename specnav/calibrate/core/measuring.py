@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from statistics import linear_regression, median, pstdev
 
-from spec_vlm_nav.executor import wrap
+from spec_vlm_nav.common.geometry import wrap
 from specnav.calibrate.core.records import Record
 from specnav.calibrate.core.steps import STAIR_S, acceleration_of, speed_of
 

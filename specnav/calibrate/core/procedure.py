@@ -9,7 +9,8 @@ import math
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
-from spec_vlm_nav.executor import wrap
+from harness.errors import UsageError
+from spec_vlm_nav.common.geometry import wrap
 from specnav.calibrate.core.guard import Guard
 from specnav.calibrate.core.measuring import (
     EDGE_S,
@@ -39,7 +40,6 @@ from specnav.calibrate.core.steps import (
     search_turn,
     turn,
 )
-from specnav.errors import UsageError
 
 TURN_RAD, SLOW_TURN_RAD = math.radians(60), math.radians(35)
 SLOW = 0.5  # of the fastest speeds

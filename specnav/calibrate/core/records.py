@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, field
 from statistics import median
 
-from spec_vlm_nav.executor import Pose
-from spec_vlm_nav.motion.histories import CommandHistory, Travel
+from spec_vlm_nav.common.geometry import Pose
+from spec_vlm_nav.motion.response.histories import CommandHistory, Travel
 from specnav.calibrate.core.steps import Step
 
 TOTAL_OF = 5  # poses

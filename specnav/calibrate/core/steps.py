@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from spec_vlm_nav.executor import ZERO, Motion, Velocity
-from spec_vlm_nav.motion.histories import Travel
+from spec_vlm_nav.common.geometry import ZERO, Motion, Velocity
+from spec_vlm_nav.motion.response.histories import Travel
 
 LINEAR_ACCELERATION, ANGULAR_ACCELERATION = 1.0, 3.0  # as motion_node begins its motions, m/s2 and rad/s2
 STAIR_S, STAIR_FACTOR = 0.6, 1.3  # a search holds each speed for so long, and the next is so much faster

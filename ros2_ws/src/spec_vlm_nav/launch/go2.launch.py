@@ -32,7 +32,7 @@ from launch.actions import DeclareLaunchArgument, OpaqueFunction
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
-from spec_vlm_nav.parameter_files import said_in
+from spec_vlm_nav.parameters.files import said_in
 
 # config/ lies beside launch/, in the package and where it is installed.
 CONFIG = Path(__file__).resolve().parent.parent / 'config'

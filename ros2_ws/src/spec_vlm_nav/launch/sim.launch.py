@@ -34,7 +34,7 @@ from launch.actions import (
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
 from spec_vlm_nav.model.folders import find_model
-from spec_vlm_nav.parameter_files import said_in
+from spec_vlm_nav.parameters.files import said_in
 
 # config/ lies beside launch/, in the package and where it is installed.
 HERE = Path(__file__).resolve().parent

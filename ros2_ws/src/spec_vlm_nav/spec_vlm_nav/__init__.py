@@ -13,11 +13,11 @@
 # limitations under the License.
 
 """
-The robot: its parts, and two thin ROS nodes.
+The robot: its parts, and thin ROS nodes around them.
 
-The parts: action language, prompt, motion executor, safety gate and exploration policy.
+The parts: action language, prompts, navigator, decider, motion executor and safety gate.
 
 Words: an ACTION is one of the ten sentences; a DECISION turns one frame into one action; a MOTION
-is an action being carried out. Everything but the `*_node` modules is free of ROS, and nothing
-here may move the robot on text outside the action language.
+is an action being carried out. Everything but the room `ros` is free of ROS, and nothing here
+may move the robot on text outside the action language.
 """

@@ -21,7 +21,7 @@ Its behaviour is tested in the repository's tests/robot.
 from pathlib import Path
 from xml.etree import ElementTree
 
-from spec_vlm_nav.actions import ACTION_SENTENCES, find_action
+from spec_vlm_nav.language.actions import ACTION_SENTENCES, find_action
 
 HERE = Path(__file__).resolve().parent.parent
 

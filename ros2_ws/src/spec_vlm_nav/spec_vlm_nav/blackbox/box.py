@@ -24,7 +24,7 @@ from spec_vlm_nav.blackbox.recording import Recording
 from spec_vlm_nav.blackbox.ring import Ring, Stamp
 from spec_vlm_nav.blackbox.schedule import Schedule
 from spec_vlm_nav.blackbox.triggers import ASKED, ended_of, one_line, Trigger, Watch
-from spec_vlm_nav.status import Status
+from spec_vlm_nav.common.status import Status
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from pathlib import Path
 import re
 from typing import BinaryIO
 
-from spec_vlm_nav.errors import BlackboxError
+from spec_vlm_nav.common.errors import BlackboxError
 
 PARTIAL = '.partial'
 NAME = re.compile(r'blackbox-\d{8}-\d{6}Z-\w+?(-\d+)?\.mcap(\.partial)?', re.ASCII)

@@ -20,7 +20,7 @@ from collections.abc import Callable
 import queue
 import threading
 
-from spec_vlm_nav.errors import FrameError
+from spec_vlm_nav.common.errors import FrameError
 
 
 class Encoder:

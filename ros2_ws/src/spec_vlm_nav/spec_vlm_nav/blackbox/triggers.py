@@ -23,8 +23,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 import json
 
-from spec_vlm_nav.decision import ErrorCode
-from spec_vlm_nav.status import MotionState, Status
+from spec_vlm_nav.common.codes import ErrorCode, MotionState
+from spec_vlm_nav.common.status import Status
 
 FAULTS = frozenset(
     {

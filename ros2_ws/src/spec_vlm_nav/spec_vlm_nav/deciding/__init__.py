@@ -12,4 +12,4 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What decides: the parts that the navigator is composed of."""
+"""What decides: the navigator, its states, what it does about events, and its parts."""

@@ -25,9 +25,10 @@ from collections.abc import Callable, Mapping
 import threading
 import time
 
-from spec_vlm_nav.decider import Decider, DecoderSettings, LinkHealth, LinkReport, OnText
-from spec_vlm_nav.decision import Answer, DecisionFailed, ErrorCode, Job, Question
-from spec_vlm_nav.errors import ParameterError
+from spec_vlm_nav.common.codes import ErrorCode, LinkState
+from spec_vlm_nav.common.errors import ParameterError
+from spec_vlm_nav.model.answers import Answer, DecisionFailed, Job, Question
+from spec_vlm_nav.model.decider import Decider, DecoderSettings, LinkReport, OnText
 
 # Read when the model is loaded: they cannot change while that goes on.
 OF_LOADING = ('draft_model', 'device', 'dtype', 'quantize', 'threads', 'verifier')
@@ -46,7 +47,7 @@ class DeferredDecider:
         self._make, self._settings, self._clock = make, settings, clock
         self._began = clock()
         self._inner: Decider | None = None
-        self._open: Callable[[LinkHealth], None] | None = None
+        self._open: Callable[[LinkState], None] | None = None
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._load, name='loading', daemon=True)
         self._thread.start()
@@ -79,7 +80,7 @@ class DeferredDecider:
         """Return for how long the model has been loaded so far."""
         return self._clock() - self._began
 
-    def open(self, on_link_change: Callable[[LinkHealth], None]) -> None:  # noqa: A003
+    def open(self, on_link_change: Callable[[LinkState], None]) -> None:  # noqa: A003
         """See Decider."""
         with self._lock:
             self._open = on_link_change

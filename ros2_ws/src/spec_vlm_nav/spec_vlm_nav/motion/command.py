@@ -19,8 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 import enum
 
-from spec_vlm_nav.executor import Motion, NO_MOTION
-from spec_vlm_nav.status import MotionState
+from spec_vlm_nav.common.codes import MotionState
+from spec_vlm_nav.common.geometry import Motion, NO_MOTION
 
 OPERATOR_STOP = 'stopped by the operator'
 

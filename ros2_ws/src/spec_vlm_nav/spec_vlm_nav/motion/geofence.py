@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 
-from spec_vlm_nav.executor import Motion, Pose
+from spec_vlm_nav.common.geometry import Motion, Pose
 
 
 class Geofence:

@@ -19,11 +19,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 import math
 
-from spec_vlm_nav.collision import AheadConfig
-from spec_vlm_nav.executor import Velocity
-from spec_vlm_nav.motion.comparing import ResponseConfig
+from spec_vlm_nav.common.geometry import Velocity
+from spec_vlm_nav.motion.ahead.collision import AheadConfig
 from spec_vlm_nav.motion.rear import RearConfig
-from spec_vlm_nav.watchdogs import WatchdogConfig
+from spec_vlm_nav.motion.response.comparing import ResponseConfig
+from spec_vlm_nav.motion.watchdogs import WatchdogConfig
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from collections import deque
 from dataclasses import dataclass
 import math
 
-from spec_vlm_nav.executor import Pose
+from spec_vlm_nav.common.geometry import Pose
 
 SPACING_M = 0.02
 STEP_M = 0.02

@@ -20,8 +20,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from spec_vlm_nav.motion_core import MotionCore
-from spec_vlm_nav.status import Status
+from spec_vlm_nav.common.status import Status
+from spec_vlm_nav.motion.core import MotionCore
 
 HEARTBEAT_S = 0.5
 MOVING_S = 0.1  # between two reports of a motion under way

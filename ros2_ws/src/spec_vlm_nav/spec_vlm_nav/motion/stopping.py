@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import enum
 import math
 
-from spec_vlm_nav.executor import Velocity, ZERO
+from spec_vlm_nav.common.geometry import Velocity, ZERO
 
 STYLES = ('epsilon', 'zero', 'brake')
 QUIET_AFTER_S = 1.5  # longer than a base holds what it was told last

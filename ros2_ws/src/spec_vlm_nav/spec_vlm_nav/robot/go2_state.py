@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import math
 from typing import Any
 
-from spec_vlm_nav.errors import ParameterError
+from spec_vlm_nav.common.errors import ParameterError
 
 # What the numbers stand for, in words that end the sentence "it ...".
 MODES = {

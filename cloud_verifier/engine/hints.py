@@ -1,0 +1,136 @@
+"""Hints on their way out: a small queue for every forward, emptied while the forward goes on.
+
+Whatever waits in it when the last layer is done is dropped, so that a verdict is never late. An exit that fails takes
+the hints of its session with it and nothing else.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+
+from torch import Tensor
+
+from cloud_verifier.logs import EventLog
+from specdec.drafting import Draft, select_nodes
+from specdec.link.wire import DraftUp, HintDown, Open
+from specdec.models.runner import LayerObserver
+from specdec.options import GenerationOptions
+from specdec.verifying import Verifier
+from specdec.verifying.hints.hints import DraftHints, HintMaker, Outcome
+
+BY_CONFIDENCE, FIRST_COME = 0, 1
+"""Orders of sending (Open.hint_order)."""
+
+A_LAYER = 2
+"""Hints that leave after one layer at most."""
+
+Key = tuple[int, int]
+"""What a hint is about: (last, token)."""
+
+
+class HintQueue:
+    """Hints of one round. None is sent twice, and no more than so many in all."""
+
+    def __init__(self, limit: int, order: int) -> None:
+        """order: BY_CONFIDENCE or FIRST_COME."""
+        self._left = limit
+        self._by_confidence = order == BY_CONFIDENCE
+        self._waiting: dict[Key, Outcome] = {}
+        self._sent: set[Key] = set()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, outcomes: list[Outcome]) -> None:
+        """Take hints in; one that waits already is replaced by what the later exit makes of it, in its place."""
+        for outcome in outcomes:
+            key = (outcome.last, outcome.token)
+            if key not in self._sent:
+                self._waiting[key] = outcome
+
+    def take(self, count: int) -> list[Outcome]:
+        """The next hints to send, at most `count`."""
+        taken: list[Outcome] = []
+        while self._waiting and self._left and len(taken) < count:
+            key = next(iter(self._waiting))
+            if self._by_confidence:
+                key = max(self._waiting, key=lambda key: self._waiting[key].confidence)
+            taken.append(self._waiting.pop(key))
+            self._sent.add(key)
+            self._left -= 1
+        return taken
+
+
+class SessionHinting:
+    """The hints of one session, round by round."""
+
+    def __init__(
+        self,
+        maker: HintMaker,
+        message: Open,
+        options: GenerationOptions,
+        send: Callable[[HintDown], None],
+        log: EventLog,
+        clock: Callable[[], float],
+    ) -> None:
+        """message: the one that opened the session and asked for hints. send: takes each hint when its turn comes."""
+        self._layers = frozenset(maker.layers)
+        self._last_layer = maker.model.runner.layer_count - 1
+        self._message = message
+        self._send = send
+        self._log = log
+        self._clock = clock
+        self._works = True
+        try:
+            self._hints = maker.session(message.ids, options, message.history)
+        except Exception:
+            self._fail()
+
+    def observer(self, verifier: Verifier, message: DraftUp) -> LayerObserver | None:
+        """Looks on at the forward that starts now; None where the verdict is known in part, or exits have failed."""
+        started = self._clock()
+        if not self._works or message.base != len(verifier.answer):
+            return None
+        queue = HintQueue(self._message.hints, self._message.hint_order)
+        watched: tuple[DraftHints, list[int]] | None = None
+
+        def after_layer(layer: int, hidden: Tensor) -> None:
+            nonlocal watched
+            if not (layer in self._layers or queue) or layer >= self._last_layer or not self._works:
+                return
+            try:
+                if watched is None:
+                    watched = self._watch(verifier, message)
+                hints, nodes = watched
+                queue.put(hints.after(layer, hidden))
+                for outcome in queue.take(A_LAYER):
+                    self._hand_over(message, outcome, nodes, started)
+            except Exception:  # hints are a help: an answer does not depend on them
+                self._fail()
+
+        return after_layer
+
+    def _fail(self) -> None:
+        self._works = False
+        text = traceback.format_exc()
+        self._log.error("hints_failed", session=self._message.session, traceback=text)
+
+    def _watch(self, verifier: Verifier, message: DraftUp) -> tuple[DraftHints, list[int]]:
+        """Hints for the part of a draft that is fed to the target, and that part's nodes.
+
+        Called from within the forward, so that the draft is known to be a sound one.
+        """
+        parents = None if message.parents is None else tuple(message.parents)
+        draft = Draft(message.base, tuple(message.ids), parents)
+        nodes = verifier.usable(draft)
+        return self._hints.watch(select_nodes(draft, nodes), verifier.answer, verifier.limit), nodes
+
+    def _hand_over(self, message: DraftUp, outcome: Outcome, nodes: list[int], started: float) -> None:
+        last = nodes[outcome.last - 1] + 1 if outcome.last else 0
+        at_us = int((self._clock() - started) * 1e6)
+        self._send(
+            HintDown(
+                message.session, message.round, last, outcome.token, outcome.confidence, outcome.layer, at_us
+            )
+        )

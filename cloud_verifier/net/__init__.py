@@ -1,0 +1,1 @@
+"""The verifier on the network: its sockets, and the table of those who are connected."""

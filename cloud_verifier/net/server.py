@@ -1,0 +1,384 @@
+"""The server: one thread for the sockets, one for the model, joined by a queue and an in-process socket.
+
+The socket thread answers heartbeats and refuses bad messages at once, also while a forward is running. It
+never touches the model, and no lock is held over a forward. Where forwards take no longer than handing them to
+another thread and back (`inline`), the socket thread runs them itself, one between two looks at the sockets.
+"""
+
+from __future__ import annotations
+
+import gc
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import TextIO
+
+import torch
+import zmq
+
+from cloud_verifier.config import ServerConfig
+from cloud_verifier.engine.engine import Engine
+from cloud_verifier.engine.tasks import AloneTask, CloseTask, HiddenTask, OpenTask, SessionKey, VerifyTask
+from cloud_verifier.errors import VerifierError
+from cloud_verifier.loading import check_pair, forwards_are_quick, is_small, load_hint_maker, warm_up
+from cloud_verifier.logs import EventLog
+from cloud_verifier.net.sessions import SessionTable
+from specdec.errors import ProtocolError
+from specdec.link.wire import (
+    ERROR_BUSY,
+    ERROR_MALFORMED,
+    ERROR_SHUTDOWN,
+    ERROR_UNKNOWN_SESSION,
+    ERROR_VERSION,
+    PROTOCOL_VERSION,
+    AloneUp,
+    Close,
+    Down,
+    DraftUp,
+    ErrorDown,
+    Hello,
+    HiddenUp,
+    More,
+    Open,
+    Ping,
+    Pong,
+    RowDown,
+    SampledUp,
+    Tokens,
+    Up,
+    VerdictDown,
+    Welcome,
+    decode_up,
+    encode,
+)
+from specdec.models import LoadedModel, load_model
+from specdec.models.pacing import pace
+from specdec.verifying.hints.hints import HintMaker
+
+_HIGH_WATER_MARK = 10_000
+_LINGER_MS = 200
+_STOP = b"stop"
+
+
+class Server:
+    """A verifier with its socket bound; `run()` serves until `stop()`, which any thread may call."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        model: LoadedModel,
+        log: EventLog,
+        draft_model: LoadedModel | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        inline: bool = False,
+        hint_maker: HintMaker | None = None,
+    ) -> None:
+        """Bind the socket. inline: run forwards in the socket's thread. Raises VerifierError when the address cannot
+        be used.
+        """
+        self._hint_maker = hint_maker
+        self._has_draft_model = draft_model is not None
+        self._config = config
+        self._model = model
+        self._log = log
+        self._clock = clock
+        self._inline = inline
+        self._sessions = SessionTable(config.max_sessions, config.session_timeout_s)
+        self._context = zmq.Context()
+        self._router = self._context.socket(zmq.ROUTER)
+        self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a client that is gone must show up as an error
+        self._router.setsockopt(zmq.SNDHWM, _HIGH_WATER_MARK)
+        self._router.setsockopt(zmq.RCVHWM, _HIGH_WATER_MARK)
+        self._router.setsockopt(zmq.LINGER, _LINGER_MS)
+        self._router.setsockopt(zmq.MAXMSGSIZE, int(config.max_message_mb * 2**20))
+        try:
+            self._router.bind(config.bind)
+        except zmq.ZMQError as error:
+            self._context.destroy(linger=0)
+            raise VerifierError(
+                f"cannot listen on {config.bind} ({error}): choose a free port or stop what uses it"
+            ) from error
+        self.bind: str = self._router.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._inbox = self._context.socket(zmq.PULL)
+        self._inbox.setsockopt(zmq.RCVHWM, 0)
+        self._inbox.bind("inproc://replies")
+        self._engine_socket: zmq.Socket[bytes] | None = None
+        self._stop_lock = threading.Lock()
+        self._stop_socket = self._context.socket(zmq.PUSH)
+        self._stop_socket.connect("inproc://replies")
+        self._engine = Engine(model, self._from_engine, log, draft_model, hint_maker=hint_maker)
+        self._server_number = secrets.randbits(32)
+
+    def stop(self) -> None:
+        """Make run() return soon; safe from other threads and from a signal handler of the serving one."""
+        if self._stop_lock.acquire(blocking=False):  # once is enough; never waits inside a signal handler
+            self._stop_socket.send_multipart([_STOP])
+
+    def run(self) -> None:
+        """Serve until stop(); then tell every client, end the engine and close the sockets."""
+        engine_thread = threading.Thread(target=self._engine.run, name="engine", daemon=True)
+        if not self._inline:
+            engine_thread.start()
+        poller = zmq.Poller()
+        poller.register(self._router, zmq.POLLIN)
+        poller.register(self._inbox, zmq.POLLIN)
+        self._log.info(
+            "ready",
+            bind=self.bind,
+            model=self._model.path,
+            vocab_size=self._model.vocab_size,
+            device=str(self._model.device),
+            protocol=PROTOCOL_VERSION,
+        )
+        try:
+            running = True
+            while running:
+                ready = dict(poller.poll(self._poll_timeout_ms()))
+                if self._inbox in ready:
+                    running = self._deliver_replies()
+                if self._router in ready:
+                    self._take_messages()
+                if self._inline:
+                    self._engine.work_off()
+                self._expire()
+        finally:
+            self._shut_down(engine_thread)
+
+    def _from_engine(self, key: SessionKey, message: Down, over: bool) -> None:
+        """Called in the engine's thread: pass a reply to the socket thread."""
+        answered = streamed = 0
+        if isinstance(message, (VerdictDown, RowDown)):
+            answered = message.round
+        elif isinstance(message, Tokens):
+            streamed = message.base + len(message.ids)
+        if self._inline:
+            self._deliver(key, answered, streamed, over, encode(message))
+            return
+        if self._engine_socket is None:  # a socket belongs to the thread that uses it
+            self._engine_socket = self._context.socket(zmq.PUSH)
+            self._engine_socket.setsockopt(zmq.SNDHWM, 0)
+            self._engine_socket.connect("inproc://replies")
+        head = b"%d %d %d %d" % (key[1], answered, streamed, over)
+        self._engine_socket.send_multipart([key[0], head, encode(message)])
+
+    def _deliver_replies(self) -> bool:
+        """Pass on what the engine produced; False once stop was asked for."""
+        while True:
+            try:
+                frames = self._inbox.recv_multipart(flags=zmq.DONTWAIT)
+            except zmq.Again:
+                return True
+            if frames[0] == _STOP:
+                return False
+            identity, head, payload = frames
+            number, answered, streamed, over = (int(word) for word in head.split())
+            self._deliver((identity, number), answered, streamed, bool(over), payload)
+
+    def _deliver(self, key: SessionKey, answered: int, streamed: int, over: bool, payload: bytes) -> None:
+        entry = self._sessions.get(key)
+        if entry is None:
+            return  # closed meanwhile
+        entry.answered = max(entry.answered, answered)
+        entry.streamed = max(entry.streamed, streamed)
+        if self._send(key[0], payload) and over:
+            self._sessions.remove(key)
+
+    def _take_messages(self) -> None:
+        """Read what clients sent, a bounded number at a time so that replies never wait for a flood."""
+        for _ in range(64):
+            try:
+                frames = self._router.recv_multipart(flags=zmq.DONTWAIT)
+            except zmq.Again:
+                return
+            identity = frames[0]
+            if len(frames) != 2:
+                self._refuse_malformed(identity, f"a message of {len(frames) - 1} frames")
+                continue
+            try:
+                message = decode_up(frames[1], int(self._config.max_message_mb * 2**20))
+            except ProtocolError as error:
+                self._refuse_malformed(identity, str(error))
+                continue
+            self._take(identity, message)
+
+    def _take(self, identity: bytes, message: Up) -> None:
+        now = self._clock()
+        if isinstance(message, Hello):
+            self._greet(identity, message)
+            return
+        key = (identity, message.session)
+        if isinstance(message, Open):
+            if not self._sessions.add(key, now):
+                self._log.warning("busy", sessions=len(self._sessions))
+                text = f"the verifier has its {self._config.max_sessions} sessions: try again later"
+                self._send(identity, encode(ErrorDown(message.session, ERROR_BUSY, text)))
+                return
+            self._log.info(
+                "open",
+                session=message.session,
+                ids=len(message.ids),
+                images=len(message.images),
+                stream=message.stream,
+            )
+            self._engine.submit(OpenTask(key, message, time.perf_counter()))
+            return
+        if isinstance(message, Ping) and message.session == 0:
+            self._send(identity, encode(Pong(0, 0, 0)))
+            return
+        entry = self._sessions.get(key)
+        if entry is None:
+            if not isinstance(message, Close):
+                text = "the session is not known: open it again"
+                self._send(identity, encode(ErrorDown(message.session, ERROR_UNKNOWN_SESSION, text)))
+            return
+        entry.last_heard = now
+        if isinstance(message, (DraftUp, SampledUp, More)):
+            entry.received = max(entry.received, message.round)
+            if isinstance(message, More):  # the round is open again
+                entry.answered = max(0, min(entry.answered, message.round - 1))
+            self._engine.submit(VerifyTask(key, message, time.perf_counter()))
+        elif isinstance(message, HiddenUp):
+            entry.received = max(entry.received, message.round)
+            self._engine.submit(HiddenTask(key, message, time.perf_counter()))
+        elif isinstance(message, AloneUp):
+            entry.received = max(entry.received, message.round)
+            self._engine.submit(AloneTask(key, message, time.perf_counter()))
+        elif isinstance(message, Ping):
+            pong = Pong(message.session, entry.received, entry.answered, entry.streamed)
+            self._send(identity, encode(pong))
+        else:
+            self._forget(key, "close")
+
+    def _greet(self, identity: bytes, hello: Hello) -> None:
+        if hello.version != PROTOCOL_VERSION:
+            text = (
+                f"the verifier speaks version {PROTOCOL_VERSION} of the protocol and the edge version "
+                f"{hello.version}: install the same release on both sides"
+            )
+            self._log.warning("version_mismatch", theirs=hello.version, ours=PROTOCOL_VERSION)
+            self._send(identity, encode(ErrorDown(0, ERROR_VERSION, text)))
+            return
+        model = self._model
+        welcome = Welcome(
+            PROTOCOL_VERSION,
+            model.path[-256:],
+            model.vocab_size,
+            model.vocabulary_fingerprint,
+            sorted(model.eos_token_ids),
+            model.context_limit,
+            self._server_number,
+            [] if self._hint_maker is None else list(self._hint_maker.layers),
+            self._has_draft_model,
+        )
+        self._send(identity, encode(welcome))
+
+    def _refuse_malformed(self, identity: bytes, reason: str) -> None:
+        self._log.warning("malformed", reason=reason)
+        self._send(identity, encode(ErrorDown(0, ERROR_MALFORMED, reason)))
+
+    def _send(self, identity: bytes, payload: bytes) -> bool:
+        try:
+            self._router.send_multipart([identity, payload], flags=zmq.DONTWAIT)
+            return True
+        except (zmq.Again, zmq.ZMQError) as error:
+            keys = self._sessions.of_client(identity)
+            self._log.warning("client_gone", sessions=len(keys), reason=str(error))
+            for key in keys:
+                self._forget(key, "client_gone")
+            return False
+
+    def _forget(self, key: SessionKey, reason: str) -> None:
+        if self._sessions.remove(key):
+            self._engine.submit(CloseTask(key))
+            self._log.info("closed", session=key[1], reason=reason)
+
+    def _expire(self) -> None:
+        for key in self._sessions.expired(self._clock()):
+            self._forget(key, "timeout")
+
+    def _poll_timeout_ms(self) -> int | None:
+        if self._inline and not self._engine.idle:
+            return 0
+        expiry = self._sessions.next_expiry()
+        if expiry is None:
+            return None
+        return max(1, int((expiry - self._clock()) * 1000) + 1)
+
+    def _shut_down(self, engine_thread: threading.Thread) -> None:
+        self._engine.stop()
+        goodbye = "the verifier is shutting down"
+        for identity, number in self._sessions:
+            try:
+                frames = [identity, encode(ErrorDown(number, ERROR_SHUTDOWN, goodbye))]
+                self._router.send_multipart(frames, flags=zmq.DONTWAIT)
+            except zmq.ZMQError:
+                continue
+        if not self._inline:
+            engine_thread.join(timeout=10.0)
+        if engine_thread.is_alive():  # a forward that does not end must not keep the process from ending
+            self._log.error("engine_stuck")
+        elif self._engine_socket is not None:
+            self._engine_socket.close(linger=0)
+        self._router.close(linger=_LINGER_MS)
+        self._inbox.close(linger=0)
+        self._stop_socket.close(linger=0)
+        if not engine_thread.is_alive():
+            self._context.term()
+        self._log.info("stopped")
+
+
+def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
+    """Load the model and serve until SIGTERM or SIGINT; returns the exit code 0.
+
+    Must run in the main thread (it handles signals). Raises VerifierError or specdec's ModelError with one
+    line.
+    """
+    log = EventLog(log_stream or sys.stderr)
+    log.info("loading", model=config.model, quantize=config.quantize)
+    model = load_model(config.model, device=config.device, dtype=config.dtype, quantize=config.quantize)
+    draft_model = None
+    if config.draft_model:
+        draft_model = load_model(config.draft_model, config.device, config.dtype, config.quantize)
+        check_pair(draft_model, model)
+    hint_maker = load_hint_maker(config, model, log)
+    set_threads(config.threads, model)
+    inline = forwards_are_quick(config, model)
+    server = Server(config, model, log, draft_model, inline=inline, hint_maker=hint_maker)
+    for loaded in (model, draft_model):
+        if loaded is not None:
+            warm_up(loaded)
+    settle_memory()
+    pace(model, config.verify_ms)
+    if draft_model is not None:
+        pace(draft_model, config.draft_ms)
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        server.stop()
+
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, on_signal)
+    # The socket thread must get the interpreter soon while a forward holds it: heartbeats and verdicts go
+    # through it.
+    sys.setswitchinterval(0.0005)
+    server.run()
+    return 0
+
+
+def set_threads(threads: int, model: LoadedModel) -> None:
+    """Set torch's CPU threads: as told, or one where the model is so small that more only get in each other's
+    way.
+    """
+    if threads:
+        torch.set_num_threads(threads)
+    elif is_small(model):
+        torch.set_num_threads(1)
+
+
+def settle_memory() -> None:
+    """What is loaded stays: the collector need not look through it in the middle of an answer."""
+    gc.collect()
+    gc.freeze()

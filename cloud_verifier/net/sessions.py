@@ -1,0 +1,65 @@
+"""The server's table of sessions: who is there, when they were last heard of, and how far they are.
+
+Owned by the thread that owns the sockets. Holds no models; decides only who is known, full, or forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cloud_verifier.engine.tasks import SessionKey
+
+
+@dataclass
+class SessionEntry:
+    """received, answered: highest round in and out. streamed: how long the answer was when tokens last left."""
+
+    last_heard: float
+    received: int = 0
+    answered: int = 0
+    streamed: int = 0
+
+
+class SessionTable:
+    """Sessions by key, with a limit and a time-out."""
+
+    def __init__(self, max_sessions: int, timeout_s: float) -> None:
+        self._max_sessions = max_sessions
+        self._timeout_s = timeout_s
+        self._entries: dict[SessionKey, SessionEntry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, key: SessionKey, now: float) -> bool:
+        """Open a session (again); False if the table is full."""
+        if key not in self._entries and len(self._entries) >= self._max_sessions:
+            return False
+        self._entries[key] = SessionEntry(now)
+        return True
+
+    def get(self, key: SessionKey) -> SessionEntry | None:
+        """The session, or None if it is not known."""
+        return self._entries.get(key)
+
+    def remove(self, key: SessionKey) -> bool:
+        """Forget a session; False if it was not known."""
+        return self._entries.pop(key, None) is not None
+
+    def __iter__(self) -> Iterator[SessionKey]:
+        return iter(self._entries)
+
+    def of_client(self, identity: bytes) -> list[SessionKey]:
+        """All sessions of one client."""
+        return [key for key in self._entries if key[0] == identity]
+
+    def expired(self, now: float) -> list[SessionKey]:
+        """Sessions nobody mentioned for longer than the time-out."""
+        return [key for key, entry in self._entries.items() if now - entry.last_heard > self._timeout_s]
+
+    def next_expiry(self) -> float | None:
+        """When the next session may expire, or None without sessions."""
+        if not self._entries:
+            return None
+        return min(entry.last_heard for entry in self._entries.values()) + self._timeout_s

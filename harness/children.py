@@ -1,0 +1,215 @@
+"""The command lines of the demo's processes: built from the run's settings, nothing started here.
+
+The same modules and the same parameter files as the launch files use; what differs in a demo (endpoint, method,
+pair) is given as parameters on top.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Protocol
+
+from cloud_verifier.config import ServerConfig
+from harness.paths import ROOT
+from harness.processes import ChildSpec
+
+READY = re.compile(r'"event":\s*"ready"')
+LOOPBACK = "tcp://127.0.0.1"
+Parameter = str | int | float | bool
+NOTHING: Mapping[str, Parameter] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How a vlm_nav_node decodes: its endpoint and method. prefetch: None: as the parameter file says."""
+
+    endpoint: str
+    method: str
+    prefetch: bool | None = None
+
+
+class LinkSettings(Protocol):
+    """What the emulated link of a run is like, beside its round trip."""
+
+    @property
+    def jitter_ms(self) -> float: ...  # noqa: D102
+
+    @property
+    def bandwidth_mbps(self) -> float: ...  # noqa: D102
+
+    @property
+    def loss(self) -> float: ...  # noqa: D102
+
+    @property
+    def seed(self) -> int: ...  # noqa: D102
+
+
+class DecisionSettings(Protocol):
+    """How a run wants its robot to decide."""
+
+    @property
+    def draft_model(self) -> str: ...  # noqa: D102
+
+    @property
+    def gamma(self) -> int: ...  # noqa: D102
+
+    @property
+    def max_new_tokens(self) -> int: ...  # noqa: D102
+
+    @property
+    def max_decisions(self) -> int: ...  # noqa: D102
+
+    @property
+    def temperature(self) -> float: ...  # noqa: D102
+
+    @property
+    def seed(self) -> int: ...  # noqa: D102
+
+    @property
+    def exploration(self) -> str: ...  # noqa: D102
+
+    @property
+    def robot_config(self) -> Path: ...  # noqa: D102
+
+
+def verifier_spec(server: ServerConfig, environment: Mapping[str, str]) -> ChildSpec:
+    """The cloud verifier."""
+    argv = [sys.executable, "-m", "cloud_verifier", "--bind", server.bind, "--model", server.model]
+    argv += ["--device", server.device, "--dtype", server.dtype, "--quantize", server.quantize]
+    argv += ["--threads", str(server.threads), "--max-sessions", str(server.max_sessions)]
+    argv += [
+        "--session-timeout",
+        f"{server.session_timeout_s:g}",
+        "--max-message-mb",
+        f"{server.max_message_mb:g}",
+        "--verify-ms",
+        f"{server.verify_ms:g}",
+        "--draft-ms",
+        f"{server.draft_ms:g}",
+    ]
+    if server.draft_model:
+        argv += ["--draft-model", server.draft_model]
+    if server.exits:
+        argv += ["--exits", server.exits]
+    argv += ["--exit-layers", server.exit_layers]
+    return ChildSpec("cloud_verifier", argv, environment, READY, ROOT)
+
+
+def emulator_spec(
+    config: LinkSettings,
+    name: str,
+    rtt_ms: float,
+    verifier: str,
+    environment: Mapping[str, str],
+    outages: Sequence[str] = (),
+) -> ChildSpec:
+    """The link emulator between edge and cloud, on a free loopback port. outages: START:DURATION, seconds."""
+    argv = [
+        sys.executable,
+        "-m",
+        "specdec.link.emulator",
+        "--listen",
+        f"{LOOPBACK}:0",
+        "--connect",
+        verifier,
+    ]
+    argv += [
+        "--rtt",
+        f"{rtt_ms:g}",
+        "--jitter",
+        f"{config.jitter_ms:g}",
+        "--bandwidth",
+        f"{config.bandwidth_mbps:g}",
+    ]
+    argv += ["--loss", f"{config.loss:g}", "--seed", str(config.seed)]
+    argv += [word for outage in outages for word in ("--outage", outage)]
+    return ChildSpec(name, argv, environment, READY, ROOT)
+
+
+def endpoint_of(ready_line: str) -> str:
+    """The address in a ready line (one JSON object)."""
+    return str(json.loads(ready_line[ready_line.index("{") :])["bind"])
+
+
+def ros_arguments(
+    parameters: Mapping[str, Parameter], files: tuple[Path, ...], remaps: Mapping[str, str]
+) -> list[str]:
+    """`--ros-args` of a node: parameter files first, single parameters win, then remaps."""
+    argv = ["--ros-args"]
+    for path in files:
+        argv += ["--params-file", str(path)]
+    for name, value in parameters.items():
+        argv += ["-p", f"{name}:={yaml_word(value)}"]
+    for name, other in remaps.items():
+        argv += ["-r", f"{name}:={other}"]
+    return argv
+
+
+def yaml_word(value: Parameter) -> str:
+    """A parameter value as `-p name:=value` wants it: typed, text quoted."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, int):
+        return str(value)
+    return json.dumps(value)
+
+
+def node_spec(
+    name: str,
+    module: str,
+    parameters: Mapping[str, Parameter],
+    files: tuple[Path, ...],
+    remaps: Mapping[str, str],
+    environment: Mapping[str, str],
+) -> ChildSpec:
+    """A ROS node of ours: `python -m module` with parameter files, single parameters on top, and remaps."""
+    argv = [sys.executable, "-m", module, *ros_arguments(parameters, files, remaps)]
+    return ChildSpec(name, argv, environment, None, ROOT)
+
+
+def simulator_spec(
+    files: tuple[Path, ...], environment: Mapping[str, str], parameters: Mapping[str, Parameter] = NOTHING
+) -> ChildSpec:
+    """The simulator's ROS node."""
+    return node_spec("navsim", "navsim.ros_node", parameters, files, {}, environment)
+
+
+def motion_spec(
+    files: tuple[Path, ...], environment: Mapping[str, str], parameters: Mapping[str, Parameter] = NOTHING
+) -> ChildSpec:
+    """The node that moves."""
+    return node_spec("motion_node", "spec_vlm_nav.ros.nodes.motion_node", parameters, files, {}, environment)
+
+
+def decider_spec(
+    name: str, files: tuple[Path, ...], environment: Mapping[str, str], parameters: Mapping[str, Parameter]
+) -> ChildSpec:
+    """The node that decides, listening to the simulator's camera."""
+    module, remaps = "spec_vlm_nav.ros.nodes.vlm_nav_node", {"image": "camera/image_raw/compressed"}
+    return node_spec(name, module, parameters, files, remaps, environment)
+
+
+def vlm_spec(config: DecisionSettings, decoding: Decoding, name: str, environment: Mapping[str, str]) -> ChildSpec:
+    """The node that decides, as a run's settings want it."""
+    parameters: dict[str, Parameter] = {
+        "verifier": decoding.endpoint,
+        "method": decoding.method,
+        "draft_model": config.draft_model,
+        "gamma": config.gamma,
+        "max_new_tokens": config.max_new_tokens,
+        "max_decisions": config.max_decisions,
+        "temperature": float(config.temperature),
+        "seed": config.seed,
+        "exploration": config.exploration,
+    }
+    if decoding.prefetch is not None:
+        parameters["prefetch"] = decoding.prefetch
+    return decider_spec(name, (config.robot_config,), environment, parameters)

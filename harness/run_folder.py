@@ -1,0 +1,23 @@
+"""A run's folder: new and empty, or nothing is started."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from harness.errors import UsageError
+from harness.paths import RUNS
+
+
+def new_run_folder(out: Path | None, kind: str, now: datetime) -> Path:
+    """`out`, or `runs/<kind>-<time>`, made if need be. Raises UsageError when it cannot be or holds something."""
+    run = (out or RUNS / f"{kind}-{now:%Y%m%d-%H%M%S}").resolve()
+    try:
+        if run.exists() and any(run.iterdir()):
+            raise UsageError(f"{run} is not empty; give a new folder with --out")
+        run.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"cannot use {run} for the run: {error.strerror or error}; give another with --out"
+        ) from error
+    return run

@@ -1,0 +1,85 @@
+"""A cloud verifier as a child process on loopback, for commands that need one only for themselves."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from harness.errors import UsageError
+
+START_TIMEOUT_S = 300.0
+STOP_TIMEOUT_S = 10.0
+
+
+@contextmanager
+def verifier_process(
+    model: str,
+    *,
+    draft: str = "",
+    quantize: str = "none",
+    device: str = "auto",
+    exits: str = "",
+    exit_layers: str = "auto",
+) -> Iterator[Callable[[], str]]:
+    """Start `python -m cloud_verifier` on a free port, stop it at the end. Yields what waits until it serves and gives
+    its endpoint: there is something else to do meanwhile.
+
+    draft: a draft model for methods that draft in the cloud. exits, exit_layers: as in ServerConfig. Waiting
+    raises UsageError, with the child's own last message when it ends before it is ready.
+    """
+    command = [sys.executable, "-m", "cloud_verifier", "--bind", "tcp://127.0.0.1:0", "--model", model]
+    command += ["--quantize", quantize, "--device", device]
+    command += ["--exit-layers", exit_layers, *(["--exits", exits] if exits else [])]
+    if draft:
+        command += ["--draft-model", draft]
+    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    lines: deque[str] = deque(maxlen=50)
+    endpoint: list[str] = []
+    settled = threading.Event()
+
+    def drain() -> None:
+        # Read to the end: a full pipe would block the verifier.
+        assert child.stderr is not None
+        for line in child.stderr:
+            lines.append(line.strip())
+            if not endpoint and (bound := _ready_endpoint(line)):
+                endpoint.append(bound)
+                settled.set()
+        settled.set()
+
+    reader = threading.Thread(target=drain, name="verifier-stderr", daemon=True)
+    reader.start()
+
+    def wait() -> str:
+        if not settled.wait(START_TIMEOUT_S):
+            raise UsageError(f"the verifier was not ready within {START_TIMEOUT_S:.0f} s (model {model})")
+        if not endpoint:
+            last = next((line for line in reversed(lines) if line), "no message")
+            raise UsageError(f"the verifier did not start: {last}")
+        return endpoint[0]
+
+    try:
+        yield wait
+    finally:
+        child.terminate()
+        try:
+            child.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        reader.join(timeout=1.0)
+
+
+def _ready_endpoint(line: str) -> str | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    if isinstance(record, dict) and record.get("event") == "ready":
+        return str(record["bind"])
+    return None

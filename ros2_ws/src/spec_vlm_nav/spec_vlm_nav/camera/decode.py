@@ -1,0 +1,232 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+H.264 video to single pictures, each with the stamp of the bytes it was made of.
+
+Free of ROS; needs PyAV.
+
+A model must not decide from a picture that a decoder made up: after a lost or damaged picture
+nothing comes out until the next key picture. Damaged, repeated or strange bytes are counted and
+dropped; nothing fed to it raises.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+import time
+
+import numpy as np
+from PIL import Image
+from spec_vlm_nav.camera.h264 import (
+    access_units,
+    AccessUnit,
+    IDR,
+    kind,
+    Numbering,
+    PPS,
+    SLICE,
+    SliceHead,
+    SPS,
+)
+from spec_vlm_nav.common.errors import CameraError
+
+try:
+    import av
+except ImportError as error:  # pragma: no cover - it is installed with the rest
+    raise CameraError(f'decoding H.264 needs PyAV: pip install av ({error})') from error
+
+Stamp = tuple[int, int]
+MAX_BYTES = 8 << 20
+MAX_PIXELS = 4096 * 4096
+KEPT_TIMES = 200
+KEPT_STAMPS = 32  # more than any stream holds back
+
+
+@dataclass
+class Counts:
+    """
+    What became of what was fed.
+
+    Everything but `pictures` is a count of things dropped, or of events.
+    """
+
+    fed: int = 0
+    pictures: int = 0
+    empty: int = 0
+    not_h264: int = 0
+    repeated: int = 0
+    damaged: int = 0
+    lost: int = 0  # gaps: pictures whose references did not all come
+    waiting: int = 0  # dropped for want of a key picture
+    stray: int = 0  # of unknown origin
+    new_sizes: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        """By name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A decoded picture, its pixels not yet converted; `took_ms` from the bytes."""
+
+    stamp: Stamp
+    frame: av.VideoFrame
+    took_ms: float
+
+    def image(self, max_width: int = 0) -> Image.Image:
+        """As RGB, scaled down to a width when it is wider (0: as it is)."""
+        width, height = self.frame.width, self.frame.height
+        if max_width and width > max_width:
+            # Even numbers: half of a pixel of colour cannot be scaled.
+            width, height = max_width, max(2, round(height * max_width / width / 2) * 2)
+        pixels: np.ndarray = self.frame.reformat(width, height, format='rgb24').to_ndarray()
+        return Image.fromarray(pixels)
+
+
+class H264Decoder:
+    """
+    One stream. Fed whole access units, one or several at a time, or parameter sets alone.
+
+    strict: False lets pictures through whose references are missing, smeared as decoders show
+    them.
+    """
+
+    def __init__(
+        self, strict: bool = True, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.counts = Counts()
+        self.size: tuple[int, int] | None = None
+        self.waits_since: float | None = None
+        self._strict, self._clock = strict, clock
+        self._numbering = Numbering()
+        self._stamps: dict[int, Stamp] = {}
+        self._number = 0
+        self._last = b''
+        self._has_key = False
+        self._took: deque[float] = deque(maxlen=KEPT_TIMES)
+        self._begin_anew()
+
+    def took_ms(self, share: float = 0.5) -> float:
+        """Return a percentile of the decoding times of the last pictures; 0 before the first."""
+        return float(np.quantile(self._took, share)) if self._took else 0.0
+
+    def feed(self, data: bytes, stamp: Stamp) -> list[Picture]:
+        """Take the bytes of one message; returns the pictures that are complete now."""
+        counts = self.counts
+        counts.fed += 1
+        if not data:
+            counts.empty += 1
+            return []
+        if data == self._last:
+            counts.repeated += 1
+            return []
+        self._last = data
+        units = list(access_units(data)) if len(data) <= MAX_BYTES else []
+        if not units:
+            counts.not_h264 += 1
+            return []
+        pictures: list[Picture] = []
+        for unit in units:
+            pictures += self._take(unit, stamp)
+        return pictures
+
+    def _take(self, unit: AccessUnit, stamp: Stamp) -> list[Picture]:
+        self._numbering.learn(unit)
+        if not unit.has_picture:
+            return []
+        head = self._head(unit)
+        is_key = head is not None and (
+            head.is_idr or (head.is_intra and any(kind(n) == SPS for n in unit.nals))
+        )
+        if head is None:
+            self.counts.damaged += 1
+            self._wait()
+            return []
+        if self._numbering.follow(head) and not is_key:
+            self.counts.lost += 1
+            if self._strict:
+                self._wait()
+        if self.waits_since is not None and not is_key and (self._strict or not self._has_key):
+            self.counts.waiting += 1
+            return []
+        return self._decode(unit, head, is_key, stamp)
+
+    def _head(self, unit: AccessUnit) -> SliceHead | None:
+        first = next(nal for nal in unit.nals if kind(nal) in (SLICE, IDR))
+        head = self._numbering.read_slice(first)
+        # The first slice of a picture begins at its first block: else its beginning has been lost.
+        return head if head is not None and head.first else None
+
+    def _decode(
+        self, unit: AccessUnit, head: SliceHead, is_key: bool, stamp: Stamp
+    ) -> list[Picture]:
+        began = self._clock()
+        data = unit.data
+        if is_key and not self._has_key and not any(kind(nal) in (SPS, PPS) for nal in unit.nals):
+            # They may have come long ago, to the decoder before.
+            data = AccessUnit((*self._numbering.sets_of(head), *unit.nals)).data
+        packet = av.Packet(data)
+        self._number += 1
+        packet.pts = self._number
+        self._stamps[self._number] = stamp
+        try:
+            frames = self._codec.decode(packet)
+        except (av.error.FFmpegError, ValueError):
+            self.counts.damaged += 1
+            self._begin_anew()
+            return []
+        if is_key:
+            self._has_key, self.waits_since = True, None
+        return [picture for frame in frames if (picture := self._emit(frame, began)) is not None]
+
+    def _emit(self, frame: av.VideoFrame, began: float) -> Picture | None:
+        stamp = self._stamps.pop(frame.pts, None) if frame.pts is not None else None
+        if frame.is_corrupt:
+            self.counts.damaged += 1
+            self._wait()
+            return None
+        if stamp is None:  # a picture never gets a stamp that is not its own, and none twice
+            self.counts.stray += 1
+            return None
+        for old in [number for number in self._stamps if number < self._number - KEPT_STAMPS]:
+            del self._stamps[old]
+        size = (frame.width, frame.height)
+        if self.size is not None and size != self.size:
+            self.counts.new_sizes += 1
+        self.size = size
+        self.counts.pictures += 1
+        took_ms = (self._clock() - began) * 1e3
+        self._took.append(took_ms)
+        return Picture(stamp, frame, took_ms)
+
+    def _wait(self) -> None:
+        if self.waits_since is None:
+            self.waits_since = self._clock()
+
+    def _begin_anew(self) -> None:
+        """Take a fresh decoder: one that has seen damage may show it later."""
+        codec = av.CodecContext.create('h264', 'r')
+        codec.thread_count = 1  # more would hold pictures back
+        codec.options = {
+            'err_detect': 'explode',
+            'flags': 'low_delay',
+            'max_pixels': str(MAX_PIXELS),
+        }
+        self._codec, self._has_key = codec, False
+        self._stamps.clear()
+        self._wait()

@@ -1,0 +1,165 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+Camera pictures as bytes.
+
+Here what arrived is checked, raw pixels are turned into JPEG, and pictures are resized when asked
+to. A picture that cannot be decoded completely raises FrameError with one line; nothing here
+guesses what a broken frame may have shown. Compressed pictures go through unchanged unless a size
+is asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import io
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+from spec_vlm_nav.common.errors import FrameError
+
+MAX_BYTES = 16 << 20
+MAX_PIXELS = 8192 * 8192
+DARKEST = 8  # a picture without any brighter value (of 255) shows nothing
+# encoding -> (channels, order of the channels that gives RGB or grey)
+_ENCODINGS = {
+    'rgb8': (3, (0, 1, 2)),
+    'bgr8': (3, (2, 1, 0)),
+    'rgba8': (4, (0, 1, 2)),
+    'bgra8': (4, (2, 1, 0)),
+    'mono8': (1, (0,)),
+}
+
+
+@dataclass(frozen=True)
+class RawImage:
+    """Pixels as sensor_msgs/Image carries them; `step` is bytes a row."""
+
+    encoding: str
+    width: int
+    height: int
+    step: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class PictureOptions:
+    """
+    What to make of a picture.
+
+    Size in pixels (0: as it is), JPEG quality where one is encoded, and the most pixels that a
+    picture of no given size may have (0: any number).
+    """
+
+    width: int = 0
+    height: int = 0
+    quality: int = 90
+    pixels: int = 0
+
+
+def decode(data: bytes) -> Image.Image:
+    """Decode a JPEG or PNG completely; returns an RGB picture. Raises FrameError."""
+    if not data:
+        raise FrameError('empty camera frame: check the camera driver')
+    if len(data) > MAX_BYTES:
+        raise FrameError(f'camera frame of {len(data)} bytes refused: the limit is {MAX_BYTES}')
+    try:
+        with Image.open(io.BytesIO(data), formats=('JPEG', 'PNG')) as picture:
+            if picture.width * picture.height > MAX_PIXELS:
+                raise FrameError(
+                    f'camera frame of {picture.width}x{picture.height} pixels refused: too large'
+                )
+            return picture.convert('RGB')
+    except UnidentifiedImageError:
+        raise FrameError(
+            'camera frame is neither JPEG nor PNG: check the topic and image_transport'
+        ) from None
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise FrameError(
+            f'corrupt camera frame ({error}): check the camera and the network'
+        ) from error
+
+
+def from_raw(raw: RawImage) -> Image.Image:
+    """Turn pixels into a picture. Raises FrameError for an unknown encoding or too few bytes."""
+    if raw.encoding not in _ENCODINGS:
+        raise FrameError(
+            f"camera encoding '{raw.encoding}' is not supported; known are {', '.join(_ENCODINGS)}"
+        )
+    channels, order = _ENCODINGS[raw.encoding]
+    row = raw.width * channels
+    if raw.width < 1 or raw.height < 1 or raw.step < row or len(raw.data) < raw.step * raw.height:
+        raise FrameError(
+            f'camera frame of {len(raw.data)} bytes does not hold '
+            f'{raw.width}x{raw.height} {raw.encoding}'
+        )
+    rows: NDArray[np.uint8] = np.frombuffer(raw.data, np.uint8, raw.step * raw.height).reshape(
+        raw.height, raw.step
+    )
+    pixels = rows[:, :row].reshape(raw.height, raw.width, channels)[:, :, list(order)]
+    return Image.fromarray(
+        pixels[:, :, 0] if channels == 1 else np.ascontiguousarray(pixels)
+    ).convert('RGB')
+
+
+def fit(picture: Image.Image, width: int, height: int) -> Image.Image:
+    """Scale to cover width x height, then crop the middle: nothing is stretched."""
+    scale = max(width / picture.width, height / picture.height)
+    size = (max(width, round(picture.width * scale)), max(height, round(picture.height * scale)))
+    scaled = picture.resize(size, Image.Resampling.BILINEAR)
+    left, top = (size[0] - width) // 2, (size[1] - height) // 2
+    return scaled.crop((left, top, left + width, top + height))
+
+
+def within(picture: Image.Image, pixels: int) -> Image.Image:
+    """Scale down to at most so many pixels; the shape is kept."""
+    scale = (pixels / (picture.width * picture.height)) ** 0.5
+    size = (max(1, int(picture.width * scale)), max(1, int(picture.height * scale)))
+    return picture.resize(size, Image.Resampling.BILINEAR)
+
+
+def to_jpeg(picture: Image.Image, quality: int = 90) -> bytes:
+    """Encode as JPEG."""
+    out = io.BytesIO()
+    picture.save(out, 'JPEG', quality=quality)
+    return out.getvalue()
+
+
+def prepare(source: bytes | RawImage, options: PictureOptions) -> bytes:
+    """
+    Return the encoded picture a model gets. Raises FrameError.
+
+    Compressed bytes are decoded once to be sure that they are whole, and passed on as they are
+    when the size is right.
+    """
+    picture = decode(source) if isinstance(source, bytes) else from_raw(source)
+    bands = cast('tuple[tuple[int, int], ...]', picture.getextrema())  # it is RGB
+    if max(high for _, high in bands) < DARKEST:
+        raise FrameError(
+            'the camera picture is black: is the lens covered, or has the camera failed?'
+        )
+    if options.width and options.height and picture.size != (options.width, options.height):
+        return to_jpeg(fit(picture, options.width, options.height), options.quality)
+    sized = options.width and options.height
+    if not sized and 0 < options.pixels < picture.width * picture.height:
+        return to_jpeg(within(picture, options.pixels), options.quality)
+    return source if isinstance(source, bytes) else to_jpeg(picture, options.quality)
+
+
+def black_like(encoded: bytes) -> bytes:
+    """Return a black JPEG of the same size: stands for history that there was not."""
+    return to_jpeg(Image.new('RGB', decode(encoded).size))

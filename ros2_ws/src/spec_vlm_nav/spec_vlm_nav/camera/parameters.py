@@ -1,0 +1,82 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""The parameters of camera_decode_node."""
+
+from __future__ import annotations
+
+from spec_vlm_nav.common.parameters import Parameter, RELIABILITY
+
+SOURCES = ('topic_unitree', 'topic_h264', 'url')
+
+CAMERA: tuple[Parameter, ...] = (
+    Parameter(
+        'source',
+        'topic_unitree',
+        'Where video comes from: unitree_go/Go2FrontVideoData or CompressedImage (h264) on '
+        '`video`, or `url`.',
+        choices=SOURCES,
+    ),
+    Parameter(
+        'url',
+        'udp://230.1.1.1:1720',
+        'With source url: where H.264 in RTP comes in, udp:// or rtp://.',
+    ),
+    Parameter(
+        'interface',
+        '',
+        "With source url: our address on the camera's network; empty: the system's choice.",
+    ),
+    Parameter(
+        'resolution', '720p', 'Which video of Go2FrontVideoData.', choices=('720p', '360p', '180p')
+    ),
+    Parameter('video_reliability', 'best_effort', 'QoS of the subscription.', choices=RELIABILITY),
+    Parameter(
+        'output',
+        'compressed',
+        'compressed: JPEG on camera/image_raw/compressed; raw: rgb8 on camera/image_raw.',
+        choices=('compressed', 'raw'),
+    ),
+    Parameter('frame_id', 'front_camera', 'frame_id of the pictures where the source has none.'),
+    Parameter(
+        'max_width',
+        640,
+        'Wider pictures are scaled down to this many pixels; 0: never.',
+        0,
+        4096,
+        live=True,
+    ),
+    Parameter(
+        'max_rate_hz',
+        15.0,
+        'At most this many pictures a second are passed on.',
+        0.5,
+        120.0,
+        live=True,
+    ),
+    Parameter('jpeg_quality', 90, 'Quality of JPEG.', 30, 100, live=True),
+    Parameter(
+        'require_key_picture',
+        True,
+        'After a loss pass nothing on until the next key picture; false: pictures may be smeared.',
+    ),
+    Parameter(
+        'silence_s',
+        1.0,
+        'No video for this long is an error on /diagnostics, s.',
+        0.1,
+        60.0,
+        live=True,
+    ),
+)

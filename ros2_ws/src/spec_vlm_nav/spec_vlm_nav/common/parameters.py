@@ -1,0 +1,97 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+What a parameter is: default, range, meaning, and whether it may change while running.
+
+Values are checked without ROS. The tables are in the rooms' modules `parameters`; `ros/declare.py`
+hands them to rclpy, `parameters/nodes.py` has them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+import math
+
+from spec_vlm_nav.common.errors import ParameterError
+
+Value = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter; `live`: may be changed while the node runs."""
+
+    name: str
+    default: Value
+    description: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    live: bool = False
+
+    @property
+    def allowed(self) -> str:
+        """Return the allowed values in words."""
+        if self.choices:
+            return 'one of ' + ', '.join(self.choices)
+        if self.low is not None and self.high is not None:
+            return f'{self.low:g} to {self.high:g}'
+        return {bool: 'true or false', str: 'any text'}.get(type(self.default), 'any number')
+
+    def check(self, value: object) -> None:
+        """Raise ParameterError with the allowed values unless `value` is one of them."""
+        kind = type(self.default)
+        right_type = isinstance(value, kind) and not (kind is not bool and isinstance(value, bool))
+        right = right_type
+        if right and self.choices:
+            right = value in self.choices
+        if right and self.low is not None and self.high is not None:
+            assert isinstance(value, (int, float))
+            right = math.isfinite(value) and self.low <= value <= self.high
+        if not right:
+            kind_name = '' if right_type else f'{kind.__name__}, '
+            raise ParameterError(
+                f'parameter {self.name} = {value!r} refused: allowed is {kind_name}{self.allowed}'
+            )
+
+
+RELIABILITY: tuple[str, ...] = ('best_effort', 'reliable')
+
+
+def check_all(table: Sequence[Parameter], values: Mapping[str, object]) -> None:
+    """
+    Check some values against a table.
+
+    Raises ParameterError for the first that is wrong or unknown.
+    """
+    known = {p.name: p for p in table}
+    for name, value in values.items():
+        if name not in known:
+            raise ParameterError(f"no parameter '{name}' here")
+        known[name].check(value)
+
+
+def markdown(table: Sequence[Parameter]) -> str:
+    """Return the table as Markdown."""
+    rows = ['| parameter | default | allowed | live | meaning |', '|---|---|---|---|---|']
+    for p in table:
+        text = str(p.default).lower() if isinstance(p.default, bool) else str(p.default)
+        default = f'`{text or chr(34) * 2}`'
+        rows.append(
+            f'| `{p.name}` | {default} | {p.allowed} | {"yes" if p.live else "no"} '
+            f'| {p.description} |'
+        )
+    return '\n'.join(rows)

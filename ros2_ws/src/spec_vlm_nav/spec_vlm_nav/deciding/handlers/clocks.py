@@ -1,0 +1,52 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""What time alone brings about: an instruction that has used up what it was allowed."""
+
+from __future__ import annotations
+
+from spec_vlm_nav.common.codes import ErrorCode
+from spec_vlm_nav.deciding.handlers.sensors import NO_FRAMES
+from spec_vlm_nav.deciding.parts.situation import Situation
+
+GONE = {
+    ErrorCode.STALE_CAMERA: NO_FRAMES,
+    ErrorCode.STALE_ODOM: 'no odometry that can be trusted',
+    ErrorCode.LINK_LOST: 'the verifier was not heard',
+    ErrorCode.STALE_SENSOR: 'the sensor that looks ahead was blind',
+    ErrorCode.NOT_READY: 'the robot could not move',
+}
+
+
+def mind_bounds(s: Situation, _: None, now: float) -> None:
+    """Give up what took too long or went too far, or what has lacked something for too long."""
+    given, gone_m = s.instruction.given, s.instruction.odometer.distance_m
+    patience = s.config.patience_s
+    if now >= given.ends_at:
+        s.give_up(ErrorCode.TIMEOUT, f'not done within {now - given.began:.1f} s', now)
+        return
+    if 0 < s.config.max_distance_m <= gone_m:
+        text = f'{gone_m:.1f} m were travelled without getting there'
+        s.give_up(ErrorCode.TOO_FAR, text, now)
+        return
+    for code, what in GONE.items():
+        waits = code is not ErrorCode.LINK_LOST or s.config.on_link_loss == 'stop'
+        lasting = s.failures.lasting(code, now)
+        if waits and 0 < patience < lasting:
+            s.give_up(code, f'{what} for {lasting:.0f} s', now)
+            return
+    lasting = s.unverified.stop_waits_for(now)
+    if 0 < patience < lasting:
+        what = 'the draft model says that it is done, and the verifier did not answer'
+        s.give_up(ErrorCode.LINK_LOST, f'{what} for {lasting:.0f} s', now)

@@ -1,0 +1,282 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+What the worker says of a decision, and what is done about it.
+
+The action is carried out as soon as it is there; after failures and roll-backs the robot stands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from spec_vlm_nav.common.codes import ErrorCode, Verification
+from spec_vlm_nav.common.geometry import Motion, NO_MOTION
+from spec_vlm_nav.deciding.parts.current_decision import DecisionInProgress
+from spec_vlm_nav.deciding.parts.interfaces import Feedback, MotionRequest, Phase, SUPERVISOR
+from spec_vlm_nav.deciding.parts.rollback import OpenDecision
+from spec_vlm_nav.deciding.parts.situation import Situation
+from spec_vlm_nav.language.actions import ahead_clear, reasoning_of, sees_target, STOP
+from spec_vlm_nav.language.exploration import ActionSource, Move
+from spec_vlm_nav.model.answers import Answer
+from spec_vlm_nav.model.worker import ActionFound, Answered, Failed, Reconciled
+from spec_vlm_nav.motion.command import CommandKind
+
+SLOW_FACTOR = 2.0  # unverified motions are slower: they get so much longer
+WORKS_AGAIN = {  # what a complete answer shows to be over
+    ErrorCode.TIMEOUT: 'answers come in time again',
+    ErrorCode.INVALID_INPUT: 'usable camera frames again',
+    ErrorCode.INTERNAL: 'decisions work again',
+}
+NOT_IN_A_ROW = (  # failures that an answer with an action ends the count of
+    ErrorCode.PARSE_FAILED,
+    ErrorCode.INTERNAL,
+    ErrorCode.LINK_LOST,
+    ErrorCode.TIMEOUT,
+)
+
+
+# -- as the table names them
+
+
+def take_action(s: Situation, event: ActionFound, now: float) -> None:
+    """Carry the action out, unless it was decided too early or the whole answer is wanted."""
+    if (current := s.decision.under_way) is not None:
+        current.found = event
+        advance(s, current, now)
+
+
+def take_answer(s: Situation, event: Answered, now: float) -> None:
+    """Publish what the decision cost; an answer without an action counts as a failure."""
+    if (current := s.decision.under_way) is not None:
+        current.answered = event
+        advance(s, current, now)
+
+
+def take_failure(s: Situation, failed: Failed, now: float) -> None:
+    """Stand still and try again later; give up when it failed too often or for too long."""
+    if s.decision.prefetched is not None:  # the motion goes on; the next try is made after it
+        s.finish(failed.answer, failed.code, failed.message)
+        return
+    # Whoever canceled has seen to the robot; else it stands before anything is told.
+    was_canceled = failed.code is ErrorCode.CANCELED
+    if not was_canceled:
+        s.stand(CommandKind.HOLD, SUPERVISOR, failed.code.name)
+    _close_failed(s, failed)
+    if not was_canceled:
+        _try_again(s, failed, now)
+
+
+def note_failure(s: Situation, failed: Failed, now: float) -> None:
+    """Publish what the decision cost: STOP is out already."""
+    _close_failed(s, failed)
+
+
+def time_out(s: Situation, _: None, now: float) -> None:
+    """Cancel the decision, which takes too long, and treat it as failed."""
+    text = f'no answer within {s.config.decision_timeout_s:g} s'
+    s.out.cancel()
+    take_failure(s, Failed(0, ErrorCode.TIMEOUT, text, Answer()), now)
+
+
+def confirm(s: Situation, event: Reconciled, now: float) -> None:
+    """Say that the target says the same; if that is STOP, the instruction is done."""
+    decision = s.unverified.take(event.job)
+    if decision is None:
+        return
+    s.out.report(decision.told(Verification.CONFIRMED, event))
+    s.out.log('info', f'confirmed by the verifier: {decision.action.short}')
+    if s.motion.sequence == decision.sequence:
+        s.motion.unverified = False
+    if decision.action.is_stop:
+        s.end(ActionSource.MODEL.value, decision.action.sentence, ErrorCode.NONE, now)
+
+
+def roll_back(s: Situation, event: Reconciled, now: float) -> None:
+    """Stand still, take the draft model's action back, and look again."""
+    decision = s.unverified.take(event.job)
+    if decision is None:
+        return
+    s.abandon(ErrorCode.CANCELED, 'rolled back')
+    s.stand(CommandKind.HOLD, SUPERVISOR, 'rolled back')
+    s.decision.take_back()
+    s.policy.state = decision.policy_before
+    s.out.report(decision.told(Verification.ROLLED_BACK, event))
+    instead = event.action.short if event.action is not None else 'no action'
+    s.out.log('warn', f'rolled back {decision.action.short}: the verifier says {instead}')
+    s.look(now, now)
+
+
+# -- an action
+
+
+def advance(s: Situation, current: DecisionInProgress, now: float) -> None:
+    """
+    Do what is due.
+
+    That is the action once its sentence is there (or the answer complete), and the bookkeeping.
+    """
+    if current.prefetched:
+        return
+    if current.found is not None and current.is_due(s.config.early_action):
+        _act(s, current, current.found, now)
+    if current.answered is not None:
+        _conclude(s, current, current.answered, now)
+
+
+def _act(s: Situation, current: DecisionInProgress, event: ActionFound, now: float) -> None:
+    """Move now that the action sentence is there, whatever else the model may still say."""
+    current.action = event.action
+    if (objection := _objection(s, event, now)) is not None:
+        code, error = objection
+        current.report = replace(current.report, code=code, error=error)
+        s.look(now, now)
+        return
+    before = s.policy.state
+    move = _choose(s, event)
+    s.decision.remember(event.jpeg, move.action)
+    current.report = replace(
+        current.report,
+        action=move.action.short,
+        source=move.source.value,
+        rule=move.rule,
+        verification=Verification.UNVERIFIED if event.unverified else Verification.VERIFIED,
+        decision_ms=(event.at - current.began) * 1e3,
+        camera_to_action_ms=(now - current.job.frame.received) * 1e3,
+    )
+    reasoning = reasoning_of(event.text)
+    words = move.action.sentence or move.action.short
+    decision_ms = current.report.decision_ms
+    s.feedback = Feedback(s.phase, reasoning, words, event.unverified, NO_MOTION, decision_ms)
+    sequence = _carry_out(s, current, move, event.unverified, now)
+    current.report = replace(current.report, sequence=sequence)
+    if event.unverified:
+        s.unverified.decision = OpenDecision(
+            current.job.number, event.action, sequence, current.report, before, now
+        )
+        s.out.log('warn', f'UNVERIFIED, the draft model alone: {words}')
+    s.out.spoke(reasoning, words, event.unverified)
+
+
+def _objection(s: Situation, event: ActionFound, now: float) -> tuple[ErrorCode, str] | None:
+    """Why nothing may be done about an action although it was found."""
+    if s.camera_is_stale(now):
+        return ErrorCode.STALE_CAMERA, 'camera went stale while thinking'
+    if event.unverified and not s.config.is_degradable:
+        what = 'only the draft model says so, and it may no longer decide alone'
+        return ErrorCode.LINK_LOST, what
+    return None
+
+
+def _choose(s: Situation, event: ActionFound) -> Move:
+    """Return the model's action, or what the exploration policy makes of it."""
+    contact = s.motion.take_contact()
+    if event.action.is_stop:
+        return Move(STOP, ActionSource.MODEL)
+    sees, clear = sees_target(event.text), ahead_clear(event.text)
+    return s.policy.decide(event.action, sees, contact, clear)
+
+
+def _carry_out(
+    s: Situation, current: DecisionInProgress, move: Move, unverified: bool, now: float
+) -> int:
+    """Send the motion command of a move; returns its sequence number."""
+    action, source = move.action, move.source.value
+    if action.is_stop and unverified:
+        sequence = s.stand(CommandKind.HOLD, source, action.sentence)
+        s.look(now, now)
+        return sequence
+    if action.is_stop:
+        return s.stop(source, action.sentence, ErrorCode.NONE, now)
+    asked = Motion(action.distance_m, action.angle_rad)
+    deadline = s.config.motion_deadline_s * (SLOW_FACTOR if unverified else 1)
+    sequence = s.out.send(
+        MotionRequest(
+            CommandKind.MOVE,
+            s.instruction.number,
+            source,
+            action.short,
+            asked,
+            current.job.frame,
+            deadline,
+            unverified,
+        )
+    )
+    s.instruction.given.motions += 1
+    s.motion.ask(asked, unverified)
+    if s.config.dry_run:
+        s.look(now, now)
+        return sequence
+    s.phase = Phase.MOVING
+    ends_by = now + deadline + s.config.status_grace_s
+    s.motion.begin(sequence, ends_by, now + s.config.status_timeout_s)
+    return sequence
+
+
+# -- the whole answer, or none
+
+
+def _conclude(s: Situation, current: DecisionInProgress, event: Answered, now: float) -> None:
+    """Take note of a complete answer, which may hold no action."""
+    if not event.unverified:
+        s.failures.recovered(ErrorCode.LINK_LOST, now, 'the verifier answers again')
+    for code, text in WORKS_AGAIN.items():
+        s.failures.recovered(code, now, text)
+    if current.action is not None:
+        for code in NOT_IN_A_ROW:
+            s.failures.clear(code)
+        _say_late_reasoning(s, event.answer, event.unverified)
+        s.finish(event.answer)
+        return
+    s.stand(CommandKind.HOLD, SUPERVISOR, 'no action in the answer')
+    what = 'the answer holds no action sentence: not moving'
+    s.finish(event.answer, ErrorCode.PARSE_FAILED, what)
+    s.out.log('warn', f'no action in the answer, not moving: {event.answer.text[:120]!r}')
+    if s.failures.count(ErrorCode.PARSE_FAILED) >= s.config.parse_failure_limit:
+        what = 'too many answers in a row without an action'
+        s.give_up(ErrorCode.PARSE_FAILED, what, now)
+        return
+    s.look(now, now)
+
+
+def _say_late_reasoning(s: Situation, answer: Answer, unverified: bool) -> None:
+    """Where the action comes first, what stands behind it is the reasoning."""
+    reasoning = reasoning_of(answer.text)
+    if reasoning and not s.feedback.reasoning:
+        s.feedback = replace(s.feedback, reasoning=reasoning)
+        s.out.spoke(reasoning, '', unverified)
+
+
+def _close_failed(s: Situation, failed: Failed) -> None:
+    """Publish what a decision cost that gave no whole answer: nothing of it can be verified."""
+    if (current := s.decision.under_way) is not None:
+        s.finish(failed.answer, failed.code, failed.message)
+        s.unverified.take(current.job.number)
+
+
+def _try_again(s: Situation, failed: Failed, now: float) -> None:
+    """Look again after a pause, twice as long each time, or give up."""
+    code, message = failed.code, failed.message
+    count = s.failures.count(code)
+    pause = min(s.config.first_retry_s * 2 ** (count - 1), s.config.last_retry_s)
+    s.failures.warn_once(code, f'{message}; the robot stands still and tries again', now)
+    if code is ErrorCode.INTERNAL and count >= s.config.internal_failure_limit:
+        s.give_up(code, f'too many internal errors in a row: {message}', now)
+        return
+    lasting = s.failures.lasting(code, now)
+    if code is not ErrorCode.LINK_LOST and 0 < s.config.patience_s < lasting:
+        s.give_up(code, f'no answer for {lasting:.0f} s: {message}', now)
+        return
+    s.look(now, now + pause)

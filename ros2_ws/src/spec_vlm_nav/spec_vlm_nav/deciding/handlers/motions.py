@@ -1,0 +1,128 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""What motion_node says of the motion under way, and what follows from its end or its silence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+import math
+
+from spec_vlm_nav.common.codes import ErrorCode, MotionState
+from spec_vlm_nav.common.geometry import Motion
+from spec_vlm_nav.common.status import Status
+from spec_vlm_nav.deciding.parts.bounds import CODE_OF, fell_short, is_obstruction
+from spec_vlm_nav.deciding.parts.interfaces import SUPERVISOR
+from spec_vlm_nav.deciding.parts.situation import Situation
+from spec_vlm_nav.motion.command import CommandKind
+
+GOING_ON = (MotionState.IDLE, MotionState.MOVING, MotionState.SETTLING)
+INPUT_LOST = {
+    MotionState.STALE_ODOM: ErrorCode.STALE_ODOM,
+    MotionState.STALE_CAMERA: ErrorCode.STALE_CAMERA,
+    MotionState.LINK_LOST: ErrorCode.LINK_LOST,
+    MotionState.STALE_SENSOR: ErrorCode.STALE_SENSOR,
+    MotionState.NOT_READY: ErrorCode.NOT_READY,
+}
+AGAINST = (
+    MotionState.BLOCKED,
+    MotionState.COLLISION_AHEAD,
+    MotionState.NO_RESPONSE,
+    MotionState.GEOFENCE,
+)
+BACK_WITH_MOTION = {  # what a motion shows to be over that got as far as the base
+    ErrorCode.STALE_ODOM: 'odometry is back',
+    ErrorCode.STALE_SENSOR: 'the sensor that looks ahead is back',
+    ErrorCode.NOT_READY: 'the robot is ready again',
+}
+UNMOVED = (
+    MotionState.REFUSED,
+    MotionState.NO_RESPONSE,
+    MotionState.WRONG_RESPONSE,
+    MotionState.UNCOMMANDED_MOTION,
+)
+
+
+def follow(s: Situation, status: Status, now: float) -> None:
+    """Take note of how far the motion has come."""
+    s.motion.heard(status, now, now + s.config.status_timeout_s)
+    s.camera.robot_moved(status.sequence, status.done)
+    s.feedback = replace(s.feedback, left=status.left)
+
+
+def look_again(s: Situation, status: Status, now: float) -> None:
+    """Look for a frame after the motion's end; give up when too many came to nothing."""
+    follow(s, status, now)
+    s.motion.ended(_met_something(status, s.motion.asked))
+    has_moved = _tell_end(s, status, now)
+    if status.state is not MotionState.REACHED:
+        s.drop_prefetched('the motion ended early')
+    retry = now if has_moved else now + s.config.first_retry_s
+    s.look(now + s.config.settle_s, retry)
+    _mind_obstructions(s, status, now)
+    if status.state is MotionState.SUPERVISOR_LOST:
+        _mind_refusals(s, status.reason, now)
+
+
+def hold_silent(s: Situation, _: None, now: float) -> None:
+    """Stand still and look again: nobody says what became of the motion."""
+    s.out.log('error', 'motion_node does not say what became of the motion: is it running?')
+    s.stand(CommandKind.HOLD, SUPERVISOR, 'motion_node is silent')
+    s.drop_prefetched('motion_node is silent')
+    s.look(now, now + s.config.first_retry_s)
+    _mind_refusals(s, 'it does not answer', now)
+
+
+def _met_something(status: Status, asked: Motion) -> bool:
+    """Return whether a motion ended against something, be it a wall or the geofence."""
+    against = status.state in AGAINST or status.state is MotionState.EXPIRED
+    return against and asked.distance_m != 0 and is_obstruction(status, asked)
+
+
+def _tell_end(s: Situation, status: Status, now: float) -> bool:
+    """Say how a motion ended; returns whether it got as far as the base."""
+    lacks = INPUT_LOST.get(status.state)
+    if lacks is not None:
+        s.warn_once(lacks, f'motion ended: {status.reason}', now)
+        return False
+    if status.state in (*UNMOVED, MotionState.SUPERVISOR_LOST):
+        state = status.state.name.lower()
+        s.out.log('warn', f'motion {status.sequence} {state}: {status.reason}')
+        return False
+    s.instruction.given.refused_since = math.inf
+    for code, text in BACK_WITH_MOTION.items():
+        s.failures.recovered(code, now, text)
+    if status.state is not MotionState.REACHED:
+        s.out.log('info', f'motion ended {status.state.name}: {status.reason}')
+    return True
+
+
+def _mind_refusals(s: Situation, why: str, now: float) -> None:
+    lasting = s.instruction.given.refused_for(now)
+    if 0 < s.config.patience_s < lasting:
+        text = f'motion_node moves nothing for {lasting:.0f} s: {why}'
+        s.give_up(ErrorCode.INTERNAL, text, now)
+
+
+def _mind_obstructions(s: Situation, status: Status, now: float) -> None:
+    obstructions, place = s.instruction.obstructions, s.instruction.odometer.place
+    asked = s.motion.asked
+    if not is_obstruction(status, asked):
+        if asked.distance_m > 0 and not fell_short(status.done, asked):
+            obstructions.progressed(place)
+        return
+    count = obstructions.add(place, bool(status.held_by), now)
+    if obstructions.are_final(s.config.max_obstructions, now):
+        what = f'{count} motions came to nothing, without progress: {status.reason}'
+        s.give_up(CODE_OF[status.state], what, now)

@@ -1,0 +1,81 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""What the operator wants: an instruction, none any more, or an emergency stop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spec_vlm_nav.common.codes import ErrorCode
+from spec_vlm_nav.deciding.parts.instruction import Instruction
+from spec_vlm_nav.deciding.parts.interfaces import Feedback, NavigationResult, Phase, SUPERVISOR
+from spec_vlm_nav.deciding.parts.report import Report
+from spec_vlm_nav.deciding.parts.situation import Situation
+from spec_vlm_nav.motion.command import CommandKind
+
+OPERATOR = 'stopped by the operator'
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An instruction that is not begun, and why."""
+
+    text: str
+    code: ErrorCode
+    why: str
+
+
+def begin(s: Situation, given: Instruction, now: float) -> None:
+    """Stand still, end the instruction before it, and look for a frame to decide from."""
+    s.abandon(ErrorCode.CANCELED, 'a new instruction came')
+    s.instruction.number = given.number
+    s.stand(CommandKind.HOLD, SUPERVISOR, 'new instruction')
+    s.conclude(ErrorCode.CANCELED, 'another instruction came', now)
+    s.instruction.begin(given)
+    s.policy.reset()
+    s.failures.begin(now)
+    s.decision.forget()
+    s.motion.forget_contact()
+    s.feedback = Feedback(Phase.LOOKING)
+    s.look(now, now)
+    s.out.log('info', f'instruction {given.number}: {given.words}')
+
+
+def turn_down(s: Situation, refusal: Refusal, now: float) -> None:
+    """Stop, as for any other instruction, and say why this one is not begun."""
+    s.end(SUPERVISOR, 'stop', ErrorCode.CANCELED, now, 'another instruction came')
+    s.instruction.number += 1
+    number, code, why = s.instruction.number, refusal.code, refusal.why
+    s.out.log('error', why)
+    s.out.report(Report(instruction=number, code=code, error=why))
+    shown = refusal.text[: s.config.max_instruction_chars]
+    s.out.concluded(NavigationResult(number, code, why, words=shown))
+
+
+def cancel(s: Situation, why: str, now: float) -> None:
+    """Stop and idle until the next instruction."""
+    s.abandon(ErrorCode.CANCELED, why)
+    s.end(SUPERVISOR, 'stop', ErrorCode.CANCELED, now, why)
+    s.out.log('info', f'{why}; waiting for the next instruction')
+
+
+def end_estopped(s: Situation, held_by: str, now: float) -> None:
+    """Give the instruction up: the emergency stop is latched."""
+    s.give_up(ErrorCode.ESTOPPED, held_by, now)
+
+
+def note_reset(s: Situation, held_by: str, now: float) -> None:
+    """Say that the emergency stop was reset."""
+    s.out.log('info', 'the emergency stop was reset')

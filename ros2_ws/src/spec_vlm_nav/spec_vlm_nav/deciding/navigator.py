@@ -1,0 +1,237 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+The deciding side as one object without ROS.
+
+It turns what comes in into events; what they lead to says the table in `states.py`. One decision
+at a time: look (wait for a frame newer than the end of the last motion), think, move. Whatever
+goes wrong the robot is told to stand still first and the reason is given once. It never blocks:
+decisions run elsewhere and come back as events; `now` is a steady clock in seconds. Every
+instruction ends exactly once, with `Outputs.concluded`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from spec_vlm_nav.camera.frame import Frame
+from spec_vlm_nav.camera.watch import CameraWatch
+from spec_vlm_nav.common.codes import ErrorCode, LinkState, MotionState
+from spec_vlm_nav.common.errors import InstructionError
+from spec_vlm_nav.common.status import Status
+from spec_vlm_nav.deciding.handlers.motions import GOING_ON
+from spec_vlm_nav.deciding.handlers.operator import OPERATOR, Refusal
+from spec_vlm_nav.deciding.parts.current_decision import PAST_FRAMES
+from spec_vlm_nav.deciding.parts.instruction import Instruction
+from spec_vlm_nav.deciding.parts.interfaces import Feedback, NavigatorConfig, Outputs, Phase
+from spec_vlm_nav.deciding.parts.situation import Situation
+from spec_vlm_nav.deciding.states import Event, react
+from spec_vlm_nav.language.exploration import ExplorationPolicy
+from spec_vlm_nav.language.prompting import clean_instruction
+from spec_vlm_nav.language.stop_words import is_stop
+from spec_vlm_nav.model.worker import ActionFound, Answered, Failed, Reconciled
+from spec_vlm_nav.model.worker import Event as DecisionEvent
+from spec_vlm_nav.motion.command import OPERATOR_STOP
+
+OLD_STOP_S = 0.2
+EVENTS = {
+    ActionFound: Event.ACTION_FOUND,
+    Answered: Event.ANSWERED,
+    Failed: Event.FAILED,
+}
+
+
+class Navigator:
+    """The state machine of one robot; every input method takes `now`."""
+
+    def __init__(
+        self,
+        outputs: Outputs,
+        config: NavigatorConfig | None = None,
+        policy: ExplorationPolicy | None = None,
+        keep_frames: int = PAST_FRAMES,
+    ) -> None:
+        self._is = Situation(outputs, config, policy, keep_frames)
+
+    def _happens(self, event: Event, what: Any, now: float) -> None:
+        react(self._is, event, what, now)
+
+    # -- what can be asked and set from outside
+
+    @property
+    def phase(self) -> Phase:
+        """Return the state."""
+        return self._is.phase
+
+    @property
+    def feedback(self) -> Feedback:
+        """Return what can be told of the instruction under way."""
+        return self._is.told
+
+    @property
+    def camera(self) -> CameraWatch:
+        """Return the watch over the camera."""
+        return self._is.camera
+
+    @property
+    def number(self) -> int:
+        """Number of the last instruction; may be set so that numbers go on from an earlier run."""
+        return self._is.instruction.number
+
+    @number.setter
+    def number(self, number: int) -> None:
+        self._is.instruction.number = number
+
+    @property
+    def config(self) -> NavigatorConfig:
+        """Times and limits; may be replaced at any time."""
+        return self._is.config
+
+    @config.setter
+    def config(self, config: NavigatorConfig) -> None:
+        self._is.config = config
+
+    @property
+    def policy(self) -> ExplorationPolicy:
+        """Return the exploration policy around the model; may be replaced at any time."""
+        return self._is.policy
+
+    @policy.setter
+    def policy(self, policy: ExplorationPolicy) -> None:
+        self._is.policy = policy
+
+    @property
+    def model_is_ready(self) -> bool:
+        """Whether decisions can be made; False while the model is being loaded."""
+        return self._is.model_is_ready
+
+    @model_is_ready.setter
+    def model_is_ready(self, is_ready: bool) -> None:
+        self._is.model_is_ready = is_ready
+
+    # -- what the operator wants
+
+    def on_instruction(
+        self,
+        text: str,
+        now: float,
+        allowance_s: float = 0.0,
+        hint: str = '',
+        stamp: float = math.inf,
+    ) -> int:
+        """
+        Stand still, forget the old instruction and begin this one; returns its number.
+
+        allowance_s: it may take so long, 0: as long as max_duration_s. hint: words that the last
+        reasoning should hold. stamp: when it was given, s, by the clock of motion_node's stamps:
+        an operator's stop after that is about it. A bad instruction ends at once, with the robot
+        standing.
+        """
+        if is_stop(text):
+            self.on_cancel(now)
+            return self.number
+        try:
+            words = clean_instruction(text, self.config.max_instruction_chars)
+        except InstructionError as error:
+            refusal = Refusal(text, ErrorCode.INVALID_INPUT, str(error))
+            self._happens(Event.REFUSAL, refusal, now)
+            return self.number
+        if self._is.estopped_by:
+            why = f'{self._is.estopped_by} is latched: reset it first'
+            self._happens(Event.REFUSAL, Refusal(words, ErrorCode.ESTOPPED, why), now)
+            return self.number
+        longest = min(d for d in (allowance_s, self.config.max_duration_s, math.inf) if d > 0)
+        given = Instruction(self.number + 1, words, now, now + longest, hint, stamp)
+        self._happens(Event.INSTRUCTION, given, now)
+        return self.number
+
+    def on_cancel(self, now: float, why: str = OPERATOR) -> None:
+        """Stop and idle until the next instruction."""
+        self._happens(Event.CANCEL, why, now)
+
+    # -- what the robot perceives
+
+    def on_frame(self, frame: Frame) -> None:
+        """Keep the newest camera frame; decide from it if that is what is waited for."""
+        if not self.camera.take(frame):
+            return
+        now = frame.received
+        self._is.failures.recovered(ErrorCode.STALE_CAMERA, now, 'camera frames arrive again')
+        self._happens(Event.FRAME, frame, now)
+
+    def on_link(self, link: LinkState, now: float, reason: str = '') -> None:
+        """
+        Take note of the link.
+
+        Without a verifier nothing but a declared degraded mode moves the robot.
+        """
+        was, self._is.link = self._is.link, link
+        if link is LinkState.UP and was is not LinkState.UP:
+            self._happens(Event.LINK_BACK, reason, now)
+        elif link is LinkState.LOST:
+            self._happens(Event.LINK_LOST, reason, now)
+
+    def on_estop(self, held_by: str, now: float) -> None:
+        """Take note of the emergency stop, as motion_node tells it; "": it is not latched."""
+        was, self._is.estopped_by = self._is.estopped_by, held_by
+        if held_by:
+            self._happens(Event.ESTOP, held_by, now)
+        elif was:
+            self._happens(Event.RESET, was, now)
+
+    def on_status(self, status: Status, now: float) -> None:
+        """
+        Take note of what became of the motion under way, or of the operator's stop.
+
+        The motion has to be of this node's session.
+        """
+        instruction = self._is.instruction
+        if status.state is MotionState.STOPPED and status.reason.startswith(OPERATOR_STOP):
+            given = instruction.given
+            # One that came before this instruction was given is about the one before.
+            if status.since >= given.stamp or now - given.began > OLD_STOP_S:
+                self._happens(Event.OPERATOR_STOP, OPERATOR, now)
+            return
+        if status.sequence != self._is.motion.sequence:
+            return
+        instruction.odometer.hear(status.sequence, status.done)
+        goes_on = status.state in GOING_ON
+        self._happens(Event.MOTION_GOES_ON if goes_on else Event.MOTION_ENDED, status, now)
+
+    def on_event(self, event: DecisionEvent, now: float) -> None:
+        """Take an event of the worker; those of abandoned jobs are ignored."""
+        if isinstance(event, Reconciled):
+            decision = self._is.unverified.decision
+            if decision is not None and event.job == decision.job:
+                is_same = decision.action == event.action
+                self._happens(Event.CONFIRMED if is_same else Event.REFUTED, event, now)
+            return
+        current = self._is.decision.under_way
+        if current is not None and event.job == current.job.number:
+            self._happens(EVENTS[type(event)], event, now)
+
+    def tick(self, now: float) -> None:
+        """Watch the clocks; call at 10 Hz or more."""
+        situation = self._is
+        if situation.camera_is_stale(now):
+            self._happens(Event.CAMERA_STALE, self.camera, now)
+        if situation.decision.has_been_for(now) > self.config.decision_timeout_s:
+            self._happens(Event.DECISION_LATE, None, now)
+        if situation.motion.is_overdue(now):
+            self._happens(Event.MOTION_SILENT, None, now)
+        self._happens(Event.TICK, None, now)
+        if self.camera.frame is not None:
+            self._happens(Event.FRAME, self.camera.frame, now)

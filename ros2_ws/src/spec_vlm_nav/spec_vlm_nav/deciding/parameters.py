@@ -1,0 +1,257 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""The parameters of vlm_nav_node."""
+
+from __future__ import annotations
+
+from spec_vlm_nav.common.parameters import Parameter, RELIABILITY
+from spec_vlm_nav.language.exploration import AUTO, POLICIES
+from spec_vlm_nav.model.decider import ANSWER_ORDERS, ON_LINK_LOSS
+
+VLM_NAV = (
+    Parameter(
+        'autostart',
+        True,
+        'Configure and activate at the start; false: wait for lifecycle transitions.',
+    ),
+    Parameter(
+        'verifier', 'tcp://127.0.0.1:5555', 'Address of the cloud verifier, tcp://HOST:PORT.'
+    ),
+    Parameter(
+        'method',
+        'fsd',
+        'How answers are decoded: fsd (drafts prepared while the cloud verifies), auto (chosen '
+        'as it goes), sd, specedge, picospec, or ar (the cloud alone).',
+        choices=('fsd', 'auto', 'sd', 'specedge', 'picospec', 'ar'),
+        live=True,
+    ),
+    Parameter('gamma', 4, 'Draft tokens a round.', 1, 32, live=True),
+    Parameter(
+        'draft_model',
+        'default_models/nav-draft',
+        "Draft model: an absolute folder, one in the package's share, or a hub id.",
+    ),
+    Parameter(
+        'prompt',
+        'auto',
+        "Prompt preset; auto: nav_prompt.json in the draft's folder, else what suits it.",
+    ),
+    Parameter('max_new_tokens', 96, 'Longest answer, tokens.', 8, 1024, live=True),
+    Parameter(
+        'temperature',
+        0.0,
+        "0: greedy; above: the target's distribution by shared noise.",
+        0.0,
+        2.0,
+        live=True,
+    ),
+    Parameter('seed', 0, 'Seed of the shared noise.', 0, 2**31 - 1, live=True),
+    Parameter('device', 'auto', 'Device of the draft model: auto, cpu, cuda, cuda:0 ...'),
+    Parameter(
+        'dtype',
+        'auto',
+        'Type the draft computes in.',
+        choices=('auto', 'float32', 'float16', 'bfloat16'),
+    ),
+    Parameter(
+        'quantize',
+        'none',
+        'bitsandbytes quantisation of the draft.',
+        choices=('none', '8bit', '4bit'),
+    ),
+    Parameter('threads', 1, 'CPU threads of the draft model.', 1, 64),
+    Parameter(
+        'connect_timeout_s', 1.0, "Longest wait for the verifier's hand-shake, s.", 0.05, 60.0
+    ),
+    Parameter(
+        'reply_timeout_s',
+        1.0,
+        'Silence of the verifier that counts as a lost link, s.',
+        0.05,
+        60.0,
+    ),
+    Parameter(
+        'link_timeout_s',
+        1.0,
+        'Link monitor: silence that counts as a lost link, s.',
+        0.3,
+        60.0,
+        live=True,
+    ),
+    Parameter(
+        'resume_timeout_s',
+        2.0,
+        'An answer cut off goes on where it was if the verifier is back so soon, s; 0: never.',
+        0.0,
+        60.0,
+        live=True,
+    ),
+    Parameter(
+        'on_link_loss',
+        'stop',
+        'Without a verifier: stop (and give up after a while), hold (wait as long as it takes), '
+        'or draft_only_slow (the draft model decides alone, slowly, marked unverified).',
+        choices=ON_LINK_LOSS,
+        live=True,
+    ),
+    Parameter(
+        'answer_order',
+        'as_trained',
+        'as_trained, or action_first: the model is asked for the action before its reasoning.',
+        choices=ANSWER_ORDERS,
+        live=True,
+    ),
+    Parameter(
+        'image_transport', 'compressed', 'Type of the image topic.', choices=('compressed', 'raw')
+    ),
+    Parameter(
+        'image_reliability', 'best_effort', 'QoS of the image subscription.', choices=RELIABILITY
+    ),
+    Parameter(
+        'image_width',
+        0,
+        'Width the model gets, pixels; 0: as its prompt says, else as it comes.',
+        0,
+        4096,
+    ),
+    Parameter(
+        'image_height',
+        0,
+        'Height the model gets, pixels; 0: as its prompt says, else as it comes.',
+        0,
+        4096,
+    ),
+    Parameter(
+        'pixels',
+        307200,
+        'Most pixels of a picture without such a size: larger ones are scaled down; 0: never.',
+        0,
+        16777216,
+        live=True,
+    ),
+    Parameter(
+        'jpeg_quality',
+        90,
+        'Quality where the node itself encodes JPEG (raw topics, resizing).',
+        30,
+        100,
+    ),
+    Parameter(
+        'exploration',
+        'auto',
+        'Exploration policy around the model: auto (the one whose language its prompt declares '
+        'to speak, else none), damped_search (refused for other models), or none.',
+        choices=(AUTO, *POLICIES),
+        live=True,
+    ),
+    Parameter(
+        'camera_timeout_s',
+        1.0,
+        'No frame for this long: stand still, s (receive time).',
+        0.1,
+        10.0,
+        live=True,
+    ),
+    Parameter('decision_timeout_s', 20.0, 'Longest decision, s.', 0.5, 600.0, live=True),
+    Parameter(
+        'motion_deadline_s',
+        4.0,
+        'A motion command is void this long after its receipt, s.',
+        0.2,
+        30.0,
+        live=True,
+    ),
+    Parameter(
+        'settle_s',
+        0.05,
+        "A frame is used when received this long after a motion's end, s.",
+        0.0,
+        5.0,
+        live=True,
+    ),
+    Parameter(
+        'max_decisions',
+        300,
+        'Give an instruction up after this many decisions; 0: never.',
+        0,
+        100000,
+        live=True,
+    ),
+    Parameter(
+        'max_duration_s',
+        600.0,
+        'Give an instruction up after this long, s, unless its goal allows less; 0: never.',
+        0.0,
+        86400.0,
+        live=True,
+    ),
+    Parameter(
+        'max_distance_m',
+        100.0,
+        'Give an instruction up after this distance, m; 0: never.',
+        0.0,
+        100000.0,
+        live=True,
+    ),
+    Parameter(
+        'parse_failure_limit',
+        3,
+        'Give up after this many answers in a row without an action.',
+        1,
+        100,
+        live=True,
+    ),
+    Parameter(
+        'max_obstructions',
+        5,
+        'This many motions blocked, refused or not responded to, without progress in between: '
+        'give up.',
+        1,
+        100,
+        live=True,
+    ),
+    Parameter(
+        'patience_s',
+        30.0,
+        'Camera, odometry, (on_link_loss stop) verifier or usable answers gone for this long: '
+        'give up, s; 0: never.',
+        0.0,
+        86400.0,
+        live=True,
+    ),
+    Parameter(
+        'early_action',
+        True,
+        'Move when the action sentence is verified; false: when the whole answer is there.',
+        live=True,
+    ),
+    Parameter(
+        'prefetch',
+        False,
+        'Decide the next action while the motion before it settles; dropped when the scene '
+        'changes until its end.',
+        live=True,
+    ),
+    Parameter(
+        'prefetch_tolerance',
+        3.0,
+        'Mean difference of two frames of the same scene at most, grey levels of 255.',
+        0.0,
+        255.0,
+        live=True,
+    ),
+    Parameter('dry_run', False, 'Decide, but send no motion: for bags played into the live node.'),
+    Parameter('max_instruction_chars', 500, 'Longer instructions are refused.', 10, 10000),
+)

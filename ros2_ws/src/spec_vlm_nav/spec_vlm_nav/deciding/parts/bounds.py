@@ -1,0 +1,124 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+Where an instruction ends if nothing else ends it: its bounds, and obstructions that do not cease.
+
+An obstruction is a motion that ended against something, was refused, or was not responded to. All
+kinds count together; only measured progress takes them back: the robot has got somewhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+
+from spec_vlm_nav.common.codes import ErrorCode, MotionState
+from spec_vlm_nav.common.geometry import Motion, Pose
+from spec_vlm_nav.common.status import Status
+
+PROGRESS_M = 0.4  # from where the first obstruction was met
+HELD_FOR_S = 4.0  # so long a robot that nothing moves may refuse what is asked
+
+CODE_OF: dict[MotionState, ErrorCode] = {
+    MotionState.BLOCKED: ErrorCode.BLOCKED,
+    MotionState.COLLISION_AHEAD: ErrorCode.COLLISION_AHEAD,
+    MotionState.NO_RESPONSE: ErrorCode.NO_RESPONSE,
+    MotionState.WRONG_RESPONSE: ErrorCode.WRONG_RESPONSE,
+    MotionState.UNCOMMANDED_MOTION: ErrorCode.UNCOMMANDED_MOTION,
+    MotionState.GEOFENCE: ErrorCode.GEOFENCE,
+    MotionState.REFUSED: ErrorCode.REFUSED,
+    MotionState.EXPIRED: ErrorCode.BLOCKED,
+}
+"""How an instruction ends that obstructions of this kind have ended."""
+
+
+class Odometer:
+    """Where the robot is, and how far it has come, put together from what motions have covered."""
+
+    def __init__(self) -> None:
+        self.place = Pose(0.0, 0.0, 0.0)  # relative to where it began
+        self.distance_m = 0.0
+        self._sequence = -1
+        self._done = Motion()
+
+    def restart(self) -> None:
+        """Begin an instruction."""
+        self.place, self.distance_m = Pose(0.0, 0.0, 0.0), 0.0
+
+    def hear(self, sequence: int, done: Motion) -> None:
+        """Take note of what a motion has covered so far."""
+        if sequence != self._sequence:
+            self._sequence, self._done = sequence, Motion()
+        ahead = done.distance_m - self._done.distance_m
+        turned = done.angle_rad - self._done.angle_rad
+        if not (math.isfinite(ahead) and math.isfinite(turned)):
+            return
+        self._done = done
+        here, heading = self.place, self.place.yaw + turned / 2
+        self.place = Pose(
+            here.x + ahead * math.cos(heading),
+            here.y + ahead * math.sin(heading),
+            here.yaw + turned,
+        )
+        self.distance_m += abs(ahead)
+
+
+@dataclass
+class Obstructions:
+    """Those in a row, without progress in between."""
+
+    count: int = 0
+    first: Pose | None = None
+    held_since: float = math.inf
+
+    def restart(self) -> None:
+        """Forget them."""
+        self.count, self.first, self.held_since = 0, None, math.inf
+
+    def add(self, place: Pose, is_held: bool = False, now: float = 0.0) -> int:
+        """
+        Take note of one more; returns how many there are now.
+
+        is_held: no other motion would do better, until somebody acts.
+        """
+        self.count += 1
+        self.first = self.first or place
+        self.held_since = min(self.held_since, now) if is_held else math.inf
+        return self.count
+
+    def are_final(self, allowed: int, now: float) -> bool:
+        """Return whether there were enough of them, or the robot was held for long enough."""
+        return self.count >= allowed or now - self.held_since > HELD_FOR_S
+
+    def progressed(self, place: Pose) -> None:
+        """Take note of where the robot has got to; far enough from the first, they are over."""
+        if self.first is None:
+            return
+        if math.hypot(place.x - self.first.x, place.y - self.first.y) >= PROGRESS_M:
+            self.restart()
+
+
+def is_obstruction(status: Status, asked: Motion) -> bool:
+    """Return whether a motion that ended so was obstructed; `asked`: what it was to cover."""
+    if status.state is MotionState.EXPIRED:
+        return fell_short(status.done, asked)
+    return status.state in CODE_OF
+
+
+def fell_short(done: Motion, asked: Motion) -> bool:
+    """Return whether not even half of a motion was covered."""
+    if asked.distance_m:
+        return done.distance_m / asked.distance_m < 0.5
+    return bool(asked.angle_rad) and done.angle_rad / asked.angle_rad < 0.5

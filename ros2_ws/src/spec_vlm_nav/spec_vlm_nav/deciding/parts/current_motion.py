@@ -1,0 +1,71 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""The motion under way, and when its silence counts as its end."""
+
+from __future__ import annotations
+
+from spec_vlm_nav.common.codes import MotionState
+from spec_vlm_nav.common.geometry import Motion, NO_MOTION
+from spec_vlm_nav.common.status import Status
+
+
+class CurrentMotion:
+    """
+    The motion under way or, when none is, the last one.
+
+    asked: what it is to cover. unverified: the draft model alone asked for it. settling_since:
+    when the robot began to come to rest, s; None: it has not.
+    """
+
+    def __init__(self) -> None:
+        self.sequence = 0
+        self.asked = NO_MOTION
+        self.unverified = False
+        self.settling_since: float | None = None
+        self._ends_by = 0.0
+        self._silent_from = 0.0
+        self._met_something = False
+
+    def ask(self, asked: Motion, unverified: bool) -> None:
+        """Take note of a motion that was sent, be it to be carried out or not."""
+        self.asked, self.unverified = asked, unverified
+
+    def begin(self, sequence: int, ends_by: float, silent_from: float) -> None:
+        """Wait for what becomes of it."""
+        self.sequence, self.settling_since = sequence, None
+        self._ends_by, self._silent_from = ends_by, silent_from
+
+    def heard(self, status: Status, now: float, silent_from: float) -> None:
+        """Take note of a report. silent_from: when the next one is overdue, s."""
+        self._silent_from = silent_from
+        if status.state is MotionState.SETTLING and self.settling_since is None:
+            self.settling_since = now
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether its end, or a report of it, should have come by now."""
+        return now > min(self._ends_by, self._silent_from)
+
+    def ended(self, met_something: bool) -> None:
+        """Take note of how it ended."""
+        self._met_something = met_something
+
+    def forget_contact(self) -> None:
+        """Take note that what the last motion ended against is of no interest any more."""
+        self._met_something = False
+
+    def take_contact(self) -> bool:
+        """Return whether the last motion ended against something; asked once."""
+        met, self._met_something = self._met_something, False
+        return met

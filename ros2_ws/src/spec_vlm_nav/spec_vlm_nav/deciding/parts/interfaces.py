@@ -1,0 +1,164 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+What goes into the navigator and what comes out of it: configuration, requests, feedback, results.
+
+No behaviour.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import enum
+from typing import Protocol
+
+from spec_vlm_nav.camera.frame import Frame
+from spec_vlm_nav.common.codes import ErrorCode
+from spec_vlm_nav.common.geometry import Motion, NO_MOTION
+from spec_vlm_nav.deciding.parts.report import Report
+from spec_vlm_nav.language.prompting import MAX_INSTRUCTION_CHARS
+from spec_vlm_nav.model.answers import Job
+from spec_vlm_nav.motion.command import CommandKind
+
+SUPERVISOR = 'SUPERVISOR'
+
+
+class Phase(enum.Enum):
+    """What the robot is doing about its instruction."""
+
+    IDLE = 'idle'  # no instruction, or it is over
+    LOOKING = 'looking'  # waiting for a frame that may be used
+    THINKING = 'thinking'
+    MOVING = 'moving'
+
+
+@dataclass(frozen=True)
+class NavigatorConfig:
+    """Times and limits of the deciding side; seconds."""
+
+    camera_timeout_s: float = 1.0
+    decision_timeout_s: float = 20.0
+    motion_deadline_s: float = 4.0
+    status_grace_s: float = 1.0  # after a motion's deadline, until motion_node counts as silent
+    status_timeout_s: float = (
+        1.0  # motion_node tells of a motion 10 times a second: silent for so long, it is gone
+    )
+    settle_s: float = (
+        0.05  # a frame counts as taken after the motion when received so long after its end
+    )
+    first_retry_s: float = 0.5
+    last_retry_s: float = 4.0
+    patience_s: float = 30.0  # camera, odometry or verifier gone for so long: give up; 0: never
+    on_link_loss: str = 'stop'  # stop | hold | draft_only_slow
+    parse_failure_limit: int = 3
+    internal_failure_limit: int = 3
+    max_obstructions: int = 5  # without progress in between
+    max_decisions: int = 300  # of an instruction; 0: no limit, as in the next two
+    max_duration_s: float = 600.0
+    max_distance_m: float = 100.0
+    max_instruction_chars: int = MAX_INSTRUCTION_CHARS
+    early_action: bool = (
+        True  # move when the action sentence is verified, not when the answer is complete
+    )
+    prefetch: bool = False  # decide the next action while the motion before it settles
+    prefetch_tolerance: float = 3.0  # mean difference of the two frames, grey levels of 255
+    dry_run: bool = False  # decide, but move nothing
+
+    @property
+    def is_degradable(self) -> bool:
+        """Whether the draft model may decide alone."""
+        return self.on_link_loss == 'draft_only_slow'
+
+
+@dataclass(frozen=True)
+class NavigationResult:
+    """
+    How an instruction ended; every instruction ends exactly once.
+
+    The robot has been told to stand by then.
+    """
+
+    instruction: int
+    code: ErrorCode
+    message: str
+    decisions: int = 0
+    motions: int = 0
+    elapsed_s: float = 0.0
+    hint_met: bool = False
+    distance_m: float = 0.0
+    words: str = ''  # the instruction itself
+
+
+@dataclass(frozen=True)
+class MotionRequest:
+    """A motion command to send; number and session are the sender's."""
+
+    kind: CommandKind
+    instruction: int
+    source: str
+    text: str
+    motion: Motion = NO_MOTION
+    frame: Frame | None = None
+    deadline_s: float = 0.0
+    unverified: bool = False
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """What can be told of an instruction while it is carried out."""
+
+    phase: Phase
+    reasoning: str = ''
+    action: str = ''
+    unverified: bool = False
+    left: Motion = NO_MOTION
+    decision_ms: float = 0.0
+    decisions: int = 0
+
+
+class Outputs(Protocol):
+    """What the navigator can do to the world."""
+
+    def send(self, request: MotionRequest) -> int:
+        """Send a motion command; returns its sequence number."""
+        ...
+
+    def begin(self, job: Job) -> None:
+        """Have a job decided."""
+        ...
+
+    def cancel(self, keep_open: bool = False) -> None:
+        """Give up the job under way; keep_open: an unverified answer is still to be verified."""
+        ...
+
+    def spoke(self, text: str, action: str, unverified: bool) -> None:
+        """
+        Publish the reasoning and the action of a decision.
+
+        Each is "" where there is none, or not yet.
+        """
+        ...
+
+    def report(self, report: Report) -> None:
+        """Publish the measurements of a decision."""
+        ...
+
+    def concluded(self, result: NavigationResult) -> None:
+        """Take note that an instruction is over."""
+        ...
+
+    def log(self, level: str, text: str) -> None:
+        """Say something to the operator: level is "info", "warn" or "error"."""
+        ...

@@ -1,0 +1,89 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""A decision that the draft model took alone, kept until the target has spoken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from spec_vlm_nav.common.codes import Verification
+from spec_vlm_nav.deciding.parts.report import Report
+from spec_vlm_nav.language.actions import Action, reasoning_of
+from spec_vlm_nav.language.exploration import SearchState
+from spec_vlm_nav.model.worker import Reconciled
+
+
+@dataclass(frozen=True)
+class OpenDecision:
+    """
+    What has to be known to confirm it, or to take it back. at: when it was taken, s.
+
+    action: the draft model's own. policy_before: the exploration policy's memory before this
+    decision.
+    """
+
+    job: int
+    action: Action
+    sequence: int
+    report: Report
+    policy_before: SearchState
+    at: float
+
+    def told(self, verdict: Verification, event: Reconciled) -> Report:
+        """Return the report that is sent again, with the target's answer."""
+        return replace(
+            self.report,
+            verification=verdict,
+            answer=event.answer,
+            reasoning=reasoning_of(event.answer.text),
+            model_action=event.action.sentence if event.action is not None else '',
+        )
+
+
+class Unverified:
+    """The one decision that is open, if there is any."""
+
+    def __init__(self) -> None:
+        self.decision: OpenDecision | None = None
+
+    def take(self, job: int) -> OpenDecision | None:
+        """Return and close it if it is this job's."""
+        if not self.is_of(job):
+            return None
+        decision, self.decision = self.decision, None
+        return decision
+
+    def is_of(self, job: int) -> bool:
+        """Whether this job's decision is open."""
+        return self.decision is not None and self.decision.job == job
+
+    def close(self) -> None:
+        """Forget it: the target will not be asked."""
+        self.decision = None
+
+    @property
+    def says_stop(self) -> bool:
+        """
+        Whether the draft model alone said that the instruction is done.
+
+        The target must say so, too.
+        """
+        return self.decision is not None and self.decision.action.is_stop
+
+    def stop_waits_for(self, now: float) -> float:
+        """For how long the target has not said whether the instruction is done, s; else 0."""
+        if self.decision is None or not self.says_stop:
+            return 0.0
+        return now - self.decision.at

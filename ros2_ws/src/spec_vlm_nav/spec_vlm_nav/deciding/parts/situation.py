@@ -1,0 +1,176 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+What the navigator is composed of, and the few steps that concern several of its parts.
+
+Each part owns its state. What has the robot stand, look again or end its instruction is here, so
+that it is done the same way whatever the reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from spec_vlm_nav.camera.watch import CameraWatch
+from spec_vlm_nav.common.codes import ErrorCode, LinkState
+from spec_vlm_nav.deciding.parts.current_decision import CurrentDecision, PAST_FRAMES
+from spec_vlm_nav.deciding.parts.current_motion import CurrentMotion
+from spec_vlm_nav.deciding.parts.failures import Failures
+from spec_vlm_nav.deciding.parts.instruction import CurrentInstruction
+from spec_vlm_nav.deciding.parts.interfaces import (
+    Feedback,
+    MotionRequest,
+    NavigatorConfig,
+    Outputs,
+    Phase,
+    SUPERVISOR,
+)
+from spec_vlm_nav.deciding.parts.report import Report
+from spec_vlm_nav.deciding.parts.rollback import Unverified
+from spec_vlm_nav.language.exploration import ExplorationPolicy
+from spec_vlm_nav.model.answers import Answer
+from spec_vlm_nav.motion.command import CommandKind
+
+BOUNDS = (ErrorCode.TIMEOUT, ErrorCode.TOO_MANY_DECISIONS, ErrorCode.TOO_FAR)
+
+
+class Situation:
+    """The parts of one robot's navigator."""
+
+    def __init__(
+        self,
+        outputs: Outputs,
+        config: NavigatorConfig | None = None,
+        policy: ExplorationPolicy | None = None,
+        keep_frames: int = PAST_FRAMES,
+    ) -> None:
+        self.out = outputs
+        self.config = config or NavigatorConfig()
+        self.policy = policy or ExplorationPolicy()
+        self.phase = Phase.IDLE
+        self.camera = CameraWatch()
+        self.failures = Failures(outputs.log)
+        self.instruction = CurrentInstruction()
+        self.decision = CurrentDecision(keep_frames)
+        self.motion = CurrentMotion()
+        self.unverified = Unverified()
+        self.feedback = Feedback(Phase.IDLE)
+        self.link = LinkState.UNKNOWN
+        self.estopped_by = ''  # "": the emergency stop is not latched
+        self.model_is_ready = True  # False: it is still being loaded
+
+    # -- what may be done
+
+    def camera_is_stale(self, now: float) -> bool:
+        """Whether no frame that can be trusted has come in for too long."""
+        if self.camera.frame is None:
+            return now - self.decision.look_after > self.config.camera_timeout_s
+        return self.camera.age(now) > self.config.camera_timeout_s
+
+    def may_decide(self, now: float) -> bool:
+        """Whether a decision may begin now, if there is a frame for it."""
+        if not self.model_is_ready:
+            return False
+        if self.link is LinkState.LOST and not self.config.is_degradable:
+            return False
+        due = now >= self.decision.retry_at and not self.unverified.says_stop
+        return due and not self.camera_is_stale(now)
+
+    @property
+    def decisions_are_used_up(self) -> bool:
+        """Whether the instruction has had all the decisions it may have."""
+        return 0 < self.config.max_decisions <= self.instruction.given.decisions
+
+    # -- what is done
+
+    def stand(self, kind: CommandKind, source: str, text: str) -> int:
+        """Have the robot stand; returns the command's sequence number."""
+        number, frame = self.instruction.number, self.decision.frame
+        return self.out.send(MotionRequest(kind, number, source, text, frame=frame))
+
+    def look(self, after: float, retry_at: float) -> None:
+        """Wait for a frame received after `after`, and decide at `retry_at` at the earliest."""
+        self.phase = Phase.LOOKING
+        self.decision.look_after, self.decision.retry_at = after, retry_at
+        self.motion.settling_since = None
+
+    def finish(self, answer: Answer, code: ErrorCode = ErrorCode.NONE, error: str = '') -> None:
+        """Publish what the decision under way cost; it is over."""
+        current, self.decision.under_way = self.decision.under_way, None
+        if current is not None:
+            self.out.report(current.final_report(answer, code, error))
+
+    def abandon(self, code: ErrorCode, why: str) -> None:
+        """Give up the decision under way and the one that is still open, if there are any."""
+        if self.decision.under_way is not None or self.unverified.decision is not None:
+            self.out.cancel()
+        self.unverified.close()
+        self.finish(Answer(), code, why)
+
+    def drop_prefetched(self, why: str) -> None:
+        """Drop a decision that was begun early and is of no use."""
+        if self.decision.prefetched is not None:
+            self.instruction.given.decisions -= 1
+            self.out.cancel(keep_open=True)
+            self.finish(Answer(), ErrorCode.CANCELED, why)
+
+    # -- how an instruction ends
+
+    def give_up(self, code: ErrorCode, message: str, now: float) -> None:
+        """STOP because it makes no sense to go on."""
+        self.out.log('error', f'gave up: {message}')
+        if code in BOUNDS:
+            self.out.report(self._without_decision(code, message))
+        self.end(SUPERVISOR, message, code, now)
+
+    def end(self, source: str, text: str, code: ErrorCode, now: float, message: str = '') -> None:
+        """STOP: latches until the next instruction. The decision under way is given up."""
+        self.abandon(ErrorCode.CANCELED, text)
+        self.stop(source, text, code, now, message)
+
+    def stop(self, source: str, text: str, code: ErrorCode, now: float, message: str = '') -> int:
+        """STOP, but let the decision under way tell the rest; returns the sequence number."""
+        self.unverified.close()
+        sequence = self.stand(CommandKind.STOP, source, text)
+        self.conclude(code, message or ('' if code is ErrorCode.NONE else text), now)
+        return sequence
+
+    def conclude(self, code: ErrorCode, message: str, now: float) -> None:
+        """Tell how the instruction ended, if one was under way."""
+        was, self.phase = self.phase, Phase.IDLE
+        if was is not Phase.IDLE:
+            reasoning = self.feedback.reasoning
+            self.out.concluded(self.instruction.result(code, message, reasoning, now))
+
+    # -- what is told
+
+    def warn_once(self, code: ErrorCode, text: str, now: float) -> None:
+        """Say it once, until it is over, and publish it."""
+        if self.failures.warn_once(code, text, now):
+            self.out.report(self._without_decision(code, text))
+
+    def _without_decision(self, code: ErrorCode, text: str) -> Report:
+        return Report(
+            instruction=self.instruction.number,
+            instruction_text=self.instruction.given.words,
+            code=code,
+            error=text,
+        )
+
+    @property
+    def told(self) -> Feedback:
+        """Return what can be told of the instruction under way."""
+        decisions = self.instruction.given.decisions
+        return replace(self.feedback, phase=self.phase, decisions=decisions)

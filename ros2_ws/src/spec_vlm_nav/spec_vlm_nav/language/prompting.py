@@ -1,0 +1,315 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+From an instruction, past actions and camera frames to the one prompt of a decision.
+
+A prompt SPEC says everything about the wording (order, last actions, history frames), so that a
+model is always asked the way it was trained; it travels as `nav_prompt.json` in the model's
+folder. Text from outside never becomes a special token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+import json
+from pathlib import Path
+import string
+from typing import Any, TYPE_CHECKING
+
+from spec_vlm_nav.camera.images import PictureOptions
+from spec_vlm_nav.common.errors import InstructionError, PromptError
+from spec_vlm_nav.language.actions import Action, ACTION_SENTENCES
+from spec_vlm_nav.language.exploration import POLICIES
+
+if TYPE_CHECKING:
+    from specdec.models import Prompt
+
+SPEC_FILE = 'nav_prompt.json'
+FRAME = '<|vision_start|><|image_pad|><|vision_end|>'
+IMAGE_PAD = '<|image_pad|>'
+MAX_INSTRUCTION_CHARS = 500
+_FIELDS = {'instruction', 'last_actions', 'history', 'frame'}
+
+
+@dataclass(frozen=True)
+class PromptSpec:
+    """
+    The wording of a prompt.
+
+    `template` has the fields {instruction}, {frame} (the current frame), and if wanted {history}
+    (the frames before it, oldest first) and {last_actions} (the newest `last_actions` actions,
+    oldest first, joined by `action_separator`). Special tokens of the model may stand in the
+    template as text. `action_first`: the template that asks for the action before the reasoning,
+    "" where the model cannot be asked so. `exploration`: the exploration policy whose words the
+    model answers in, "none" where it speaks no such language. `picture`: width and height that
+    the model was trained on; none: whatever the camera delivers, within the budget of pixels.
+    """
+
+    name: str
+    template: str
+    last_actions: int = 0
+    no_actions: str = 'none'
+    action_separator: str = ', '
+    history_frames: int = 0
+    history_sampling: str = (
+        'even'  # "even": spread over all past frames (the first one included); "latest"
+    )
+    pad_history: bool = False  # missing history: black frames in front, else fewer frames
+    max_instruction_chars: int = MAX_INSTRUCTION_CHARS
+    action_first: str = ''
+    exploration: str = 'none'
+    picture: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.picture is not None:
+            size = tuple(self.picture)  # JSON has lists
+            if len(size) != 2 or not all(type(n) is int and 0 < n <= 8192 for n in size):
+                raise PromptError(f"prompt '{self.name}': picture is [width, height] in pixels")
+            object.__setattr__(self, 'picture', size)
+        if self.exploration not in POLICIES:
+            raise PromptError(f"prompt '{self.name}': exploration is one of {', '.join(POLICIES)}")
+        used = {
+            name for _, name, _, _ in string.Formatter().parse(self.template) if name is not None
+        }
+        if unknown := used - _FIELDS:
+            raise PromptError(
+                f"prompt '{self.name}': unknown fields {sorted(unknown)}; "
+                f'known are {sorted(_FIELDS)}'
+            )
+        if missing := {'instruction', 'frame'} - used:
+            raise PromptError(f"prompt '{self.name}': the template lacks {sorted(missing)}")
+        if ('history' in used) != (self.history_frames > 0):
+            raise PromptError(
+                f"prompt '{self.name}': {{history}} and history_frames > 0 belong together"
+            )
+        if ('last_actions' in used) != (self.last_actions > 0):
+            raise PromptError(
+                f"prompt '{self.name}': {{last_actions}} and last_actions > 0 belong together"
+            )
+        if self.history_sampling not in ('even', 'latest'):
+            raise PromptError(f"prompt '{self.name}': history_sampling is 'even' or 'latest'")
+
+    def fitted(self, options: PictureOptions) -> PictureOptions:
+        """Return the options with the size that the model wants, unless one was asked for."""
+        if self.picture is None or (options.width and options.height):
+            return options
+        return replace(options, width=self.picture[0], height=self.picture[1])
+
+    def ordered(self, order: str) -> PromptSpec:
+        """
+        Return the spec that asks for this order of the answer: "as_trained", or "action_first".
+
+        Raises PromptError where the model answers in the order it was trained on, whatever it is
+        asked.
+        """
+        if order == 'as_trained':
+            return self
+        if not self.action_first:
+            raise PromptError(
+                f"a model of prompt '{self.name}' answers in the order it was trained on; "
+                'answer_order has to be as_trained'
+            )
+        return replace(self, template=self.action_first, action_first='')
+
+    @classmethod
+    def preset(cls, name: str) -> PromptSpec:
+        """Return a preset by name."""
+        try:
+            return PRESETS[name]
+        except KeyError:
+            raise PromptError(
+                f"no prompt preset '{name}'; there are {', '.join(PRESETS)}"
+            ) from None
+
+    @classmethod
+    def from_model_folder(cls, path: str | Path, fallback: str = 'tiny_nav') -> PromptSpec:
+        """
+        Return the spec saved beside the model.
+
+        Return the fallback preset when the folder has none.
+        """
+        file = Path(path) / SPEC_FILE
+        if not file.is_file():
+            return cls.preset(fallback)
+        try:
+            said: dict[str, Any] = json.loads(file.read_text(encoding='utf-8'))
+            known = {field.name for field in fields(cls)}
+            if unknown := set(said) - known:
+                raise PromptError(
+                    f'{file}: unknown settings {sorted(unknown)}; known are {sorted(known)}'
+                )
+            return cls(**said)
+        except (ValueError, TypeError) as error:
+            raise PromptError(f'{file} is not a prompt spec: {error}') from error
+
+    def save(self, folder: str | Path) -> None:
+        """Write the spec beside a model."""
+        text = json.dumps(asdict(self), indent=1, ensure_ascii=False) + '\n'
+        (Path(folder) / SPEC_FILE).write_text(text, encoding='utf-8')
+
+
+_CHAT = (
+    '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n'
+    '<|im_start|>user\n{body}<|im_end|>\n<|im_start|>assistant\n'
+)
+_NAVILA = (
+    'Imagine you are a robot programmed for navigation tasks. You have been given a video of '
+    'historical observations {history} and current observation {frame}. Your assigned task is: '
+    '"{instruction}" Analyze this series of images to decide your next action, which could be '
+    'turning left or right by a specific degree, moving forward a certain distance, or stop if '
+    'the task is completed.'
+)
+_PILOT = (
+    'You are the pilot of a small robot. The picture shows what is in front of you: {frame} '
+    'Your task: {instruction}. Your last actions: {last_actions}. Answer with two sentences. '
+)
+_SENTENCES = '\n'.join(ACTION_SENTENCES)
+_TAUGHT = (
+    _PILOT
+    + 'The first says where you see the target, or "I do not see" it. The second is exactly one '
+    f'of these, nothing added:\n{_SENTENCES}'
+)
+_TAUGHT_ACTION_FIRST = (
+    _PILOT + 'The first is exactly one of these, nothing added. The second says where you see the '
+    f'target, or "I do not see" it.\n{_SENTENCES}'
+)
+
+PRESETS: dict[str, PromptSpec] = {
+    spec.name: spec
+    for spec in (
+        # What the default pair is trained on: the instruction comes BEFORE the image, so that the
+        # image tokens can be read in its light; image first gave no grounding at all in a model
+        # this small. It is also what the pair's chat template renders.
+        PromptSpec(
+            'tiny_nav',
+            '<|im_start|>user\nTask: {instruction}{frame}<|im_end|>\n<|im_start|>assistant\n',
+            exploration='damped_search',
+            picture=(224, 140),
+        ),
+        # NaVILA's own frame (8 images, missing history black); its checkpoints are fine-tuned on
+        # the ten sentences.
+        PromptSpec('navila', _CHAT.replace('{body}', _NAVILA), history_frames=7, pad_history=True),
+        # For a Qwen2-VL as published, which does not know the ten sentences.
+        PromptSpec(
+            'qwen2_vl',
+            _CHAT.replace('{body}', _TAUGHT),
+            last_actions=4,
+            action_first=_CHAT.replace('{body}', _TAUGHT_ACTION_FIRST),
+        ),
+    )
+}
+
+
+def clean_instruction(text: str, max_chars: int = MAX_INSTRUCTION_CHARS) -> str:
+    """
+    Return the instruction cleaned and on one line.
+
+    It is without a final full stop and without anything a tokenizer takes for special. Raises
+    InstructionError when nothing is left or it is longer than `max_chars`.
+    """
+    if len(text) > max_chars:
+        raise InstructionError(
+            f'instruction of {len(text)} characters refused: the limit is {max_chars}'
+        )
+    printable = ''.join(c if c.isprintable() else ' ' for c in text)
+    words = ' '.join(printable.replace('<|', '< |').replace('|>', '| >').split())
+    words = words.rstrip(' .!?')
+    if not words:
+        raise InstructionError(
+            "empty instruction refused: publish a sentence such as 'find the silver bottle'"
+        )
+    return words
+
+
+def pick_history(past: int, wanted: int, sampling: str = 'even') -> tuple[int, ...]:
+    """
+    Choose which of `past` earlier frames go into the prompt.
+
+    Frame 0 is the oldest; the choice is oldest first, at most `wanted`.
+    """
+    if past <= wanted:
+        return tuple(range(past))
+    if sampling == 'latest':
+        return tuple(range(past - wanted, past))
+    return tuple(i * past // wanted for i in range(wanted))
+
+
+def render(
+    spec: PromptSpec, instruction: str, last_actions: Sequence[Action] = (), history: int = 0
+) -> str:
+    """
+    Return the prompt as text; `history` is how many frames stand before the current one.
+
+    Raises InstructionError for an instruction that cannot be used.
+    """
+    count = spec.last_actions
+    recent = list(last_actions)[-count:] if count else []
+    values = {
+        'instruction': clean_instruction(instruction, spec.max_instruction_chars),
+        'last_actions': spec.action_separator.join(a.short for a in recent) or spec.no_actions,
+        'history': FRAME * history,
+        'frame': FRAME,
+    }
+    return spec.template.format_map(values)
+
+
+def build_prompt(
+    spec: PromptSpec,
+    tokenizer: Any,
+    instruction: str,
+    frames: Sequence[bytes],
+    last_actions: Sequence[Action] = (),
+) -> Prompt:
+    """
+    Return the `specdec` prompt of one decision.
+
+    `frames` are encoded images, oldest first, the current one last (what `choose_frames` returns);
+    `tokenizer` is a Hugging Face tokenizer that knows the vision tokens. Raises InstructionError,
+    and PromptError when the tokenizer has no image token.
+    """
+    from specdec.models import Prompt
+
+    for special in sorted(tokenizer.all_special_tokens, key=len, reverse=True):
+        instruction = instruction.replace(special, ' ')
+    text = render(spec, instruction, last_actions, len(frames) - 1)
+    ids = tuple(int(i) for i in tokenizer(text, add_special_tokens=False)['input_ids'])
+    pad = tokenizer.convert_tokens_to_ids(IMAGE_PAD)
+    if ids.count(pad) != len(frames):
+        raise PromptError(
+            f"the model's tokenizer does not know {IMAGE_PAD}: is this a vision-language model?"
+        )
+    return Prompt(ids=ids, images=tuple(frames))
+
+
+def choose_frames(
+    spec: PromptSpec, past: Sequence[bytes], current: bytes, black: bytes | None = None
+) -> tuple[bytes, ...]:
+    """
+    Return the frames of a prompt, oldest first.
+
+    History as the spec wants it, then the current one. `black` is an encoded black frame, needed
+    when the spec pads missing history.
+    """
+    history = [
+        past[i] for i in pick_history(len(past), spec.history_frames, spec.history_sampling)
+    ]
+    if spec.pad_history and (missing := spec.history_frames - len(history)) > 0:
+        if black is None:
+            raise PromptError(
+                f"prompt '{spec.name}' pads missing history: a black frame is needed"
+            )
+        history = [black] * missing + history
+    return (*history, current)

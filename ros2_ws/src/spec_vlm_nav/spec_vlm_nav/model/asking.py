@@ -1,0 +1,93 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+How a decider asks: from a job to the question a model gets.
+
+The question is worded and ordered as the settings say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from spec_vlm_nav.camera.images import black_like, prepare
+from spec_vlm_nav.common.codes import ErrorCode
+from spec_vlm_nav.common.errors import (
+    FrameError,
+    InstructionError,
+    NavigationError,
+    ParameterError,
+    PromptError,
+)
+from spec_vlm_nav.language.prompting import build_prompt, choose_frames, PromptSpec
+from spec_vlm_nav.model.answers import DecisionFailed, Job, Question
+from spec_vlm_nav.model.decider import DecoderSettings
+from spec_vlm_nav.model.folders import suited_preset
+from specdec.options import GenerationOptions
+
+
+def prompt_spec(model: str, preset: str) -> PromptSpec:
+    """
+    Return the preset named.
+
+    For "auto" that is what lies in the model's folder, else what suits such a model.
+    """
+    if preset != 'auto':
+        return PromptSpec.preset(preset)
+    return PromptSpec.from_model_folder(model, suited_preset(model))
+
+
+def spec_of(settings: DecoderSettings) -> PromptSpec:
+    """
+    Return the wording these settings ask for.
+
+    Raises PromptError for an unknown preset, ParameterError for an order of the answer this
+    wording cannot ask for.
+    """
+    spec = prompt_spec(settings.draft_model, settings.prompt)
+    try:
+        return spec.ordered(settings.answer_order)
+    except PromptError as error:
+        raise ParameterError(
+            f'parameter answer_order = {settings.answer_order!r} refused: {error}'
+        ) from error
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Words questions as `spec` says, for the model that `tokenizer` belongs to."""
+
+    spec: PromptSpec
+    tokenizer: Any
+
+    def ask(self, job: Job, settings: DecoderSettings) -> tuple[Question, bytes]:
+        """
+        Return the question of a job and its frame as JPEG.
+
+        Raises DecisionFailed where the job cannot be asked.
+        """
+        try:
+            spec = self.spec
+            jpeg = prepare(job.frame.picture, spec.fitted(settings.picture))
+            black = black_like(jpeg) if spec.pad_history else None
+            frames = choose_frames(spec, job.past, jpeg, black)
+            prompt = build_prompt(spec, self.tokenizer, job.instruction, frames, job.last_actions)
+        except (FrameError, InstructionError) as error:
+            raise DecisionFailed(ErrorCode.INVALID_INPUT, str(error)) from error
+        except NavigationError as error:
+            raise DecisionFailed(ErrorCode.INTERNAL, str(error)) from error
+        options = GenerationOptions(settings.max_new_tokens, settings.temperature, settings.seed)
+        return Question(prompt, options), jpeg

@@ -1,0 +1,135 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+What a decider is.
+
+It turns a job into verified text, in one worker thread; `cancel` is set from another.
+
+Only the interface and its settings; the real one (`speculative`) is the only module that touches
+models and links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+import threading
+from typing import Protocol
+
+from spec_vlm_nav.camera.images import PictureOptions
+from spec_vlm_nav.common.codes import LinkState
+from spec_vlm_nav.model.answers import Answer, Job, Question
+
+ON_LINK_LOSS = ('stop', 'hold', 'draft_only_slow')
+ANSWER_ORDERS = ('as_trained', 'action_first')
+
+
+@dataclass(frozen=True)
+class LinkReport:
+    """
+    What is known of the link to the verifier.
+
+    rtt_ms: 0 before the first measurement; heard_at: steady clock, s. reason: one line where the
+    link is LOST.
+    """
+
+    state: LinkState = LinkState.UNKNOWN
+    rtt_ms: float = 0.0
+    heard_at: float | None = None
+    reason: str = ''
+
+
+class OnText(Protocol):
+    """Hears of an answer that grows."""
+
+    def __call__(self, text: str, jpeg: bytes, unverified: bool = False) -> None:
+        """
+        Hear of an answer.
+
+        `text`: all of the answer so far; unverified: its end is the draft model's word. `jpeg`:
+        the frame.
+        """
+        ...
+
+
+class Decider(Protocol):
+    """
+    Anything that can answer a job.
+
+    Made: models are in memory, no socket and no thread is. May be opened, closed and opened again.
+
+    open, decide, verify and close are for one thread at a time; the others for any.
+    """
+
+    def open(self, on_link_change: Callable[[LinkState], None]) -> None:  # noqa: A003
+        """
+        Start what watches the link.
+
+        `on_link_change` is called from its thread and must not wait.
+        """
+        ...
+
+    def decide(self, job: Job, cancel: threading.Event, on_text: OnText) -> Answer:
+        """Answer. Raises DecisionFailed."""
+        ...
+
+    def verify(self, question: Question, cancel: threading.Event) -> Answer:
+        """Have the target answer what the draft model answered alone. Raises DecisionFailed."""
+        ...
+
+    def check(self, settings: DecoderSettings) -> None:
+        """Raise ParameterError with the reason where `use` could not take these settings now."""
+        ...
+
+    def use(self, settings: DecoderSettings) -> None:
+        """Take changed settings (method, gamma, temperature, limits) from the next decision on."""
+        ...
+
+    def link(self) -> LinkReport:
+        """How the link is; UNKNOWN while closed."""
+        ...
+
+    def figures(self) -> Mapping[str, object]:
+        """Return counts since it was made, for diagnostics."""
+        ...
+
+    def close(self) -> None:
+        """Let go of sockets and threads; the models stay."""
+        ...
+
+
+@dataclass(frozen=True)
+class DecoderSettings:
+    """What the real decider is told; see the parameters of vlm_nav_node."""
+
+    verifier: str = 'tcp://127.0.0.1:5555'
+    draft_model: str = 'default_models/nav-draft'
+    method: str = 'fsd'
+    gamma: int = 4
+    max_new_tokens: int = 96
+    temperature: float = 0.0
+    seed: int = 0
+    device: str = 'auto'
+    dtype: str = 'auto'
+    quantize: str = 'none'
+    threads: int = 1
+    connect_timeout_s: float = 1.0
+    reply_timeout_s: float = 1.0
+    link_timeout_s: float = 1.0
+    resume_timeout_s: float = 2.0
+    on_link_loss: str = 'stop'
+    prompt: str = 'auto'
+    answer_order: str = 'as_trained'
+    picture: PictureOptions = field(default_factory=PictureOptions)

@@ -1,0 +1,113 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""An answer that grows while it is decoded: who hears of it, what ends it, and its record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import threading
+
+from spec_vlm_nav.common.codes import LinkState
+from spec_vlm_nav.model.answers import Answer, Question, Round, Span
+from spec_vlm_nav.model.decider import LinkReport
+from specdec.edge.stats import AnswerStats
+from specdec.text.streaming import StreamingText
+
+
+class CanceledOrLost(threading.Event):
+    """Set when `cancel` is, or while the monitor says that the link is lost."""
+
+    def __init__(self, cancel: threading.Event, link: Callable[[], LinkReport]) -> None:
+        super().__init__()
+        self._cancel = cancel
+        self._link = link
+
+    def is_set(self) -> bool:
+        """Whether either is so now."""
+        return self._cancel.is_set() or self._link().state is LinkState.LOST
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for `cancel`; then tell whether either is so."""
+        self._cancel.wait(timeout)
+        return self.is_set()
+
+
+class GrowingAnswer:
+    """
+    An answer that grows, and who hears of it.
+
+    unverified: from now on it is the draft model's word.
+    """
+
+    def __init__(self, text: StreamingText, on_text: Callable[[str, bool], None]) -> None:
+        self.ids: list[int] = []
+        self.unverified = False
+        self._text = text
+        self._on_text = on_text
+
+    @property
+    def text(self) -> str:
+        """Return the text so far."""
+        return self._text.text
+
+    def push(self, ids: list[int] | tuple[int, ...]) -> None:
+        """Take more of the answer."""
+        self.ids.extend(ids)
+        if self._text.push(ids):
+            self._on_text(self.text, self.unverified)
+
+    def finish(self) -> None:
+        """Take note that the answer is over."""
+        self._text.finish()
+        self._on_text(self.text, self.unverified)
+
+
+def answer_of(
+    text: str, ids: tuple[int, ...], question: Question, stats: AnswerStats, prepared_ms: float
+) -> Answer:
+    """
+    Turn specdec's AnswerStats into an Answer.
+
+    Times start `prepared_ms` before generation did.
+    """
+    return Answer(
+        text=text,
+        token_ids=ids,
+        prompt_ids=tuple(question.prompt.ids),
+        rounds=tuple(
+            Round(
+                r.drafted,
+                r.accepted,
+                r.uplink_bytes,
+                r.downlink_bytes,
+                r.draft_ms,
+                r.wait_ms,
+                r.verify_ms,
+            )
+            for r in stats.rounds
+        ),
+        timeline=(
+            Span('edge', 'prepare frame', 0.0, prepared_ms),
+            *(
+                Span(s.lane, s.name, prepared_ms + s.start_s * 1e3, prepared_ms + s.end_s * 1e3)
+                for s in stats.timeline
+            ),
+        ),
+        prompt_bytes=stats.prompt_bytes,
+        prefill_ms=stats.prefill_ms,
+        cloud_prefill_ms=stats.cloud_prefill_ms,
+        ttft_ms=prepared_ms + stats.ttft_ms,
+        total_ms=prepared_ms + stats.total_ms,
+    )

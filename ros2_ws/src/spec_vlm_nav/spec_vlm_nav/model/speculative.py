@@ -1,0 +1,353 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+The real decider.
+
+It drafts here, has the drafts verified in the cloud, and streams out what is verified.
+
+With `asking` and `link_monitor` the only module of this package that touches models and links.
+What it hands out without a mark was verified by the target; the draft model's word alone is always
+marked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+import threading
+import time
+
+from PIL import Image
+from spec_vlm_nav.camera.images import to_jpeg
+from spec_vlm_nav.common.codes import ErrorCode, LinkState
+from spec_vlm_nav.common.errors import ParameterError
+from spec_vlm_nav.language.prompting import build_prompt, choose_frames, PromptSpec
+from spec_vlm_nav.model.answers import Answer, DecisionFailed, Job, Question, Span
+from spec_vlm_nav.model.asking import Asker, prompt_spec, spec_of
+from spec_vlm_nav.model.decider import DecoderSettings, LinkReport, OnText
+from spec_vlm_nav.model.growing_answer import answer_of, CanceledOrLost, GrowingAnswer
+from spec_vlm_nav.model.link_monitor import LinkMonitor
+from specdec.edge.decoder import connect, EdgeDecoder
+from specdec.errors import ModelError, SpecdecError
+from specdec.link.channel import Link
+from specdec.methods import get_method
+from specdec.models import load_model, load_tokenizer, LoadedModel
+from specdec.models.local import stream_local
+from specdec.text.streaming import StreamingText
+import torch
+
+__all__ = ['SpeculativeDecider', 'prompt_spec']
+
+WARM_UP_SIZE = (224, 140)
+DRAFT_ONLY = 'draft_only_slow'
+_OF_MODEL = ('draft_model', 'device', 'dtype', 'quantize', 'threads')
+_OF_LINK = ('verifier', 'connect_timeout_s', 'reply_timeout_s')
+
+
+@dataclass
+class Counts:
+    """What happened since the decider was made. Written by the deciding thread only."""
+
+    answers: int = 0
+    unverified_answers: int = 0
+    verified_later: int = 0
+    failures: int = 0
+    canceled: int = 0
+    resumes: int = 0
+    decodes_cut: int = 0
+
+
+class SpeculativeDecider:
+    """
+    specdec's edge decoder against a cloud verifier.
+
+    With a monitor of the link, and the draft alone where that is wished.
+
+    Everything that a first decision would be late for is done at the start: loading, a forward of
+    each kind.
+    """
+
+    def __init__(self, settings: DecoderSettings) -> None:
+        """
+        Load what the edge needs.
+
+        Raises specdec's SpecdecError or a NavigationError, one line each.
+        """
+        spec = fitting_spec(settings, get_method(settings.method).drafts)
+        torch.set_num_threads(settings.threads)
+        self._model: LoadedModel | None = None
+        if get_method(settings.method).drafts:
+            self._model = load_model(
+                settings.draft_model, settings.device, settings.dtype, settings.quantize
+            )
+        tokenizer = self._model.tokenizer if self._model else load_tokenizer(settings.draft_model)
+        self._current = (
+            settings,
+            Asker(spec, tokenizer),
+        )  # replaced as one: `use` may come in the middle of a decision
+        self._counts = Counts()
+        self._monitor: LinkMonitor | None = None
+        self._losses_before = 0
+        self._link: Link | None = None
+        self._connections_seen = 0
+        self._decoder: tuple[object, EdgeDecoder] | None = None
+        self._warm_up()
+
+    def check(self, settings: DecoderSettings) -> None:
+        """See Decider."""
+        now = self._current[0]
+        fixed = _OF_MODEL if self._monitor is None else _OF_MODEL + _OF_LINK
+        for name in fixed:
+            if getattr(settings, name) != getattr(now, name):
+                raise ParameterError(
+                    f'parameter {name} cannot change now: the model is loaded and the link in use'
+                )
+        fitting_spec(settings, self._model is not None)
+
+    def use(self, settings: DecoderSettings) -> None:
+        """See Decider."""
+        asker = self._current[1]
+        self._current = (
+            settings,
+            replace(asker, spec=fitting_spec(settings, self._model is not None)),
+        )
+        if (monitor := self._monitor) is not None:
+            monitor.timeout_s = settings.link_timeout_s
+
+    def open(  # noqa: A003
+        self, on_link_change: Callable[[LinkState], None] = lambda state: None
+    ) -> None:
+        """See Decider."""
+        s = self._current[0]
+        if self._monitor is None:
+            self._monitor = LinkMonitor(
+                s.verifier, s.link_timeout_s, s.connect_timeout_s, on_link_change
+            )
+
+    def close(self) -> None:
+        """See Decider."""
+        if self._monitor is not None:
+            self._monitor.close()
+            self._losses_before += self._monitor.losses
+            self._monitor = None
+        if self._link is not None:
+            self._link.close()
+            self._link = self._decoder = None
+
+    def link(self) -> LinkReport:
+        """See Decider."""
+        monitor = self._monitor
+        return LinkReport() if monitor is None else monitor.report()
+
+    def figures(self) -> Mapping[str, object]:
+        """See Decider."""
+        monitor, counts = self._monitor, vars(self._counts)
+        losses = self._losses_before + (0 if monitor is None else monitor.losses)
+        link = self._link  # may be closed meanwhile
+        malformed = 0 if link is None else link.malformed
+        return {**counts, 'link_losses': losses, 'malformed_messages': malformed}
+
+    def decide(self, job: Job, cancel: threading.Event, on_text: OnText) -> Answer:
+        """See Decider."""
+        s, asker = self._current
+        began = time.monotonic()
+        try:
+            question, jpeg = asker.ask(job, s)
+            prepared_ms = (time.monotonic() - began) * 1e3
+            tell = GrowingAnswer(
+                StreamingText(asker.tokenizer), lambda text, bare: on_text(text, jpeg, bare)
+            )
+            if s.on_link_loss == DRAFT_ONLY and self.link().state is LinkState.LOST:
+                answer = self._alone(question, Answer(), began, tell, cancel)
+            else:
+                try:
+                    answer = self._verified(s, question, prepared_ms, tell, cancel)
+                except DecisionFailed as failure:
+                    if failure.code is not ErrorCode.LINK_LOST or s.on_link_loss != DRAFT_ONLY:
+                        raise
+                    known = replace(question, verified=failure.answer.token_ids)
+                    answer = self._alone(known, failure.answer, began, tell, cancel)
+        except DecisionFailed as failure:
+            self._count_failure(failure)
+            raise
+        self._counts.answers += 1
+        self._counts.unverified_answers += answer.unverified
+        return answer
+
+    def verify(self, question: Question, cancel: threading.Event) -> Answer:
+        """See Decider."""
+        s, asker = self._current
+        tell = GrowingAnswer(StreamingText(asker.tokenizer), lambda text, bare: None)
+        tell.push(question.verified)
+        try:
+            answer = self._verified(s, question, 0.0, tell, cancel)
+        except DecisionFailed as failure:
+            self._count_failure(failure)
+            raise
+        self._counts.verified_later += 1
+        return answer
+
+    def _verified(
+        self,
+        s: DecoderSettings,
+        question: Question,
+        prepared_ms: float,
+        tell: GrowingAnswer,
+        cancel: threading.Event,
+    ) -> Answer:
+        """
+        Return the target's answer.
+
+        Raises DecisionFailed with what there is of it.
+        """
+        decoder = self._edge(s)
+        failure: tuple[ErrorCode, str] | None = None
+        # Whoever can go on without a link does not wait for it longer than it takes to know that
+        # it is lost.
+        patience = cancel if s.on_link_loss != DRAFT_ONLY else CanceledOrLost(cancel, self.link)
+        try:
+            for chunk in decoder.generate(
+                question.prompt, question.options, patience, question.verified
+            ):
+                if self._monitor is not None:
+                    self._monitor.heard()
+                tell.push(chunk)
+        except ModelError as error:
+            failure = (ErrorCode.INVALID_INPUT, str(error))
+        except SpecdecError as error:
+            # A verifier that refuses us (other version, other vocabulary) is as good as none.
+            failure = (ErrorCode.LINK_LOST, str(error))
+        if failure is None and decoder.stats.finish == 'cancelled':
+            failure = (
+                ErrorCode.LINK_LOST,
+                self.link().reason or 'the link to the verifier is lost',
+            )
+        self._counts.resumes += decoder.stats.resumes
+        if failure is None and not cancel.is_set():
+            tell.finish()
+        answer = answer_of(tell.text, tuple(tell.ids), question, decoder.stats, prepared_ms)
+        if cancel.is_set():
+            raise DecisionFailed(ErrorCode.CANCELED, 'canceled', answer)
+        if failure is not None:
+            raise DecisionFailed(*failure, answer)
+        return answer
+
+    def _edge(self, s: DecoderSettings) -> EdgeDecoder:
+        """
+        Return the one decoder for all answers of the same kind.
+
+        It learns what the link and the models take.
+        """
+        monitor = self._monitor
+        if self._link is None:
+            self._link = connect(s.verifier, s.connect_timeout_s, s.reply_timeout_s)
+        elif monitor is not None and self._connections_seen not in (0, monitor.connections):
+            # A connection from before an outage may look sound and carry nothing for as long as
+            # TCP backs off.
+            self._link.reset()
+        self._connections_seen = 0 if monitor is None else monitor.connections
+        kind = (s.method, s.gamma, s.resume_timeout_s)
+        if self._decoder is None or self._decoder[0] != kind:
+            model = self._model if get_method(s.method).drafts else None
+            self._decoder = (kind, EdgeDecoder(self._link, model, *kind))
+        return self._decoder[1]
+
+    def _alone(
+        self,
+        question: Question,
+        known: Answer,
+        began: float,
+        tell: GrowingAnswer,
+        cancel: threading.Event,
+    ) -> Answer:
+        """
+        Return the draft model's answer behind what is verified, all of it marked.
+
+        Raises DecisionFailed.
+        """
+        assert self._model is not None, 'refused when configured'
+        self._counts.decodes_cut += bool(known.prompt_ids)
+        started_ms = (time.monotonic() - began) * 1e3
+        tell.unverified = True
+        first_ms = known.ttft_ms if question.verified else 0.0
+        failure: str | None = None
+        try:
+            for token in stream_local(
+                self._model, question.prompt, question.options, question.verified
+            ):
+                if cancel.is_set():
+                    break
+                tell.push([token])
+                first_ms = first_ms or (time.monotonic() - began) * 1e3
+        except ModelError as error:
+            failure = str(error)
+        if not cancel.is_set():
+            tell.finish()
+        ended_ms = (time.monotonic() - began) * 1e3
+        answer = replace(
+            known,
+            text=tell.text,
+            token_ids=tuple(tell.ids),
+            prompt_ids=tuple(question.prompt.ids),
+            timeline=(*known.timeline, Span('edge', 'draft alone', started_ms, ended_ms)),
+            ttft_ms=first_ms or ended_ms,
+            total_ms=ended_ms,
+            open=question,
+        )
+        if cancel.is_set():
+            raise DecisionFailed(ErrorCode.CANCELED, 'canceled', answer)
+        if failure is not None:
+            raise DecisionFailed(ErrorCode.INVALID_INPUT, failure, answer)
+        return answer
+
+    def _count_failure(self, failure: DecisionFailed) -> None:
+        if failure.code is ErrorCode.CANCELED:
+            self._counts.canceled += 1
+        else:
+            self._counts.failures += 1
+
+    def _warm_up(self) -> None:
+        """
+        Run the draft once on a black picture.
+
+        A model that cannot take a prompt says so now, not on the way.
+        """
+        asker = self._current[1]
+        black = to_jpeg(Image.new('RGB', WARM_UP_SIZE))
+        frames = choose_frames(asker.spec, (), black, black)
+        prompt = build_prompt(asker.spec, asker.tokenizer, 'warm up', frames)
+        if self._model is not None:
+            session = self._model.new_session()
+            session.prefill(self._model.encode(prompt))
+            session.extend([prompt.ids[0]])
+
+
+def fitting_spec(settings: DecoderSettings, has_draft_model: bool) -> PromptSpec:
+    """
+    Return the wording.
+
+    Raises ParameterError where settings ask for what there is no model for, or no wording.
+    """
+    if get_method(settings.method).drafts and not has_draft_model:
+        raise ParameterError(
+            f'parameter method = {settings.method!r} refused: the draft model is not loaded, '
+            'because the node was configured with a method that needs none; configure it anew'
+        )
+    if settings.on_link_loss == DRAFT_ONLY and not has_draft_model:
+        raise ParameterError(
+            f'parameter on_link_loss = {DRAFT_ONLY!r} refused: method {settings.method!r} '
+            'loads no draft model that could decide alone; choose another method, or stop or hold'
+        )
+    return spec_of(settings)

@@ -1,0 +1,77 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""What a depth image shows of the way ahead; it never looks back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+
+import numpy as np
+from spec_vlm_nav.motion.ahead.collision import Clearance
+from spec_vlm_nav.motion.ahead.corridor import blindness, CorridorConfig, nearest
+
+
+@dataclass(frozen=True)
+class DepthImage:
+    """A depth image (see sensor_msgs/Image); `step` is bytes a row."""
+
+    encoding: str
+    width: int
+    height: int
+    step: int
+    data: bytes
+    big_endian: bool = False
+
+
+def clearance_of_depth(image: DepthImage, config: CorridorConfig) -> Clearance:
+    """
+    Return what a depth image shows: 16UC1 in millimetres, 32FC1 in metres.
+
+    0 and NaN were not measured.
+    """
+    kinds = {'16UC1': ('u2', 0.001), 'mono16': ('u2', 0.001), '32FC1': ('f4', 1.0)}
+    if image.encoding not in kinds:
+        return Clearance(
+            blind=f'depth image of encoding {image.encoding!r}: 16UC1 or 32FC1 is needed'
+        )
+    code, unit = kinds[image.encoding]
+    kind = np.dtype(f'{">" if image.big_endian else "<"}{code}')
+    row = image.width * kind.itemsize
+    if image.width < 1 or image.height < 1 or image.step < row:
+        return Clearance(
+            blind=f'depth image of {image.width}x{image.height} with rows of {image.step} bytes'
+        )
+    if len(image.data) < image.step * image.height:
+        return Clearance(blind='depth image is cut short')
+    rows = np.frombuffer(image.data, np.uint8, image.step * image.height).reshape(
+        image.height, image.step
+    )
+    band = max(1, round(image.height * config.depth_band))
+    first = (image.height - band) // 2
+    last = first + band
+    depth = np.ascontiguousarray(rows[first:last, :row]).view(kind).astype(np.float64) * unit
+    focal = image.width / 2 / math.tan(config.depth_fov_rad / 2)
+    slope = ((image.width - 1) / 2 - np.arange(image.width)) / focal  # y over x, left positive
+    looks_ahead = np.broadcast_to(
+        np.abs(slope) * config.reach_m <= config.half_width_m, depth.shape
+    )
+    measured = depth > 0
+    if blind := blindness(looks_ahead, measured, 'depth image'):
+        return Clearance(blind=blind)
+    near = measured & np.isfinite(depth)
+    return Clearance(
+        nearest(depth[near], depth[near] * np.broadcast_to(slope, depth.shape)[near], config)
+    )

@@ -1,0 +1,72 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""What a laser scan shows of the way ahead, and of the way back where it looks there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+
+import numpy as np
+import numpy.typing as npt
+from spec_vlm_nav.motion.ahead.collision import Clearance
+from spec_vlm_nav.motion.ahead.corridor import blindness, CorridorConfig, nearest, Points
+
+
+@dataclass(frozen=True)
+class Scan:
+    """
+    A laser scan (see sensor_msgs/LaserScan).
+
+    Ranges in metres, angles in radians, left positive.
+    """
+
+    ranges: npt.NDArray[np.float32]
+    angle_min: float
+    angle_increment: float
+    range_min: float
+
+
+def clearance_of_scan(scan: Scan, config: CorridorConfig) -> Clearance:
+    """
+    Return what a scan shows.
+
+    An infinite range is clear; NaN and what is under range_min was not measured.
+    """
+    ranges = np.asarray(scan.ranges, dtype=np.float64)
+    header = (scan.angle_min, scan.angle_increment, scan.range_min)
+    if ranges.ndim != 1 or not ranges.size or not all(math.isfinite(n) for n in header):
+        return Clearance(blind='scan without rays')
+    if scan.angle_increment == 0 and ranges.size > 1:
+        return Clearance(blind='scan without angles')
+    angles = scan.angle_min + scan.angle_increment * np.arange(ranges.size) + config.scan_yaw_rad
+    forward, sideways = np.cos(angles), np.sin(angles)
+    measured = (ranges > 0) & (ranges >= scan.range_min)
+    looks_ahead = _looks(forward, sideways, config)
+    if blind := blindness(looks_ahead, measured, 'scan'):
+        return Clearance(blind=blind)
+    things = measured & np.isfinite(ranges)
+    x, y = ranges[things] * forward[things], ranges[things] * sideways[things]
+    looks_back = _looks(-forward, sideways, config)
+    behind = 0.0
+    if not blindness(looks_back, measured, 'scan'):
+        behind = nearest(-x[x < 0], y[x < 0], config)
+    return Clearance(nearest(x[x > 0], y[x > 0], config), behind_m=behind)
+
+
+def _looks(forward: Points, sideways: Points, config: CorridorConfig) -> npt.NDArray[np.bool_]:
+    """Return which rays end within the corridor, seen to its end: `forward` is its direction."""
+    inside = np.abs(sideways) * config.reach_m <= config.half_width_m * forward
+    return (forward > 0) & inside

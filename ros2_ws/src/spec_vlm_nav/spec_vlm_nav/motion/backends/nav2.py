@@ -1,0 +1,158 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+Motions carried out by Nav2's behaviours DriveOnHeading and Spin, as an Executor.
+
+Goals go out, their results come in.
+
+The gate stays in charge of whether a motion may go on; how the wheels turn is Nav2's. A goal is
+the action client's word for one motion. Whatever ends a motion here cancels its goal first;
+nothing waits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import enum
+import math
+from typing import Protocol
+
+from spec_vlm_nav.common.geometry import Motion, NO_MOTION, Pose, Velocity, ZERO
+from spec_vlm_nav.motion.executor import ExecutorConfig, Progress, Settling, Track
+
+ANSWER_S = 1.0  # a server that has not accepted or rejected a goal by then is taken for gone
+
+
+class GoalState(enum.Enum):
+    """Where a goal stands."""
+
+    SENT = 'sent'
+    ACCEPTED = 'accepted'
+    REJECTED = 'rejected'
+    SUCCEEDED = 'succeeded'
+    ABORTED = 'aborted'
+    CANCELED = 'canceled'
+
+
+@dataclass(frozen=True)
+class GoalReport:
+    """
+    A goal's state and, when it was aborted, why.
+
+    Why: the name of Nav2's error ("" where it tells none) and its words.
+    """
+
+    state: GoalState
+    error: str = ''
+    message: str = ''
+
+
+class Goals(Protocol):
+    """The action clients: one goal at a time."""
+
+    def send(self, motion: Motion, speed: float, allowance_s: float) -> str:
+        """Send a goal; returns "" or why it cannot be sent. `speed`: m/s or rad/s, positive."""
+        ...
+
+    def cancel(self) -> None:
+        """Cancel the latest goal unless it is over; may be said again."""
+        ...
+
+    def report(self) -> GoalReport:
+        """Return where the latest goal stands."""
+        ...
+
+
+class Nav2Executor:
+    """Carries motions out by goals; asks for no velocity itself."""
+
+    sends_velocities = False
+
+    def __init__(self, goals: Goals, config: ExecutorConfig | None = None) -> None:
+        self.config = config or ExecutorConfig()
+        self.reason = ''
+        self._goals = goals
+        self._motion: Motion | None = None
+        self._track: Track | None = None
+
+    def start(self, motion: Motion, pose: Pose, now: float, allowance_s: float = math.inf) -> None:
+        """Send a motion's goal; one under way is canceled first."""
+        self.cancel()
+        speed = self.config.angular_speed if motion.angle_rad else self.config.linear_speed
+        self._motion, self._track, self.reason = motion, Track(pose), ''
+        self._started = now
+        self._settling: Settling | None = None
+        self._unsent = self._goals.send(motion, speed, allowance_s)
+
+    def cancel(self) -> None:
+        """Cancel the goal under way."""
+        if self._motion is not None:
+            self._motion = None
+            self._goals.cancel()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a motion is under way."""
+        return self._motion is not None
+
+    def done(self, pose: Pose) -> Motion:
+        """Return what has been covered since the last start, as seen by odometry."""
+        return self._track.done(pose) if self._track else NO_MOTION
+
+    def update(
+        self, pose: Pose, now: float, in_flight: Motion = NO_MOTION
+    ) -> tuple[Velocity, Progress]:
+        """Return no velocity, and where the goal stands; a final state ends the motion."""
+        if self._motion is None or self._track is None:
+            return ZERO, Progress.REACHED
+        self._track.follow(pose)
+        if self._settling is not None:
+            over = self._settling.is_over(pose, now)
+            return self._finish(Progress.REACHED) if over else (ZERO, Progress.SETTLING)
+        if self._unsent:
+            return self._finish(Progress.REFUSED, self._unsent)
+        report = self._goals.report()
+        if report.state is GoalState.ACCEPTED:
+            return ZERO, Progress.MOVING
+        if report.state is GoalState.SENT:
+            if now - self._started <= ANSWER_S:
+                return ZERO, Progress.MOVING
+            self._goals.cancel()
+            return self._finish(Progress.REFUSED, f'Nav2 has not answered within {ANSWER_S:g} s')
+        if report.state is GoalState.SUCCEEDED:
+            self._settling = Settling(pose, now, self.config)
+            return ZERO, Progress.SETTLING
+        return self._finish(*_failure(report))
+
+    def _finish(self, progress: Progress, reason: str = '') -> tuple[Velocity, Progress]:
+        self._motion, self.reason = None, reason
+        return ZERO, progress
+
+
+def _failure(report: GoalReport) -> tuple[Progress, str]:
+    """Return what a goal that did not succeed means for the motion, and in words."""
+    if report.state is GoalState.REJECTED:
+        return Progress.REFUSED, 'Nav2 rejected the goal'
+    if report.state is GoalState.CANCELED:
+        return Progress.REFUSED, 'somebody else canceled the goal in Nav2'
+    told = f': {report.message}' if report.message else ''
+    if report.error == 'COLLISION_AHEAD':
+        return Progress.COLLISION, f'Nav2 sees something ahead{told}'
+    if report.error == 'TIMEOUT':
+        return Progress.EXPIRED, f'Nav2 did not reach it in time{told}'
+    if report.error:
+        return Progress.REFUSED, f'Nav2 gave up with {report.error}{told}'
+    # Humble tells no reason: most often its own collision check.
+    return Progress.BLOCKED, f'Nav2 gave up{told}'

@@ -1,0 +1,369 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+The last gate before the wheels: what does not pass every check here does not move the robot.
+
+Two questions: may this COMMAND be carried out at all (`admit`), and what VELOCITY may go out now
+(`filter`)? Time is passed in and is always receive time on a steady clock; stamps of other
+machines are never compared with it. A stop is obeyed whoever says it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+import math
+
+from spec_vlm_nav.common.codes import MotionState
+from spec_vlm_nav.common.geometry import Motion, Pose, Velocity, ZERO
+from spec_vlm_nav.motion.ahead.collision import AheadWatch
+from spec_vlm_nav.motion.command import Command, CommandKind, OPERATOR_STOP, Refusal
+from spec_vlm_nav.motion.geofence import Geofence
+from spec_vlm_nav.motion.limits import SafetyConfig, slew
+from spec_vlm_nav.motion.rear import RearWatch
+from spec_vlm_nav.motion.response.comparing import Discrepancy, Kind
+from spec_vlm_nav.motion.response.monitor import ResponseMonitor
+from spec_vlm_nav.motion.watchdogs import (
+    Fault,
+    OdometryWatch,
+    ReadinessWatch,
+    Reading,
+    SupervisionWatch,
+)
+
+EDGE_M = 0.05  # a motion that is so near to the geofence has reached it
+
+
+_STATE_OF = {
+    Kind.NONE: MotionState.NO_RESPONSE,
+    Kind.WRONG: MotionState.WRONG_RESPONSE,
+    Kind.UNCOMMANDED: MotionState.UNCOMMANDED_MOTION,
+}
+
+
+def fault_of(discrepancy: Discrepancy) -> Fault:
+    """Return how a discrepancy of commanded and measured motion is reported."""
+    return Fault(_STATE_OF[discrepancy.kind], discrepancy.reason)
+
+
+class SafetyGate:
+    """Sequence numbers, latches, watchdogs and limits of one robot."""
+
+    def __init__(self, config: SafetyConfig | None = None) -> None:
+        self._config = config or SafetyConfig()
+        self.odometry_watch = OdometryWatch()
+        self.supervision = SupervisionWatch()
+        self.readiness = ReadinessWatch()
+        self.ahead = AheadWatch()
+        self.rear = RearWatch()
+        self.fence = Geofence()
+        self.monitor = ResponseMonitor(self._config)
+        self.estopped_by = ''  # why the emergency stop is latched; "": it is not
+        self.refusals: Counter[str] = Counter()
+        self.session: int | None = None
+        self.sequence = 0
+        self._retired: set[int] = set()
+        self._fenced: tuple[int, int] | None = None  # session and instruction
+        self._instruction = 0
+        self._latched: int | None = None  # the instruction that was ended
+        self._latched_by = ''
+        self._moving: Command | None = None  # None: nothing may move
+        self._deadline = 0.0
+        self._sent = ZERO
+        self._sent_at: float | None = None
+
+    @property
+    def config(self) -> SafetyConfig:
+        """Limits and time-outs now in force."""
+        return self._config
+
+    @config.setter
+    def config(self, config: SafetyConfig) -> None:
+        self._config = self.monitor.config = config
+
+    @property
+    def held_by(self) -> str:
+        """What keeps the robot from moving until somebody acts, in words; "" for nothing."""
+        if self.estopped_by:
+            return f'e-stop: {self.estopped_by}'
+        return self.monitor.held_by or self.latched_by
+
+    @property
+    def latched_by(self) -> str:
+        """
+        Return what holds the robot until the next instruction.
+
+        It is "STOP", OPERATOR_STOP, or "" for nothing.
+        """
+        return self._latched_by if self._latched is not None else ''
+
+    def stop(self) -> None:
+        """Latch by the operator's hand: nothing moves until the next instruction."""
+        self.end_motion()
+        self._latched, self._latched_by = self._instruction, OPERATOR_STOP
+
+    def estop(self, reason: str) -> None:
+        """Latch the emergency stop: nothing moves until `reset`, whatever instructions come."""
+        self.end_motion()
+        self.estopped_by = self.estopped_by or reason
+
+    def reset(self) -> list[str]:
+        """
+        Take back, by the operator's hand, what waits for it; returns what that was, in words.
+
+        Nothing moves before the next instruction.
+        """
+        was = [f'the e-stop ({self.estopped_by})'] if self.estopped_by else []
+        if self.monitor.lost is not None:
+            was.append(f'odometry ({self.monitor.lost.reason})')
+        self.estopped_by = ''
+        self.monitor.reset()
+        self.monitor.liveness.forgive()
+        self.odometry_watch.reset()
+        self.rear.forget()
+        self.stop()
+        return was
+
+    def admit(self, command: Command, now: float) -> Refusal | None:
+        """
+        Take note of a command; returns None when it may be carried out, else why not.
+
+        STOP and HOLD end the motion in every case, even when the rest of them is refused; a MOVE
+        that is in order ends the one before it, whether it is fit itself or not.
+        """
+        if command.kind is not CommandKind.MOVE:
+            self.end_motion()
+        refusal = self._out_of_order(command, now) or self._admit_in_order(command, now)
+        if refusal is not None:
+            self.refusals[refusal.kind] += 1
+        return refusal
+
+    def _admit_in_order(self, command: Command, now: float) -> Refusal | None:
+        if command.session != self.session:
+            if self.session is not None:
+                self._retired.add(self.session)
+            # Instructions count from 1: only one of its own lifts the stop of an operator.
+            self._latched = 0 if self.latched_by == OPERATOR_STOP else None
+            self.session = command.session
+        self.supervision.hear(command.session, now)
+        if (command.session, command.instruction) != self._fenced:
+            self._fenced = (command.session, command.instruction)
+            self.fence.begin(self.pose)
+        self.sequence, self._instruction = command.sequence, command.instruction
+        if self._latched is not None and command.instruction > self._latched:
+            self._latched = None
+        if command.kind is CommandKind.STOP:
+            self._latched, self._latched_by = command.instruction, self.latched_by or 'STOP'
+        if command.kind is not CommandKind.MOVE:
+            return None
+        self.end_motion()
+        refusal = self._unfit(command, now)
+        if refusal is None:
+            self._moving = command
+            self._deadline = now + min(command.deadline_s, self.config.max_command_s)
+            self.monitor.begin(command.motion, now)
+        return refusal
+
+    def _out_of_order(self, command: Command, now: float) -> Refusal | None:
+        if command.session in self._retired:
+            return Refusal('order', 'from a session that another one replaced')
+        if command.session != self.session:
+            return self._stranger(command.session, now)
+        if command.sequence <= self.sequence:
+            return Refusal('order', f'sequence {command.sequence} is not after {self.sequence}')
+        if command.instruction < self._instruction:
+            over = f'instruction {command.instruction} is over, now at {self._instruction}'
+            return Refusal('order', over)
+        return None
+
+    def _stranger(self, session: int, now: float) -> Refusal | None:
+        """Refuse a session that gives no sign of life, while another does or somebody stopped."""
+        if self.session is None or self.supervision.told(session) is not None:
+            return None
+        if self.latched_by == OPERATOR_STOP:
+            return Refusal('order', f'from a session never heard of; {OPERATOR_STOP}')
+        if self.supervision.hears_others(session, now, self.config):
+            return Refusal('order', 'from a session never heard of, while another is in charge')
+        return None
+
+    def _unfit(self, command: Command, now: float) -> Refusal | None:
+        c, motion = self.config, command.motion
+        numbers = (motion.distance_m, motion.angle_rad, command.deadline_s, command.frame_age_s)
+        if not all(math.isfinite(n) for n in numbers):
+            return Refusal('no number', 'not a number in the command')
+        if c.dry_run:
+            return Refusal('dry run', 'dry_run is true: nothing moves')
+        if self.estopped_by:
+            return Refusal('e-stop', self.held_by, MotionState.ESTOPPED)
+        if self._latched is not None:
+            return Refusal('latched', f'{self.latched_by} is latched until the next instruction')
+        if (motion.distance_m == 0) == (motion.angle_rad == 0):
+            return Refusal('no motion', 'a motion is either a distance or an angle')
+        if abs(motion.distance_m) > c.max_distance or abs(motion.angle_rad) > c.max_angle:
+            longest = f'{c.max_distance:g} m, {math.degrees(c.max_angle):.0f} degrees'
+            return Refusal('too long', f'longer than one command may be ({longest})')
+        if command.deadline_s <= 0:
+            return Refusal('deadline', 'its deadline has passed')
+        if not 0 <= command.frame_age_s <= c.max_frame_age_s:
+            age = command.frame_age_s
+            old = f'decided from a frame {age:.1f} s old, limit {c.max_frame_age_s:g} s'
+            return Refusal('frame age', old)
+        if fault := self.fault(command, now):
+            return Refusal(fault.state.name, fault.reason, fault.state)
+        if fault := self.fault_ahead(command, now) or self._fault_at_start(command, now):
+            return Refusal(fault.state.name, fault.reason, fault.state)
+        return None
+
+    def _fault_at_start(self, command: Command, now: float) -> Fault | None:
+        """Return why a motion may not begin from here, though one under way might go on."""
+        if (moved := self.monitor.uncommanded(now)) is not None:
+            return fault_of(moved)
+        motion, pose = command.motion, self.pose
+        if pose is not None and (
+            reason := self.fence.objection(pose, motion, self.config.geofence_m)
+        ):
+            return Fault(MotionState.GEOFENCE, reason)
+        if command.is_backward and -motion.distance_m > (free := self.rear_free_m(now)) + 1e-3:
+            return Fault(
+                MotionState.REFUSED,
+                f'backwards {-motion.distance_m:.2f} m, but only {free:.2f} m behind are known '
+                'to be free',
+            )
+        return None
+
+    def rear_free_m(self, now: float) -> float:
+        """Return how far straight back the robot may go, m."""
+        seen = self.ahead.free_behind_m(now, self.config)
+        driven = self.rear.free_m(now, self.config) if self.monitor.is_proven else 0.0
+        return max(seen, driven)
+
+    def hear_odometry(self, heard: Reading | Pose, now: float) -> None:
+        """Take note of an odometry message, or of a pose alone."""
+        reading = heard if isinstance(heard, Reading) else Reading(heard)
+        if self.odometry_watch.hear(reading, now, self.config):
+            self.monitor.hear(reading.pose, now)
+            self.rear.hear(reading.pose, now)
+            self.fence.hear(reading.pose)
+        elif self.odometry_watch.is_broken:
+            self.monitor.jumped()
+            self.rear.forget()
+
+    @property
+    def pose(self) -> Pose | None:
+        """Return the latest sound pose."""
+        return self.odometry_watch.pose
+
+    def fault(self, command: Command, now: float) -> Fault | None:
+        """
+        Return the first fault of the inputs that this command depends on.
+
+        What is ahead is left out.
+        """
+        c, session = self.config, command.session
+        if self.estopped_by:
+            return Fault(MotionState.ESTOPPED, self.held_by)
+        if reason := self.readiness.fault(now, c):
+            return Fault(MotionState.NOT_READY, reason)
+        if reason := self.odometry_watch.fault(now, c):
+            return Fault(MotionState.STALE_ODOM, reason)
+        if (stuck := self.monitor.objection(command.motion)) is not None:
+            return fault_of(stuck)
+        if reason := self.ahead.blind(now, c):
+            return Fault(MotionState.STALE_SENSOR, reason)
+        if reason := self.supervision.supervisor_fault(session, now, c):
+            return Fault(MotionState.SUPERVISOR_LOST, reason)
+        if reason := self.supervision.camera_fault(session, now, c):
+            return Fault(MotionState.STALE_CAMERA, reason)
+        if not command.unverified and (reason := self.supervision.verifier_fault(session, now, c)):
+            return Fault(MotionState.LINK_LOST, reason)
+        return None
+
+    def fault_ahead(self, command: Command, now: float) -> Fault | None:
+        """Return why the robot may not go on forward: something is too near."""
+        if not command.is_forward or not (reason := self.ahead.fault(now, self.config)):
+            return None
+        return Fault(MotionState.COLLISION_AHEAD, reason)
+
+    def fault_under_way(self, command: Command, now: float) -> Fault | None:
+        """Return what the last pose shows to be wrong with the motion; asked once a pose."""
+        pose = self.pose
+        if pose is not None and command.motion.distance_m:
+            onward = Motion(math.copysign(EDGE_M, command.motion.distance_m))
+            if reason := self.fence.objection(pose, onward, self.config.geofence_m):
+                return Fault(MotionState.GEOFENCE, reason)
+        found = self.monitor.discrepancy(now)
+        return None if found is None else self.conclude(found)
+
+    def conclude(self, found: Discrepancy) -> Fault:
+        """Draw the conclusions of a discrepancy; returns the fault that it is."""
+        met_something = found.kind is Kind.NONE and self.monitor.is_answered
+        self.monitor.blame(found)
+        if met_something and self.monitor.lost is None:
+            asked = '' if 'against something' in found.reason else ': against something?'
+            return Fault(MotionState.BLOCKED, found.reason + asked)
+        return fault_of(found)
+
+    def end_motion(self, reached: bool = False) -> None:
+        """Let nothing move until the next admitted MOVE; `reached`: the last was carried out."""
+        self._moving = None
+        self.monitor.end(reached)
+
+    @property
+    def has_motion(self) -> bool:
+        """Whether there is an admitted MOVE that nothing has ended."""
+        return self._moving is not None
+
+    def time_left_s(self, now: float) -> float:
+        """
+        Seconds to the deadline of the motion under way.
+
+        It is 0 when there is none or it has passed.
+        """
+        return 0.0 if self._moving is None else max(0.0, self._deadline - now)
+
+    def deadline_passed(self, now: float) -> bool:
+        """Whether there is a command and its time is over."""
+        return self._moving is not None and now >= self._deadline
+
+    def filter(self, wanted: Velocity, now: float) -> Velocity:  # noqa: A003
+        """Return what may go out now: zero at once on any fault, else clamped and slewed."""
+        # A stalled timer must not earn a big step.
+        dt = 0.0 if self._sent_at is None else min(0.1, max(0.0, now - self._sent_at))
+        self._sent_at = now
+        command = self._moving
+        if (
+            command is None
+            or now >= self._deadline
+            or self._latched is not None
+            or self.fault(command, now) is not None
+            or self.fault_ahead(command, now) is not None
+            or not (math.isfinite(wanted.linear) and math.isfinite(wanted.angular))
+        ):
+            self._sent = ZERO
+            self.monitor.sent(ZERO, now)
+            return ZERO
+        c, fastest = self.config, self.fastest(command)
+        linear = max(-fastest.linear, min(fastest.linear, wanted.linear))
+        angular = max(-fastest.angular, min(fastest.angular, wanted.angular))
+        self._sent = Velocity(
+            slew(self._sent.linear, linear, c.linear_acceleration, c.linear_deceleration, dt),
+            slew(self._sent.angular, angular, c.angular_acceleration, c.angular_deceleration, dt),
+        )
+        self.monitor.sent(self._sent, now)
+        return self._sent
+
+    def fastest(self, command: Command | None) -> Velocity:
+        """Return the limits of both speeds for a command as things stand, as positive numbers."""
+        unverified = command is not None and command.unverified
+        return self.config.fastest(unverified, not self.monitor.is_answered)

@@ -1,0 +1,383 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+Does the robot do what it is told? Commanded motion against measured motion, over sliding windows.
+
+A time-out of odometry cannot see a pose that is repeated with fresh stamps, a base that is stuck,
+or an odometry that is mirrored: only the comparison can.
+
+Words: a motion is *answered* when odometry first shows it; odometry is *proven* by an answer, *in
+doubt* after a discrepancy (and at the start), and *lost* after another one without an answer in
+between; a wrong response is only made good by a right one of the same kind, a turn or a straight
+motion. Nothing moves while odometry is lost. One that certainly lives is not lost because the base
+does not move: then only the *direction* is shut that did not respond, until another one does.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+
+from spec_vlm_nav.common.geometry import Motion, Pose, Velocity, wrap
+from spec_vlm_nav.motion.response.comparing import (
+    compare,
+    Discrepancy,
+    expected,
+    Kind,
+    LITTLE,
+    Range,
+    ResponseConfig,
+)
+from spec_vlm_nav.motion.response.histories import CommandHistory, MeasuredHistory, Travel
+from spec_vlm_nav.motion.response.liveness import Liveness
+
+WINDOWS_S = (0.6, 1.2, 2.4)  # the longer ones are for slow motions
+SHORTEST_S = 0.25
+ANSWER_M, ANSWER_RAD = 0.02, 0.04  # so much of a motion is its answer
+PROOF_M, PROOF_RAD = 0.06, 0.12
+PATIENCE_M, PATIENCE_RAD = 0.25, 0.5  # so much is commanded in vain, over all motions, and no more
+STALL_M, STALL_RAD = 0.1, 0.2  # of it a motion that was answered and then stalled counts at most
+DELAY_TAKEN_UP_TO = 2.5  # answers: beyond, an unknown scale would be taken for delay
+IDLE_M, IDLE_RAD = 0.10, 0.20  # within the shortest window, although nothing is commanded
+SEEN_M, SEEN_RAD, SEEN_WITHIN_S = 0.03, 0.06, 1.0  # movement that brings lost odometry back
+STILL_M, STILL_RAD, STILL_FOR_S = 0.01, 0.02, 0.3  # of a robot that stands
+SEES_FOR_S = 0.5  # so long the last pose tells that it still stands
+RESISTS_AFTER_S, OBEYED_WITHIN_S = 0.2, 5.0  # after the last motion that was commanded
+RESISTS_FOR_S, RESISTS_SHARE = 0.15, 0.7  # within that time, of the way that was commanded in it
+RESISTS_M, RESISTS_RAD = 0.01, 0.02  # and at least so much
+STALLED_S = 0.2  # what stood still for so long has stalled, whatever it did before
+ASTRAY_M = 0.08  # a straight motion that has gone so far, and nearly all of it sideways ...
+ASTRAY_RATIO, ASTRAY_SHARE = 0.35, 0.42  # ... ahead over aside, and of what was commanded
+
+
+class Trust(enum.Enum):
+    """How far odometry and base can be relied on."""
+
+    DOUBTED = 'in doubt'
+    PROVEN = 'proven'
+    LOST = 'lost'
+
+
+def sign_of(motion: Motion) -> float:
+    """Return 1 for forward and left, -1 for backward and right."""
+    return math.copysign(1.0, motion.angle_rad or motion.distance_m)
+
+
+class ResponseMonitor:
+    """Watches one robot; the histories hold what was sent and what was measured."""
+
+    def __init__(self, config: ResponseConfig | None = None) -> None:
+        self.config = config or ResponseConfig()
+        self.commands = CommandHistory()
+        self.measured = MeasuredHistory()
+        self.liveness = Liveness()
+        self.lost: Discrepancy | None = None  # why odometry is lost
+        self._shut: tuple[bool, float] | None = None  # turns or not, and the sign
+        self._is_proven = False
+        self._wrong = {True: 0, False: 0}  # wrong responses in a row: of turns, straight motions
+        self.is_answered = False  # the motion under way
+        self._motion: Motion | None = None
+        self._began = -math.inf
+        self._delay: float | None = None  # of the motion under way, as seen
+        self._in_vain = Travel()  # what motions that are over commanded since odometry moved
+        self._seen: Pose | None = None  # where it was when it was seen to move, and when
+        self._seen_at = -math.inf
+
+    # -- what happens
+
+    def sent(self, velocity: Velocity, now: float) -> None:
+        """Take note of a velocity that went out now."""
+        self.commands.add(velocity, now)
+
+    def hear(self, pose: Pose, now: float) -> None:
+        """Take note of a sound pose."""
+        self.measured.add(pose, now)
+        self._look_for_movement(pose, now)
+        self.liveness.hear(pose, now, self.commands.since_moving_s(now))
+        self._look_for_an_answer(now)
+        stuck = self._shut is not None or (self.lost is not None and self.lost.kind is Kind.NONE)
+        if stuck and self._motion is None and self._is_seen_to_move(now):
+            self.reset()
+
+    def jumped(self) -> None:
+        """Forget what was measured: poses after a jump have nothing to do with those before."""
+        self.measured, self._seen = MeasuredHistory(), None
+        self._is_proven = False
+
+    def begin(self, motion: Motion, now: float) -> None:
+        """Begin to watch a motion."""
+        self._motion, self._began, self._delay, self.is_answered = motion, now, None, False
+
+    def end(self, reached: bool = False) -> None:
+        """Take note that no motion is under way any more; `reached`: it was carried out."""
+        if reached and self._motion is not None:
+            self._wrong[self._turns] = 0
+        if self._motion is not None:
+            unseen = self._unseen(self.commands.last_at)
+            if self.is_answered:
+                along, turned = min(unseen.along_m, STALL_M), min(unseen.turned_rad, STALL_RAD)
+                unseen = Travel(along, 0.0, turned)
+            self._in_vain += unseen
+        self._motion = None
+
+    def reset(self) -> None:
+        """Give it another chance: odometry was seen to move again, or an operator says so."""
+        self.lost, self._shut, self._is_proven = None, None, False
+        self._wrong = {True: 0, False: 0}
+        self._in_vain = Travel()
+
+    def blame(self, discrepancy: Discrepancy) -> None:
+        """Draw the conclusion of a discrepancy of the motion under way."""
+        if discrepancy.kind is Kind.WRONG:
+            self._wrong[self._turns] += 1
+            if self._wrong[self._turns] > 1:
+                self.lost = discrepancy
+        elif not self._is_proven and self.liveness.is_alive and self._shut is None:
+            self._shut = (self._turns, self._sign())
+        elif not self._is_proven:
+            self.lost = discrepancy
+        self._is_proven = False
+
+    # -- what can be asked
+
+    @property
+    def is_proven(self) -> bool:
+        """Return whether odometry can be relied on: it responded, or is not watched."""
+        return not self.config.response_watched or self.trust is Trust.PROVEN
+
+    @property
+    def trust(self) -> Trust:
+        """Return how far odometry can be relied on."""
+        if self.lost is not None:
+            return Trust.LOST
+        return Trust.PROVEN if self._is_proven and not any(self._wrong.values()) else Trust.DOUBTED
+
+    @property
+    def held_by(self) -> str:
+        """Return why no motion at all may be carried out, in words; "" when one may."""
+        if self.liveness.is_dead:
+            return self.liveness.reason
+        return self.lost.reason if self.lost is not None else ''
+
+    def objection(self, motion: Motion) -> Discrepancy | None:
+        """Return why a motion may not be carried out as things stand; None: it may."""
+        if self.liveness.is_dead:
+            return Discrepancy(Kind.NONE, self.liveness.reason)
+        if not self.config.response_watched:
+            return None
+        if self.lost is not None:
+            by_itself = 'odometry moves, or ' if self.lost.kind is Kind.NONE else ''
+            reason = f'{self.lost.reason}; nothing moves until {by_itself}~/reset'
+            return Discrepancy(self.lost.kind, reason)
+        if self._shut == (bool(motion.angle_rad), sign_of(motion)):
+            reason = 'this way the base does not move; another motion has to show that it can'
+            return Discrepancy(Kind.NONE, reason)
+        return None
+
+    @property
+    def delay_s(self) -> float:
+        """Delay from a command to odometry, s: as seen in this motion, else as calibrated."""
+        return self.config.actuation_delay_s if self._delay is None else self._delay
+
+    def in_flight(self, now: float) -> Travel:
+        """Return the motion that was commanded and cannot be seen yet."""
+        if not self.config.response_watched:
+            return Travel()
+        return self._told(now - self.delay_s, now)
+
+    def overdue(self, now: float) -> bool:
+        """Return whether the motion under way should have been answered by now."""
+        waited = now - self._began > self.config.response_timeout_s + SHORTEST_S
+        return self._motion is not None and not self.is_answered and waited
+
+    def discrepancy(self, now: float) -> Discrepancy | None:
+        """Return what is wrong with the motion under way, as of the last pose."""
+        if not self.config.response_watched or self._motion is None:
+            return None
+        found = self._astray(now) or self._vainly(now)
+        if found is not None:
+            return found
+        for window in WINDOWS_S:
+            begin = max(self._began, now - window)
+            if now - begin < SHORTEST_S:
+                return None
+            along, turned = expected(self.commands, begin, now, self.config)
+            found = compare(along, turned, self.measured.since(begin), self.config)
+            if found is not None:
+                return self._stalled(found, now)
+            if begin == self._began:
+                return None
+        return None
+
+    def verdict(self, now: float) -> Discrepancy | None:
+        """
+        Return what is wrong with the motion under way as a whole: it is over, and the base stands.
+
+        No delay explains a difference any more, so that this tells it over short motions as well.
+        """
+        if not self.config.response_watched or self._motion is None:
+            return None
+        told, seen = self._told(self._began, now), self.measured.since(self._began)
+        # What it moved otherwise, a turn aside for one, was looked at while it was under way.
+        if self._turns:
+            told, seen = Travel(0.0, 0.0, told.turned_rad), Travel(0.0, 0.0, seen.turned_rad)
+        else:
+            told, seen = Travel(told.along_m, 0.0, 0.0), Travel(seen.along_m, 0.0, 0.0)
+        along, turned = told.along_m, told.turned_rad
+        return compare(Range(along, along), Range(turned, turned), seen, self.config)
+
+    def _astray(self, now: float) -> Discrepancy | None:
+        """
+        Return what is wrong with a straight motion that goes sideways.
+
+        Sliding along a wall is slower the further it leads aside; this is too fast for that.
+        """
+        if self._turns:
+            return None
+        seen = self.measured.since(self._began)
+        told = self._told(self._began, now).along_m
+        if (
+            seen.distance_m < ASTRAY_M
+            or abs(seen.along_m) > ASTRAY_RATIO * abs(seen.aside_m)
+            or seen.distance_m < ASTRAY_SHARE * abs(told)
+        ):
+            return None
+        where = math.degrees(math.atan2(seen.aside_m, seen.along_m))
+        return Discrepancy(
+            Kind.WRONG,
+            f'moves {where:+.0f} degrees off its heading: pushed, or another frame of odometry?',
+        )
+
+    def _vainly(self, now: float) -> Discrepancy | None:
+        """Return what is wrong where motions were cut short, none long enough to be missed."""
+        vain = self._in_vain + self._unseen(now - self.config.response_timeout_s)
+        along, turned = vain.along_m, vain.turned_rad
+        if (turned <= PATIENCE_RAD) if self._turns else (along <= PATIENCE_M):
+            return None
+        what = f'{math.degrees(turned):.0f} degrees' if self._turns else f'{along:.2f} m'
+        return Discrepancy(Kind.NONE, f'no response to {what} of the last motions')
+
+    def _stalled(self, found: Discrepancy, now: float) -> Discrepancy:
+        """Return what was found; a motion that has come to a stand is no slow one."""
+        recent = self.measured.since(now - STALLED_S)
+        # What it stands for may have been asked of it lately, or as long ago as it usually takes.
+        asked = [
+            self.commands.between(until - STALLED_S, until) for until in (now, now - self.delay_s)
+        ]
+        told, moves = min(abs(self._of(a)) for a in asked), abs(self._of(recent))
+        if found.kind is Kind.WRONG and 'enough' in found.reason and moves < LITTLE * told:
+            return Discrepancy(Kind.NONE, f'has come to a stand: {found.reason}')
+        return found
+
+    def uncommanded(self, now: float) -> Discrepancy | None:
+        """Return what is wrong where nothing is commanded: the robot is being moved."""
+        window = WINDOWS_S[0]
+        if not self.config.response_watched or self.measured.covers_s(now) < window:
+            return None
+        along, turned = expected(self.commands, now - window, now, self.config)
+        high, seen = self.config.response_high, self.measured.since(now - window)
+        moved = max(0.0, seen.distance_m - high * max(abs(along.least), abs(along.most)))
+        swung = max(0.0, abs(seen.turned_rad) - high * max(abs(turned.least), abs(turned.most)))
+        if moved <= IDLE_M and swung <= IDLE_RAD:
+            return None
+        what = f'{seen.distance_m:.2f} m, {math.degrees(seen.turned_rad):+.0f} degrees'
+        return Discrepancy(
+            Kind.UNCOMMANDED, f'moved {what} within {window:g} s without a command: pushed?'
+        )
+
+    def stands(self, now: float) -> bool:
+        """Return whether odometry that can be relied on shows that the robot stands still."""
+        # A motion that was not answered may still be on its way to the wheels.
+        delay = self.delay_s if self.is_answered else self.config.response_timeout_s
+        as_of = self.measured.last_at  # what was not seen yet is not known
+        rested = self.commands.since_moving_s(now) - (now - as_of) >= STILL_FOR_S + delay
+        if not rested or now - as_of > SEES_FOR_S:
+            return False
+        if self.trust is Trust.LOST or self.liveness.is_dead:
+            return False
+        seen = self.measured.since(as_of - STILL_FOR_S)
+        moved = seen.distance_m > STILL_M or abs(seen.turned_rad) > STILL_RAD
+        return self.measured.covers_s(as_of) >= STILL_FOR_S and not moved
+
+    def resists(self, now: float) -> bool:
+        """Return whether the robot goes on as before although it was told to stand."""
+        rested = self.commands.since_moving_s(now)
+        if not RESISTS_AFTER_S + self.delay_s < rested < OBEYED_WITHIN_S:
+            return False
+        before = self.commands.between(
+            now - rested - RESISTS_FOR_S, now - rested
+        )  # as fast as it was told to go last
+        seen, share = self.measured.since(now - RESISTS_FOR_S), RESISTS_SHARE
+        goes_on = max(RESISTS_M, share * abs(before.along_m)) < abs(seen.along_m)
+        turns_on = max(RESISTS_RAD, share * abs(before.turned_rad)) < abs(seen.turned_rad)
+        return goes_on or turns_on
+
+    # -- inside
+
+    @property
+    def _turns(self) -> bool:
+        return self._motion is not None and bool(self._motion.angle_rad)
+
+    def _of(self, travel: Travel) -> float:
+        """Return what a motion like the one under way is made of: radians turned, or metres."""
+        return travel.turned_rad if self._turns else travel.along_m
+
+    def _told(self, begin: float, end: float) -> Travel:
+        """Return what was commanded, as a calibrated base carries it out."""
+        c, moved = self.config, self.commands.between(begin, end)
+        return Travel(moved.along_m * c.linear_scale, 0.0, moved.turned_rad * c.angular_scale)
+
+    def _unseen(self, until: float) -> Travel:
+        """Return how much the motion under way commanded since odometry moved, both ways added."""
+        begin = max(self._began, self._seen_at)
+        told = self.commands.between(begin, max(begin, until))
+        return Travel(abs(told.along_m), 0.0, abs(told.turned_rad))
+
+    def _sign(self) -> float:
+        return sign_of(self._motion or Motion())
+
+    def _look_for_movement(self, pose: Pose, now: float) -> None:
+        seen, self._seen = self._seen, self._seen or pose
+        if seen is None:
+            return
+        moved = math.hypot(pose.x - seen.x, pose.y - seen.y)
+        if moved >= ANSWER_M or abs(wrap(pose.yaw - seen.yaw)) >= ANSWER_RAD:
+            self._seen, self._seen_at, self._in_vain = pose, now, Travel()
+
+    def _look_for_an_answer(self, now: float) -> None:
+        if self._motion is None:
+            return
+        done = self._sign() * self._of(self.measured.since(self._began))
+        answer, proof = (ANSWER_RAD, PROOF_RAD) if self._turns else (ANSWER_M, PROOF_M)
+        if done < answer:
+            return
+        self.is_answered = True
+        if done < DELAY_TAKEN_UP_TO * answer:
+            self._delay = self._delay_of(done, now)
+        if done >= proof:
+            self._is_proven, self._shut = True, None
+
+    def _delay_of(self, done: float, now: float) -> float:
+        """Return how long ago so much of the motion had been commanded."""
+        low, high = 0.0, min(now - self._began, self.config.response_timeout_s)
+        for _ in range(8):  # commands of a motion have one sign: bisect
+            middle = (low + high) / 2
+            told = self._sign() * self._of(self._told(self._began, now - middle))
+            low, high = (middle, high) if told > done else (low, middle)
+        return (low + high) / 2
+
+    def _is_seen_to_move(self, now: float) -> bool:
+        seen = self.measured.since(now - SEEN_WITHIN_S)
+        return seen.distance_m > SEEN_M or abs(seen.turned_rad) > SEEN_RAD

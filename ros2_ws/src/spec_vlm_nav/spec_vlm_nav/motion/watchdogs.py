@@ -1,0 +1,312 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+Watchdogs of the gate: what each input said last, when, and why it cannot be relied on now.
+
+All times are receive times on a steady clock, in seconds. A watchdog answers with a reason in
+words, "" when all is well; it ends nothing itself. A time-out of 0 switches its watchdog off.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+import math
+
+from spec_vlm_nav.common.codes import LinkState, MotionState
+from spec_vlm_nav.common.geometry import Pose, wrap
+
+RATE_OVER = 50  # messages that a rate is measured over
+SESSIONS_KEPT = 8
+
+
+@dataclass(frozen=True)
+class WatchdogConfig:
+    """
+    Time-outs in seconds and what counts as a jump.
+
+    0 switches all but odometry's off.
+    """
+
+    odom_timeout_s: float = 0.5
+    odom_jump_m: float = 0.5  # between two odometry messages
+    odom_jump_rad: float = 1.0
+    odom_frame: str = ''  # expected frame_id of odometry; "": whatever comes first
+    base_frame: str = ''  # expected child_frame_id; "": whatever comes first
+    supervisor_timeout_s: float = 0.0
+    camera_timeout_s: float = 1.5
+    verifier_timeout_s: float = 2.0
+    robot_state_timeout_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a motion has to end, and how that is reported."""
+
+    state: MotionState
+    reason: str
+
+
+@dataclass(frozen=True)
+class Supervision:
+    """
+    The deciding side's sign of life as received (see Supervision.msg).
+
+    A negative age: not known, not watched.
+    """
+
+    session: int
+    camera_age_s: float = -1.0
+    verifier_age_s: float = -1.0
+    link: LinkState = LinkState.UNKNOWN
+    link_rtt_ms: float = 0.0
+
+
+class RateMeter:
+    """Rate of something that comes again and again."""
+
+    def __init__(self) -> None:
+        self._times: deque[float] = deque(maxlen=RATE_OVER)
+
+    def tick(self, now: float) -> None:
+        """Take note that it came."""
+        self._times.append(now)
+
+    def age_s(self, now: float) -> float:
+        """Return the time since it last came; infinite before the first time."""
+        return now - self._times[-1] if self._times else math.inf
+
+    def hz(self, now: float) -> float:
+        """Return the mean rate up to now; 0 before the second time."""
+        if len(self._times) < 2:
+            return 0.0
+        return (len(self._times) - 1) / max(1e-9, max(now, self._times[-1]) - self._times[0])
+
+
+@dataclass(frozen=True)
+class Reading:
+    """An odometry message: stamp (s; 0: not filled), frame_id and child_frame_id."""
+
+    pose: Pose
+    stamp: float = 0.0
+    frame: str = ''
+    base_frame: str = ''
+
+
+class OdometryWatch:
+    """
+    The pose, and whether it can be trusted.
+
+    A jump or a NaN is a fault until a sound pair follows. A message whose stamp does not advance
+    is an old one, and counts as none; one in other frames than those before is a fault.
+    """
+
+    def __init__(self) -> None:
+        self.pose: Pose | None = None  # the latest sound one
+        self.rate = RateMeter()
+        self.repeated = 0  # messages whose stamp did not advance
+        self._heard_at: float | None = None
+        self._broken = 'no odometry yet'
+        self._stamp = 0.0
+        self._frames: tuple[str, str] | None = None
+        self._foreign, self._foreign_at = '', -math.inf
+
+    def hear(self, reading: Reading, now: float, config: WatchdogConfig) -> bool:
+        """Take note of an odometry message; returns whether its pose is sound."""
+        self.rate.tick(now)
+        # One step back is a clock that was set; only what does not advance from it is old.
+        last_stamp, self._stamp = self._stamp, reading.stamp
+        if reading.stamp and reading.stamp <= last_stamp:
+            self.repeated += 1
+            return False
+        if not self._is_of_known_frames(reading, now, config):
+            return False
+        pose, last, self._broken = reading.pose, self.pose, ''
+        if not pose.is_finite:
+            self._broken = 'odometry is not a number'
+            return False
+        if last is not None:
+            jump = math.hypot(pose.x - last.x, pose.y - last.y)
+            if jump > config.odom_jump_m or abs(wrap(pose.yaw - last.yaw)) > config.odom_jump_rad:
+                self._broken = f'odometry jumped by {jump:.2f} m'
+        self.pose, self._heard_at = pose, now
+        return not self._broken
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the last message was no number, or a jump."""
+        return bool(self._broken)
+
+    def reset(self) -> None:
+        """Take the frames of the next message for the right ones."""
+        self._frames, self._foreign_at = None, -math.inf
+
+    def _is_of_known_frames(self, reading: Reading, now: float, config: WatchdogConfig) -> bool:
+        frames = (reading.frame, reading.base_frame)
+        if self._frames is None:
+            self._frames = (
+                config.odom_frame or reading.frame,
+                config.base_frame or reading.base_frame,
+            )
+        if frames == self._frames:
+            return True
+        self._foreign_at = now
+        self._foreign = (
+            f'odometry in frames {" -> ".join(frames)} instead of {" -> ".join(self._frames)}: '
+            'two sources on one topic?'
+        )
+        return False
+
+    def age_s(self, now: float) -> float:
+        """Seconds since the last sound pose; infinite before the first."""
+        return math.inf if self._heard_at is None else now - self._heard_at
+
+    def fault(self, now: float, config: WatchdogConfig) -> str:
+        """Return why odometry cannot be trusted now, or ""."""
+        if now - self._foreign_at <= config.odom_timeout_s:
+            return self._foreign
+        if self._broken:
+            return self._broken
+        age = self.age_s(now)
+        if age <= config.odom_timeout_s:
+            return ''
+        stuck = ' (its stamps do not advance)' if self.rate.age_s(now) < age / 2 else ''
+        return f'odometry is {age:.2f} s old{stuck}'
+
+
+class ReadinessWatch:
+    """What the robot itself says of whether it can move (see RobotState.msg)."""
+
+    def __init__(self) -> None:
+        self.reason = ''
+        self._ready = False
+        self._heard_at: float | None = None
+
+    def hear(self, ready: bool, reason: str, now: float) -> None:
+        """Take note of a message."""
+        self._ready, self.reason, self._heard_at = ready, reason, now
+
+    def fault(self, now: float, config: WatchdogConfig) -> str:
+        """Return why the robot cannot move now, or ""."""
+        if not config.robot_state_timeout_s:
+            return ''
+        if self._heard_at is None:
+            return 'nothing heard yet of the robot about its own state'
+        if (age := now - self._heard_at) > config.robot_state_timeout_s:
+            return f'the robot has not told its own state for {age:.2f} s'
+        return '' if self._ready else (self.reason or 'the robot says that it is not ready')
+
+
+@dataclass
+class _Session:
+    heard_at: float
+    told: Supervision | None = None
+    told_at: float = 0.0
+
+
+class SupervisionWatch:
+    """
+    Watches the deciding side.
+
+    Is it there, and what did it tell of its camera and its verifier? One record per session.
+    """
+
+    def __init__(self) -> None:
+        self._sessions: dict[int, _Session] = {}
+
+    def hear(self, session: int, now: float) -> None:
+        """Take note of any sign of life of a session."""
+        known = self._sessions.pop(session, None) or _Session(now)
+        known.heard_at = now
+        self._sessions[session] = known
+        while len(self._sessions) > SESSIONS_KEPT:  # the one not heard for longest comes first
+            del self._sessions[next(iter(self._sessions))]
+
+    def tell(self, told: Supervision, now: float) -> None:
+        """Take note of a Supervision message."""
+        self.hear(told.session, now)
+        self._sessions[told.session].told = told
+        self._sessions[told.session].told_at = now
+
+    def told(self, session: int | None) -> Supervision | None:
+        """Return what a session told last."""
+        known = self._sessions.get(session) if session is not None else None
+        return known.told if known else None
+
+    def hears_others(self, session: int, now: float, config: WatchdogConfig) -> bool:
+        """Return whether another session than this one is alive, and has told how it is."""
+        others = (
+            known.told_at
+            for which, known in self._sessions.items()
+            if which != session and known.told is not None
+        )
+        return any(now - told_at <= config.supervisor_timeout_s for told_at in others)
+
+    def silent_for_s(self, session: int | None, now: float) -> float:
+        """Seconds since a session was heard; infinite when it never was."""
+        known = self._sessions.get(session) if session is not None else None
+        return now - known.heard_at if known else math.inf
+
+    def camera_age_s(self, session: int | None, now: float) -> float:
+        """Age of the camera frames as told, plus the time since; negative: not told."""
+        told = self.told(session)
+        return self._aged(told.camera_age_s, session, now) if told else -1.0
+
+    def verifier_age_s(self, session: int | None, now: float) -> float:
+        """
+        Seconds since the verifier was heard as told, plus the time since.
+
+        Negative: not told.
+        """
+        told = self.told(session)
+        return self._aged(told.verifier_age_s, session, now) if told else -1.0
+
+    def _aged(self, age: float, session: int | None, now: float) -> float:
+        assert session is not None
+        return age if age < 0 else age + now - self._sessions[session].told_at
+
+    def supervisor_fault(self, session: int | None, now: float, config: WatchdogConfig) -> str:
+        """Return why the deciding side counts as gone, or ""."""
+        silent = self.silent_for_s(session, now)
+        if not config.supervisor_timeout_s or silent <= config.supervisor_timeout_s:
+            return ''
+        return f'nothing heard of the deciding side for {silent:.2f} s'
+
+    def camera_fault(self, session: int | None, now: float, config: WatchdogConfig) -> str:
+        """Return why the camera counts as gone, or ""."""
+        age = self.camera_age_s(session, now)
+        if not config.camera_timeout_s or age <= config.camera_timeout_s:
+            return ''
+        return (
+            f'camera frames are {age:.2f} s old'
+            if math.isfinite(age)
+            else 'age of the camera is no number'
+        )
+
+    def verifier_fault(self, session: int | None, now: float, config: WatchdogConfig) -> str:
+        """Return why the verifier counts as gone, or ""."""
+        if not config.verifier_timeout_s:
+            return ''
+        told = self.told(session)
+        if told is not None and told.link is LinkState.LOST:
+            return 'the link to the verifier is lost'
+        age = self.verifier_age_s(session, now)
+        if age <= config.verifier_timeout_s:
+            return ''
+        return (
+            f'verifier not heard for {age:.2f} s'
+            if math.isfinite(age)
+            else 'age of the verifier is no number'
+        )

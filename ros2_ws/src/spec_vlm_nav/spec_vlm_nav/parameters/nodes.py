@@ -1,0 +1,48 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+Which parameters each node has.
+
+`python -m spec_vlm_nav.parameters.nodes` prints the README's tables.
+"""
+
+from __future__ import annotations
+
+from spec_vlm_nav.blackbox.parameters import BLACKBOX
+from spec_vlm_nav.camera.parameters import CAMERA
+from spec_vlm_nav.common.parameters import markdown, Parameter
+from spec_vlm_nav.deciding.parameters import VLM_NAV
+from spec_vlm_nav.motion.parameters.motion import MOTION
+from spec_vlm_nav.robot.parameters import GO2_STATE
+from spec_vlm_nav.viewing.parameters import VIEW
+
+
+def tables() -> dict[str, tuple[Parameter, ...]]:
+    """Return the parameters of every node, by the node's name."""
+    return {
+        'vlm_nav_node': tuple(VLM_NAV),
+        'motion_node': MOTION,
+        'view_node': tuple(VIEW),
+        'camera_decode_node': CAMERA,
+        'blackbox_node': BLACKBOX,
+        'go2_state_node': GO2_STATE,
+    }
+
+
+if __name__ == '__main__':
+    import sys
+
+    shown = (f'### {name}\n\n{markdown(table)}' for name, table in tables().items())
+    sys.stdout.write('\n\n'.join(shown) + '\n')

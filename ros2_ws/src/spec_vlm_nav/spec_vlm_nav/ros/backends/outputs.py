@@ -1,0 +1,255 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+Publishers of the motion back-ends: a velocity in, messages out.
+
+What they send is encoded in `backends`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import importlib.util
+import time
+from typing import Any, Protocol
+
+from geometry_msgs.msg import Twist, TwistStamped
+from rclpy.duration import Duration
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from spec_vlm_nav.common.errors import BackendError
+from spec_vlm_nav.common.geometry import Velocity, ZERO
+from spec_vlm_nav.common.parameters import Value
+from spec_vlm_nav.motion.backends.nav2 import Nav2Executor
+from spec_vlm_nav.motion.backends.velocity import Go2Avoiding, Go2Sport, SportRequest
+from spec_vlm_nav.motion.executor import Executor, MotionExecutor
+from spec_vlm_nav.motion.parameters.motion import stop_config
+from spec_vlm_nav.motion.stopping import Rest, StopConfig, TwistStops
+from spec_vlm_nav.ros.backends.nav2_actions import Nav2Goals
+
+DRAIN = Duration(seconds=0.2)
+QOS = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
+# A stop is two requests: with room for one, the second could push the first out.
+SPORT_QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
+
+
+class Output(Protocol):
+    """Where velocities go."""
+
+    def send(self, velocity: Velocity, rest: Rest) -> None:
+        """Send the velocity of one tick; `rest`: what odometry shows while nothing is asked."""
+        ...
+
+    def stop(self) -> bool:
+        """Send what makes the robot stand still, now; returns whether that was a plain zero."""
+        ...
+
+    def release(self) -> None:
+        """Let others have the robot, which stands; said last."""
+        ...
+
+    def drain(self) -> bool:
+        """Wait a moment until what was sent has arrived; returns whether it is confirmed."""
+        ...
+
+
+class TwistOutput:
+    """Publishes velocities as Twist or TwistStamped on `cmd_vel`: any robot."""
+
+    def __init__(self, node: Node, stamped: bool, frame: str, stops: StopConfig) -> None:
+        self._node, self._stamped, self._frame = node, stamped, frame
+        self._stops = TwistStops(stops)
+        self._publisher = node.create_publisher(TwistStamped if stamped else Twist, 'cmd_vel', QOS)
+
+    def send(self, velocity: Velocity, rest: Rest) -> None:
+        """Publish one velocity; nothing while the robot stands and knows it."""
+        if (said := self._stops.velocity(velocity, rest, time.monotonic())) is not None:
+            self._publish(said)
+
+    def _publish(self, velocity: Velocity) -> None:
+        twist = Twist()
+        twist.linear.x, twist.angular.z = velocity.linear, velocity.angular
+        if not self._stamped:
+            self._publisher.publish(twist)
+            return
+        message = TwistStamped(twist=twist)
+        message.header.stamp = self._node.get_clock().now().to_msg()
+        message.header.frame_id = self._frame
+        self._publisher.publish(message)
+
+    def stop(self) -> bool:
+        """Publish what makes the robot stand; the ticks that follow say it again."""
+        said = self._stops.stop(time.monotonic())
+        self._publish(said)
+        return said == ZERO
+
+    def release(self) -> None:
+        """Do nothing: who is silent holds nobody."""
+
+    def drain(self) -> bool:
+        """Wait a moment until what was sent has arrived; returns whether it is confirmed."""
+        return bool(self._publisher.wait_for_all_acked(DRAIN))
+
+
+class SportOutput:
+    """
+    Publishes unitree_api/Request on `api/<service>/request`.
+
+    That drives a Unitree Go2 without a driver in between.
+    """
+
+    def __init__(self, node: Node, encoder: Go2Sport) -> None:
+        try:
+            from unitree_api.msg import Request
+        except ImportError as error:
+            raise BackendError(
+                'motion_backend go2_sport needs the ROS package unitree_api: build it with colcon '
+                'from github.com/unitreerobotics/unitree_ros2 '
+                '(cyclonedds_ws/src/unitree/unitree_api) and source its '
+                f'install/setup.bash, or use motion_backend twist with a driver ({error})'
+            ) from error
+        self._message: Any = Request
+        self._encoder = encoder
+        self._has_begun = False
+        self._publishers = {
+            service: node.create_publisher(Request, f'api/{service}/request', SPORT_QOS)
+            for service in encoder.services
+        }
+
+    def send(self, velocity: Velocity, rest: Rest) -> None:
+        """
+        Publish what the encoder makes of one velocity.
+
+        Publish nothing while the robot stands and knows it.
+        """
+        if not self._has_begun and self._is_found():
+            self._has_begun = True
+            self._publish(self._encoder.begin())
+        self._publish(self._encoder.velocity(velocity))
+
+    def _is_found(self) -> bool:
+        return all(p.get_subscription_count() > 0 for p in self._publishers.values())
+
+    def stop(self) -> bool:
+        """Publish Move(0, 0, 0) and StopMove."""
+        self._publish(self._encoder.stop())
+        return True
+
+    def release(self) -> None:
+        """Give the robot back to its remote control; said last."""
+        self._publish(self._encoder.release())
+
+    def drain(self) -> bool:
+        """Wait a moment until what was sent has arrived; returns whether it is confirmed."""
+        arrived = [p.wait_for_all_acked(DRAIN) for p in self._publishers.values()]
+        return all(arrived)
+
+    def _publish(self, requests: tuple[SportRequest, ...]) -> None:
+        for request in requests:
+            message = self._message(parameter=request.parameter)
+            message.header.identity.id = time.monotonic_ns()  # the robot's answers carry it
+            message.header.identity.api_id = request.api_id
+            self._publishers[request.service].publish(message)
+
+
+class Nav2Output:
+    """
+    Sends no velocity of its own while Nav2 drives.
+
+    A stop cancels the goal and says zero on `cmd_vel` as well.
+    """
+
+    def __init__(self, goals: Nav2Goals, zero: TwistOutput) -> None:
+        self._goals, self._zero = goals, zero
+
+    def send(self, velocity: Velocity, rest: Rest) -> None:
+        """
+        Send nothing: the velocities are Nav2's.
+
+        But send zero while a goal that was canceled still lingers.
+        """
+        if self._goals.insist():
+            self._zero.stop()
+
+    def stop(self) -> bool:
+        """Cancel the goal and publish a zero velocity."""
+        self._goals.cancel()
+        return self._zero.stop()
+
+    def release(self) -> None:
+        """Do nothing: a canceled goal holds nobody."""
+
+    def drain(self) -> bool:
+        """Wait a moment until what was sent has arrived; returns whether it is confirmed."""
+        return self._zero.drain()
+
+
+class DryOutput:
+    """
+    Sends nothing, not even stops: with dry_run the robot may be in somebody else's hands.
+
+    Wraps the output that would send, so that what that one lacks is still said at the start.
+    """
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def send(self, velocity: Velocity, rest: Rest) -> None:
+        """Send nothing."""
+
+    def stop(self) -> bool:
+        """Send nothing; as good as a plain zero."""
+        return True
+
+    def release(self) -> None:
+        """Do nothing: nobody was held."""
+
+    def drain(self) -> bool:
+        """Wait for nothing."""
+        return True
+
+
+def make_backend(node: Node, values: Mapping[str, Value]) -> tuple[Output, Executor]:
+    """
+    Make the back-end that the parameters name, silenced with dry_run.
+
+    Raises BackendError when its package is missing.
+    """
+    output, executor = _make_backend(node, values)
+    return (DryOutput(output) if values['dry_run'] else output), executor
+
+
+def _make_backend(node: Node, values: Mapping[str, Value]) -> tuple[Output, Executor]:
+    backend = values['motion_backend']
+    if backend == 'auto':
+        backend = 'go2_sport' if importlib.util.find_spec('unitree_api') else 'twist'
+        node.get_logger().info(f'motion_backend auto: {backend}')
+    avoiding = bool(values['go2_obstacles_avoid'])
+    if backend == 'go2_sport':
+        return SportOutput(node, Go2Avoiding() if avoiding else Go2Sport()), MotionExecutor()
+    if avoiding:
+        raise BackendError(
+            'go2_obstacles_avoid needs motion_backend go2_sport, and auto found no unitree_api'
+        )
+    twist = TwistOutput(
+        node,
+        bool(values['enable_stamped_cmd_vel']),
+        str(values['cmd_vel_frame']),
+        stop_config(values),
+    )
+    if backend == 'nav2':
+        goals = Nav2Goals(node)
+        return Nav2Output(goals, twist), Nav2Executor(goals)
+    return twist, MotionExecutor()

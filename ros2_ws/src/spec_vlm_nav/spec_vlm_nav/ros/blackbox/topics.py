@@ -1,0 +1,119 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+What the black box hears: topics, their types, and how every publisher of them is heard.
+
+A best effort subscription hears everybody, but loses what a bad network loses. So our own nodes'
+words, which are published reliably, are heard reliably, the operator's few words both ways (and
+kept once), everything else best effort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+import importlib
+import importlib.util
+
+from diagnostic_msgs.msg import DiagnosticArray
+from geometry_msgs.msg import Twist, TwistStamped
+from nav_msgs.msg import Odometry
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import CompressedImage, Image, LaserScan
+from spec_vlm_nav.ros.subscriptions import subscribe
+from spec_vlm_nav_interfaces.msg import (
+    DecisionMetrics,
+    MotionCommand,
+    MotionStatus,
+    RobotState,
+    Supervision,
+)
+from std_msgs.msg import Bool, Empty, String
+
+BEST_EFFORT, RELIABLE = ReliabilityPolicy.BEST_EFFORT, ReliabilityPolicy.RELIABLE
+BOTH = None
+SPORT = 'api/sport/request'
+
+
+@dataclass(frozen=True)
+class Heard:
+    """
+    A topic.
+
+    kind: its message class; reliability: of the subscription, BOTH: heard both ways; picture:
+    thinned when memory is short; lasting: its newest word holds until another is said; depth: of
+    the queue.
+    """
+
+    name: str
+    kind: type
+    reliability: ReliabilityPolicy | None = BEST_EFFORT
+    picture: bool = False
+    lasting: bool = False
+    depth: int = 50
+
+
+def heard_topics(transport: str, stamped: bool, collision: str) -> list[Heard]:
+    """
+    Return the topics to hear.
+
+    transport: compressed or raw; stamped: cmd_vel is TwistStamped; collision: none, scan, depth.
+    """
+    found = [
+        Heard('motion_status', MotionStatus, RELIABLE),
+        Heard('motion_command', MotionCommand, RELIABLE),
+        Heard('supervision', Supervision, RELIABLE),
+        Heard('vlm_nav_node/metrics', DecisionMetrics, RELIABLE),
+        Heard('vlm_nav_node/reasoning', String, RELIABLE),
+        Heard('vlm_nav_node/action', String, RELIABLE),
+        Heard('vlm_nav_node/outcome', String, RELIABLE),
+        Heard('instruction', String, BOTH, lasting=True),
+        Heard('stop', Empty, BOTH, lasting=True),
+        Heard('e_stop', Bool, BOTH, lasting=True),
+        Heard('e_stop_reset', Empty, BOTH, lasting=True),
+        Heard('robot_state', RobotState, lasting=True),
+        Heard('odom', Odometry),
+        Heard('cmd_vel', TwistStamped if stamped else Twist),
+        Heard('/diagnostics', DiagnosticArray),
+        Heard(
+            'image',
+            CompressedImage if transport == 'compressed' else Image,
+            picture=True,
+            depth=5 if transport == 'compressed' else 1,
+        ),
+    ]
+    if collision == 'scan':
+        found.append(Heard('scan', LaserScan))
+    elif collision == 'depth':
+        found.append(Heard('depth', Image, picture=True, depth=1))
+    if importlib.util.find_spec('unitree_api'):
+        request = importlib.import_module('unitree_api.msg').Request
+        found.append(Heard(SPORT, request, RELIABLE))
+    return found
+
+
+def subscribe_raw(node: Node, heard: Heard, take: Callable[[bytes], None]) -> None:
+    """Have every message's bytes handed to `take`."""
+    if heard.reliability is None:
+        subscribe(node, heard.kind, heard.name, take, raw=True)
+    else:
+        qos = QoSProfile(depth=heard.depth, reliability=heard.reliability)
+        node.create_subscription(heard.kind, heard.name, take, qos, raw=True)
+
+
+def type_name(kind: type) -> str:
+    """Return a message class's name as files have it: package/msg/Name."""
+    return f'{kind.__module__.partition(".")[0]}/msg/{kind.__name__}'

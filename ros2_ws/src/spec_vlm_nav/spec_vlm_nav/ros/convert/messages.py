@@ -1,0 +1,204 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Between ROS messages and the plain records of the ROS-free modules; nothing is decided here."""
+
+from __future__ import annotations
+
+import math
+
+from builtin_interfaces.msg import Duration, Time
+from nav_msgs.msg import Odometry
+from sensor_msgs.msg import CompressedImage, Image
+from spec_vlm_nav.camera.frame import Frame
+from spec_vlm_nav.camera.images import RawImage
+from spec_vlm_nav.common.codes import MotionState, SOURCES
+from spec_vlm_nav.common.geometry import Motion, Pose
+from spec_vlm_nav.common.status import Status
+from spec_vlm_nav.deciding.parts.interfaces import MotionRequest
+from spec_vlm_nav.deciding.parts.report import Report
+from spec_vlm_nav.model.decider import LinkReport
+from spec_vlm_nav.motion.command import Command, CommandKind
+from spec_vlm_nav.motion.watchdogs import Reading
+from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, MotionStatus, Supervision
+
+
+def frame_of(message: CompressedImage | Image, received: float) -> Frame:
+    """Return a camera message as a frame, pixels not yet looked at."""
+    stamp = (message.header.stamp.sec, message.header.stamp.nanosec)
+    if isinstance(message, CompressedImage):
+        return Frame(bytes(message.data), stamp, received)
+    raw = RawImage(
+        message.encoding, message.width, message.height, message.step, bytes(message.data)
+    )
+    return Frame(raw, stamp, received)
+
+
+def pose_of(message: Odometry) -> Pose:
+    """Return the planar pose of an odometry message; NaN where the message holds no rotation."""
+    position, q = message.pose.pose.position, message.pose.pose.orientation
+    norm = q.x * q.x + q.y * q.y + q.z * q.z + q.w * q.w
+    if not 0.5 < norm < 2.0:
+        return Pose(position.x, position.y, math.nan)
+    yaw = math.atan2(2 * (q.w * q.z + q.x * q.y), 1 - 2 * (q.y * q.y + q.z * q.z))
+    return Pose(position.x, position.y, yaw)
+
+
+def reading_of(message: Odometry) -> Reading:
+    """Return an odometry message as a record."""
+    header = message.header
+    return Reading(
+        pose_of(message), seconds_of(header.stamp), header.frame_id, message.child_frame_id
+    )
+
+
+def seconds_of(stamp: Time) -> float:
+    """Return a stamp in seconds."""
+    return stamp.sec + stamp.nanosec * 1e-9
+
+
+def command_of(message: MotionCommand) -> Command | None:
+    """Return a motion command, or None when its kind is unknown."""
+    try:
+        kind = CommandKind(message.kind)
+    except ValueError:
+        return None
+    return Command(
+        kind=kind,
+        session=message.session,
+        instruction=message.instruction,
+        sequence=message.sequence,
+        motion=Motion(message.distance_m, message.angle_rad),
+        deadline_s=message.deadline.sec + message.deadline.nanosec * 1e-9,
+        frame_age_s=message.frame_age_s,
+        text=message.text,
+        unverified=message.unverified,
+    )
+
+
+def command_message(
+    request: MotionRequest, session: int, sequence: int, now: float, stamp: Time
+) -> MotionCommand:
+    """Return a request as a message; `now` is the clock that frames were received by."""
+    message = MotionCommand(session=session, instruction=request.instruction, sequence=sequence)
+    message.header.stamp = stamp
+    message.kind = request.kind.value
+    message.source = SOURCES[request.source]
+    message.distance_m, message.angle_rad = request.motion.distance_m, request.motion.angle_rad
+    message.deadline = Duration(
+        sec=int(request.deadline_s), nanosec=int(request.deadline_s % 1 * 1e9)
+    )
+    message.text, message.unverified = request.text, request.unverified
+    if request.frame is not None:
+        message.frame_stamp = Time(sec=request.frame.stamp[0], nanosec=request.frame.stamp[1])
+        message.frame_age_s = now - request.frame.received
+    return message
+
+
+def supervision_message(
+    session: int, camera_age_s: float, link: LinkReport, now: float, stamp: Time
+) -> Supervision:
+    """Return the deciding side's sign of life; `now` is the clock that the link was heard by."""
+    message = Supervision(session=session, camera_age_s=camera_age_s, link=link.state.value)
+    message.header.stamp = stamp
+    message.verifier_age_s = -1.0 if link.heard_at is None else now - link.heard_at
+    message.link_rtt_ms = link.rtt_ms
+    return message
+
+
+def status_of(message: MotionStatus) -> Status | None:
+    """Return a status report, or None when its state is unknown."""
+    try:
+        state = MotionState(message.state)
+    except ValueError:
+        return None
+    done = Motion(message.done_distance_m, message.done_angle_rad)
+    left = Motion(message.left_distance_m, message.left_angle_rad)
+    return Status(
+        state,
+        message.session,
+        message.sequence,
+        message.reason,
+        done,
+        left,
+        message.unverified,
+        message.standing,
+        message.estopped,
+        message.held_by,
+        message.rear_free_m,
+        seconds_of(message.since),
+    )
+
+
+def status_message(status: Status, stamp: Time, since: Time) -> MotionStatus:
+    """Return a status report as a message; `since`: the stamp at which its state began."""
+    message = MotionStatus(
+        session=status.session, sequence=status.sequence, state=status.state.value
+    )
+    message.header.stamp = stamp
+    message.since, message.reason = since, status.reason
+    message.done_distance_m, message.done_angle_rad = status.done.distance_m, status.done.angle_rad
+    message.left_distance_m, message.left_angle_rad = status.left.distance_m, status.left.angle_rad
+    message.unverified = status.unverified
+    message.standing, message.estopped = status.standing, status.estopped
+    message.held_by, message.rear_free_m = status.held_by, status.rear_free_m
+    return message
+
+
+def metrics_message(
+    report: Report, session: int, method: str, gamma: int, stamp: Time
+) -> DecisionMetrics:
+    """Return the measurements of a decision as a message."""
+    answer = report.answer
+    message = DecisionMetrics(
+        session=session, instruction=report.instruction, sequence=report.sequence
+    )
+    message.header.stamp = stamp
+    if report.frame is not None:
+        message.frame_stamp = Time(sec=report.frame.stamp[0], nanosec=report.frame.stamp[1])
+    message.instruction_text, message.method, message.gamma = (
+        report.instruction_text,
+        method,
+        gamma,
+    )
+    message.text, message.reasoning = answer.text, report.reasoning
+    message.model_action, message.action, message.rule = (
+        report.model_action,
+        report.action,
+        report.rule,
+    )
+    message.source = SOURCES[report.source]
+    message.verification, message.prefetched = report.verification.value, report.prefetched
+    message.error_code, message.error = report.code.value, report.error
+    message.decision_ms, message.camera_to_action_ms = (
+        report.decision_ms,
+        report.camera_to_action_ms,
+    )
+    message.prefill_ms, message.cloud_prefill_ms = answer.prefill_ms, answer.cloud_prefill_ms
+    message.ttft_ms, message.total_ms = answer.ttft_ms, answer.total_ms
+    message.tokens, message.rounds = len(answer.token_ids), len(answer.rounds)
+    message.drafted = [r.drafted for r in answer.rounds]
+    message.accepted = [r.accepted for r in answer.rounds]
+    message.uplink_bytes = [r.uplink_bytes for r in answer.rounds]
+    message.downlink_bytes = [r.downlink_bytes for r in answer.rounds]
+    message.draft_ms = [r.draft_ms for r in answer.rounds]
+    message.wait_ms = [r.wait_ms for r in answer.rounds]
+    message.verify_ms = [r.verify_ms for r in answer.rounds]
+    message.prompt_bytes = answer.prompt_bytes
+    message.prompt_ids, message.token_ids = list(answer.prompt_ids), list(answer.token_ids)
+    message.span_lane = [s.lane for s in answer.timeline]
+    message.span_name = [s.name for s in answer.timeline]
+    message.span_start_ms = [s.start_ms for s in answer.timeline]
+    message.span_end_ms = [s.end_ms for s in answer.timeline]
+    return message

@@ -1,0 +1,196 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+The action NavigateInstruction.
+
+Goals become instructions of the navigator, their results become results.
+
+Nothing in here waits in an executor's thread, and no coroutine outlives a stop: a goal is carried
+out by the navigator and its result is handed in when the result comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from builtin_interfaces.msg import Duration
+from rclpy.action import ActionServer, CancelResponse, GoalResponse
+from rclpy.action.server import ServerGoalHandle
+from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
+from rclpy.node import Node
+from spec_vlm_nav.common.codes import ErrorCode
+from spec_vlm_nav.deciding.parts.interfaces import NavigationResult, Phase
+from spec_vlm_nav.language.stop_words import is_stop
+from spec_vlm_nav.ros.deciding.active import Deciding
+from spec_vlm_nav_interfaces.action import NavigateInstruction
+
+NAME = 'navigate_instruction'
+FEEDBACK_TICKS = 4  # 5 Hz
+_PHASES = {
+    Phase.LOOKING: NavigateInstruction.Feedback.LOOKING,
+    Phase.THINKING: NavigateInstruction.Feedback.THINKING,
+    Phase.MOVING: NavigateInstruction.Feedback.MOVING,
+}
+
+
+class _DeferringServer(ActionServer):
+    """
+    An action server whose goals go on until their result is handed in with `finish`.
+
+    rclpy's way, an execute callback that returns the result, needs a thread a goal, or a coroutine
+    that older releases poll without pause.
+    """
+
+    def __init__(self, node: Node, begin: Callable[[Any], None], **callbacks: Any) -> None:
+        self._begin = begin
+        super().__init__(node, NavigateInstruction, NAME, execute_callback=begin, **callbacks)
+
+    def notify_execute(self, goal_handle: Any, execute_callback: Any) -> None:
+        """Begin the goal, which is to be executed now."""
+        self._begin(goal_handle)
+
+    def finish(self, goal_handle: Any, end: Callable[[Any], Any]) -> None:
+        """Have `end` set the goal's state and return the result."""
+        super().notify_execute(goal_handle, end)
+
+
+def message_of(result: NavigationResult) -> NavigateInstruction.Result:
+    """Return a result as a message."""
+    message = NavigateInstruction.Result(error_code=result.code.value, error_msg=result.message)
+    message.total_elapsed_time = Duration(
+        sec=int(result.elapsed_s), nanosec=int(result.elapsed_s % 1 * 1e9)
+    )
+    message.distance_m, message.hint_met = result.distance_m, result.hint_met
+    message.decisions, message.motions = result.decisions, result.motions
+    return message
+
+
+class NavigateServer:
+    """
+    One goal at a time; a newer one replaces it.
+
+    `deciding` is None while the node is not active.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self.deciding: Deciding | None = None
+        self._node = node
+        self._goals: dict[int, ServerGoalHandle] = {}  # by the number of the instruction
+        self._results: dict[int, NavigationResult] = {}
+        self._canceling: set[int] = set()
+        self._ticks = 0
+        # A group of its own: a cancel waits for motion_node's word, which must get through
+        # meanwhile.
+        self._server = _DeferringServer(
+            node, self._begin, goal_callback=self._on_goal, cancel_callback=self._on_cancel,
+            callback_group=MutuallyExclusiveCallbackGroup(),
+        )  # fmt: skip
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a goal waits for its result."""
+        return bool(self._goals)
+
+    async def _on_goal(self, request: NavigateInstruction.Goal) -> GoalResponse:
+        """
+        Accept every goal; the robot stands first.
+
+        None is refused, so that the client is told in the result what was wrong.
+        """
+        if self.deciding is not None and self.deciding.is_busy:
+            await self.deciding.stop('another instruction came')
+        return GoalResponse.ACCEPT
+
+    def _begin(self, goal: ServerGoalHandle) -> None:
+        request = goal.request
+        if self.deciding is None:
+            name = self._node.get_fully_qualified_name()
+            words = f'the node is not active: ros2 lifecycle set {name} activate'
+            self._finish(goal, NavigationResult(0, ErrorCode.INVALID_INPUT, words))
+            return
+        if is_stop(request.instruction):
+            self.deciding.stop('stopped by an instruction')
+            self._finish(goal, NavigationResult(0, ErrorCode.NONE, 'stopped'))
+            return
+        allowance = request.time_allowance.sec + request.time_allowance.nanosec * 1e-9
+        number = self.deciding.instruct(request.instruction, allowance, request.success_hint)
+        self._goals[number] = goal
+        self.tick()
+
+    async def _on_cancel(self, goal: ServerGoalHandle) -> CancelResponse:
+        """Have the robot stand before the cancel is acknowledged."""
+        number = next((n for n, g in self._goals.items() if g == goal), None)
+        if number is None or number in self._results or self.deciding is None:
+            return CancelResponse.REJECT
+        self._canceling.add(number)
+        await self.deciding.stop('canceled')
+        # As soon as rclpy has marked the goal as canceling; the node may have been deactivated
+        # meanwhile.
+        if self._node.executor is not None:
+            self._node.executor.create_task(self.tick)
+        return CancelResponse.ACCEPT
+
+    def on_result(self, result: NavigationResult) -> None:
+        """Take note that an instruction is over."""
+        self._results[result.instruction] = result
+        self.tick()
+
+    def tick(self) -> None:
+        """Hand in results that are due; feedback now and then."""
+        for number, goal in list(self._goals.items()):
+            waits = number in self._canceling and not goal.is_cancel_requested
+            if number in self._results and not waits:
+                del self._goals[number]
+                self._canceling.discard(number)
+                self._finish(goal, self._results[number])
+        # Results of goals that are still to begin come later than their numbers: keep the newest.
+        self._results = {
+            n: o for n, o in self._results.items() if n in self._goals or n == max(self._results)
+        }
+        self._ticks += 1
+        if self._ticks % FEEDBACK_TICKS == 0:
+            for goal in self._goals.values():
+                self._feed_back(goal)
+
+    def _finish(self, goal: ServerGoalHandle, result: NavigationResult) -> None:
+        def end(handle: ServerGoalHandle) -> NavigateInstruction.Result:
+            if handle.is_cancel_requested:
+                handle.canceled()
+            elif result.code is ErrorCode.NONE:
+                handle.succeed()
+            else:
+                handle.abort()
+            return message_of(result)
+
+        self._server.finish(goal, end)
+
+    def _feed_back(self, goal: ServerGoalHandle) -> None:
+        if self.deciding is None or not self.deciding.is_busy:
+            return
+        told, link = self.deciding.navigator.feedback, self.deciding.link
+        feedback = NavigateInstruction.Feedback(phase=_PHASES[told.phase], action=told.action)
+        feedback.reasoning = self.deciding.text_so_far or told.reasoning
+        feedback.unverified, feedback.decision_ms = told.unverified, told.decision_ms
+        feedback.distance_left_m, feedback.angle_left_rad = (
+            told.left.distance_m,
+            told.left.angle_rad,
+        )
+        feedback.decisions, feedback.link, feedback.link_rtt_ms = (
+            told.decisions,
+            link.state.value,
+            link.rtt_ms,
+        )
+        goal.publish_feedback(feedback)

@@ -1,0 +1,297 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+The active part of vlm_nav_node.
+
+Camera and motion reports in, the navigator and its worker, signs of life out.
+
+Exists from activation to deactivation. Callbacks never wait for a model: decisions are made in the
+worker's thread.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+import math
+import secrets
+import time
+
+from rclpy.clock import Clock, ClockType
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.task import Future
+from sensor_msgs.msg import CompressedImage, Image
+from spec_vlm_nav.common.parameters import Value
+from spec_vlm_nav.common.status import UNDER_WAY
+from spec_vlm_nav.deciding.diagnostics import DecidingDiagnostics
+from spec_vlm_nav.deciding.handlers.motions import GOING_ON
+from spec_vlm_nav.deciding.navigator import Navigator
+from spec_vlm_nav.deciding.parts.interfaces import (
+    MotionRequest,
+    NavigationResult,
+    NavigatorConfig,
+    Phase,
+)
+from spec_vlm_nav.deciding.parts.report import Report
+from spec_vlm_nav.language.exploration import ExplorationPolicy
+from spec_vlm_nav.model.answers import Job
+from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
+from spec_vlm_nav.model.deferred import DeferredDecider
+from spec_vlm_nav.model.worker import DecisionWorker, Event
+from spec_vlm_nav.motion.command import CommandKind, OPERATOR_STOP
+from spec_vlm_nav.ros.convert.messages import frame_of, status_of
+from spec_vlm_nav.ros.deciding.publishers import Publishers, RELIABLE
+from spec_vlm_nav_interfaces.msg import MotionStatus
+
+TICK_S = 0.05
+SUPERVISION_TICKS = 2
+STANDING_S = 0.25  # longest wait for motion_node to say that the robot stands
+POLL_S = 0.005
+_UNDER_WAY = tuple(state.value for state in UNDER_WAY)
+
+
+class Deciding:
+    """
+    Shell around Navigator; also its Outputs.
+
+    `on_tick` and `on_result` are for the action server.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        publishers: Publishers,
+        decider: DeferredDecider,
+        settings: DecoderSettings,
+        config: NavigatorConfig,
+        exploration: str,
+        values: dict[str, Value],
+    ) -> None:
+        self._node, self._publishers, self._decider, self._settings = (
+            node,
+            publishers,
+            decider,
+            settings,
+        )
+        # A fresh session tells motion_node that what was before is over.
+        publishers.session = secrets.randbits(63) | 1
+        publishers.silent = config.dry_run
+        self.diagnostics = DecidingDiagnostics()
+        self.on_tick: Callable[[], None] = lambda: None
+        self.on_result: Callable[[NavigationResult], None] = lambda result: None
+        self.navigator = Navigator(self, config, ExplorationPolicy(exploration))
+        self._standing: list[tuple[int, float, Future[bool]]] = []
+        self._ticks = 0
+        self._events: deque[Event] = deque()
+        self._wake = node.create_guard_condition(self._take_events)
+        self.worker = DecisionWorker(decider, self._post)
+        camera = QoSProfile(
+            depth=1, reliability=ReliabilityPolicy[str(values['image_reliability']).upper()]
+        )
+        kind = CompressedImage if values['image_transport'] == 'compressed' else Image
+        self._subscriptions = (
+            node.create_subscription(MotionStatus, 'motion_status', self._on_status, RELIABLE),
+            node.create_subscription(kind, 'image', self._on_image, camera),
+        )
+        # Steady: a simulated clock that stands still, or a jump of the robot's clock, must not
+        # stop the watching.
+        self._timer = node.create_timer(
+            TICK_S, self._tick, clock=Clock(clock_type=ClockType.STEADY_TIME)
+        )
+
+    # -- what the operator wants
+
+    def instruct(
+        self, text: str, allowance_s: float = 0.0, hint: str = '', sent: float = math.inf
+    ) -> int:
+        """
+        Begin an instruction; returns its number.
+
+        sent: when it was given, s, by its sender's clock; it may have waited for this node.
+        """
+        stamp = min(sent, self._node.get_clock().now().nanoseconds * 1e-9)
+        return self.navigator.on_instruction(text, time.monotonic(), allowance_s, hint, stamp)
+
+    def stop(self, why: str) -> Future[bool]:
+        """
+        Stop; the result comes when motion_node says that the robot stands.
+
+        False: it did not say so in time.
+        """
+        self.navigator.on_cancel(time.monotonic(), why)
+        standing: Future[bool] = Future()
+        if self.navigator.config.dry_run:
+            standing.set_result(True)
+        else:
+            self._standing.append(
+                (self._publishers.sequence, time.monotonic() + STANDING_S, standing)
+            )
+        return standing
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an instruction is under way."""
+        return self.navigator.phase is not Phase.IDLE
+
+    @property
+    def link(self) -> LinkReport:
+        """Return what is known of the link."""
+        return self._decider.link()
+
+    @property
+    def text_so_far(self) -> str:
+        """Return what the model has said so far in the decision under way."""
+        return self.worker.text if self.navigator.phase is Phase.THINKING else ''
+
+    def use(self, settings: DecoderSettings, config: NavigatorConfig, exploration: str) -> None:
+        """Take changed parameters."""
+        self._settings, self.navigator.config = settings, config
+        if self.navigator.policy.name != exploration:
+            self.navigator.policy = ExplorationPolicy(exploration)
+
+    # -- inputs
+
+    def _on_status(self, message: MotionStatus) -> None:
+        status = status_of(message)
+        if status is None:
+            return
+        ours = message.session == self._publishers.session
+        if ours and status.state not in GOING_ON:
+            self._told_standing(status.sequence)
+        self.navigator.on_estop(status.held_by if status.estopped else '', time.monotonic())
+        if ours or status.reason.startswith(OPERATOR_STOP):
+            self.navigator.on_status(status, time.monotonic())
+
+    def _stands(self) -> bool:
+        """
+        Wait for motion_node's word without the executor.
+
+        The executor is in the middle of a transition.
+        """
+        if self._publishers.silent:
+            return True
+        last, status = self._publishers.sequence, self._subscriptions[0]
+        deadline = time.monotonic() + STANDING_S
+        while time.monotonic() < deadline:
+            with status.handle:
+                taken = status.handle.take_message(MotionStatus, False)
+            if taken is None:
+                time.sleep(POLL_S)
+                continue
+            message: MotionStatus = taken[0]
+            ours = message.session == self._publishers.session and message.sequence >= last
+            if ours and message.state not in _UNDER_WAY:
+                self._told_standing(message.sequence)
+                return True
+        return False
+
+    def _told_standing(self, sequence: int) -> None:
+        for entry in [e for e in self._standing if e[0] <= sequence]:
+            self._standing.remove(entry)
+            entry[2].set_result(True)
+
+    def _on_image(self, message: CompressedImage | Image) -> None:
+        self.navigator.on_frame(frame_of(message, time.monotonic()))
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        link = self._decider.link()
+        self.navigator.model_is_ready = self._decider.is_ready
+        self.navigator.on_link(link.state, now, link.reason)
+        self._take_events()
+        self.navigator.tick(now)
+        for entry in [e for e in self._standing if e[1] <= now]:
+            self._standing.remove(entry)
+            self.log(
+                'warn', f'motion_node did not say within {STANDING_S:g} s that the robot stands'
+            )
+            entry[2].set_result(False)
+        self._ticks += 1
+        if self._ticks % SUPERVISION_TICKS == 0:
+            frame = self.navigator.camera.frame
+            self._publishers.supervise(
+                -1.0 if frame is None else min(self.navigator.camera.age(now), 1e6), link
+            )
+        self.on_tick()
+
+    def _post(self, event: Event) -> None:
+        """Take an event; called by the worker's thread."""
+        self._events.append(event)
+        self._wake.trigger()
+
+    def _take_events(self) -> None:
+        while self._events:
+            self.navigator.on_event(self._events.popleft(), time.monotonic())
+
+    # -- outputs of the navigator
+
+    def send(self, request: MotionRequest) -> int:
+        """Send a motion command; returns its sequence number."""
+        return self._publishers.send(request)
+
+    def begin(self, job: Job) -> None:
+        """Have a job decided."""
+        self.worker.begin(job)
+
+    def cancel(self, keep_open: bool = False) -> None:
+        """Give up the job under way."""
+        self.worker.cancel(keep_open)
+
+    def spoke(self, text: str, action: str, unverified: bool) -> None:
+        """Publish reasoning and action."""
+        self._publishers.spoke(text, action, unverified)
+
+    def report(self, report: Report) -> None:
+        """Publish the measurements of a decision."""
+        self.diagnostics.count(report)
+        self._publishers.report(report, self._settings)
+
+    def concluded(self, result: NavigationResult) -> None:
+        """Take note that an instruction is over."""
+        self.diagnostics.last_outcome = f'{result.code.name} {result.message}'.strip()
+        self._publishers.concluded(result)
+        self.on_result(result)
+
+    def log(self, level: str, text: str) -> None:
+        """Say something to the operator."""
+        self._publishers.log(level, text)
+
+    # -- the end
+
+    def close(self, why: str) -> None:
+        """Stop the robot, make sure that motion_node has heard it, then let go of everything."""
+        busy = self.is_busy
+        if busy:
+            self.navigator.on_cancel(time.monotonic(), why)
+        else:
+            self.send(MotionRequest(CommandKind.STOP, self.navigator.number, 'SUPERVISOR', why))
+        if not self._stands() and busy:
+            self.log(
+                'warn',
+                f'motion_node did not say within {STANDING_S:g} s that the robot stands: '
+                'is it running?',
+            )
+        for _, _, standing in self._standing:
+            standing.set_result(False)
+        self._standing.clear()
+        self._node.destroy_timer(self._timer)
+        for subscription in self._subscriptions:
+            self._node.destroy_subscription(subscription)
+        if (
+            not self.worker.close()
+        ):  # its decider must not be used again, and it may still trigger the guard
+            raise RuntimeError('the thread of the decisions did not end in time')
+        self._node.destroy_guard_condition(self._wake)

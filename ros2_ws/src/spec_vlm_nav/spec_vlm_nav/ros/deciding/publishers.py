@@ -1,0 +1,125 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Everything vlm_nav_node says: publishers, and messages made from the navigator's records."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from spec_vlm_nav.deciding.parts.interfaces import MotionRequest, NavigationResult
+from spec_vlm_nav.deciding.parts.report import Report
+from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
+from spec_vlm_nav.ros.convert.messages import command_message, metrics_message, supervision_message
+from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, Supervision
+from std_msgs.msg import String
+
+RELIABLE = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
+UNVERIFIED = '[unverified] '
+
+
+class Publishers:
+    """
+    The publishers of one configured node.
+
+    `silent`: motion commands are made and counted, not sent (dry run).
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._sequence = 0
+        self.session = 0
+        self.silent = False
+        self._commands = node.create_publisher(MotionCommand, 'motion_command', RELIABLE)
+        self._supervision = node.create_publisher(Supervision, 'supervision', RELIABLE)
+        self._reasoning = node.create_publisher(String, '~/reasoning', RELIABLE)
+        self._actions = node.create_publisher(String, '~/action', RELIABLE)
+        self._outcomes = node.create_publisher(String, '~/outcome', RELIABLE)
+        self._metrics = node.create_publisher(DecisionMetrics, '~/metrics', RELIABLE)
+
+    def send(self, request: MotionRequest) -> int:
+        """Send a motion command; returns its sequence number."""
+        self._sequence += 1
+        stamp = self._node.get_clock().now().to_msg()
+        message = command_message(request, self.session, self._sequence, time.monotonic(), stamp)
+        if not self.silent:
+            self._commands.publish(message)
+        return self._sequence
+
+    @property
+    def sequence(self) -> int:
+        """Of the last command."""
+        return self._sequence
+
+    def supervise(self, camera_age_s: float, link: LinkReport) -> None:
+        """Give a sign of life. camera_age_s: negative before the first frame."""
+        now, stamp = time.monotonic(), self._node.get_clock().now().to_msg()
+        self._supervision.publish(
+            supervision_message(self.session, camera_age_s, link, now, stamp)
+        )
+
+    def spoke(self, text: str, action: str, unverified: bool) -> None:
+        """Publish what there is of reasoning and action."""
+        mark = UNVERIFIED if unverified else ''
+        if text:
+            self._reasoning.publish(String(data=mark + text))
+        if action:
+            self._actions.publish(String(data=mark + action))
+
+    def report(self, report: Report, settings: DecoderSettings) -> None:
+        """Publish the measurements of a decision."""
+        stamp = self._node.get_clock().now().to_msg()
+        self._metrics.publish(
+            metrics_message(report, self.session, settings.method, settings.gamma, stamp)
+        )
+
+    def concluded(self, result: NavigationResult) -> None:
+        """Publish how an instruction ended, as JSON: for whoever has no action client."""
+        said = {
+            'instruction': result.words,
+            'number': result.instruction,
+            'code': result.code.name,
+            'message': result.message,
+            'decisions': result.decisions,
+            'motions': result.motions,
+            'distance_m': round(result.distance_m, 3),
+            'elapsed_s': round(result.elapsed_s, 3),
+        }
+        self._outcomes.publish(String(data=json.dumps(said)))
+
+    def log(self, level: str, text: str) -> None:
+        """Say something to the operator."""
+        logger = self._node.get_logger()
+        # rclpy binds a severity to the calling line: each needs a line of its own.
+        if level == 'info':
+            logger.info(text)
+        elif level == 'warn':
+            logger.warning(text)
+        else:
+            logger.error(text)
+
+    def destroy(self) -> None:
+        """Let go of the publishers."""
+        for publisher in (
+            self._commands,
+            self._supervision,
+            self._reasoning,
+            self._actions,
+            self._outcomes,
+            self._metrics,
+        ):
+            self._node.destroy_publisher(publisher)

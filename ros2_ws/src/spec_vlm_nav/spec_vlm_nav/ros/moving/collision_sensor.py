@@ -1,0 +1,100 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+The sensor that looks ahead, read beside the executor.
+
+Its messages are big. They are taken as bytes, and what they show is worked out in a thread of its
+own: neither a tick nor a stop waits for it. Of what comes faster than it is read only the newest
+counts. A message counts from when it was received, not from when it was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import time
+from typing import Any
+
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.serialization import deserialize_message
+from sensor_msgs.msg import Image, LaserScan, PointCloud2
+from spec_vlm_nav.motion.ahead.cloud import clearance_of_cloud
+from spec_vlm_nav.motion.ahead.collision import Clearance
+from spec_vlm_nav.motion.ahead.corridor import CorridorConfig
+from spec_vlm_nav.motion.ahead.depth import clearance_of_depth
+from spec_vlm_nav.motion.ahead.newest import NewestWorker
+from spec_vlm_nav.motion.ahead.scan import clearance_of_scan
+from spec_vlm_nav.ros.moving.sensor_inputs import cloud_of, depth_of, scan_of
+
+_KINDS: dict[str, type] = {'scan': LaserScan, 'depth': Image, 'cloud': PointCloud2}
+
+
+def clearance_of(source: str, message: Any, config: CorridorConfig) -> Clearance:
+    """Return what a message of a source shows."""
+    if source == 'scan':
+        return clearance_of_scan(scan_of(message), config)
+    if source == 'depth':
+        return clearance_of_depth(depth_of(message), config)
+    return clearance_of_cloud(cloud_of(message), config)
+
+
+def clearance_of_bytes(source: str, data: bytes, config: CorridorConfig) -> Clearance:
+    """Return what a serialised message of a source shows; of any bytes, a Clearance."""
+    try:
+        return clearance_of(source, deserialize_message(data, _KINDS[source]), config)
+    except Exception as error:  # bytes may come from anywhere: blind is what they leave us
+        return Clearance(blind=f'{source} cannot be read: {type(error).__name__}: {error}'[:200])
+
+
+class CollisionSensor:
+    """Subscribes to a sensor, and hands on what it shows with the time of receipt."""
+
+    def __init__(
+        self,
+        node: Node,
+        source: str,
+        reliability: str,
+        config: CorridorConfig,
+        on_clearance: Callable[[Clearance, float], None],
+    ) -> None:
+        """source: scan, depth, cloud, or none; on_clearance: called by the executor."""
+        self.config = config
+        self._on_clearance = on_clearance
+        self._worker: NewestWorker[bytes, Clearance] | None = None
+        if source not in _KINDS:
+            return
+        wake = node.create_guard_condition(self._hand_on)
+        worker: NewestWorker[bytes, Clearance] = NewestWorker(
+            lambda data: clearance_of_bytes(source, data, self.config),
+            wake.trigger,
+            f'read {source}',
+        )
+        self._worker = worker
+        node.create_subscription(
+            _KINDS[source],
+            source,
+            lambda data: worker.put(data, time.monotonic()),
+            QoSProfile(depth=1, reliability=ReliabilityPolicy[reliability.upper()]),
+            raw=True,
+        )
+
+    def _hand_on(self) -> None:
+        if self._worker is not None and (made := self._worker.take()) is not None:
+            self._on_clearance(*made)
+
+    def close(self) -> None:
+        """End the thread."""
+        if self._worker is not None:
+            self._worker.close()

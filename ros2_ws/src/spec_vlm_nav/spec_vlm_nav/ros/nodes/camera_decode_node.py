@@ -1,0 +1,199 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+The node beside a camera that sends H.264.
+
+It decodes the video and publishes pictures that `vlm_nav_node` takes.
+
+A thin shell around H264Decoder (bytes to pictures), UrlReader (bytes from the network) and
+StreamDiagnostics.
+"""
+
+from __future__ import annotations
+
+import array
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+import time
+from typing import Any, NoReturn
+
+from builtin_interfaces.msg import Time
+from rclpy.duration import Duration
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import CompressedImage, Image
+from spec_vlm_nav.camera.decode import H264Decoder, Picture
+from spec_vlm_nav.camera.diagnostics import StreamDiagnostics
+from spec_vlm_nav.camera.images import to_jpeg
+from spec_vlm_nav.camera.parameters import CAMERA
+from spec_vlm_nav.camera.video_url import parse_interface, parse_url, UrlReader
+from spec_vlm_nav.common.diagnostics import DiagnosticRow
+from spec_vlm_nav.common.errors import CameraError
+from spec_vlm_nav.ros.declare import declare, follow_changes
+from spec_vlm_nav.ros.diagnostics import Diagnostics
+from spec_vlm_nav.ros.run import leave, run
+from std_msgs.msg import Header
+
+SAY_AGAIN_S = 10.0
+WAITING_PACKETS = 64  # of the network; more than a second of video is not worth keeping
+
+
+def unitree_message() -> Any:
+    """
+    Return the message type of Unitree's camera topic.
+
+    Raises CameraError when its package is missing.
+    """
+    try:
+        from unitree_go.msg import Go2FrontVideoData
+    except ImportError as error:
+        raise CameraError(
+            'source topic_unitree needs the ROS package unitree_go: build it with colcon from '
+            'github.com/unitreerobotics/unitree_ros2 (cyclonedds_ws/src/unitree/unitree_go) '
+            f'and source its install/setup.bash, or use source url ({error})'
+        ) from error
+    return Go2FrontVideoData
+
+
+class CameraDecodeNode:
+    """Shell around H264Decoder."""
+
+    def __init__(self) -> None:
+        self.node = node = Node('camera_decode_node')
+        self._values = values = declare(node, CAMERA)
+        self._decoder = H264Decoder(strict=bool(values['require_key_picture']))
+        self._stream = StreamDiagnostics()
+        self._heard_at: float | None = None
+        self._published, self._published_at = 0, -1e9
+        self._said: dict[str, float] = {}
+        self._reader: UrlReader | None = None
+        self._packets: deque[tuple[bytes, float]] = deque(maxlen=WAITING_PACKETS)
+        self._compressed = values['output'] == 'compressed'
+        newest = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+        if self._compressed:
+            self._pictures = node.create_publisher(
+                CompressedImage, 'camera/image_raw/compressed', newest
+            )
+        else:
+            self._pictures = node.create_publisher(Image, 'camera/image_raw', newest)
+        # Every message counts: one that is missed costs all until the next key picture.
+        every = QoSProfile(
+            depth=30, reliability=ReliabilityPolicy[str(values['video_reliability']).upper()]
+        )
+        if values['source'] == 'topic_unitree':
+            node.create_subscription(unitree_message(), 'video', self._on_unitree, every)
+        elif values['source'] == 'topic_h264':
+            node.create_subscription(CompressedImage, 'video', self._on_h264, every)
+        else:
+            where = parse_url(str(values['url']))
+            self._wake = node.create_guard_condition(self._on_packets)
+            interface = parse_interface(str(values['interface']))
+            self._reader = UrlReader(where, interface, self._post, self._warn)
+        follow_changes(node, CAMERA, values, lambda _: None)
+        Diagnostics(node, self._diagnostic_rows)
+        node.get_logger().info(f'camera_decode_node ready: {values["source"]}')
+
+    # -- inputs
+
+    def _on_unitree(self, message: Any) -> None:
+        wanted = f'video{self._values["resolution"]}'
+        data = bytes(getattr(message, wanted))
+        if not data:
+            others = [n for n in ('720p', '360p', '180p') if len(getattr(message, f'video{n}'))]
+            self._warn(
+                f'{wanted} is empty'
+                + (f': set resolution to {" or ".join(others)}' if others else '')
+            )
+        # The message's own time has no epoch that anybody states: the receive time is used.
+        self._feed(data, self._now(), str(self._values['frame_id']), time.monotonic())
+
+    def _on_h264(self, message: CompressedImage) -> None:
+        if '264' not in message.format:
+            self._warn(f"video has the format '{message.format}', not h264")
+            return
+        frame_id = message.header.frame_id or str(self._values['frame_id'])
+        self._feed(bytes(message.data), message.header.stamp, frame_id, time.monotonic())
+
+    def _post(self, data: bytes, at: float) -> None:
+        """Take the bytes that came; called by the reader's thread."""
+        self._packets.append((data, at))
+        self._wake.trigger()
+
+    def _on_packets(self) -> None:
+        while self._packets:
+            data, at = self._packets.popleft()
+            age = Duration(seconds=time.monotonic() - at)
+            stamp = (self.node.get_clock().now() - age).to_msg()
+            self._feed(data, stamp, str(self._values['frame_id']), at)
+
+    # -- outputs
+
+    def _feed(self, data: bytes, stamp: Time, frame_id: str, at: float) -> None:
+        self._heard_at = at
+        for picture in self._decoder.feed(data, (stamp.sec, stamp.nanosec)):
+            now = time.monotonic()
+            # A little early is right on time: jitter is not to cost every second picture.
+            if now - self._published_at >= 0.9 / float(self._values['max_rate_hz']):
+                self._published_at = now
+                self._publish(picture, frame_id)
+
+    def _publish(self, picture: Picture, frame_id: str) -> None:
+        self._published += 1
+        image = picture.image(int(self._values['max_width']))
+        header = Header(
+            stamp=Time(sec=picture.stamp[0], nanosec=picture.stamp[1]), frame_id=frame_id
+        )
+        if self._compressed:
+            out = CompressedImage(header=header, format='jpeg')
+            out.data = array.array('B', to_jpeg(image, int(self._values['jpeg_quality'])))
+        else:
+            out = Image(header=header, encoding='rgb8', width=image.width, height=image.height)
+            out.step, out.data = 3 * image.width, array.array('B', image.tobytes())
+        self._pictures.publish(out)
+
+    def _diagnostic_rows(self) -> list[DiagnosticRow]:
+        silence_s = float(self._values['silence_s'])
+        now = time.monotonic()
+        row = self._stream.report(self._decoder, self._published, self._heard_at, now, silence_s)
+        if self._reader is not None:
+            rtp = {f'rtp_{name}': count for name, count in vars(self._reader.counts).items()}
+            row = replace(row, values={**row.values, **rtp})
+        return [row]
+
+    def _now(self) -> Time:
+        return self.node.get_clock().now().to_msg()
+
+    def _warn(self, text: str) -> None:
+        now = time.monotonic()
+        if now - self._said.get(text, -1e9) >= SAY_AGAIN_S:
+            if len(self._said) > 100:  # a format may be any text
+                self._said.clear()
+            self._said[text] = now
+            self.node.get_logger().warning(text)
+
+    def close(self) -> None:
+        """End the reader."""
+        if self._reader is not None:
+            self._reader.close()
+
+
+def main(args: Sequence[str] | None = None) -> NoReturn:
+    """Entry point."""
+    leave(run(CameraDecodeNode, args))
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,198 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+The node that knows a Unitree Go2.
+
+It hears what the robot tells of itself, says on `robot_state` whether it can take motions (and if
+not, why), and publishes odometry from it. A thin shell around Go2Watch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import sys
+import time
+from typing import Any
+
+from builtin_interfaces.msg import Time
+from nav_msgs.msg import Odometry
+from rclpy.clock import Clock, ClockType
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
+from spec_vlm_nav.common.errors import RobotError
+from spec_vlm_nav.common.parameters import Value
+from spec_vlm_nav.motion.watchdogs import RateMeter
+from spec_vlm_nav.robot.go2_state import Go2Watch, Pose3, pose_of, Readiness, sport_state_of
+from spec_vlm_nav.robot.parameters import check_go2, go2_config, GO2_STATE
+from spec_vlm_nav.ros.declare import declare, follow_changes
+from spec_vlm_nav.ros.diagnostics import Diagnostics
+from spec_vlm_nav.ros.polled import Polled
+from spec_vlm_nav.ros.run import run
+from spec_vlm_nav_interfaces.msg import RobotState
+
+SAID_HZ = 10.0  # at least; a change is said at once
+BATTERY_HZ = 2.0
+
+
+def unitree_messages() -> tuple[Any, Any]:
+    """
+    Return SportModeState and LowState.
+
+    Raises RobotError when their package is missing.
+    """
+    try:
+        from unitree_go.msg import LowState, SportModeState
+    except ImportError as error:
+        raise RobotError(
+            'go2_state_node needs the ROS package unitree_go: build it with colcon from '
+            'github.com/unitreerobotics/unitree_ros2 (cyclonedds_ws/src/unitree/unitree_go) '
+            f'and source its install/setup.bash ({error})'
+        ) from error
+    return SportModeState, LowState
+
+
+class Go2StateNode:
+    """Shell around Go2Watch."""
+
+    def __init__(self) -> None:
+        self.node = node = Node('go2_state_node')
+        self._values = values = declare(node, GO2_STATE, check=check_go2)
+        sport, low = unitree_messages()
+        self._watch = Go2Watch(go2_config(values))
+        self._rate = RateMeter()
+        self._said: Readiness | None = None
+        self._has_pose = True
+        self._states = node.create_publisher(
+            RobotState, 'robot_state', QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
+        )
+        self._odometry = None
+        if values['odometry'] == 'sportmodestate':
+            self._odometry = node.create_publisher(Odometry, 'odom', 5)
+        reliability = ReliabilityPolicy[str(values['state_reliability']).upper()]
+        self._sport = Polled(node, sport, 'sportmodestate', reliability)
+        self._low = Polled(node, low, 'lowstate', reliability)
+        follow_changes(node, GO2_STATE, values, self._apply, check=check_go2)
+        Diagnostics(node, self._diagnostic_rows)
+        # Steady: a simulated clock that stands still must not silence the guard.
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        node.create_timer(1 / float(values['rate_hz']), self._hear_sport, clock=steady)
+        node.create_timer(1 / BATTERY_HZ, self._hear_low, clock=steady)
+        node.create_timer(1 / SAID_HZ, self._say, clock=steady)
+        node.get_logger().info('go2_state_node ready')
+
+    def _apply(self, values: dict[str, Value]) -> None:
+        self._watch.config = go2_config(values)
+
+    # -- inputs
+
+    def _hear_sport(self) -> None:
+        now = time.monotonic()
+        if (message := self._take(self._sport)) is None:
+            return
+        state = sport_state_of(message)
+        self._rate.tick(now)
+        self._watch.hear_sport(state, now)
+        self._publish_odometry(pose_of(state), message.stamp)
+        self._say_changes()
+
+    def _hear_low(self) -> None:
+        if (message := self._take(self._low)) is not None:
+            self._watch.hear_battery(float(message.bms_state.soc), time.monotonic())
+            self._say_changes()
+
+    def _take(self, topic: Polled) -> Any:
+        """Return a message that is new; None where there is none, or its bytes are none."""
+        try:
+            return topic.take()
+        except Exception as error:  # bytes may come from anywhere
+            self.node.get_logger().warning(
+                f'a message of the Go2 cannot be read: {error}', throttle_duration_sec=10.0
+            )
+            return None
+
+    # -- outputs
+
+    def _publish_odometry(self, pose: Pose3 | None, stamp: Any) -> None:
+        if self._odometry is None:
+            return
+        had_pose, self._has_pose = self._has_pose, pose is not None
+        if pose is None:
+            if had_pose:
+                self.node.get_logger().warning(
+                    'no odometry: position or attitude in SportModeState are no numbers, or no '
+                    'rotation'
+                )
+            return
+        message = Odometry()
+        if self._values['odometry_stamp'] == 'message':
+            message.header.stamp = Time(sec=stamp.sec, nanosec=stamp.nanosec)
+        else:
+            message.header.stamp = self.node.get_clock().now().to_msg()
+        message.header.frame_id = str(self._values['odom_frame'])
+        message.child_frame_id = str(self._values['base_frame'])
+        place, turn = message.pose.pose.position, message.pose.pose.orientation
+        place.x, place.y, place.z = pose.position
+        turn.x, turn.y, turn.z, turn.w = pose.quaternion
+        self._odometry.publish(message)
+
+    def _say_changes(self) -> None:
+        judged = self._watch.judge(time.monotonic())
+        said = self._said
+        if said is None or (said.kind, said.doing) != (judged.kind, judged.doing):
+            self._publish(judged)
+
+    def _say(self) -> None:
+        self._publish(self._watch.judge(time.monotonic()))
+
+    def _publish(self, judged: Readiness) -> None:
+        message = RobotState(ready=judged.ready, reason=judged.reason, mode=judged.doing)
+        message.header.stamp = self.node.get_clock().now().to_msg()
+        message.battery = judged.battery
+        self._states.publish(message)
+        before, self._said = self._said, judged
+        if before is not None and before.kind == judged.kind:
+            return
+        if not judged.ready:
+            self.node.get_logger().warning(f'not ready: {judged.reason}')
+        else:
+            self.node.get_logger().info(f'ready: the Go2 {judged.doing}')
+
+    def _diagnostic_rows(self) -> list[DiagnosticRow]:
+        now = time.monotonic()
+        judged, state = self._watch.judge(now), self._watch.state
+        values: dict[str, object] = {'battery': judged.battery, 'rate_hz': self._rate.hz(now)}
+        if state is not None:
+            values |= {
+                'mode': state.mode,
+                'error_code': state.error_code,
+                'roll_rad': state.rpy[0],
+                'pitch_rad': state.rpy[1],
+                'body_height_m': state.body_height,
+            }
+        level = Level.OK if judged.ready else Level.ERROR
+        return [DiagnosticRow('robot', level, judged.reason or f'ready: {judged.doing}', values)]
+
+    def close(self) -> None:
+        """Say nothing more: motion_node takes silence for not ready."""
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Entry point."""
+    return run(Go2StateNode, args)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,224 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+The node that moves.
+
+It is the only sender of velocities, from its own steady timer, through executor and safety gate.
+
+It trusts nobody: commands have sequence numbers and deadlines, every input has a watchdog, and
+whatever ends this process short of SIGKILL sends the motion back-end's stop first. (After a
+SIGKILL the base's own time-out must stop it.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import sys
+import time
+
+from nav_msgs.msg import Odometry
+from rclpy.clock import Clock, ClockType
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from spec_vlm_nav.common.codes import MotionState
+from spec_vlm_nav.common.diagnostics import DiagnosticRow
+from spec_vlm_nav.common.parameters import Value
+from spec_vlm_nav.motion.ahead.collision import Clearance
+from spec_vlm_nav.motion.command import CommandKind
+from spec_vlm_nav.motion.core import MotionCore
+from spec_vlm_nav.motion.diagnostics import rows
+from spec_vlm_nav.motion.parameters.motion import (
+    check_motion,
+    corridor_config,
+    executor_config,
+    MOTION,
+    safety_config,
+)
+from spec_vlm_nav.motion.reporting import Reporting
+from spec_vlm_nav.ros.backends.outputs import make_backend
+from spec_vlm_nav.ros.convert.messages import command_of, reading_of, status_message
+from spec_vlm_nav.ros.declare import declare, follow_changes
+from spec_vlm_nav.ros.diagnostics import Diagnostics
+from spec_vlm_nav.ros.moving.collision_sensor import CollisionSensor
+from spec_vlm_nav.ros.moving.operator_topics import Operator
+from spec_vlm_nav.ros.moving.sensor_inputs import supervision_of
+from spec_vlm_nav.ros.run import run
+from spec_vlm_nav_interfaces.msg import (
+    MotionCommand,
+    MotionStatus,
+    RobotState,
+    Supervision,
+)
+
+BURST_PAUSE_S = 0.02
+LONGEST_BURST = 50
+NOT_WORTH_A_WARNING = (
+    MotionState.MOVING,
+    MotionState.SETTLING,
+    MotionState.REACHED,
+    MotionState.STOPPED,
+)
+
+
+class MotionNode:
+    """Shell around MotionCore."""
+
+    def __init__(self) -> None:
+        self.node = node = Node('motion_node')
+        self._values = values = declare(node, MOTION, check=check_motion)
+        self._output, executor = make_backend(node, values)
+        self._core = MotionCore(executor_config(values), safety_config(values), executor)
+        self._was_moving = False
+        self._collision_sensor = CollisionSensor(
+            node,
+            str(values['collision_source']),
+            str(values['collision_reliability']),
+            corridor_config(values),
+            self._on_clearance,
+        )
+        follow_changes(node, MOTION, values, self._apply, check=check_motion)
+        self._operator = Operator(node, self._stop, self._estop, self._reset, self._output.drain)
+        reliable = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
+        reliability = ReliabilityPolicy[str(values['odom_reliability']).upper()]
+        self._status = node.create_publisher(MotionStatus, 'motion_status', reliable)
+        node.create_subscription(MotionCommand, 'motion_command', self._on_command, reliable)
+        node.create_subscription(Supervision, 'supervision', self._on_supervision, reliable)
+        node.create_subscription(
+            RobotState,
+            'robot_state',
+            self._on_robot_state,
+            QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT),
+        )
+        node.create_subscription(
+            Odometry, 'odom', self._on_odometry, QoSProfile(depth=5, reliability=reliability)
+        )
+        self._diagnostics = Diagnostics(node, self._diagnostic_rows)
+        # Steady: a simulated clock that stands still, or a jump of the robot's clock, must not
+        # stop the stopping.
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        rate_hz = float(values['rate_hz'])
+        node.create_timer(1 / rate_hz, self._tick, clock=steady)
+        self._reporting = Reporting(self._core, rate_hz, lambda: node.get_clock().now().to_msg())
+        dry = ' (dry run: nothing moves)' if values['dry_run'] else ''
+        node.get_logger().info(f'motion_node ready{dry}')
+
+    def _apply(self, values: dict[str, Value]) -> None:
+        self._core.configure(executor_config(values), safety_config(values))
+        self._collision_sensor.config = corridor_config(values)
+
+    def _diagnostic_rows(self) -> list[DiagnosticRow]:
+        return rows(self._core, time.monotonic())
+
+    def _on_odometry(self, message: Odometry) -> None:
+        self._core.on_odometry(reading_of(message), time.monotonic())
+        self._follow()
+
+    def _on_supervision(self, message: Supervision) -> None:
+        self._core.on_supervision(supervision_of(message), time.monotonic())
+        self._follow()
+
+    def _on_clearance(self, clearance: Clearance, now: float) -> None:
+        self._core.on_clearance(clearance, now)
+        self._follow()
+
+    def _follow(self) -> None:
+        """Stop now, not at the next tick, when what was just heard has ended the motion."""
+        if (self._was_moving and not self._core.is_moving) or self._core.take_pushed():
+            self._output.stop()
+            self._report(time.monotonic())
+        self._was_moving = self._core.is_moving
+
+    def _on_command(self, message: MotionCommand) -> None:
+        command = command_of(message)
+        if command is None:
+            self.node.get_logger().warning(
+                f'motion command of unknown kind {message.kind} ignored'
+            )
+            return
+        self._core.on_command(command, time.monotonic())
+        if command.kind is not CommandKind.MOVE:
+            self._output.stop()
+            self._was_moving = False
+        self._follow()
+        self._report(time.monotonic())
+
+    def _on_robot_state(self, message: RobotState) -> None:
+        self._core.on_robot_state(message.ready, message.reason, time.monotonic())
+        self._follow()
+
+    def _stop(self, how: str) -> None:
+        self._core.stop()
+        self._stand()
+        self.node.get_logger().warning(
+            f'stopped by the operator ({how}): nothing moves until the next instruction'
+        )
+
+    def _estop(self, how: str) -> None:
+        was_latched = bool(self._core.gate.estopped_by)
+        self._core.estop(how)
+        self._stand()
+        if not was_latched:
+            service = f'{self.node.get_fully_qualified_name()}/reset'
+            self.node.get_logger().error(
+                f'EMERGENCY STOP ({how}): nothing moves until ros2 service call {service} '
+                'std_srvs/srv/Trigger'
+            )
+
+    def _reset(self) -> str:
+        was = self._core.reset()
+        self._stand()
+        self.node.get_logger().warning(f'reset by the operator: {was or "nothing was latched"}')
+        return was
+
+    def _stand(self) -> None:
+        self._output.stop()
+        self._was_moving = False
+        self._report(time.monotonic())
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        self._output.send(self._core.tick(now), self._core.rest(now))
+        self._was_moving = self._core.is_moving
+        self._report(now)
+
+    def _report(self, now: float) -> None:
+        for told in self._reporting.due(now):
+            status = told.status
+            self._status.publish(status_message(status, told.stamp, told.since))
+            if told.is_new and status.state not in NOT_WORTH_A_WARNING:
+                self.node.get_logger().warning(
+                    f'command {status.sequence} {status.state.name}: {status.reason}'
+                )
+
+    def close(self) -> None:
+        """Send the back-end's stop and make sure that it has arrived."""
+        left = int(self._values['zero_burst'])
+        for _ in range(LONGEST_BURST):
+            left -= self._output.stop()
+            if left <= 0:
+                break
+            time.sleep(BURST_PAUSE_S)
+        self._output.release()
+        self._output.drain()
+        self._collision_sensor.close()
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Entry point."""
+    return run(MotionNode, args)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

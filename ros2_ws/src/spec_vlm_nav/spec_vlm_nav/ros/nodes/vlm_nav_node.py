@@ -1,0 +1,328 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+The node that decides.
+
+Camera frames and an instruction in, motion commands, reasoning and measurements out.
+
+A lifecycle node. Unconfigured: parameters only. Configured: the model is in memory. Active: the
+camera is watched and instructions are carried out. Whatever leads out of "active" has the robot
+stand first. It never publishes a velocity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+import time
+from typing import Any, NoReturn
+
+from rclpy.clock import Clock, ClockType
+from rclpy.lifecycle import LifecycleNode, TransitionCallbackReturn
+from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
+from spec_vlm_nav.common.errors import NavigationError
+from spec_vlm_nav.common.parameters import Value
+from spec_vlm_nav.deciding.parameters import VLM_NAV
+from spec_vlm_nav.language.exploration import fitting_policy
+from spec_vlm_nav.model.asking import spec_of
+from spec_vlm_nav.model.decider import Decider, DecoderSettings
+from spec_vlm_nav.model.deferred import DeferredDecider
+from spec_vlm_nav.model.folders import check_folder
+from spec_vlm_nav.ros.deciding.action_server import NavigateServer
+from spec_vlm_nav.ros.deciding.active import Deciding
+from spec_vlm_nav.ros.deciding.publishers import Publishers
+from spec_vlm_nav.ros.deciding.settings import decoder_settings, navigator_config
+from spec_vlm_nav.ros.declare import declare, follow_changes
+from spec_vlm_nav.ros.diagnostics import Diagnostics
+from spec_vlm_nav.ros.run import leave, run
+from spec_vlm_nav.ros.subscriptions import subscribe, subscribe_stamped
+from specdec.errors import SpecdecError
+from std_msgs.msg import Empty, String
+
+LAST_WORDS_S = 0.1
+LOADING_TICK_S = 0.1
+SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
+
+
+class VlmNavNode(LifecycleNode):
+    """Lifecycle shell. `make_decider` builds the decider (loads the model) from the settings."""
+
+    def __init__(self, make_decider: Callable[[DecoderSettings], Decider]) -> None:
+        super().__init__('vlm_nav_node')
+        self._make_decider = make_decider
+        self._values = declare(self, VLM_NAV, only_live=False)
+        self._decider: DeferredDecider | None = None
+        self._topics: Publishers | None = None
+        self._deciding: Deciding | None = None
+        self._instructions = 0  # begun so far: their numbers go on from one activation to the next
+        self._is_over = False
+        self.failure: Exception | None = None  # what the process ends with
+        self._refusal: Exception | None = None  # of the last transition
+        self._starting = False  # who started the process is told by an exception
+        self._said_ready = False
+        follow_changes(
+            self,
+            VLM_NAV,
+            self._values,
+            self._apply,
+            check=self._check,
+            only_live=self._only_live,
+        )
+        subscribe_stamped(self, String, 'instruction', self._on_instruction)
+        subscribe(self, Empty, '~/cancel', self._on_cancel)
+        # There in every state, so that each goal is answered, also those that a transition ends.
+        self._server = NavigateServer(self)
+        self._diagnostics = Diagnostics(self, self._diagnostic_rows)
+        steady = Clock(clock_type=ClockType.STEADY_TIME)
+        self.create_timer(LOADING_TICK_S, self._watch_loading, clock=steady)
+
+    @property
+    def node(self) -> VlmNavNode:
+        """For `run`."""
+        return self
+
+    def start(self) -> None:
+        """Configure and activate, if `autostart` says so. Raises what went wrong."""
+        if not self._values['autostart']:
+            self.get_logger().info(
+                'unconfigured: waiting for lifecycle transitions (autostart is false)'
+            )
+            return
+        self._starting = True
+        for trigger in (self.trigger_configure, self.trigger_activate):
+            if trigger() != SUCCESS:
+                raise self._refusal or NavigationError(
+                    'the node could not be started: see the log'
+                )
+        self._starting = False
+
+    # -- transitions
+
+    def on_configure(self, state: Any) -> TransitionCallbackReturn:
+        """Begin to load the model; what a look at its folder shows to be wrong fails here."""
+        return self._attempt('configure', self._configure)
+
+    def _configure(self) -> None:
+        settings = decoder_settings(self._values)
+        self._check(self._values)
+        check_folder(settings.draft_model, needs_weights=settings.method != 'ar')
+        self._decider, self._said_ready = DeferredDecider(self._make_decider, settings), False
+        self._topics = Publishers(self)
+        self.get_logger().info(
+            f'configured: {settings.method} with {settings.draft_model}, '
+            f'verifier {settings.verifier}; the model is being loaded'
+        )
+
+    def _watch_loading(self) -> None:
+        """Say when the model is there, and go back where it cannot be had."""
+        decider = self._decider
+        if decider is None or self._said_ready:
+            return
+        if decider.failure is not None:
+            self._said_ready = True
+            if self._values['autostart']:
+                self.failure = decider.failure
+                return
+            self.get_logger().error(f'the model cannot be loaded: {decider.failure}')
+            if self._deciding is not None:
+                self.trigger_deactivate()
+            self.trigger_cleanup()
+        elif decider.is_ready and self._deciding is not None:
+            self._said_ready = True
+            dry = ' (dry run: nothing moves)' if self._values['dry_run'] else ''
+            self.get_logger().info(f'vlm_nav_node ready{dry}')
+
+    def on_activate(self, state: Any) -> TransitionCallbackReturn:
+        """Watch the camera and the link, take instructions."""
+        return self._attempt('activate', self._activate)
+
+    def _activate(self) -> None:
+        assert self._decider is not None and self._topics is not None
+        settings, config = decoder_settings(self._values), navigator_config(self._values)
+        self._decider.use(settings)
+        policy = self._policy(self._values)
+        self._deciding = Deciding(
+            self, self._topics, self._decider, settings, config, policy, self._values
+        )
+        self._deciding.navigator.number = self._instructions
+        self._deciding.on_tick, self._deciding.on_result = (
+            self._server.tick,
+            self._server.on_result,
+        )
+        self._server.deciding = self._deciding
+        self._said_ready = False
+
+    def on_deactivate(self, state: Any) -> TransitionCallbackReturn:
+        """Have the robot stand, close the sockets, keep the model."""
+        return self._attempt(
+            'deactivate', lambda: self._stand_down('vlm_nav_node was deactivated')
+        )
+
+    def on_cleanup(self, state: Any) -> TransitionCallbackReturn:
+        """Let go of the model."""
+        return self._attempt('clean up', self._clean_up)
+
+    def on_shutdown(self, state: Any) -> TransitionCallbackReturn:
+        """From any state: the robot stands, everything is closed."""
+        self._is_over = True
+        return self._attempt('shut down', self._shut_down)
+
+    def on_error(self, state: Any) -> TransitionCallbackReturn:
+        """After an exception in a transition: the robot stands, back to unconfigured."""
+        return self._attempt('recover', self._shut_down)
+
+    def _attempt(self, what: str, act: Callable[[], None]) -> TransitionCallbackReturn:
+        """
+        Attempt a transition.
+
+        What users can mend fails it with one line; anything else leads through on_error.
+        """
+        try:
+            act()
+        except (NavigationError, SpecdecError) as error:
+            self._refusal = error
+            if not self._starting:
+                self.get_logger().error(f'cannot {what}: {error}')
+            return FAILURE
+        except Exception as error:
+            self._refusal = NavigationError(f'cannot {what}: {type(error).__name__}: {error}')
+            self.get_logger().error(str(self._refusal))
+            return TransitionCallbackReturn.ERROR
+        return SUCCESS
+
+    def _stand_down(self, why: str) -> None:
+        deciding, self._deciding = self._deciding, None
+        if deciding is not None:
+            self._instructions = deciding.navigator.number
+            deciding.close(why)
+        self._server.deciding = None
+
+    def _clean_up(self) -> None:
+        self._decider = None
+        if self._topics is not None:
+            self._topics.destroy()
+        self._topics = None
+
+    def _shut_down(self) -> None:
+        self._stand_down('vlm_nav_node ends')
+        self._clean_up()
+
+    # -- inputs
+
+    def _on_instruction(self, message: String, sent: float) -> None:
+        if self._deciding is not None:
+            self._deciding.instruct(message.data, sent=sent)
+        else:
+            self.get_logger().warning('instruction ignored: the node is not active')
+
+    def _on_cancel(self, message: Empty) -> None:
+        if self._deciding is not None:
+            self._deciding.stop('stopped by the operator')
+
+    def _only_live(self) -> str:
+        if self._decider is None:
+            return ''
+        return (
+            'it is read when the node is configured: deactivate and clean up first '
+            '(ros2 lifecycle set)'
+        )
+
+    def _policy(self, values: Mapping[str, Value]) -> str:
+        """Return the exploration policy to use; raises NavigationError where it does not fit."""
+        settings = decoder_settings(values)
+        spoken = spec_of(settings).exploration
+        return fitting_policy(str(values['exploration']), spoken, settings.draft_model)
+
+    def _check(self, values: Mapping[str, Value]) -> None:
+        """Raise NavigationError for values that cannot be taken now."""
+        if self._decider is not None:
+            self._decider.check(decoder_settings(values))
+        self._policy(values)
+
+    def _apply(self, values: dict[str, Value]) -> None:
+        if self._decider is None:
+            return
+        settings = decoder_settings(values)
+        self._decider.use(settings)
+        if self._deciding is not None:
+            self._deciding.use(settings, navigator_config(values), self._policy(values))
+
+    def _diagnostic_rows(self) -> list[DiagnosticRow]:
+        deciding = self._deciding
+        model = self._model_rows()
+        if deciding is None or self._decider is None:
+            state = 'inactive' if self._decider is not None else 'unconfigured'
+            return [DiagnosticRow('lifecycle', Level.WARN, state), *model]
+        navigator = deciding.navigator
+        rows = deciding.diagnostics.rows(
+            navigator.camera,
+            navigator.config.camera_timeout_s,
+            self._decider.link(),
+            self._decider.figures(),
+            navigator.phase.value,
+            time.monotonic(),
+        )
+        return [DiagnosticRow('lifecycle', Level.OK, 'active'), *model, *rows]
+
+    def _model_rows(self) -> list[DiagnosticRow]:
+        decider = self._decider
+        if decider is None:
+            return []
+        if decider.failure is not None:
+            return [DiagnosticRow('model', Level.ERROR, str(decider.failure))]
+        if not decider.is_ready:
+            return [
+                DiagnosticRow('model', Level.WARN, f'loading, {decider.loading_s:.0f} s so far')
+            ]
+        return [DiagnosticRow('model', Level.OK, 'loaded')]
+
+    def close(self) -> None:
+        """
+        Say the last word before the node ends.
+
+        The robot stands, everything is closed, and whoever waits for a result gets it.
+        """
+        is_awaited = self._server.is_busy
+        if not self._is_over:
+            self.trigger_shutdown()
+        until = time.monotonic() + LAST_WORDS_S
+        while is_awaited and self.executor is not None and time.monotonic() < until:
+            self.executor.spin_once(timeout_sec=0.01)
+
+
+def make_decider(settings: DecoderSettings) -> Decider:
+    """
+    Make the real decider.
+
+    It is imported only now, so that a wrong parameter is refused before torch is loaded.
+    """
+    from spec_vlm_nav.model.speculative import SpeculativeDecider
+
+    return SpeculativeDecider(settings)
+
+
+def make_node() -> VlmNavNode:
+    """Make the node, started if it is to start by itself."""
+    node = VlmNavNode(make_decider)
+    node.start()
+    return node
+
+
+def main(args: Sequence[str] | None = None) -> NoReturn:
+    """Entry point."""
+    leave(run(make_node, args, (SpecdecError,)))
+
+
+if __name__ == '__main__':
+    main()

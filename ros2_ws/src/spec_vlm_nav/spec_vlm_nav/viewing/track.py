@@ -1,0 +1,89 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+Where the robot has been and where its motion leads, in the odometry frame; metres, radians.
+
+Free of ROS.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+import math
+
+from spec_vlm_nav.common.geometry import Motion, Pose
+
+Point = tuple[float, float]
+JUMP_M = 1.0  # between two messages: odometry was reset, a new path begins
+ARC_RADIUS_M = 0.4
+ARC_STEP_RAD = math.radians(5)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """One place of the path, with the stamp of its odometry message (seconds, nanoseconds)."""
+
+    pose: Pose
+    stamp: tuple[int, int]
+
+
+class Trail:
+    """The path so far, thinned: a place every `spacing_m`, the newest `length` of them."""
+
+    def __init__(self, spacing_m: float, length: int) -> None:
+        self._spacing_m = spacing_m
+        self._stops: deque[Stop] = deque(maxlen=length)
+        self._last: Pose | None = None
+
+    def add(self, pose: Pose, stamp: tuple[int, int]) -> bool:
+        """Take note of a pose; says whether the path has changed."""
+        if not pose.is_finite:
+            return False
+        if self._last is not None and _between(self._last, pose) > JUMP_M:
+            self._stops.clear()
+        self._last = pose
+        if self._stops and _between(self._stops[-1].pose, pose) < self._spacing_m:
+            return False
+        self._stops.append(Stop(pose, stamp))
+        return True
+
+    def __len__(self) -> int:
+        return len(self._stops)
+
+    def __iter__(self) -> Iterator[Stop]:
+        return iter(self._stops)
+
+
+def motion_points(start: Pose, motion: Motion) -> list[Point]:
+    """
+    Return the way of a motion.
+
+    It is a straight line, or for a turn an arc around the robot from its heading to the new one.
+    """
+    if motion.angle_rad == 0.0:
+        dx, dy = math.cos(start.yaw) * motion.distance_m, math.sin(start.yaw) * motion.distance_m
+        return [(start.x, start.y), (start.x + dx, start.y + dy)]
+    steps = max(2, math.ceil(abs(motion.angle_rad) / ARC_STEP_RAD))
+    headings = (start.yaw + motion.angle_rad * i / steps for i in range(steps + 1))
+    return [
+        (start.x + ARC_RADIUS_M * math.cos(h), start.y + ARC_RADIUS_M * math.sin(h))
+        for h in headings
+    ]
+
+
+def _between(a: Pose, b: Pose) -> float:
+    return math.hypot(a.x - b.x, a.y - b.y)

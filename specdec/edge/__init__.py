@@ -1,0 +1,1 @@
+"""The edge: a draft model proposes, the verifier disposes, and what is verified streams out."""

@@ -1,0 +1,194 @@
+"""The method `auto`: drive an answer by the plan that the controller holds best, and change plans between rounds.
+
+While the cloud decodes alone the edge has nothing else to do, so it drafts all the same and compares what comes with
+that (*shadow drafts*): what drafting would bring is known before anything depends on it, and costs no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from specdec.drafting import ChainDrafter, Draft, OutcomeDrafter, Proposal
+from specdec.drafting.draft import TreeSize
+from specdec.drafting.length import LengthPolicy
+from specdec.edge.controller import TREE_BUDGET, Choice, Controller, Plan
+from specdec.edge.measured import Measured
+from specdec.edge.rounds import Rounds
+from specdec.edge.session import EdgeSession
+from specdec.methods import METHODS, STREAM_IN_FLIGHT, Method
+from specdec.verifying import judge
+
+_SHADOW_DEPTH = 5
+_SHADOWS_AT_FIRST = 32
+_TOKENS_BETWEEN_SHADOWS = 8
+_TOKENS_BETWEEN_PINGS = 8
+_TOKENS_BETWEEN_CHOICES = 4
+"""While the cloud decodes alone."""
+
+
+@dataclass(frozen=True)
+class Shadow:
+    """A draft that was not sent. line: its likeliest chain."""
+
+    draft: Draft
+    line: tuple[int, ...]
+
+    @property
+    def needs(self) -> int:
+        """How long the answer must be to compare all of it."""
+        return self.draft.base + max(len(self.line), *(depth + 1 for depth in self.draft.depths()), 1)
+
+
+class Shadows:
+    """Drafts that wait for the target's own words."""
+
+    def __init__(self, drafter: OutcomeDrafter, measured: Measured) -> None:
+        self._drafter = drafter
+        self._measured = measured
+        self._waiting: list[Shadow] = []
+        self._base: int | None = None
+        self._next_base = 0
+
+    def step(self, answer: Sequence[int]) -> Callable[[], bool] | None:
+        """The next forward for a shadow draft, or None where there is none to do now."""
+        if self._base is None:
+            if len(answer) < self._next_base:
+                return None
+            self._base = len(answer)
+        before = list(answer[: self._base])
+        return lambda: self._grow(before)
+
+    def _grow(self, before: list[int]) -> bool:
+        self._drafter.shape = TreeSize(TREE_BUDGET, _SHADOW_DEPTH)
+        if self._drafter.step(before, _SHADOW_DEPTH):
+            return True
+        proposal: Proposal = self._drafter.take(before, _SHADOW_DEPTH, _SHADOW_DEPTH)
+        if proposal.guess:
+            self._waiting.append(Shadow(proposal.draft, proposal.guess))
+        many = self._measured.chain.drafts >= _SHADOWS_AT_FIRST
+        self._next_base = len(before) + (_TOKENS_BETWEEN_SHADOWS if many else 1)
+        self._base = None
+        return False
+
+    def judge(self, answer: Sequence[int], over: bool) -> None:
+        """Compare with what is verified by now; over: there is no more of it."""
+        ready = [one for one in self._waiting if over or len(answer) >= one.needs]
+        self._waiting = [one for one in self._waiting if one not in ready]
+        for one in ready:
+            said = list(answer[one.draft.base :])
+            if said:
+                self._measured.chain.compare(one.line, said)
+                self._measured.tree.add(min(len(said), _SHADOW_DEPTH), _depth_reached(one.draft, said))
+
+    def forget(self) -> None:
+        """The drafter is needed for something else."""
+        self._waiting.clear()
+        self._base = None
+
+
+def _depth_reached(draft: Draft, said: Sequence[int]) -> int:
+    """How many levels of a tree go along with what the target said."""
+    depths = [0, *(depth + 1 for depth in draft.depths())]
+    picks = [said[depth] if depth < len(said) else -1 for depth in depths]
+    return len(judge(draft, picks, frozenset()).path)
+
+
+class AutoRounds:
+    """Drives one answer of the method `auto`."""
+
+    def __init__(
+        self,
+        session: EdgeSession,
+        drafter: OutcomeDrafter,
+        chain: ChainDrafter,
+        method: Method,
+        controller: Controller,
+        measured: Measured,
+        clock: Callable[[], float],
+        choice: Choice,
+    ) -> None:
+        """drafter, chain: work on one draft model. choice: what the session was opened for (`opening`)."""
+        self._session = session
+        self._drafter = drafter
+        self._controller = controller
+        self._measured = measured
+        self._clock = clock
+        fixed = LengthPolicy("fixed", 1)
+        streaming = replace(METHODS["sd"], overlap="stream", in_flight=STREAM_IN_FLIGHT)
+        self._rounds = Rounds(session, drafter, method, fixed, measured, clock)
+        self._streaming = Rounds(session, chain, streaming, fixed, measured, clock)
+        self._shadows = Shadows(drafter, measured)
+        self._pinged_at = -_TOKENS_BETWEEN_PINGS
+        self._considered_at = len(session.answer)
+        self._choice = choice
+        drafter.forget()
+        self._adopt(choice)
+
+    def advance(self) -> list[int]:
+        """Do one thing; returns the ids it verified, if any. Raises what EdgeSession.receive raises."""
+        session = self._session
+        rounds = session.record.rounds
+        plan = self._choice.plan
+        if plan.in_cloud:
+            chunk = self._listen()
+        else:
+            chunk = (self._streaming if plan.mode == "stream" else self._rounds).advance()
+        if session.record.rounds > rounds and not session.finished and not session.in_flight:
+            self._reconsider()
+        return chunk
+
+    def _listen(self) -> list[int]:
+        """The cloud goes on alone: take what comes, and draft in its shadow."""
+        session = self._session
+        chunk = session.poll()
+        if chunk is None:
+            work = self._shadows.step(session.answer)
+            if work is not None:
+                started = self._clock()
+                if work():
+                    ended = self._clock()
+                    self._measured.drafted(ended - started)
+                    session.record.drafted("draft in the shadow", started, ended)
+                return []
+            chunk = session.receive()
+        self._shadows.judge(session.answer, session.finished)
+        if not session.finished and len(session.answer) >= self._pinged_at + _TOKENS_BETWEEN_PINGS:
+            self._pinged_at = len(session.answer)
+            session.ping()
+        return chunk
+
+    def _reconsider(self) -> None:
+        before = self._choice.plan
+        length = len(self._session.answer)
+        if before.in_cloud and length < self._considered_at + _TOKENS_BETWEEN_CHOICES:
+            return
+        self._considered_at = length
+        remaining = self._session.room_after(self._session.answer) + 1
+        choice = self._controller.choose(before, remaining)
+        if choice.plan.in_cloud and (choice.plan.mode, before.in_cloud) != (before.mode, True):
+            self._session.go_alone(choice.plan.size)
+        self._adopt(choice)
+
+    def _adopt(self, choice: Choice) -> None:
+        plan, before = choice.plan, self._choice.plan
+        self._choice = choice
+        self._session.record.explain(plan.label, choice.why)
+        if plan.in_cloud:
+            return
+        if before.mode != plan.mode:  # another shape, another tree
+            self._shadows.forget()
+            if "stream" in (before.mode, plan.mode):
+                self._drafter.forget()
+        rounds = self._streaming if plan.mode == "stream" else self._rounds
+        rounds.resize(LengthPolicy("fixed" if plan.mode == "stream" else "marginal", plan.size))
+        self._drafter.shape = plan.tree
+        self._session.allow_in_flight(STREAM_IN_FLIGHT if plan.mode == "stream" else 1)
+
+
+def opening(method: Method, choice: Choice) -> tuple[Method, int]:
+    """How a session is opened for a plan: the method, and the draft tokens of a cloud with its own draft model."""
+    plan: Plan = choice.plan
+    if not plan.in_cloud:
+        return method, 0
+    return replace(method, cloud="stream", cloud_drafts=plan.mode == "cloud-sd"), plan.size

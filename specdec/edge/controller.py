@@ -1,0 +1,175 @@
+"""The controller behind `auto`: from what was measured, how long a token takes with each plan, and which is best.
+
+Expected time of a token = time of a round / tokens of a round, with the latency formulas of the papers (METHODS.md)
+and live figures in them. Pure: no clock, no model, no link. It never leaves a good plan for a better one that would not
+earn what changing costs before the answer ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from specdec.drafting.draft import TreeSize
+from specdec.edge.measured import Measured
+from specdec.methods import STREAM_IN_FLIGHT
+
+Mode = Literal["alone", "cloud-sd", "chain", "tree", "stream"]
+
+MAX_CHAIN = 10
+MAX_TREE = 8
+TREE_BUDGET = 32
+_ENOUGH_DRAFTS = 4
+"""Before so many drafts were compared with what the target said, nothing is risked on them."""
+_WORTH_IT = 0.03
+"""A plan that promises less than this over the present one is not worth a change."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to go on. size: draft tokens of a chain, levels of a tree; 0 where nothing is drafted.
+
+    token_s: what it should take for a token, None where nothing is known.
+    """
+
+    mode: Mode
+    size: int = 0
+    token_s: float | None = None
+
+    @property
+    def in_cloud(self) -> bool:
+        """True where the cloud goes on without the edge."""
+        return self.mode in ("alone", "cloud-sd")
+
+    @property
+    def tree(self) -> TreeSize | None:
+        """The shape of a draft."""
+        return TreeSize(TREE_BUDGET, self.size) if self.mode == "tree" else None
+
+    @property
+    def label(self) -> str:
+        """In words: "tree 32x4", "chain 5", "alone"."""
+        if self.mode == "tree":
+            return f"tree {TREE_BUDGET}x{self.size}"
+        return f"{self.mode} {self.size}" if self.size else self.mode
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A plan, and why it was chosen."""
+
+    plan: Plan
+    why: str
+
+
+FIRST = Choice(
+    Plan("alone"), "nothing is known yet: the cloud decodes alone while drafts are compared with it"
+)
+
+
+class Controller:
+    """Chooses plans for one decoder; keeps what it knows over the answers."""
+
+    def __init__(self, measured: Measured, gamma: int) -> None:
+        """gamma: the size that a plan has before anything is known."""
+        self._measured = measured
+        self._gamma = gamma
+        self.drafts_in_cloud = False
+
+    def choose(self, now: Plan | None, remaining: int) -> Choice:
+        """The plan for the next round. now: the present one, None before an answer. remaining: tokens that may come."""
+        measured = self._measured
+        # What a token of the cloud alone took may be long ago; a verification of a draft takes no less.
+        known = [value for value in (measured.alone_s(False), measured.verify_s) if value is not None]
+        if not known or measured.draft_s is None or measured.rtt_s is None:
+            return Choice(now, FIRST.why) if now is not None else FIRST
+        alone_s = min(known)
+        plans = {plan.mode: plan for plan in self._plans(alone_s)}
+        best = min(plans.values(), key=_token_s)
+        if now is not None and now.mode in plans and best.mode != now.mode:
+            present = plans[now.mode]
+            assert best.token_s is not None and present.token_s is not None
+            gain_s = (present.token_s - best.token_s) * remaining
+            if best.token_s > (1 - _WORTH_IT) * present.token_s or gain_s < self._change_s(now, best):
+                best = present
+        return Choice(best, self._words(best, plans))
+
+    def _plans(self, alone_s: float) -> Iterator[Plan]:
+        """The best of each kind."""
+        measured = self._measured
+        yield Plan("alone", 0, alone_s)
+        if self.drafts_in_cloud:
+            yield self._cloud_sd(alone_s)
+        if measured.chain.drafts < _ENOUGH_DRAFTS:
+            return
+        yield min((self._chain(size) for size in range(1, MAX_CHAIN + 1)), key=_token_s)
+        yield min((self._stream(size) for size in range(1, MAX_CHAIN + 1)), key=_token_s)
+        if measured.tree.drafts >= _ENOUGH_DRAFTS:
+            yield min((self._tree(size) for size in range(2, MAX_TREE + 1)), key=_token_s)
+
+    def _cloud_sd(self, alone_s: float) -> Plan:
+        """The same draft model in the cloud is taken to need no longer there, until that was tried."""
+        measured, tried = self._measured, self._measured.alone_s(True)
+        draft_s = measured.draft_s or 0.0
+        rounds = (
+            (
+                measured.chain.expected(size),
+                size * draft_s + (measured.verify_rows_s(size + 1) or alone_s),
+                size,
+            )
+            for size in range(1, MAX_CHAIN + 1)
+        )
+        tau, round_s, size = max(rounds, key=lambda one: one[0] / one[1])
+        return Plan("cloud-sd", size, round_s / tau if tried is None else tried)
+
+    def _chain(self, size: int) -> Plan:
+        measured = self._measured
+        drafting_s = measured.redrafted.value * size * (measured.draft_s or 0.0)
+        round_s = drafting_s + self._exchange_s(size + 1)
+        return Plan("chain", size, round_s / measured.chain.expected(size))
+
+    def _tree(self, size: int) -> Plan:
+        measured = self._measured
+        drafting_s = max(0.0, size - measured.levels_ready.value) * (measured.draft_s or 0.0)
+        round_s = drafting_s + self._exchange_s(TREE_BUDGET + 1)
+        return Plan("tree", size, round_s / measured.tree.expected(size))
+
+    def _stream(self, size: int) -> Plan:
+        """Several drafts on their way (paper 002): a whole one costs what is slowest, any other the whole way round."""
+        measured = self._measured
+        drafting_s, exchange_s = size * (measured.draft_s or 0.0), self._exchange_s(size + 1)
+        verify_s = measured.verify_rows_s(size + 1) or 0.0
+        whole = measured.chain.expected(size) - measured.chain.expected(size - 1)
+        steady_s = max(drafting_s, verify_s, exchange_s / STREAM_IN_FLIGHT)
+        round_s = whole * steady_s + (1 - whole) * (drafting_s + exchange_s)
+        # A draft that is accepted whole brings no token of its own: the next one on its way has it already.
+        return Plan("stream", size, round_s / (measured.chain.expected(size) - whole))
+
+    def _exchange_s(self, rows: int) -> float:
+        return (self._measured.rtt_s or 0.0) + (self._measured.verify_rows_s(rows) or 0.0)
+
+    def _change_s(self, now: Plan, then: Plan) -> float:
+        """What a change costs: the cloud, or the link, is idle for about a round trip; a draft starts from nothing."""
+        if now.in_cloud == then.in_cloud:
+            return 0.0
+        return (self._measured.rtt_s or 0.0) + then.size * (self._measured.draft_s or 0.0) * (
+            not then.in_cloud
+        )
+
+    def _words(self, best: Plan, plans: dict[Mode, Plan]) -> str:
+        """E.g. "tree 32x4: 258 ms a token (tau 3.4); chain 5: 340; alone: 622; RTT 240, draft 72, verify 620 ms"."""
+        measured = self._measured
+        others = sorted((plan for plan in plans.values() if plan.mode != best.mode), key=_token_s)
+        parts = [f"{best.label}: {_token_s(best) * 1e3:.3g} ms a token"]
+        parts += [f"{plan.label}: {_token_s(plan) * 1e3:.3g}" for plan in others]
+        figures = {"RTT": measured.rtt_s, "draft": measured.draft_s, "verify": measured.verify_rows_s(1)}
+        parts.append(
+            ", ".join(f"{name} {value * 1e3:.3g} ms" for name, value in figures.items() if value is not None)
+        )
+        parts.append(f"tau {measured.chain.expected(self._gamma):.2f} at {self._gamma}")
+        return "; ".join(parts)
+
+
+def _token_s(plan: Plan) -> float:
+    return float("inf") if plan.token_s is None else plan.token_s

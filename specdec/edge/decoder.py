@@ -1,0 +1,216 @@
+"""The edge's side of an answer: open a session, draft, send, take verdicts, stream out what is verified.
+
+EdgeDecoder speaks to one Link and owns no model weights. It never gives out a token that the cloud has not
+verified, and what it gives out does not depend on the draft model, the link, or how often the link was lost.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from specdec.drafting import ChainDrafter, Drafter, DraftModel, OutcomeDrafter, TreeDrafter
+from specdec.drafting.length import LengthPolicy
+from specdec.edge.auto import AutoRounds, opening
+from specdec.edge.controller import Controller
+from specdec.edge.measured import Measured
+from specdec.edge.protocol import Cancelled, SessionForgotten
+from specdec.edge.rounds import Rounds
+from specdec.edge.session import EdgeSession
+from specdec.edge.split import SplitRounds
+from specdec.edge.stats import AnswerStats, Finish
+from specdec.errors import LinkLost, ModelError, OptionsError
+from specdec.link.channel import Link, connect
+from specdec.link.wire import Welcome
+from specdec.methods import get_method
+from specdec.models import LoadedModel, Prompt
+from specdec.models.split import FrontPart
+from specdec.options import GenerationOptions
+from specdec.sampling.recoveries import Recovery
+from specdec.text.stop import StopText
+
+__all__ = ["EdgeDecoder", "GenerationOptions", "Prompt", "connect"]
+
+MAX_GAMMA = 64
+_RETRY_PAUSE_S = 0.1
+
+
+class EdgeDecoder:
+    """Generates answers over a link with one method; one answer at a time."""
+
+    def __init__(
+        self,
+        link: Link,
+        draft_model: LoadedModel | None = None,
+        method: str = "sd",
+        gamma: int = 4,
+        resume_timeout_s: float = 0.0,
+        clock: Callable[[], float] = time.perf_counter,
+        front_model: LoadedModel | None = None,
+        tokenizer: Any = None,
+    ) -> None:
+        """gamma: draft tokens a round. resume_timeout_s: how long to try to go on after a lost link (0: raise
+        at once). front_model: the target, for a method that runs its first layers here. tokenizer: what
+        answers with stop strings are spelled with; default: that of a model given here.
+
+        Raises OptionsError for an unknown method, a gamma out of range, or a method that lacks its model.
+        """
+        self._method = get_method(method)
+        if not 1 <= gamma <= MAX_GAMMA:
+            raise OptionsError(f"gamma = {gamma!r} is out of range: choose 1 to {MAX_GAMMA}")
+        if not 0 <= resume_timeout_s <= 86400:
+            raise OptionsError(
+                f"resume_timeout_s = {resume_timeout_s!r} is out of range: choose 0 to 86400 seconds"
+            )
+        if self._method.drafts and draft_model is None:
+            raise OptionsError(
+                f"method {method!r} drafts on the edge: give it a draft model, or use method 'ar'"
+            )
+        if self._method.split and front_model is None:
+            raise OptionsError(
+                f"method {method!r} runs layers of the target on the edge: give it the target model"
+            )
+        self._link = link
+        self._draft_model = draft_model
+        self._front_model = front_model
+        model = draft_model or front_model
+        self._tokenizer = tokenizer if tokenizer is not None or model is None else model.tokenizer
+        self._measured = Measured()
+        self._controller = Controller(self._measured, gamma)
+        self._gamma = gamma
+        self._resume_timeout_s = resume_timeout_s
+        self._clock = clock
+        self._busy = threading.Lock()
+        self._stats = AnswerStats()
+        self._session: EdgeSession | None = None
+
+    @property
+    def stats(self) -> AnswerStats:
+        """What the answer in progress has cost so far, or the last one."""
+        return self._stats if self._session is None else self._session.stats("running")
+
+    def generate(
+        self,
+        prompt: Prompt,
+        options: GenerationOptions | None = None,
+        cancel: threading.Event | None = None,
+        history: Sequence[int] = (),
+    ) -> Iterator[list[int]]:
+        """Yield verified token ids, one chunk a verdict, EOS not included.
+
+        cancel: when set, the answer ends early. history: ids of the same answer that were verified before;
+        they are replayed, not yielded, and the answer goes on as if nothing had happened. Raises LinkLost
+        (after trying to resume, if asked to), ProtocolError, VersionMismatch, ModelError, and OptionsError for
+        stop strings without a tokenizer.
+        """
+        options = options or GenerationOptions()
+        stop = StopText(self._tokenizer, options.stop, history)
+        if not self._busy.acquire(blocking=False):
+            raise OptionsError(
+                "this decoder is in the middle of an answer: use one decoder an answer at a time"
+            )
+        session = EdgeSession(
+            self._link, self._clock, cancel or threading.Event(), list(history), self._measured, stop
+        )
+        self._session = session
+        finish: Finish = "failed"
+        try:
+            yield from self._answer(session, prompt, options)
+            finish = session.finish
+        except (Cancelled, GeneratorExit) as end:
+            finish = "cancelled"
+            if isinstance(end, GeneratorExit):
+                raise
+        finally:
+            session.close()
+            self._stats = session.stats(finish)
+            self._session = None
+            self._busy.release()
+
+    def _answer(
+        self, session: EdgeSession, prompt: Prompt, options: GenerationOptions
+    ) -> Iterator[list[int]]:
+        """Open and go on; after a lost link open again with what is verified, as long as that may take."""
+        if session.finished:  # the history holds a stop string
+            return
+        draft_model = self._new_draft_model(options)
+        drafter = None if draft_model is None else self._new_drafter(draft_model, options)
+        front = self._new_front()
+        lost_at: float | None = None
+        prefilled = False
+        while True:
+            try:
+                welcome = self._link.ensure_connected(session.cancel.is_set)
+                self._check_vocabulary(welcome)
+                method, gamma = self._method, self._gamma
+                if method.controlled:
+                    self._controller.drafts_in_cloud = welcome.drafts
+                    choice = self._controller.choose(None, options.max_new_tokens)
+                    method, gamma = opening(method, choice)
+                front_layers = front.layers if front is not None else 0
+                session.open(prompt, options, welcome, method, gamma, front_layers)
+                if drafter is not None and not prefilled:
+                    session.measure_prefill(lambda: drafter.prefill(prompt))
+                    prefilled = True
+                if isinstance(drafter, OutcomeDrafter) and draft_model is not None and method.controlled:
+                    chain = ChainDrafter(draft_model)
+                    controlled = self._controller, self._measured, self._clock
+                    advance = AutoRounds(session, drafter, chain, self._method, *controlled, choice).advance
+                elif drafter is not None:
+                    advance = self._rounds(session, drafter).advance
+                elif front is not None:
+                    advance = SplitRounds(session, front, prompt, self._clock).advance
+                else:
+                    advance = session.receive
+                while not session.finished:
+                    chunk = advance()
+                    if chunk:
+                        lost_at = None
+                        yield chunk
+                return
+            except LinkLost as error:
+                session.check_cancelled()
+                now = self._clock()
+                lost_at = now if lost_at is None else lost_at
+                session.prepare_resume()
+                # A verifier that forgot the session is there, it only needs the session again.
+                patient = isinstance(error, SessionForgotten) and not session.fruitless
+                if not patient and now - lost_at >= self._resume_timeout_s:
+                    raise
+                session.cancel.wait(_RETRY_PAUSE_S)
+                session.check_cancelled()
+
+    def _new_draft_model(self, options: GenerationOptions) -> DraftModel | None:
+        if not self._method.drafts or self._draft_model is None:
+            return None
+        return DraftModel(self._draft_model, options)
+
+    def _new_drafter(self, model: DraftModel, options: GenerationOptions) -> Drafter:
+        method = self._method
+        if method.predrafts:
+            return OutcomeDrafter(model, method.rows, method.order, method.overlap != "hints", method.tree)
+        if method.tree is not None:
+            return TreeDrafter(model, method.tree.budget)
+        return ChainDrafter(model, method.recovery_at(options.temperature) is not Recovery.NOISE)
+
+    def _new_front(self) -> FrontPart | None:
+        if not self._method.split or self._front_model is None:
+            return None
+        return FrontPart(self._front_model, self._method.front_layers)
+
+    def _rounds(self, session: EdgeSession, drafter: Drafter) -> Rounds:
+        gamma = self._gamma if self._method.tree is None else self._method.tree.depth
+        policy = LengthPolicy(self._method.length, gamma)
+        return Rounds(session, drafter, self._method, policy, self._measured, self._clock)
+
+    def _check_vocabulary(self, welcome: Welcome) -> None:
+        model = self._front_model if self._method.split else self._draft_model
+        if model is None or not (self._method.drafts or self._method.split):
+            return
+        if welcome.vocab_size != model.vocab_size or welcome.vocabulary != model.vocabulary_fingerprint:
+            raise ModelError(
+                f"draft {model.path} ({model.vocab_size} tokens) and target {welcome.model} "
+                f"({welcome.vocab_size} tokens) have different vocabularies: use two models of one family"
+            )

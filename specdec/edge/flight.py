@@ -1,0 +1,148 @@
+"""Drafts on their way: what the edge assumes while verdicts are out, and what a verdict does to that.
+
+A draft may leave before the verdict on the one before it is known, assuming that all of that will be
+accepted. The first verdict that says otherwise breaks the flight: everything behind it counts for nothing, on
+both sides, and the next draft carries a new epoch so that the cloud knows (paper 002: interrupt and
+rollback). Drafts that waited in the cloud together are judged together: one verdict may settle several.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from specdec.drafting import Draft, Proposal
+from specdec.edge.measured import Measured
+from specdec.sampling.recovery import EdgeRecovery
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How a draft came about: how long it took, and as in specdec.edge.stats.RoundStats.
+
+    promise: tokens of it that the draft model expects to be accepted; 0 where nobody asked.
+    """
+
+    draft_ms: float
+    promise: float = 0.0
+    ready: int | None = None
+    sync_ms: float | None = None
+
+
+@dataclass
+class DraftInFlight:
+    """A draft on its way. guess: the ids it comes to if all goes well. q: its rows, with rejection sampling.
+
+    messages: when each of its messages left (seconds) and its size. received_bytes: of replies that did not
+    end it. hints: how many of those came from early exits.
+    """
+
+    round: int
+    draft: Draft
+    guess: tuple[int, ...]
+    messages: tuple[tuple[float, int], ...]
+    preparation: Preparation
+    q: Tensor | None = None
+    recovery: EdgeRecovery | None = None
+    received_bytes: int = 0
+    hints: int = 0
+
+    @property
+    def proposal(self) -> Proposal:
+        """The same as it was proposed."""
+        return Proposal(self.draft, self.guess, self.q)
+
+    @property
+    def sent_s(self) -> float:
+        """When its first message left."""
+        return self.messages[0][0]
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes of all its messages."""
+        return sum(size for _, size in self.messages)
+
+    def compare(self, verified: Sequence[int], accepted: int, measured: Measured) -> None:
+        """Count how far the draft, and the likeliest chain in it, went along with what is verified."""
+        measured.chain.compare(self.guess, verified)
+        if self.preparation.promise > 0.0:
+            measured.kept.add(min(2.0, accepted / self.preparation.promise))
+        if not self.draft.is_chain:
+            depth = max(self.draft.depths(), default=-1) + 1
+            measured.tree.add(min(depth, accepted + 1), accepted)
+
+    def followed_by(self, other: DraftInFlight) -> DraftInFlight:
+        """Both as one chain, for one verdict."""
+        return DraftInFlight(
+            other.round,
+            Draft(self.draft.base, self.draft.ids + other.draft.ids),
+            self.guess + other.guess,
+            self.messages + other.messages,
+            replace(self.preparation, draft_ms=self.preparation.draft_ms + other.preparation.draft_ms),
+            None if self.q is None or other.q is None else torch.cat([self.q, other.q]),
+            received_bytes=self.received_bytes + other.received_bytes,
+            hints=self.hints + other.hints,
+        )
+
+
+class Flight:
+    """The drafts of one session that wait for verdicts, oldest first."""
+
+    def __init__(self) -> None:
+        self._sent: deque[DraftInFlight] = deque()
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        return len(self._sent)
+
+    @property
+    def oldest(self) -> DraftInFlight | None:
+        """The draft whose verdict comes next."""
+        return self._sent[0] if self._sent else None
+
+    def expected(self, answer: Sequence[int]) -> list[int]:
+        """The answer if everything on its way is accepted."""
+        if not self._sent:
+            return list(answer)
+        expected = [*answer[: self._sent[0].draft.base]]
+        for sent in self._sent:
+            expected = [*expected[: sent.draft.base], *sent.guess]
+        return expected
+
+    def add(self, sent: DraftInFlight) -> None:
+        """A draft left."""
+        self._sent.append(sent)
+
+    def judged(self, round_: int) -> DraftInFlight | None:
+        """What a verdict on `round_` is about: all drafts up to that one, from now on as one; None if it is stale."""
+        if not any(sent.round == round_ for sent in self._sent):
+            return None
+        while self._sent[0].round != round_:
+            first, second = self._sent.popleft(), self._sent.popleft()
+            self._sent.appendleft(first.followed_by(second))
+        return self._sent[0]
+
+    def settle(self, last: int, token: int | None) -> list[DraftInFlight]:
+        """The verdict on the oldest draft: its nodes up to `last` stay and `token` follows (None: the next draft).
+
+        The flight breaks unless all was accepted and the next draft goes on with that very token. Returns the
+        drafts that were on their way for nothing.
+        """
+        sent = self._sent.popleft()
+        whole = last == len(sent.draft.ids)
+        follows = token is None or not self._sent or self._sent[0].draft.ids[:1] == (token,)
+        if whole and follows:
+            return []
+        refuted = list(self._sent)
+        self._sent.clear()
+        self.epoch += 1
+        return refuted
+
+    def clear(self) -> None:
+        """Nothing is on its way any more; a session begins."""
+        self._sent.clear()
+        self.epoch = 0

@@ -1,0 +1,234 @@
+"""Keeps the record of one answer: rounds, times, and who did what when. Decides nothing.
+
+What an exchange with the verifier adds to that, it also adds to what is measured over all answers: Accounts does both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from specdec.edge.flight import DraftInFlight
+from specdec.edge.measured import Measured
+from specdec.edge.stats import AnswerStats, Finish, Lane, RoundStats, Span
+from specdec.link.wire import Opened, RowDown, Tokens, VerdictDown
+
+Timed = Opened | VerdictDown | RowDown | Tokens
+"""Messages that tell how long the cloud took."""
+
+_ADJACENT_S = 2e-4
+
+
+class Recorder:
+    """The record of one answer, from the moment it is made. Times are seconds of `clock`."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._start = clock()
+        self._first_token_s: float | None = None
+        self._prompt_bytes = 0
+        self._prefill_ms = 0.0
+        self._cloud_prefill_ms = 0.0
+        self._rounds: list[RoundStats] = []
+        self._spans: list[Span] = []
+        self._last_draft: int | None = None
+        self._draft_forwards = 0
+        self._predrafts = 0
+        self._predraft_hits = 0
+        self._hints: list[tuple[float, int, float]] = []
+        self._mode = self._why = ""
+        self.resumes = 0
+
+    def explain(self, mode: str, why: str) -> None:
+        """What a controller chose for the rounds from now on, and its reason."""
+        self._mode, self._why = mode, why
+
+    def prompt_sent(self, size: int) -> None:
+        """An opening message went up, with the prompt or what the edge's layers made of it."""
+        self._prompt_bytes += size
+
+    def edge_prefilled(self, started: float, ended: float) -> None:
+        """The edge's own prefill."""
+        self._prefill_ms = (ended - started) * 1e3
+        self._span("edge", "prefill", started, ended)
+
+    def drafted(self, name: str, started: float, ended: float) -> None:
+        """One forward on the edge; those of one name right after each other are one span."""
+        self._draft_forwards += 1
+        if self._last_draft is not None:
+            last = self._spans[self._last_draft]
+            if last.name == name and started - self._start - last.end_s < _ADJACENT_S:
+                self._spans[self._last_draft] = replace(last, end_s=ended - self._start)
+                return
+        self._last_draft = len(self._spans)
+        self._span("edge", name, started, ended)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds so far."""
+        return len(self._rounds)
+
+    def predrafted(self, hit: bool) -> None:
+        """A verdict came while something was drafted ahead; hit: it still stands."""
+        self._predrafts += 1
+        self._predraft_hits += hit
+
+    def opened(self, message: Opened, sent: float, now: float) -> None:
+        """The cloud has the prompt."""
+        self._cloud_prefill_ms = message.verify_us / 1e3
+        self._exchange("prefill", "first token", ((sent, self._prompt_bytes),), 0, now, message)
+
+    def verdict(
+        self,
+        message: VerdictDown | RowDown,
+        sent: DraftInFlight,
+        refuted: Sequence[DraftInFlight],
+        accepted: int,
+        gained: int,
+        size: int,
+        now: float,
+    ) -> None:
+        """A round is over; size: of the message that ended it. refuted: drafts on their way for nothing."""
+        self._exchange("verify", "verdict", sent.messages, size, now, message)
+        self._place_hints(now, message, sent)
+        wasted = [one for draft in refuted for one in draft.messages]
+        for left, bytes_up in wasted:
+            self._span("uplink", "refuted draft", left, now, bytes_up)
+        self._rounds.append(
+            RoundStats(
+                drafted=len(sent.draft.ids),
+                accepted=accepted,
+                uplink_bytes=sent.sent_bytes + sum(bytes_up for _, bytes_up in wasted),
+                downlink_bytes=sent.received_bytes + size,
+                draft_ms=sent.preparation.draft_ms,
+                wait_ms=(now - sent.sent_s) * 1e3,
+                verify_ms=message.verify_us / 1e3,
+                gained=gained,
+                ready=sent.preparation.ready,
+                sync_ms=sent.preparation.sync_ms,
+                hints=sent.hints,
+                mode=self._mode,
+                why=self._why,
+            )
+        )
+
+    def streamed(self, message: Tokens, size: int, since: float, now: float) -> None:
+        """Tokens of a cloud that decodes alone; since: when the message before them came."""
+        began = max(since, now - _cloud_s(message))
+        self._exchange("decode", "token", ((began, 0),), size, now, message)
+        accepted = max(0, min(len(message.ids) - 1, message.drafted))
+        wait_ms = (now - since) * 1e3
+        self._rounds.append(
+            RoundStats(
+                message.drafted,
+                accepted,
+                0,
+                size,
+                0.0,
+                wait_ms,
+                message.verify_us / 1e3,
+                len(message.ids),
+                mode=self._mode,
+                why=self._why,
+            )
+        )
+
+    def first_token(self, now: float) -> None:
+        """A verified token, or the end of the answer, is there; only the first one counts."""
+        if self._first_token_s is None:
+            self._first_token_s = now
+
+    def stats(self, tokens: int, finish: Finish) -> AnswerStats:
+        """What the answer has cost so far."""
+        first = self._first_token_s
+        return AnswerStats(
+            tokens=tokens,
+            rounds=tuple(self._rounds),
+            prompt_bytes=self._prompt_bytes,
+            prefill_ms=self._prefill_ms,
+            cloud_prefill_ms=self._cloud_prefill_ms,
+            ttft_ms=0.0 if first is None else (first - self._start) * 1e3,
+            total_ms=(self._clock() - self._start) * 1e3,
+            resumes=self.resumes,
+            finish=finish,
+            draft_forwards=self._draft_forwards,
+            predrafts=self._predrafts,
+            predraft_hits=self._predraft_hits,
+            timeline=tuple(self._spans),
+        )
+
+    def hint(self, at_us: int, size: int, now: float) -> None:
+        """A hint came, that left so long after the forward's start; it is drawn once that start is known."""
+        self._hints.append((at_us / 1e6, size, now))
+
+    def _place_hints(self, now: float, message: Timed, sent: DraftInFlight) -> None:
+        exchange = now - sent.messages[0][0]
+        began = now - (exchange - min(_cloud_s(message), exchange)) / 2 - message.verify_us / 1e6
+        for after, size, came in self._hints:
+            self._span("downlink", "hint", min(began + after, came), came, size)
+        self._hints.clear()
+
+    def _exchange(
+        self, work: str, down: str, up: tuple[tuple[float, int], ...], size: int, now: float, message: Timed
+    ) -> None:
+        """Spans of one exchange: the time not spent in the cloud is split between the two directions.
+
+        up: when each message left and its bytes, the first one first; a message of 0 bytes never travelled.
+        """
+        first = up[0][0]
+        busy = min(_cloud_s(message), now - first)
+        link = (now - first - busy) / 2
+        computed = min(message.verify_us / 1e6, busy)
+        for left, bytes_up in up:
+            if bytes_up:
+                self._span(
+                    "uplink",
+                    "prompt" if work == "prefill" else "draft",
+                    left,
+                    min(left + link, now),
+                    bytes_up,
+                )
+        self._span("cloud", work, now - link - computed, now - link)
+        self._span("downlink", down, now - link, now, size)
+
+    def _span(self, lane: Lane, name: str, start: float, end: float, size: int = 0) -> None:
+        self._spans.append(Span(lane, name, start - self._start, end - self._start, size))
+
+
+class Accounts:
+    """Writes to one answer's Recorder and to the edge's Measured. Times are seconds, sizes bytes."""
+
+    def __init__(self, record: Recorder, measured: Measured) -> None:
+        self._record = record
+        self._measured = measured
+
+    def verdict(
+        self,
+        message: VerdictDown | RowDown,
+        sent: DraftInFlight,
+        refuted: Sequence[DraftInFlight],
+        accepted: int,
+        verified: Sequence[int],
+        gained: int,
+        size: int,
+        now: float,
+    ) -> None:
+        """A round is over; size: of the message that ended it. refuted: drafts that were on their way for nothing.
+
+        accepted: nodes of the draft that stay; verified: their ids and the target's next token; gained: how many of
+        those are new.
+        """
+        self._record.verdict(message, sent, refuted, accepted, gained, size, now)
+        sent.compare(verified, accepted, self._measured)
+        rtt_s = max(0.0, now - sent.sent_s - _cloud_s(message))
+        self._measured.exchanged(len(sent.draft.ids) + 1, message.verify_us / 1e6, rtt_s)
+
+    def streamed(self, message: Tokens, size: int, since: float, now: float) -> None:
+        """Tokens of a cloud that decodes alone; since: when the message before them came."""
+        self._record.streamed(message, size, since, now)
+        if message.ids:
+            self._measured.streamed(len(message.ids), message.verify_us / 1e6, message.drafted > 0)
+
+
+def _cloud_s(message: Timed) -> float:
+    return (message.verify_us + message.queue_us) / 1e6

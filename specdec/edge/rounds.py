@@ -1,0 +1,192 @@
+"""What the edge does next: draft, send, draft ahead, or wait. One forward of the draft model at a time, and a look at
+the link before each, so that a verdict never waits for a draft that it has refuted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from specdec.drafting import Drafter, OutcomeDrafter
+from specdec.drafting.length import LengthPolicy
+from specdec.edge.flight import Preparation
+from specdec.edge.measured import Measured
+from specdec.edge.session import EdgeSession
+from specdec.methods import Method
+
+_TREE_AHEAD = 2
+"""A tree that grows on ahead becomes at most so many times as deep as a draft."""
+
+
+class Rounds:
+    """Drives one answer of a method that drafts on the edge."""
+
+    def __init__(
+        self,
+        session: EdgeSession,
+        drafter: Drafter,
+        method: Method,
+        policy: LengthPolicy,
+        measured: Measured,
+        clock: Callable[[], float],
+    ) -> None:
+        self._session = session
+        self._drafter = drafter
+        self._predrafter = drafter if isinstance(drafter, OutcomeDrafter) else None
+        self._method = method
+        self._policy = policy
+        self._measured = measured
+        self._clock = clock
+        self._spent_s = 0.0
+        self._is_ahead = False
+        self._ready: int | None = None
+        self._verdict_s: float | None = None
+        self._promise = 0.0
+
+    def resize(self, policy: LengthPolicy) -> None:
+        """From now on this decides how deep drafts become; nothing is on its way."""
+        self._policy = policy
+
+    def advance(self) -> list[int]:
+        """Do one thing; returns the ids it verified, if any. Raises what EdgeSession.receive raises."""
+        session = self._session
+        rounds = session.record.rounds
+        chunk = None if session.quiet else session.poll()
+        if chunk is None:
+            if self._work():
+                return []
+            chunk = session.receive()
+        if session.record.rounds > rounds:
+            before, self._verdict_s = self._verdict_s, self._clock()
+            if before is not None:
+                self._measured.went_on(len(chunk), self._verdict_s - before)
+            self._count_ahead()
+        return chunk
+
+    def _work(self) -> bool:
+        """One step of drafting, or send what is drafted; False where there is nothing to do but wait."""
+        session = self._session
+        expected = session.expected
+        room = session.room_after(expected)
+        if session.may_send(expected):
+            size = self._size(session.in_flight)
+            depth = min(size, room)
+            if not self._enough(expected, depth) and self._draft_on(expected, depth, room):
+                return True
+            if session.in_flight and not self._drafter.drafted(expected):
+                return False
+            self._send(expected, size, room)
+            return True
+        if not session.in_flight or self._method.overlap == "idle":
+            return False
+        if self._predrafter is not None:
+            return self._prepare(self._predrafter)
+        drafted = self._step("draft ahead", expected, min(self._ahead(), room))
+        self._is_ahead = self._is_ahead or drafted
+        return drafted
+
+    def _prepare(self, drafter: OutcomeDrafter) -> bool:
+        """One forward for what the verdict may say, if it will be over when that comes."""
+        for hint in self._session.hints:
+            drafter.hint(hint.last, hint.token, hint.confidence, hint.layer)
+        self._session.hints.clear()
+        started = self._clock()
+        if self._verdict_comes_before(started):
+            return False
+        if not drafter.step_ahead(self._policy.size(self._measured)):
+            return False
+        ended = self._clock()
+        self._measured.drafted_ahead(ended - started)
+        self._session.record.drafted("draft ahead", started, ended)
+        return True
+
+    def _verdict_comes_before(self, now: float) -> bool:
+        """Whether the verdict is due before a forward that starts now will end: it would have to wait for that."""
+        since, forward_s = self._session.waiting_since, self._measured.ahead_s
+        verify_s, rtt_s = self._measured.verify_s, self._measured.rtt_s
+        if since is None or forward_s is None or verify_s is None or rtt_s is None:
+            return False
+        return now + forward_s > since + verify_s + rtt_s
+
+    def _size(self, in_flight: int) -> int:
+        """How deep the next draft is to become before it leaves."""
+        size = self._policy.size(self._measured)
+        if self._method.leave == "tokens" and in_flight == 0 and self._cloud_is_done_first(size):
+            return 1  # the rest follows as one message
+        return size
+
+    def _cloud_is_done_first(self, size: int) -> bool:
+        """Whether the cloud can judge a first token before the others are drafted: if not, it would only be late
+        for those.
+        """
+        draft_s, verify_s = self._measured.draft_s, self._measured.verify_s
+        return draft_s is None or verify_s is None or verify_s <= (size - 1) * draft_s
+
+    def _ahead(self) -> int:
+        size = self._policy.size(self._measured)
+        return size + 1 if self._method.tree is None else _TREE_AHEAD * size
+
+    def _enough(self, expected: Sequence[int], depth: int) -> bool:
+        drafted = self._drafter.drafted(expected)
+        return drafted >= depth or (drafted > 0 and self._spent_s >= self._policy.cut_s(self._measured))
+
+    def _draft_on(self, expected: Sequence[int], depth: int, room: int) -> bool:
+        """One more forward of the draft that leaves next, if that is worth its time."""
+        drafter = self._predrafter
+        if drafter is None or self._policy.name != "marginal" or not drafter.drafted(expected):
+            return self._step("draft", expected, depth)
+        before = drafter.prospects(expected, depth, room)
+        since_s = 0.0 if self._verdict_s is None else self._clock() - self._verdict_s
+        if not self._policy.pays(before, since_s, self._measured) or not self._step("draft", expected, depth):
+            self._promise = before.promise
+            return False
+        if before.frontier > 0.0:
+            after = drafter.prospects(expected, depth, room)
+            self._measured.grown.add(max(0.0, after.promise - before.promise) / before.frontier)
+        return True
+
+    def _step(self, name: str, expected: Sequence[int], size: int) -> bool:
+        started = self._clock()
+        if size < 1 or not self._drafter.step(expected, size):
+            return False
+        ended = self._clock()
+        self._spent_s += ended - started
+        self._measured.drafted(ended - started)
+        self._session.record.drafted(name, started, ended)
+        return True
+
+    def _send(self, expected: Sequence[int], size: int, room: int) -> None:
+        session = self._session
+        self._is_ahead = session.in_flight > 0
+        if self._method.overlap == "continue":  # what was drafted ahead leaves with the rest
+            size = max(size, self._drafter.drafted(expected))
+        proposal = self._drafter.take(expected, size, room)
+        preparation = Preparation(self._spent_s * 1e3, self._promise)
+        self._promise = 0.0
+        if self._ready is not None and self._verdict_s is not None:
+            ready = min(self._ready, len(proposal.guess))
+            sync_ms = (self._clock() - self._verdict_s) * 1e3
+            if proposal.guess:
+                session.record.predrafted(self._spent_s == 0.0)
+            preparation = replace(preparation, ready=ready, sync_ms=sync_ms)
+            self._ready = None
+            if not proposal.draft.is_chain:
+                self._measured.levels_ready.add(ready)
+            elif proposal.guess:
+                self._measured.redrafted.add(1 - ready / len(proposal.guess))
+        session.send_draft(proposal, preparation)
+        self._spent_s = 0.0
+
+    def _count_ahead(self) -> None:
+        """A verdict came: count whether what was drafted ahead of it still stands."""
+        session = self._session
+        if self._predrafter is not None:
+            if not session.finished and not session.in_flight:
+                self._ready = self._predrafter.drafted(session.answer)
+            return
+        stands = session.in_flight > 0 or self._drafter.drafted(session.answer) > 0
+        if self._is_ahead:
+            session.record.predrafted(stands)
+        self._is_ahead = session.in_flight > 1 or (
+            session.in_flight == 1 and self._drafter.drafted(session.expected) > 0
+        )

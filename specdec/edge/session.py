@@ -1,0 +1,411 @@
+"""One session seen from the edge: what was verified, what is on its way, and what all of it cost.
+
+Turns messages into chunks of verified tokens. Stale verdicts (of another session or round) are dropped; a
+verifier that forgot the session, or lost a message, shows up as SessionForgotten.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+
+from specdec.drafting import Draft, Proposal
+from specdec.edge.flight import DraftInFlight, Flight, Preparation
+from specdec.edge.liveness import Heartbeat, Resumes
+from specdec.edge.measured import Measured
+from specdec.edge.protocol import (
+    Cancelled,
+    SessionForgotten,
+    check_rounds,
+    check_stream,
+    draft_message,
+    open_message,
+    refusal,
+)
+from specdec.edge.recorder import Accounts, Recorder
+from specdec.edge.recovery import RejectionRecovery
+from specdec.edge.stats import AnswerStats, Finish
+from specdec.edge.verified import VerifiedAnswer
+from specdec.errors import LinkLost, ProtocolError
+from specdec.link.channel import Link
+from specdec.link.wire import (
+    ERROR_SHUTDOWN,
+    AloneUp,
+    Close,
+    Down,
+    DraftUp,
+    ErrorDown,
+    HiddenUp,
+    HintDown,
+    More,
+    Opened,
+    Pong,
+    RowDown,
+    SampledUp,
+    Tokens,
+    VerdictDown,
+    Welcome,
+)
+from specdec.methods import Method
+from specdec.models import Prompt
+from specdec.options import GenerationOptions
+from specdec.text.stop import StopText
+from specdec.verifying import path_to
+
+_CANCEL_CHECK_S = 0.05
+
+
+class EdgeSession:
+    """State of one answer on the edge, and what comes of each message. hints: those that nobody took.
+
+    What is said is made in `protocol`, rejections are made good in `recovery`, whether anybody is there is for
+    `liveness`, what it costs for `recorder`.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        clock: Callable[[], float],
+        cancel: threading.Event,
+        history: list[int],
+        measured: Measured,
+        stop: StopText,
+    ) -> None:
+        """stop: has seen the history."""
+        self._verified = VerifiedAnswer(history, stop)
+        self.cancel = cancel
+        self.record = Recorder(clock)
+        self._link = link
+        self._clock = clock
+        self._measured = measured
+        self._accounts = Accounts(self.record, measured)
+        self._replayed = len(history)
+        self._number = 0
+        self._stream = False
+        self._in_flight = 1
+        self._rejections = RejectionRecovery()
+        self._opened = False
+        self._opened_s = 0.0
+        self._round = 0
+        self._flight = Flight()
+        self._heartbeat = Heartbeat(link)
+        self._resumes = Resumes()
+        self.hints: list[HintDown] = []
+
+    @property
+    def answer(self) -> list[int]:
+        """The verified ids, without EOS."""
+        return self._verified.ids
+
+    @property
+    def finish(self) -> Finish:
+        """How the answer ended, or "running"."""
+        return self._verified.finish
+
+    @property
+    def finished(self) -> bool:
+        """True once an EOS or a stop string came or the answer is as long as it may be."""
+        return self.finish != "running"
+
+    @property
+    def in_flight(self) -> int:
+        """Drafts on their way whose verdicts have not come."""
+        return len(self._flight)
+
+    @property
+    def waiting_since(self) -> float | None:
+        """When the draft left whose verdict comes next; None where none is on its way."""
+        oldest = self._flight.oldest
+        return None if oldest is None else oldest.sent_s
+
+    @property
+    def quiet(self) -> bool:
+        """True where nothing can come: everything that was sent is answered."""
+        return self._opened and not self._stream and not self._flight
+
+    @property
+    def expected(self) -> list[int]:
+        """The answer if everything on its way is accepted."""
+        return self._flight.expected(self.answer)
+
+    def room_after(self, expected: list[int]) -> int:
+        """How many tokens a draft behind `expected` may have; the verdict brings one more."""
+        return max(0, self._verified.limit - len(expected) - 1)
+
+    def may_send(self, expected: list[int]) -> bool:
+        """True where a draft behind `expected` may leave now: nothing is on its way, or more may be and is of use."""
+        if not self._flight:
+            # A first token that is sampled, not foreseen, would refute any draft that left before it came.
+            return self._opened or not self._rejections.needed
+        if len(self._flight) >= self._in_flight or self.room_after(expected) == 0:
+            return False
+        return not expected or expected[-1] not in self._verified.eos_ids
+
+    def open(
+        self,
+        prompt: Prompt,
+        options: GenerationOptions,
+        welcome: Welcome,
+        method: Method,
+        gamma: int,
+        front_layers: int = 0,
+    ) -> None:
+        """Send the prompt, images and what is verified so far; the cloud starts its prefill."""
+        self._rejections.open(method.recovery_at(options.temperature), options.seed)
+        self._number = self._link.next_session()
+        self._verified.limit = options.max_new_tokens
+        self._verified.eos_ids = frozenset(welcome.eos_ids)
+        self._stream = method.cloud == "stream"
+        self._opened = False
+        self._in_flight = method.in_flight
+        self._flight.clear()
+        self._resumes.opened(len(self.answer))
+        message = open_message(
+            self._number,
+            prompt,
+            options,
+            method,
+            self.answer,
+            speculate=gamma if method.cloud_drafts else 0,
+            front_layers=front_layers,
+            pending=self._rejections.pending is not None,
+            hints=method.hints if welcome.exits and self._measured.hints_pay else 0,
+        )
+        self.hints.clear()
+        self._round = 0
+        self._opened_s = self._clock()
+        self._heartbeat.restart(self._opened_s)
+        self.record.prompt_sent(self._link.send(message))
+
+    def measure_prefill(self, prefill: Callable[[], None]) -> None:
+        """Run the edge's prefill, while the cloud does its own."""
+        started = self._clock()
+        prefill()
+        ended = self._clock()
+        self.record.edge_prefilled(started, ended)
+        self._heartbeat.heard(ended)  # nobody could have listened meanwhile
+
+    def send_draft(self, proposal: Proposal, preparation: Preparation) -> None:
+        """Send a draft that goes on behind what is expected."""
+        self._round += 1
+        number, epoch = self._number, self._flight.epoch
+        message: DraftUp | SampledUp
+        if proposal.q is None:
+            message = draft_message(number, self._round, proposal.draft, epoch)
+        else:
+            message = self._rejections.message(number, self._round, proposal.draft, proposal.q, epoch)
+        self._send_round(message, proposal, preparation)
+
+    def go_alone(self, speculate: int) -> None:
+        """Let the cloud go on alone, until the next draft; speculate: draft tokens a round of its own draft model."""
+        self._round += 1
+        self._link.send(AloneUp(self._number, self._round, speculate))
+        self._stream = True
+        self._heartbeat.progressed(self._clock())
+
+    def ping(self) -> None:
+        """Ask for a sign of life, to measure the link."""
+        self._heartbeat.ask(self._clock(), self._number, self._round)
+
+    def allow_in_flight(self, drafts: int) -> None:
+        """From now on so many drafts may be on their way at a time."""
+        self._in_flight = drafts
+
+    def send_hidden(self, data: bytes, of_prompt: bool) -> None:
+        """Layer split: send what the edge's layers made of the prompt, or of the answer's last token."""
+        if of_prompt:
+            self.record.prompt_sent(self._link.send(HiddenUp(self._number, 0, data)))
+            return
+        self._round += 1
+        nothing = Proposal(Draft(len(self.answer), ()), ())
+        self._send_round(HiddenUp(self._number, self._round, data), nothing, Preparation(0.0))
+
+    def _send_round(
+        self, message: DraftUp | SampledUp | HiddenUp, proposal: Proposal, preparation: Preparation
+    ) -> None:
+        now = self._clock()
+        size = self._link.send(message)
+        if not self._flight:  # nothing could have come: nobody listened
+            self._heartbeat.heard(now)
+        self._rejections.told()
+        self._stream = False
+        sent = ((now, size),)
+        self._flight.add(
+            DraftInFlight(self._round, proposal.draft, proposal.guess, sent, preparation, proposal.q)
+        )
+        self._heartbeat.progressed(now)
+
+    def poll(self) -> list[int] | None:
+        """A message that is there already: the ids it verified; None where none is. Raises as `receive`."""
+        self.check_cancelled()
+        while True:
+            received = self._link.receive(0.0)
+            if received is None:
+                self._mind_silence()
+                return None
+            chunk = self._hear(*received)
+            if chunk is not None:
+                return chunk
+
+    def receive(self) -> list[int]:
+        """Wait for the next message of this session; returns the ids it verified that were not known yet.
+
+        Raises Cancelled, LinkLost after silence, SessionForgotten, or ProtocolError.
+        """
+        while True:
+            self.check_cancelled()
+            received = self._link.receive(min(_CANCEL_CHECK_S, self._heartbeat.interval_s))
+            if received is None:
+                self._mind_silence()
+                continue
+            chunk = self._hear(*received)
+            if chunk is not None:
+                return chunk
+
+    def _hear(self, message: Down, size: int) -> list[int] | None:
+        now = self._clock()
+        if not isinstance(message, Welcome) and message.session == self._number:
+            self._heartbeat.heard(now)  # who only speaks of other sessions is no sign that this one lives
+        chunk = self._take(message, size, now)
+        if chunk is not None:
+            self._heartbeat.progressed(now)
+        return chunk
+
+    def _mind_silence(self) -> None:
+        oldest = self._flight.oldest
+        round_ = self._round if self._stream else 0 if oldest is None else oldest.round
+        self._heartbeat.mind(self._clock(), self._number, round_)
+
+    def check_cancelled(self) -> None:
+        """Raise Cancelled if the caller wants no more."""
+        if self.cancel.is_set():
+            raise Cancelled("the answer was cancelled")
+
+    def prepare_resume(self) -> None:
+        """Count a lost link, and whether anything was verified since the one before."""
+        self.record.resumes += 1
+        self._resumes.lost(len(self.answer))
+
+    @property
+    def fruitless(self) -> bool:
+        """True after several resumes in a row that verified nothing."""
+        return self._resumes.fruitless
+
+    def close(self) -> None:
+        """Tell the verifier that the session is over, if it can be told."""
+        with contextlib.suppress(LinkLost):  # then it will time out over there
+            self._link.send(Close(self._number))
+
+    def stats(self, finish: Finish) -> AnswerStats:
+        """What the answer has cost so far."""
+        return self.record.stats(len(self.answer) - self._replayed, finish)
+
+    def _take(self, message: Down, size: int, now: float) -> list[int] | None:
+        """One message -> newly verified ids, or None where it is not about this session's present."""
+        if isinstance(message, Welcome) or message.session != self._number:
+            if isinstance(message, ErrorDown) and message.session == 0:
+                raise ProtocolError(f"the verifier refused a message: {message.message}")
+            return None
+        if isinstance(message, ErrorDown):
+            if message.code == ERROR_SHUTDOWN:
+                self._link.reset()
+            raise refusal(message, self._link.address)
+        if isinstance(message, Pong):
+            self._take_pong(message, now)
+            return None
+        if isinstance(message, Opened):
+            return self._take_opened(message, now)
+        if isinstance(message, VerdictDown):
+            return self._take_verdict(message, size, now)
+        if isinstance(message, RowDown):
+            return self._take_row(message, size, now)
+        if isinstance(message, HintDown):
+            return self._take_hint(message, size, now)
+        return self._take_tokens(message, size, now)
+
+    def _take_opened(self, message: Opened, now: float) -> list[int] | None:
+        if self._opened:
+            return None
+        self._opened = True
+        self._verified.limit = min(self._verified.limit, message.limit)
+        self.record.opened(message, self._opened_s, now)
+        if message.token is not None:
+            return self._merge(self._resumes.length_at_open, [message.token], now)
+        if self._rejections.pending is None:
+            raise ProtocolError("the verifier opened the session without a token: report this as a bug")
+        # The rejection was seen in part: drawing afresh would favour what needs no more of the row. All random
+        # numbers are functions of the position, so the same draft brings the same rejection again.
+        self.send_draft(self._rejections.pending.proposal, Preparation(0.0))
+        return []
+
+    def _take_verdict(self, message: VerdictDown, size: int, now: float) -> list[int] | None:
+        sent = self._flight.judged(message.round)
+        if sent is None:
+            return None  # stale: a verdict on a draft that no longer counts
+        whole = message.last == len(sent.draft.ids)
+        if message.last > len(sent.draft.ids) or (message.token is None and not whole):
+            raise ProtocolError(f"a verdict accepts node {message.last} of a draft of {len(sent.draft.ids)}")
+        return self._finish_round(sent, message, message.token, size, now)
+
+    def _take_row(self, message: RowDown, size: int, now: float) -> list[int] | None:
+        """A rejection: recover the token here, or ask for more of the target's row."""
+        sent = self._flight.judged(message.round)
+        if sent is None:
+            return None
+        token = self._rejections.take(sent, message)
+        if token is None:
+            sent.received_bytes += size
+            sent.messages += ((now, self._link.send(More(self._number, sent.round))),)
+            self._heartbeat.progressed(now)
+            return None
+        return self._finish_round(sent, message, token, size, now)
+
+    def _take_hint(self, message: HintDown, size: int, now: float) -> list[int] | None:
+        """An early exit's word on the oldest draft on its way; on any other it comes too late or too early."""
+        sent = self._flight.oldest
+        if sent is None or message.round != sent.round or message.last > len(sent.draft.ids):
+            return None
+        sent.hints += 1
+        sent.received_bytes += size
+        self.hints.append(message)
+        self.record.hint(message.at_us, size, now)
+        return []
+
+    def _finish_round(
+        self, sent: DraftInFlight, message: VerdictDown | RowDown, token: int | None, size: int, now: float
+    ) -> list[int]:
+        self._rejections.settled()
+        self.hints.clear()
+        refuted = self._flight.settle(message.last, token)
+        path = path_to(sent.draft, message.last)
+        ids = [sent.draft.ids[node] for node in path]
+        verified = ids if token is None else [*ids, token]
+        gained = max(0, sent.draft.base + len(verified) - len(self.answer))
+        self._accounts.verdict(message, sent, refuted, len(path), verified, gained, size, now)
+        return self._merge(sent.draft.base, verified, now)
+
+    def _take_tokens(self, message: Tokens, size: int, now: float) -> list[int]:
+        if message.base > len(self.answer):
+            raise SessionForgotten("some tokens of the stream got lost on the way")
+        self._accounts.streamed(message, size, self._heartbeat.last_progress_s, now)
+        return self._merge(message.base, list(message.ids), now)
+
+    def _take_pong(self, message: Pong, now: float) -> None:
+        """A heartbeat also tells whether a message got lost: the link keeps the order of messages."""
+        answered = self._heartbeat.answered()
+        if answered is None:
+            return
+        asked_s, asked = answered
+        oldest = self._flight.oldest
+        if self._stream:
+            self._measured.pinged(now - asked_s)
+            check_stream(message, asked, len(self.answer))
+        else:
+            check_rounds(message, asked, None if oldest is None else oldest.round)
+
+    def _merge(self, base: int, ids: list[int], now: float) -> list[int]:
+        fresh = self._verified.merge(base, ids)
+        if fresh or self.finished:
+            self.record.first_token(now)
+        return fresh

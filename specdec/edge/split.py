@@ -1,0 +1,36 @@
+"""Layer split on the edge: the target's first layers run here, one round trip a token (METHODS.md, section 0)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from specdec.edge.session import EdgeSession
+from specdec.models import Prompt
+from specdec.models.split import FrontPart
+
+
+class SplitRounds:
+    """Drives one answer of the layer split."""
+
+    def __init__(
+        self, session: EdgeSession, front: FrontPart, prompt: Prompt, clock: Callable[[], float]
+    ) -> None:
+        self._session = session
+        self._front = front
+        self._prompt = prompt
+        self._clock = clock
+        self._begun = False
+
+    def advance(self) -> list[int]:
+        """One message up and one down; returns the ids it verified. Raises what EdgeSession.receive raises."""
+        session, started = self._session, self._clock()
+        if not self._begun:
+            data = self._front.prefill(self._prompt, session.answer)
+            session.record.edge_prefilled(started, self._clock())
+            session.send_hidden(data, of_prompt=True)
+            self._begun = True
+        elif session.in_flight == 0:
+            data = self._front.extend(session.answer[-1:])
+            session.record.drafted("front layers", started, self._clock())
+            session.send_hidden(data, of_prompt=False)
+        return session.receive()

@@ -1,0 +1,173 @@
+"""A SessionCursor keeps one model session in step with an answer that grows and is sometimes taken back.
+
+It compares what the session has been fed with what the answer is now, rolls back to where they part, and
+feeds the rest, so that nothing is ever fed twice or left out (TRAPS 8, 9). Edge and cloud use the same one, and
+its logits are adjusted by what was said before (specdec.sampling.adjust), so that they are on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specdec.drafting.token_tree import ROOT
+from specdec.models.prompt import EncodedPrompt
+from specdec.models.runner import LayerObserver
+from specdec.models.session import ModelSession
+from specdec.options import GenerationOptions
+from specdec.sampling.adjust import Adjuster
+
+
+class SessionCursor:
+    """One model session following one answer. Answer positions count from 0 at the first token after the
+    prompt.
+    """
+
+    def __init__(self, session: ModelSession, options: GenerationOptions | None = None) -> None:
+        """options: what the logits are adjusted by; without them they are the model's own."""
+        self._session = session
+        self._options = options or GenerationOptions()
+        self._adjuster: Adjuster | None = None
+        self._prompt_length = 0
+        self._prompt_row: Tensor | None = None
+        self._fed: list[int] = []
+        self._tree_offset = 0
+
+    @property
+    def fed(self) -> int:
+        """How many answer tokens the session's cache holds."""
+        return len(self._fed)
+
+    @property
+    def prompt_length(self) -> int:
+        """Tokens of the prompt as this model expands it."""
+        return self._prompt_length
+
+    def prefill(self, encoded: EncodedPrompt, observer: LayerObserver | None = None) -> Tensor:
+        """Feed the prompt; returns logits [vocab] of answer position 0.
+
+        Raises ModelError for a prompt or a logit bias that the model cannot take.
+        """
+        model = self._session.model
+        self._adjuster = Adjuster(
+            self._options, encoded.ids.tolist(), model.eos_token_ids, model.vocab_size, model.device
+        )
+        self._prompt_row = self._session.prefill(encoded, observer)
+        self._prompt_length = self._session.length
+        self._fed = []
+        self._tree_offset = 0
+        return self.rows(())[0]
+
+    def rows(
+        self, answer: Sequence[int], draft: Sequence[int] = (), observer: LayerObserver | None = None
+    ) -> Tensor:
+        """Logits [len(draft) + 1, vocab] of the answer positions len(answer) .. len(answer) + len(draft).
+
+        Feeds in one pass what the cache lacks of answer + draft. Row i is what the model says after
+        answer + draft[:i].
+        """
+        assert self._adjuster is not None, "prefill first"
+        return self._adjuster.chain(self._rows_of_model(answer, draft, observer), answer, draft)
+
+    def _rows_of_model(
+        self, answer: Sequence[int], draft: Sequence[int], observer: LayerObserver | None
+    ) -> Tensor:
+        assert self._prompt_row is not None
+        sequence = [*answer, *draft]
+        start = self._sync(sequence, len(answer))
+        wanted = len(draft) + 1
+        pending = sequence[start:]
+        if not pending:  # only at the very start of an answer: the prompt's own last row
+            return self._prompt_row[None]
+        last_only = wanted == 1
+        logits = self._session.extend(pending, last_only=last_only, observer=observer)
+        self._fed.extend(pending)
+        if last_only:
+            return logits
+        if len(answer) == 0:
+            return torch.cat([self._prompt_row[None], logits])
+        return logits[-wanted:]
+
+    def tree_rows(
+        self,
+        answer: Sequence[int],
+        ids: Sequence[int],
+        parents: Sequence[int],
+        observer: LayerObserver | None = None,
+    ) -> Tensor:
+        """Logits [len(ids) + 1, vocab] after the answer alone and after every node of a tree that follows it.
+
+        parents: node indices, -1 for children of the answer's end. One pass. The tree stays in the cache:
+        where a later answer goes along one of its paths, that path is not fed again.
+        """
+        assert self._prompt_row is not None and self._adjuster is not None, "prefill first"
+        pending = list(answer[self._sync(list(answer), len(answer)) :])
+        offset = len(pending)
+        all_ids = [*pending, *ids]
+        all_parents = [*range(-1, offset - 1), *(parent + offset for parent in parents)]
+        if not all_ids:
+            return self._adjuster.chain(self._prompt_row[None], answer)
+        logits = self._session.extend_tree(all_ids, all_parents, observer)
+        self._tree_offset = offset
+        after_answer = logits[offset - 1 :] if pending else torch.cat([self._prompt_row[None], logits])
+        return self._adjuster.nodes(after_answer, answer, ids, parents)
+
+    def grow_tree(self, ids: Sequence[int], parents: Sequence[int]) -> Tensor:
+        """Logits [len(ids), vocab] after more nodes of the tree of the last tree_rows call, numbered on from
+        it.
+        """
+        assert self._adjuster is not None, "prefill first"
+        shifted = [parent + self._tree_offset for parent in parents]
+        logits = self._session.extend_tree(ids, shifted)
+        tree = self._session.tree
+        return self._adjuster.nodes(logits, self._fed, tree.ids, tree.parents)
+
+    def reroot(self, answer: Sequence[int]) -> dict[int, int] | None:
+        """Move the root of the tree to the end of `answer`, which goes along one of its paths; what grew behind stays.
+
+        Returns where the nodes that stay are now, by the numbers they had for grow_tree; None, and nothing happens,
+        where the answer leaves the tree.
+        """
+        path = self._path_along(answer)
+        if path is None or len(self._fed) + len(path) != len(answer):
+            return None
+        kept = self._session.tree.below(path[-1] if path else ROOT)
+        moved = {node - self._tree_offset: number for number, node in enumerate(kept)}
+        self._keep(path, kept)
+        return moved
+
+    def _path_along(self, sequence: Sequence[int]) -> list[int] | None:
+        """The tree nodes that the sequence goes along, as far as it does; None where it left the cache before them."""
+        fed = len(self._fed)
+        if list(sequence[:fed]) != self._fed:
+            return None
+        return self._session.tree.along(sequence[fed:])
+
+    def _settle_tree(self, sequence: Sequence[int]) -> None:
+        """Keep the path of the tree that the sequence goes along, forget the rest."""
+        if len(self._session.tree):
+            self._keep(self._path_along(sequence) or [])
+
+    def _keep(self, path: Sequence[int], below: Sequence[int] = ()) -> None:
+        """Join a path of the tree to what is fed; `below` stays as the tree."""
+        ids = self._session.tree.ids
+        self._fed.extend(ids[node] for node in path)
+        self._session.keep_path(path, below)
+        self._tree_offset = 0
+
+    def _sync(self, sequence: Sequence[int], answer_length: int) -> int:
+        """Roll back to the common prefix, short of the row before the first wanted; returns its length."""
+        self._settle_tree(sequence)
+        limit = min(len(self._fed), len(sequence))
+        common = limit if self._fed[:limit] == sequence[:limit] else 0
+        while common < limit and self._fed[common] == sequence[common]:
+            common += 1
+        # The logits after the last answer token are wanted, so that token must be fed now (again, if it was
+        # before).
+        common = min(common, max(answer_length - 1, 0))
+        if common < len(self._fed):
+            self._session.rollback(self._prompt_length + common)
+            del self._fed[common:]
+        return common

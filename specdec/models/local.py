@@ -1,0 +1,52 @@
+"""One process, the target alone: the baseline that every method must equal token for token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from specdec.models.cursor import SessionCursor
+from specdec.models.loaded import LoadedModel
+from specdec.models.prompt import Prompt
+from specdec.options import GenerationOptions
+from specdec.sampling import Chooser
+from specdec.text.stop import StopText
+
+
+def generate_local(model: LoadedModel, prompt: Prompt, options: GenerationOptions | None = None) -> list[int]:
+    """The answer's ids, end-of-sequence token not included.
+
+    Stops at any of the model's EOS ids, with the token that completes a stop string, after options.max_new_tokens
+    tokens (the EOS token counts), or at the end of the context. Raises ModelError for an unusable prompt.
+    """
+    return list(stream_local(model, prompt, options or GenerationOptions()))
+
+
+def stream_local(
+    model: LoadedModel, prompt: Prompt, options: GenerationOptions, history: Sequence[int] = ()
+) -> Iterator[int]:
+    """The same, token by token as they are made. history: ids that the answer begins with; they are not yielded."""
+    encoded = model.encode(prompt)
+    cursor = SessionCursor(model.new_session(), options)
+    chooser = Chooser(options)
+    stop = StopText(model.tokenizer, options.stop, history)
+    limit = answer_limit(options, model.context_limit, encoded.ids.shape[0])
+    row = cursor.prefill(encoded)[None]
+    answer = list(history)
+    if stop.found or (history and len(answer) >= limit):
+        return
+    if history:
+        row = cursor.rows(answer)
+    while True:
+        token = chooser.choose(row, len(answer))[0]
+        if token in model.eos_token_ids:
+            return
+        answer.append(token)
+        yield token
+        if stop.push(token) or len(answer) >= limit:
+            return
+        row = cursor.rows(answer)
+
+
+def answer_limit(options: GenerationOptions, context_limit: int, prompt_length: int) -> int:
+    """Tokens an answer may have: what was asked for, or what is left of the context."""
+    return min(options.max_new_tokens, context_limit - prompt_length)

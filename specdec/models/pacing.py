@@ -1,0 +1,66 @@
+"""Pacing: a forward takes at least so long, to stand in for a slower device or a larger model.
+
+The minimum is spread evenly over the layers, so that what happens inside a forward (a layer's output, a
+pre-verify) happens at its proportionate time. Pacing changes when things happen, never what is computed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from specdec.errors import OptionsError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from specdec.models.loaded import LoadedModel
+    from specdec.models.runner import LayerObserver
+
+MAX_MS = 60_000.0
+
+
+class Pacer:
+    """Delays the layers of a forward so that the whole of it takes at least `minimum_s` seconds.
+
+    A pass over some of the layers takes their share of it.
+    """
+
+    def __init__(
+        self,
+        minimum_s: float,
+        layers: int,
+        clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._share_s = minimum_s / layers
+        self._clock = clock
+        self._sleep = sleep
+
+    def begin(self, observer: LayerObserver | None = None) -> LayerObserver:
+        """The observer of a forward that starts now; `observer` sees each layer when its time has come."""
+        started = self._clock()
+        layers_done = 0
+
+        def after_layer(index: int, hidden: Tensor) -> None:
+            nonlocal layers_done
+            layers_done += 1
+            wait = started + layers_done * self._share_s - self._clock()
+            if wait > 0:
+                self._sleep(wait)
+            if observer is not None:
+                observer(index, hidden)
+
+        return after_layer
+
+
+def pace(model: LoadedModel, minimum_ms: float) -> None:
+    """Let every forward of `model`, prefills included, take at least so many milliseconds; 0 ends pacing.
+
+    Raises OptionsError for a time below 0 or above a minute.
+    """
+    if isinstance(minimum_ms, bool) or not 0 <= minimum_ms <= MAX_MS:
+        raise OptionsError(f"pacing of {minimum_ms!r} ms is out of range: choose 0 to {MAX_MS:g}")
+    runner = model.runner
+    runner.pacer = Pacer(minimum_ms / 1e3, runner.layer_count) if minimum_ms else None

@@ -1,0 +1,105 @@
+"""A model split between two places: the first layers here, the others there, hidden states in between.
+
+FrontPart runs on the edge; BackSession stands in for a whole model session in the cloud, where the hidden states of
+what it is fed were handed in before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specdec.errors import OptionsError, ProtocolError
+from specdec.models.loaded import LoadedModel
+from specdec.models.prompt import EncodedPrompt, Prompt
+from specdec.models.runner import LayerObserver
+from specdec.models.session import ModelSession
+
+
+class FrontPart:
+    """The first layers of a model, following one answer."""
+
+    def __init__(self, model: LoadedModel, layers: int = 0) -> None:
+        """layers: how many; 0 takes a quarter. Raises OptionsError unless some are left for the other side."""
+        self._model = model
+        self.layers = layers or max(1, model.runner.layer_count // 4)
+        check_front_layers(self.layers, model)
+        self._session = ModelSession(model, range(self.layers))
+
+    @torch.inference_mode()
+    def prefill(self, prompt: Prompt, history: Sequence[int]) -> bytes:
+        """Start with a prompt and what was said before; returns their hidden states as they travel.
+
+        Raises ModelError for a prompt that the model cannot take.
+        """
+        encoded = self._model.encode(prompt)
+        hidden = self._session._prefill_hidden(encoded, self._model.embed_prompt(encoded))
+        return _to_bytes(hidden) + (self.extend(history) if history else b"")
+
+    @torch.inference_mode()
+    def extend(self, ids: Sequence[int]) -> bytes:
+        """Append ids; returns their hidden states as they travel."""
+        runner = self._model.runner
+        hidden = runner.embed(torch.tensor(list(ids), device=runner.device))
+        return _to_bytes(self._session._extend_hidden(hidden))
+
+
+class BackSession(ModelSession):
+    """The layers behind a FrontPart's, with the interface of a whole session; chains only."""
+
+    def __init__(self, model: LoadedModel, front_layers: int) -> None:
+        """Raises OptionsError unless some layers are left."""
+        check_front_layers(front_layers, model)
+        super().__init__(model, range(front_layers, model.runner.layer_count))
+        self._waiting = torch.empty(0, model.runner.hidden_size, dtype=model.dtype, device=model.device)
+
+    def hand_in(self, data: bytes, rows: int) -> None:
+        """Hidden states of the next `rows` tokens that will be fed. Raises ProtocolError for anything else."""
+        runner = self._runner
+        expected = rows * runner.hidden_size * self._waiting.element_size()
+        if len(data) != expected:
+            raise ProtocolError(
+                f"hidden states of {rows} tokens came in {len(data)} bytes instead of {expected}: "
+                "load the target in the same number type on both sides"
+            )
+        raw = torch.frombuffer(bytearray(data), dtype=self._waiting.dtype)
+        hidden = raw.view(rows, runner.hidden_size).to(runner.device)
+        if not bool(torch.isfinite(hidden).all()):
+            raise ProtocolError("hidden states are no numbers: the edge's layers or the link broke them")
+        self._waiting = torch.cat([self._waiting, hidden])
+
+    @torch.inference_mode()
+    def prefill(self, encoded: EncodedPrompt, observer: LayerObserver | None = None) -> Tensor:
+        """As ModelSession.prefill, from the hidden states that were handed in."""
+        hidden = self._prefill_hidden(encoded, self._handed_in(encoded.ids.shape[0]), observer)
+        return self._runner.logits(hidden[-1:])[0]
+
+    @torch.inference_mode()
+    def extend(
+        self, ids: Sequence[int], *, last_only: bool = False, observer: LayerObserver | None = None
+    ) -> Tensor:
+        """As ModelSession.extend, from the hidden states that were handed in."""
+        hidden = self._extend_hidden(self._handed_in(len(ids)), observer)
+        return self._runner.logits(hidden[-1:] if last_only else hidden)
+
+    def _handed_in(self, rows: int) -> Tensor:
+        if self._waiting.shape[0] < rows:
+            raise ProtocolError(f"hidden states of {rows} tokens are needed, {self._waiting.shape[0]} came")
+        hidden, self._waiting = self._waiting[:rows], self._waiting[rows:]
+        return hidden
+
+
+def check_front_layers(layers: int, model: LoadedModel) -> None:
+    """Raise OptionsError unless the model has more layers than that."""
+    if not 1 <= layers < model.runner.layer_count:
+        raise OptionsError(
+            f"{layers} layers cannot be split off a model of {model.runner.layer_count}: "
+            f"choose 1 to {model.runner.layer_count - 1}"
+        )
+
+
+def _to_bytes(hidden: Tensor) -> bytes:
+    """Rows one after another, in their own number type: what the other side computes with is what was computed."""
+    return hidden.contiguous().cpu().view(torch.uint8).numpy().tobytes()

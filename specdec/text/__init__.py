@@ -1,0 +1,1 @@
+"""Between tokens and text: stop strings, and text that streams out of verified tokens."""

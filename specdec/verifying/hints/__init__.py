@@ -1,0 +1,1 @@
+"""Hints: what early exits expect of a verdict, and the vocabulary they are asked about."""

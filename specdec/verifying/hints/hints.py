@@ -1,0 +1,190 @@
+"""Hints: what early exits expect of the verdict on a draft, while the forward over it is still going on.
+
+*Outcome*: the draft is accepted along the path to node `last - 1`, and the target's next token is `token`, which is
+no child of that node. A verdict is an outcome; an exit gives each a probability: that of every token of the path, one
+after the other, times that of the token. Outcomes that end the answer are left out, because no draft follows them.
+Hints are never part of an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from specdec.drafting import ROOT, Draft
+from specdec.options import GenerationOptions
+from specdec.sampling import process_logits
+from specdec.sampling.adjust import Adjuster
+from specdec.sampling.noise import gumbel_noise
+from specdec.verifying.exits import Exits
+from specdec.verifying.hints.vocabulary import ExitVocabulary, SessionVocabulary
+
+OUTCOMES = 4
+"""Outcomes that an exit names at most."""
+
+MIN_CONFIDENCE = 0.02
+"""Outcomes less likely than this are not worth a message."""
+
+
+class Outcome(NamedTuple):
+    """last: one more than the last accepted node's index, as in Judgement. confidence: the exit's probability of it.
+
+    layer: the exit's.
+    """
+
+    last: int
+    token: int
+    confidence: float
+    layer: int
+
+
+class HintMaker:
+    """Makes the hints of all sessions of one model. Works for one thread; sessions may be interleaved.
+
+    layers: those after which an exit has its turn, rising.
+    """
+
+    def __init__(self, exits: Exits, outcomes: int = OUTCOMES) -> None:
+        """exits: all of them are used. outcomes: what each names at most."""
+        self.exits = exits
+        self.layers = exits.layers
+        self.model = exits.model
+        self.outcomes = outcomes
+        self.vocabulary = ExitVocabulary(exits)
+
+    def session(
+        self, prompt_ids: Sequence[int], options: GenerationOptions, history: Sequence[int] = ()
+    ) -> SessionHints:
+        """Hints for one answer. history: tokens of it that are verified already."""
+        return SessionHints(self, prompt_ids, options, history)
+
+
+class SessionHints:
+    """Hints for one answer, draft by draft."""
+
+    def __init__(
+        self,
+        maker: HintMaker,
+        prompt_ids: Sequence[int],
+        options: GenerationOptions,
+        history: Sequence[int],
+    ) -> None:
+        model = maker.model
+        self.maker = maker
+        self.options = options
+        self.adjuster = Adjuster(options, prompt_ids, model.eos_token_ids, model.vocab_size, model.device)
+        whole = maker.vocabulary.whole if self.adjuster.active else None
+        self.vocabulary = whole or maker.vocabulary.session([*prompt_ids, *history])
+
+    def watch(self, draft: Draft, answer: Sequence[int], limit: int) -> DraftHints:
+        """Hints for a draft that goes on where the answer ends; limit: tokens the answer may have.
+
+        The draft is what is fed to the target of it: its nodes are the last rows of the pass.
+        """
+        return DraftHints(self, draft, list(answer), limit)
+
+
+class DraftHints:
+    """Hints for one draft. Nothing is worked out before an exit's turn."""
+
+    def __init__(self, session: SessionHints, draft: Draft, answer: list[int], limit: int) -> None:
+        self._session = session
+        self._draft = draft
+        self._answer = answer
+        self._limit = limit
+        self._rows = len(draft.ids) + 1
+        self._layout: _Layout | None = None
+
+    def after(self, layer: int, hidden: Tensor) -> list[Outcome]:
+        """hidden [rows, hidden_size] after a layer; its last len(draft) + 1 rows count. For the forward's observer.
+
+        Returns the likeliest outcomes by this layer's exit, the likeliest first; none where it has no exit, and
+        where the pass has no row for what follows the answer alone.
+        """
+        maker = self._session.maker
+        if layer not in maker.layers or hidden.shape[0] < self._rows:
+            return []
+        if hidden.shape[0] > self._rows:
+            hidden = hidden[-self._rows :]
+        if self._layout is None:
+            self._layout = _Layout(self._session, self._draft, self._answer, self._limit)
+        layout = self._layout
+        logits = maker.exits.quick_logits(layer, hidden, layout.shortlist)
+        if self._session.adjuster.active:
+            logits = self._adjust(logits)
+        token = layout.vocabulary.token
+        likely = layout.likeliest(logits, maker.outcomes)
+        return [Outcome(row, token(column), min(chance, 1.0), layer) for chance, row, column in likely]
+
+    def _adjust(self, logits: Tensor) -> Tensor:
+        """As the target's own rows [rows, vocab] are adjusted."""
+        ids, parents, adjuster = self._draft.ids, self._draft.parents, self._session.adjuster
+        if parents is None:
+            return adjuster.chain(logits, self._answer, ids)
+        return adjuster.nodes(logits, self._answer, ids, parents)
+
+
+class _Layout:
+    """Where the tokens of a draft stand in an exit's logits [rows, n]: row 0 before, row i + 1 after node i."""
+
+    def __init__(self, session: SessionHints, draft: Draft, answer: list[int], limit: int) -> None:
+        vocabulary = session.vocabulary
+        if not vocabulary.have([*draft.ids, *answer[-1:]]):
+            vocabulary = session.maker.vocabulary.whole
+        self.vocabulary: SessionVocabulary = vocabulary
+        self.shortlist = vocabulary.shortlist()
+        self._options = session.options
+        parents = range(ROOT, len(draft.ids) - 1) if draft.parents is None else draft.parents
+        self._nodes = [
+            (parent + 1, vocabulary.column(token)) for parent, token in zip(parents, draft.ids, strict=True)
+        ]
+        depths = [0, *(depth + 1 for depth in draft.depths())]
+        # After one more token the answer is as long as it may be: nothing is drafted behind it.
+        self._full = [row for row, depth in enumerate(depths) if len(answer) + depth + 1 >= limit]
+        self._noise: Tensor | None = None
+        if self._options.temperature > 0.0:
+            device = session.maker.model.device
+            ids = (
+                torch.arange(vocabulary.size, device=device) if self.shortlist is None else self.shortlist.ids
+            )
+            positions = torch.tensor(depths, device=device) + len(answer)
+            noise = gumbel_noise(self._options.seed, positions[:, None], ids[None, :])
+            self._noise = noise.float()
+
+    def likeliest(self, logits: Tensor, count: int) -> list[tuple[float, int, int]]:
+        """logits float32 [rows, n] -> (probability, row, column) of the likeliest outcomes, falling, at most so many.
+
+        Written with what costs least in the middle of a forward: few operations, each on a row.
+        """
+        if self._noise is not None:  # what is picked is known but for the logits (see Chooser.log_scores)
+            logits = process_logits(logits, self._options) + self._noise
+        scores = torch.softmax(logits, dim=-1).cpu().numpy()
+        ends = self.vocabulary.ends  # an end is no outcome either, and nothing comes behind it
+        paths = [1.0]
+        for row, column in self._nodes:
+            paths.append(0.0 if column in ends else paths[row] * scores.item(row, column))
+        for row, column in self._nodes:  # a child is no outcome: the path goes on there
+            scores[row, column] = 0.0
+        for row in self._full:
+            paths[row] = 0.0
+        columns = scores.argmax(axis=1).tolist()
+        best = [
+            (path * scores.item(row, column), row, column)
+            for row, (path, column) in enumerate(zip(paths, columns, strict=True))
+            if path >= MIN_CONFIDENCE
+        ]
+        found: list[tuple[float, int, int]] = []
+        while best and len(found) < count:
+            outcome = max(best)
+            if not outcome[0] >= MIN_CONFIDENCE:
+                break
+            _, row, column = outcome
+            if column not in ends:
+                found.append(outcome)
+            scores[row, column] = 0.0
+            column = int(scores[row].argmax())
+            best[best.index(outcome)] = (paths[row] * scores.item(row, column), row, column)
+        return found

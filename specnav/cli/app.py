@@ -1,0 +1,260 @@
+"""The `specnav` command: one typer app whose commands parse flags and hand over to the rooms that do the work.
+
+Rooms are imported inside the commands, so that `specnav --help` answers at once. An error that a user can act on
+(see `harness.errors`) ends as one line on stderr and a non-zero exit code, never as a traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness.errors import user_errors
+from specnav.cli.bags import add_bag_commands
+from specnav.cli.bench import add_bench_commands
+from specnav.cli.blackbox import add_blackbox_command
+from specnav.cli.doctor import add_doctor_command
+from specnav.cli.drill import add_drill_commands
+from specnav.cli.options import (
+    Bandwidth,
+    Device,
+    Draft,
+    ExitLayers,
+    Exits,
+    Gamma,
+    Jitter,
+    Loss,
+    MinP,
+    Quantize,
+    RepetitionPenalty,
+    Rtt,
+    Seed,
+    Target,
+    Temperature,
+    TopK,
+    TopP,
+)
+from specnav.cli.pipeline import add_pipeline_command
+from specnav.cli.robot import add_robot_commands
+from specnav.cli.train import train_app
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Speculative edge-cloud control of a robot by a vision-language model.",
+    epilog="Start with [bold]specnav doctor[/], then [bold]specnav demo[/].",
+)
+app.add_typer(train_app, name="train")
+
+
+@app.command(
+    epilog="Examples:  specnav demo   |   specnav demo --episodes 10 --rtt 40 --headless   |   specnav demo --method ar"
+)
+def demo(
+    episodes: Annotated[int, typer.Option(min=1, max=10_000, help="Instructions to carry out.")] = 3,
+    seed: Seed = 0,
+    method: Annotated[
+        str, typer.Option(help="How answers are decoded: fsd, auto, sd, specedge, picospec or ar.")
+    ] = "fsd",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the report (default: runs/demo-<time>).")
+    ] = None,
+    gamma: Gamma = 4,
+    temperature: Temperature = 0.0,
+    rtt: Rtt = 0.0,
+    jitter: Jitter = 0.0,
+    bandwidth: Bandwidth = 0.0,
+    loss: Loss = 0.0,
+    exploration: Annotated[
+        str,
+        typer.Option(
+            help="damped_search, none (the model alone decides) or auto: damped_search with a model made for it."
+        ),
+    ] = "auto",
+    absent_share: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of episodes whose target is not in the room.")
+    ] = 0.0,
+    target_model: Target = None,
+    draft_model: Draft = None,
+    max_decisions: Annotated[
+        int, typer.Option(min=1, max=1000, help="Give up an episode after this many decisions.")
+    ] = 50,
+    headless: Annotated[bool, typer.Option("--headless", help="No live view: plain log lines (CI).")] = False,
+    latency_study: Annotated[
+        bool,
+        typer.Option(
+            "--latency-study", help="Also compare ar, sd and fsd at round trips of 0, 40 and 120 ms."
+        ),
+    ] = False,
+) -> None:
+    """Let a simulated robot obey instructions: verifier, simulator and ROS nodes as processes on this machine."""
+    from specnav.demo.run import DemoConfig, run_demo
+
+    config = DemoConfig(
+        episodes=episodes,
+        seed=seed,
+        method=method,
+        out=out,
+        gamma=gamma,
+        temperature=temperature,
+        rtt_ms=rtt,
+        jitter_ms=jitter,
+        bandwidth_mbps=bandwidth,
+        loss=loss,
+        exploration=exploration,
+        absent_share=absent_share,
+        max_decisions=max_decisions,
+        headless=headless or not sys.stdout.isatty(),
+        latency_study=latency_study,
+        target_model=target_model or DemoConfig.target_model,
+        draft_model=draft_model or DemoConfig.draft_model,
+    )
+    raise typer.Exit(run_demo(config))
+
+
+add_bench_commands(app)
+add_bag_commands(app)
+add_blackbox_command(app)
+add_drill_commands(app)
+add_pipeline_command(app)
+add_robot_commands(app)
+
+
+@app.command(
+    epilog="Example:  specnav serve --bind tcp://0.0.0.0:5555 --model Qwen/Qwen2-VL-7B-Instruct --quantize 4bit"
+)
+def serve(
+    config: Annotated[
+        Path | None, typer.Option(help="YAML file (default: config/cloud.yaml). Flags override it.")
+    ] = None,
+    bind: Annotated[str | None, typer.Option(help="tcp://HOST:PORT; port 0 takes a free one.")] = None,
+    model: Annotated[str | None, typer.Option(help="Hugging Face folder or hub id of the target.")] = None,
+    quantize: Annotated[str | None, typer.Option(help="none, 8bit or 4bit (bitsandbytes).")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:0 …")] = None,
+    dtype: Annotated[str | None, typer.Option(help="auto, float32, float16 or bfloat16.")] = None,
+    exits: Exits = None,
+    exit_layers: ExitLayers = None,
+) -> None:
+    """Run the cloud verifier: it holds the target model and answers drafts with verdicts until SIGINT or SIGTERM."""
+    from specnav.serve import run_serve
+
+    flags = {"bind": bind, "model": model, "quantize": quantize, "device": device, "dtype": dtype}
+    flags |= {"exits": exits, "exit_layers": exit_layers}
+    raise typer.Exit(run_serve(config, {name: value for name, value in flags.items() if value is not None}))
+
+
+@app.command(
+    epilog='Example:  specnav generate "find the silver bottle" --image frame.jpg --connect tcp://127.0.0.1:5555'
+)
+def generate(
+    text: Annotated[str, typer.Argument(help="The prompt (or the instruction).")],
+    image: Annotated[
+        list[Path] | None, typer.Option(help="JPEG or PNG file; may be given several times.")
+    ] = None,
+    method: Annotated[str, typer.Option(help="fsd, auto, sd, ar, … (specnav bench lists them).")] = "fsd",
+    connect: Annotated[
+        str | None,
+        typer.Option(help="A running verifier, tcp://HOST:PORT (default: start one here for this answer)."),
+    ] = None,
+    target_model: Target = None,
+    draft_model: Draft = None,
+    exits: Exits = None,
+    exit_layers: ExitLayers = None,
+    quantize: Quantize = "none",
+    device: Device = "auto",
+    gamma: Gamma = 4,
+    temperature: Temperature = 0.0,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    repetition_penalty: RepetitionPenalty = None,
+    logit_bias: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID=VALUE", help="Add VALUE to the logit of a token id; may be given several times."
+        ),
+    ] = None,
+    seed: Seed = 0,
+    max_new_tokens: Annotated[int, typer.Option(min=1, max=1_000_000, help="Longest answer, tokens.")] = 64,
+    min_new_tokens: Annotated[int, typer.Option(min=0, max=1_000_000, help="Shortest answer, tokens.")] = 0,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT", help="End the answer once it contains this text; may be given several times."
+        ),
+    ] = None,
+    stats: Annotated[bool, typer.Option("--stats", help="Print on stderr how it was decoded.")] = False,
+) -> None:
+    """Generate one answer, streamed to stdout as it is verified."""
+    from specnav.generate import GenerateConfig, run_generate
+
+    config = GenerateConfig(
+        text=text,
+        images=tuple(image or ()),
+        method=method,
+        connect=connect,
+        target_model=target_model,
+        draft_model=draft_model,
+        exits=exits or "",
+        exit_layers=exit_layers or "auto",
+        quantize=quantize,
+        device=device,
+        gamma=gamma,
+        temperature=temperature,
+        top_k=top_k or 0,
+        top_p=1.0 if top_p is None else top_p,
+        min_p=min_p or 0.0,
+        repetition_penalty=1.0 if repetition_penalty is None else repetition_penalty,
+        logit_bias=tuple(logit_bias or ()),
+        seed=seed,
+        max_new_tokens=max_new_tokens,
+        min_new_tokens=min_new_tokens,
+        stop=tuple(stop or ()),
+        stats=stats,
+    )
+    raise typer.Exit(run_generate(config))
+
+
+@app.command(epilog="Example:  specnav cost --target-price 0.9,0.9 --draft-price 0.1,0.1 --tau 3.2")
+def cost(
+    target_price: Annotated[
+        str | None,
+        typer.Option(help="IN,OUT dollars per million tokens (default: the early-exit paper's pairs)."),
+    ] = None,
+    draft_price: Annotated[
+        str | None, typer.Option(help="IN,OUT of a draft model that runs in the cloud.")
+    ] = None,
+    requests: Annotated[int, typer.Option(min=1, help="Requests to pay for.")] = 1_000_000,
+    tokens_in: Annotated[int, typer.Option(min=0, help="Prompt tokens per request.")] = 100,
+    tokens_out: Annotated[int, typer.Option(min=1, help="Answer tokens per request.")] = 500,
+    gamma: Gamma = 4,
+    tau: Annotated[float, typer.Option(min=1, help="Tokens gained per round.")] = 2.5,
+) -> None:
+    """Compare API bills: the cloud alone, a draft model in the cloud, a draft model on the edge."""
+    from evaluation.costs import Workload
+    from specnav.cost import run_cost
+
+    work = Workload(requests, tokens_in, tokens_out, gamma, tau)
+    raise typer.Exit(run_cost(target_price, draft_price, work))
+
+
+add_doctor_command(app)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    with user_errors():
+        try:
+            # Not the parser's own way of ending: its complaints are framed and several lines long.
+            code = app(standalone_mode=False)
+        except typer.Abort:
+            raise KeyboardInterrupt from None
+        sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""`specnav bench` and `specnav payloads`: the commands that compare methods."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specnav.cli.options import (
+    Device,
+    Draft,
+    ExitLayers,
+    Exits,
+    Gamma,
+    MinP,
+    Quantize,
+    RepetitionPenalty,
+    Seed,
+    Target,
+    TopK,
+    TopP,
+)
+
+
+def add_bench_commands(app: typer.Typer) -> None:
+    """Give the app the commands of this module."""
+    app.command(
+        epilog="Examples:  specnav bench   |   specnav bench --questions mt_bench.jsonl --methods ar,sd --rtt 40   |   "
+        "specnav bench --point go2-wifi6   |   specnav bench --point all --limit 10 --out runs/points   |   "
+        "specnav bench --study gamma,link"
+    )(bench)
+    app.command(epilog="Example:  specnav payloads --vocab 150000 --top-p 0.9")(payloads)
+
+
+def bench(
+    more_questions: Annotated[
+        list[str] | None, typer.Argument(metavar="FILE", help="Question files, as with --questions.")
+    ] = None,
+    questions: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A .jsonl file (question_id, category, turns), a text file (a question a line) or hf:ORG/NAME; "
+            "may be given several times. Default: a few questions of our own."
+        ),
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="Comma-separated; axes may be overridden, like sd+tree:32x6. Oracles: hf-generate, hf-assisted. "
+            "Default: every method."
+        ),
+    ] = None,
+    length: Annotated[
+        str | None,
+        typer.Option(
+            help="Draft length of every drafting method: fixed, latency, pipeline or online (fsd also: marginal)."
+        ),
+    ] = None,
+    payload: Annotated[
+        str | None, typer.Option(help="What every drafting method sends up: ids, scalars or rows.")
+    ] = None,
+    resample: Annotated[
+        str | None,
+        typer.Option(
+            help="How every drafting method recovers from a rejection: noise, cloud, row, samples:M, sparse:K or "
+            "truncated:K (lossy)."
+        ),
+    ] = None,
+    point: Annotated[
+        str | None,
+        typer.Option(
+            help="Operating point of a paper, see config/points. Several, separated by commas, or all of them get a "
+            "folder each and an index page. Other flags override it."
+        ),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most this many questions.")] = None,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(min=1, max=1_000_000, help="Longest answer, tokens (64).")
+    ] = None,
+    gamma: Annotated[int | None, typer.Option(min=1, max=32, help="Draft tokens per round (4).")] = None,
+    temperature: Annotated[float | None, typer.Option(min=0, max=10, help="0 is greedy.")] = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    repetition_penalty: RepetitionPenalty = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=2**63 - 1, help="Seed of everything random.")] = None,
+    rtt: Annotated[
+        float | None, typer.Option(min=0, max=60_000, help="Emulated round-trip time of the link, ms.")
+    ] = None,
+    jitter: Annotated[float | None, typer.Option(min=0, max=60_000, help="Emulated jitter, ms.")] = None,
+    bandwidth: Annotated[
+        float | None, typer.Option(min=0, help="Emulated bandwidth each way, Mb/s (0: no limit).")
+    ] = None,
+    loss: Annotated[
+        float | None, typer.Option(min=0, max=0.9, help="Emulated share of messages that TCP must resend.")
+    ] = None,
+    outage: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="START:DURATION",
+            help="Cut the link for DURATION seconds, START seconds after it came up; may be given several times.",
+        ),
+    ] = None,
+    draft_ms: Annotated[
+        float | None,
+        typer.Option(min=0, max=60_000, help="Pacing: minimum time of a draft forward, ms (0: off)."),
+    ] = None,
+    verify_ms: Annotated[
+        float | None,
+        typer.Option(min=0, max=60_000, help="Pacing: minimum time of a target forward, ms (0: off)."),
+    ] = None,
+    cloud_draft_ms: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=60_000, help="Pacing of a draft model in the cloud, ms (default: as --draft-ms)."
+        ),
+    ] = None,
+    target_model: Target = None,
+    draft_model: Draft = None,
+    exits: Exits = None,
+    exit_layers: ExitLayers = None,
+    quantize: Quantize = "none",
+    device: Device = "auto",
+    out: Annotated[Path | None, typer.Option(help="Folder of the run (default: runs/bench-<time>).")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
+    study: Annotated[
+        str | None,
+        typer.Option(
+            help="Ablation studies: threads, gamma, queues, exits, link, several separated by commas, or all; paced to "
+            "--point (go2-wifi6)."
+        ),
+    ] = None,
+    time_scale: Annotated[
+        float | None,
+        typer.Option(min=0.01, max=10, help="Multiplies every time of a study's operating point (0.25)."),
+    ] = None,
+    redraw: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Redraw the studies in a folder without running anything."),
+    ] = None,
+) -> None:
+    """Compare methods on text questions: edge and cloud as two processes over an emulated link."""
+    from harness.errors import UsageError
+    from specnav.bench.points import run_points
+
+    flags = {
+        "questions": (*(questions or ()), *(more_questions or ())) or None,
+        "methods": None if methods is None else tuple(name.strip() for name in methods.split(",")),
+        "length": length,
+        "payload": payload,
+        "resample": resample,
+        "point": point,
+        "limit": limit,
+        "max_new_tokens": max_new_tokens,
+        "gamma": gamma,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "seed": seed,
+        "rtt_ms": rtt,
+        "jitter_ms": jitter,
+        "bandwidth_mbps": bandwidth,
+        "loss": loss,
+        "outages": tuple(outage or ()) or None,
+        "draft_ms": draft_ms,
+        "verify_ms": verify_ms,
+        "cloud_draft_ms": cloud_draft_ms,
+        "target_model": target_model,
+        "draft_model": draft_model,
+        "exits": exits,
+        "exit_layers": exit_layers,
+        "quantize": quantize,
+        "device": device,
+        "out": out,
+        "resume": resume,
+    }
+    if redraw is not None:
+        from specnav.bench.study import redraw as redraw_studies
+
+        if study is not None:
+            raise UsageError("--redraw runs nothing; leave --study out")
+        raise typer.Exit(redraw_studies(redraw))
+    if study is not None:
+        from specnav.bench.study import TIME_SCALE, run_studies
+
+        raise typer.Exit(run_studies(flags, study, time_scale or TIME_SCALE))
+    if time_scale is not None:
+        raise UsageError("--time-scale is for --study; name one")
+    raise typer.Exit(run_points(flags))
+
+
+def payloads(
+    vocab: Annotated[int, typer.Option(min=2, max=1_000_000, help="Size of the vocabulary.")] = 150_000,
+    rounds: Annotated[int, typer.Option(min=1, max=100_000, help="Rounds to measure.")] = 100,
+    gamma: Gamma = 4,
+    temperature: Annotated[float, typer.Option(min=0.01, max=10, help="Sampling temperature.")] = 1.0,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    noise: Annotated[
+        float, typer.Option(min=0, max=100, help="How far the draft's logits are off (standard deviation).")
+    ] = 0.7,
+    seed: Seed = 0,
+) -> None:
+    """Measure the bytes of a round of rejection sampling on a large vocabulary: synthetic rows, the real wire."""
+    from specnav.payloads import run_payloads
+
+    raise typer.Exit(run_payloads(vocab, rounds, gamma, temperature, top_k, top_p, noise, seed))

@@ -1,0 +1,57 @@
+"""Options that several commands share, declared once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of everything random.")]
+Target = Annotated[
+    str | None,
+    typer.Option("--target-model", help="Target: a Hugging Face folder or hub id. Default: the shipped one."),
+]
+Draft = Annotated[
+    str | None,
+    typer.Option("--draft-model", help="Draft: a Hugging Face folder or hub id. Default: the shipped one."),
+]
+Exits = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Early exits of the target, for hints. Default: NAME-exits beside a target NAME-target; none: no hints.",
+    ),
+]
+ExitLayers = Annotated[
+    str | None,
+    typer.Option(help="Exits to use: auto (the few that pay off), all, every:K or layers like 1,3,5."),
+]
+Quantize = Annotated[str, typer.Option(help="none, 8bit or 4bit (bitsandbytes).")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:0 …")]
+Rtt = Annotated[
+    float, typer.Option("--rtt", min=0, max=60_000, help="Emulated round-trip time of the link, ms.")
+]
+Jitter = Annotated[float, typer.Option(min=0, max=60_000, help="Emulated jitter, ms.")]
+Bandwidth = Annotated[float, typer.Option(min=0, help="Emulated bandwidth each way, Mb/s (0: no limit).")]
+Loss = Annotated[float, typer.Option(min=0, max=0.9, help="Emulated share of messages that TCP must resend.")]
+Gamma = Annotated[int, typer.Option(min=1, max=32, help="Draft tokens per round.")]
+Temperature = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        max=10,
+        help="0 is greedy; above 0, exact samples of the target's distribution by shared noise.",
+    ),
+]
+TopK = Annotated[int | None, typer.Option(min=0, help="Sample from the K likeliest tokens only (0: off).")]
+TopP = Annotated[
+    float | None, typer.Option(min=0, max=1, help="Sample from the likeliest tokens that make up P (1: off).")
+]
+MinP = Annotated[
+    float | None,
+    typer.Option(min=0, max=1, help="Sample from tokens at least P times as likely as the best (0: off)."),
+]
+RepetitionPenalty = Annotated[
+    float | None,
+    typer.Option(min=0.01, max=100, help="Above 1, tokens that occurred before become less likely (1: off)."),
+]

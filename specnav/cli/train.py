@@ -1,0 +1,167 @@
+"""`specnav train …`: the commands that make the default models again; each continues where a killed run stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from specnav.cli.options import Seed
+
+train_app = typer.Typer(no_args_is_help=True, help="Train the default models.")
+
+Workers = Annotated[int, typer.Option(min=1, max=64, help="Processes, one CPU thread each.")]
+
+
+@train_app.command(
+    "vlm", epilog="Examples:  specnav train vlm   |   specnav train vlm --out runs/pair --minutes 30"
+)
+def train_vlm_pair(
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for nav-target and nav-draft (runs/vlm-pair).")
+    ] = None,
+    work: Annotated[
+        Path | None,
+        typer.Option(help="Folder for frames, caches and checkpoints, which are reused (runs/train)."),
+    ] = None,
+    frames: Annotated[int, typer.Option(help="Camera frames to render (a multiple of 1000).")] = 48_000,
+    minutes: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=100_000,
+            help="Shorten the three stages to take about this many minutes (0: all steps).",
+        ),
+    ] = 0.0,
+    seed: Seed = 7,
+    workers: Workers = 2,
+) -> None:
+    """Train the robot's vision-language pair on rooms of the simulator and an oracle that knows them."""
+    from harness.paths import RUNS
+    from harness.signals import ends_on_signals
+    from training.vlm import TrainVlmConfig, train_vlm
+
+    # The stages' shares of the time in the run that made the shipped pair.
+    tower, target, draft = 0.4 * minutes, 0.45 * minutes, 0.15 * minutes
+    config = TrainVlmConfig(
+        out=out or RUNS / "vlm-pair",
+        data_dir=work or RUNS / "train",
+        frames=frames,
+        tower_minutes=tower,
+        target_minutes=target,
+        draft_minutes=draft,
+        seed=seed,
+        workers=workers,
+    )
+    with ends_on_signals():
+        train_vlm(config)
+
+
+@train_app.command("text", epilog="Example:  specnav train text --minutes 30 --questions mt_bench.jsonl")
+def train_text_pair(
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for text-target and text-draft (default_models/).")
+    ] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option(help="Folder for checkpoints; the same folder continues a run (runs/train-text)."),
+    ] = None,
+    minutes: Annotated[
+        float,
+        typer.Option(
+            min=0, max=100_000, help="Shorten the stages to take about this many minutes (0: all steps)."
+        ),
+    ] = 0.0,
+    seed: Seed = 0,
+    workers: Workers = 2,
+    library: Annotated[
+        Path | None, typer.Option(help="Python sources to learn from (default: this interpreter's library).")
+    ] = None,
+    questions: Annotated[
+        list[Path] | None,
+        typer.Option(help="A .jsonl file of questions to measure; may be given several times."),
+    ] = None,
+) -> None:
+    """Train the text pair on this interpreter's standard library; a killed run continues where it stopped."""
+    from harness.paths import DEFAULT_TEXT_TARGET, RUNS
+    from harness.signals import ends_on_signals
+    from training.text.train import TextSchedule, TrainTextConfig, train_text
+
+    config = TrainTextConfig(
+        out=out or DEFAULT_TEXT_TARGET.parent,
+        run=run or RUNS / "train-text",
+        seed=seed,
+        workers=workers,
+        schedule=TextSchedule.within(minutes) if minutes else TextSchedule(),
+        questions=tuple(questions or ()),
+        library=library,
+    )
+    with ends_on_signals():
+        train_text(config)
+
+
+@train_app.command(
+    "exits",
+    epilog="Examples:  specnav train exits --target default_models/nav-target --lr 3e-3 --out runs/nav-exits   |   "
+    "specnav train exits --target lmsys/vicuna-7b-v1.5 --data sharegpt.json --out runs/vicuna-exits",
+)
+def train_early_exits(
+    target: Annotated[str, typer.Option(help="Hugging Face folder or hub id; it is not changed.")],
+    out: Annotated[Path, typer.Option(help="Folder for the adapters, their card and curves.")],
+    data: Annotated[
+        str,
+        typer.Option(
+            help="ShareGPT or SpaceLLaVA conversations, or plain texts (JSON, JSONL); default: the target's own words."
+        ),
+    ] = "default",
+    layers: Annotated[
+        str, typer.Option(help="Exits after: all, every:K, or layers from 0 like 1,3,5.")
+    ] = "all",
+    width: Annotated[
+        int, typer.Option(min=0, help="Width of the bottleneck (0: as published for a model of this size).")
+    ] = 0,
+    epochs: Annotated[float, typer.Option(help="How often each sample is read, on average.")] = 10.0,
+    lr: Annotated[float, typer.Option(help="Highest learning rate.")] = 1e-4,
+    batch: Annotated[int, typer.Option(min=1, help="Samples per update and process.")] = 1,
+    samples: Annotated[
+        int, typer.Option(min=2, help="With the default data: samples that the target writes.")
+    ] = 2000,
+    length: Annotated[int, typer.Option(min=3, help="Cut samples to this many tokens.")] = 1024,
+    rows: Annotated[
+        int, typer.Option(min=1, help="Tokens per sample and update that are learnt from.")
+    ] = 128,
+    minutes: Annotated[
+        float,
+        typer.Option(min=0, max=100_000, help="Shorten training to about this many minutes (0: all epochs)."),
+    ] = 0.0,
+    run: Annotated[
+        Path | None,
+        typer.Option(help="Folder for samples and checkpoints; the same folder continues a run (OUT.run)."),
+    ] = None,
+    seed: Seed = 0,
+    workers: Workers = 1,
+) -> None:
+    """Train early-exit adapters for a target; a killed run continues where it stopped."""
+    from harness.signals import ends_on_signals
+    from training.exits.train import TrainExitsConfig, train_exits
+
+    config = TrainExitsConfig(
+        target=target,
+        out=out,
+        run=run or out.with_name(f"{out.name}.run"),
+        data=data,
+        layers=layers,
+        width=width,
+        epochs=epochs,
+        lr=lr,
+        minutes=minutes,
+        samples=samples,
+        length=length,
+        rows=rows,
+        batch=batch,
+        seed=seed,
+        workers=workers,
+    )
+    with ends_on_signals():
+        train_exits(config)

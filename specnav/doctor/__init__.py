@@ -1,0 +1,1 @@
+"""`specnav doctor`: what this machine can run, and what a live ROS graph is like."""

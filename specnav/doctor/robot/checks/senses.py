@@ -1,0 +1,150 @@
+"""Camera, odometry, what looks ahead, and the nodes' signs of life: there, often enough, and with sane stamps."""
+
+from __future__ import annotations
+
+from specnav.doctor.robot.checks.line import Line, fail, ok, warn
+from specnav.doctor.robot.facts import Facts, Heard, Topic
+from specnav.doctor.robot.roles import DECIDER, MOVER, RAW, said_name
+
+OFFSET_S = 0.5  # stamps further from the clock than that are told; a slow camera's are half of that late
+STUCK_SHARE = 0.5  # of messages with a stamp that does not advance
+HZ = {"image": 2.0, "odom": 10.0}  # slower works, and is told
+SLOW_SUPERVISION_HZ, SLOW_STATUS_HZ = 5.0, 1.0  # of 10 and 2 a second
+
+
+def check_senses(facts: Facts) -> list[Line]:
+    """What has to come from outside, and what our nodes tell one another all the time."""
+    lines = []
+    camera_s = float(facts.value(DECIDER, "camera_timeout_s", 1.0))
+    odom_s = float(facts.value(MOVER, "odom_timeout_s", 0.5))
+    lines.append(_sense(facts, "image", camera_s, "the camera driver", "--image"))
+    lines.append(_sense(facts, "odom", odom_s, "the robot's driver", "--odom"))
+    if "ahead" in facts.topics:
+        timeout = float(facts.value(MOVER, "collision_timeout_s", 0.5))
+        lines.append(_sense(facts, "ahead", timeout, "the sensor that looks ahead", ""))
+    if "robot_state" in facts.topics:
+        timeout = float(facts.value(MOVER, "robot_state_timeout_s", 1.0))
+        lines.append(_sense(facts, "robot_state", timeout, "go2_state_node", ""))
+    if MOVER in facts.nodes:
+        lines += _sign_of_life(facts, "motion_status", MOVER, SLOW_STATUS_HZ)
+    if DECIDER in facts.nodes:
+        lines += _sign_of_life(facts, "supervision", DECIDER, SLOW_SUPERVISION_HZ)
+    return lines
+
+
+def _sense(facts: Facts, role: str, timeout_s: float, source: str, flag: str) -> Line:
+    topic = facts.topics[role]
+    if not topic.publishers:
+        there = f"of that type there are {', '.join(topic.others)}" if topic.others else f"is {source} up?"
+        option = f" ({flag} looks at another topic, a remap gives it to our nodes)" if flag else ""
+        return fail(role, f"nobody publishes {topic.name}", f"{there}{option}")
+    if not topic.fitting:
+        kinds = ", ".join(sorted({end.kind for end in topic.publishers}))
+        return fail(
+            role, f"{topic.name} is {kinds}; {' or '.join(topic.wanted)} is wanted", _other_type(topic)
+        )
+    heard = topic.heard or Heard()
+    who = ", ".join(sorted({said_name(end.node) for end in topic.fitting}))
+    if not heard.count:
+        remedy = f"is {source} sending? QoS below; "
+        if RAW in {end.kind for end in topic.fitting}:
+            remedy += "large raw images get lost by best effort: take the compressed topic"
+        else:
+            remedy += "across machines also RMW, domain and firewall"
+        return fail(role, f"{topic.name}: {who} is there, nothing came in {facts.seconds:g} s", remedy)
+    found = f"{topic.name}: {heard.rate_hz:.1f} Hz from {who}, longest gap {heard.longest_gap_s:.2f} s"
+    if len(topic.fitting) > 1:
+        remedy = "leave one of them: two sources contradict each other"
+        return (fail if role == "odom" else warn)(role, found, remedy)
+    if heard.longest_gap_s > timeout_s:
+        say = fail if heard.rate_hz * timeout_s < 1 else warn
+        return say(
+            role, found, f"motions end after {timeout_s:g} s of silence: find out why, or raise the time-out"
+        )
+    if heard.rate_hz < HZ.get(role, 0.0):
+        return warn(role, found, f"at least {HZ[role]:g} Hz are better")
+    return ok(role, found)
+
+
+def _other_type(topic: Topic) -> str:
+    there = f"; of a type that fits there are {', '.join(topic.others)}" if topic.others else ""
+    if topic.role == "image":
+        return f"image_transport raw or compressed, as the camera has it{there}"
+    return f"is this the right topic{there}?"
+
+
+def _sign_of_life(facts: Facts, role: str, node: str, least_hz: float) -> list[Line]:
+    topic = facts.topics[role]
+    heard = topic.heard or Heard()
+    if not topic.publishers and role == "supervision":
+        return [
+            fail(
+                role,
+                f"{node} does not publish {topic.name}",
+                "is it active? ros2 lifecycle get /vlm_nav_node",
+            )
+        ]
+    if not heard.count:
+        return [
+            fail(role, f"nothing of {node} on {topic.name} in {facts.seconds:g} s", "it hangs: see its log")
+        ]
+    found = f"{topic.name}: {heard.rate_hz:.1f} Hz, longest gap {heard.longest_gap_s:.2f} s"
+    if heard.rate_hz < least_hz:
+        return [warn(role, found, "is the machine overloaded, or the network?")]
+    return [ok(role, found)]
+
+
+def check_stamps(facts: Facts) -> list[Line]:
+    """Whether stamps advance, and are near the clock."""
+    lines = []
+    for role in ("image", "odom"):
+        heard = facts.topics[role].heard
+        if heard is None or not heard.count or not heard.frames:
+            continue
+        check = f"{role} stamps"
+        if heard.stuck > STUCK_SHARE * heard.count:
+            found = (
+                f"{heard.stuck} of {heard.count} do not advance: our nodes take these messages for old ones"
+            )
+            lines.append(fail(check, found, "the driver repeats itself: start it anew"))
+        elif heard.offset_s is None:
+            lines.append(warn(check, "are not filled", "ages of frames are then those of their receipt"))
+        elif abs(heard.offset_s) > OFFSET_S:
+            side = "ahead of" if heard.offset_s > 0 else "behind"
+            found = f"are {abs(heard.offset_s):.2f} s {side} {'/clock' if facts.clocks else 'this clock'}"
+            lines.append(warn(check, found, "synchronise the machines' clocks (chrony), or see use_sim_time"))
+        else:
+            lines.append(ok(check, f"advance, {heard.offset_s * 1e3:+.0f} ms of this machine's clock"))
+    return lines
+
+
+def check_frames(facts: Facts) -> list[Line]:
+    """Whether odometry is in the frames that motion_node expects."""
+    lines = []
+    heard = facts.topics["odom"].heard
+    if heard is not None and heard.frames:
+        wanted = (
+            str(facts.value(MOVER, "odom_frame", "")),
+            str(facts.value(MOVER, "base_frame", "")),
+        )
+        said = ", ".join(f"{frame or '(none)'} -> {child or '(none)'}" for frame, child in heard.frames)
+        wrong = [
+            one
+            for pair in heard.frames
+            for one, want in zip(pair, wanted, strict=True)
+            if want and one != want
+        ]
+        if len(heard.frames) > 1:
+            lines.append(fail("odom frames", said, "several: two sources publish odometry on one topic"))
+        elif wrong:
+            expected = f"motion_node expects {wanted[0] or 'any'} -> {wanted[1] or 'any'}"
+            lines.append(
+                fail("odom frames", f"{said}; {expected}", "set odom_frame and base_frame of motion_node")
+            )
+        else:
+            lines.append(ok("odom frames", said))
+    camera = facts.topics["image"].heard
+    if camera is not None and camera.frames:
+        frames = ", ".join(frame or "(none)" for frame, _ in camera.frames)
+        lines.append(ok("image frame", frames))
+    return lines

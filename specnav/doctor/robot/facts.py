@@ -1,0 +1,156 @@
+"""What is known of a graph, as plain records: gathered by `gather`, judged by `checks`. No ROS here.
+
+Names of nodes and topics are full (`/robot1/motion_node`), types are `package/msg/Name`, times are seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from spec_vlm_nav.common.parameters import Value
+from specnav.doctor.robot.roles import is_listener_only
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One publisher or subscription. `lasting`: durability transient local."""
+
+    node: str
+    kind: str
+    reliable: bool = True
+    lasting: bool = False
+
+    @property
+    def drives_nothing(self) -> bool:
+        """Whether it belongs to a recorder, or to one of our tools that only listen."""
+        return is_listener_only(self.node)
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What came on a topic while we listened.
+
+    longest_gap_s: between two messages, or from the last one to the end. offset_s: stamps minus the clock they are
+    compared with, middle one; None where none is filled. stuck: messages whose stamp did not advance. frames: every
+    pair of frame_id and child_frame_id. fastest: of velocities, m/s or rad/s.
+    """
+
+    count: int = 0
+    rate_hz: float = 0.0
+    longest_gap_s: float = math.inf
+    offset_s: float | None = None
+    stuck: int = 0
+    frames: tuple[tuple[str, str], ...] = ()
+    fastest: float = 0.0
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic by its role. wanted: the types that fit; heard: None where nobody listened to it."""
+
+    role: str
+    name: str
+    wanted: tuple[str, ...]
+    publishers: tuple[Endpoint, ...] = ()
+    subscribers: tuple[Endpoint, ...] = ()
+    heard: Heard | None = None
+    others: tuple[str, ...] = ()  # other topics of a type that fits, which somebody publishes
+
+    @property
+    def fitting(self) -> tuple[Endpoint, ...]:
+        """Publishers of a type that fits."""
+        return tuple(end for end in self.publishers if end.kind in self.wanted)
+
+
+@dataclass(frozen=True)
+class OurNode:
+    """One of our nodes. count: how many have its full name; values: parameters, None where it did not answer."""
+
+    name: str
+    count: int = 1
+    values: Mapping[str, Value] | None = None
+
+    def value(self, name: str, default: Value) -> Value:
+        """A parameter's value, or what it is by default."""
+        return (self.values or {}).get(name, default)
+
+
+@dataclass(frozen=True)
+class Middleware:
+    """discovery: ROS_AUTOMATIC_DISCOVERY_RANGE as it is set, "" where it is not."""
+
+    rmw: str
+    domain: int
+    distro: str = ""
+    discovery: str = ""
+
+
+@dataclass(frozen=True)
+class Motion:
+    """The last motion_status. moved: whether a motion was under way at any time while we listened."""
+
+    state: str
+    reason: str = ""
+    estopped: bool = False
+    held_by: str = ""
+    moved: bool = False
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """The newest row of a name on /diagnostics; level as in DiagnosticStatus: 0 ok, 1 warn, 2 error, 3 stale."""
+
+    name: str
+    level: int
+    message: str
+
+
+@dataclass(frozen=True)
+class Verifier:
+    """The cloud verifier as reached from this machine. error: "" where it answered."""
+
+    address: str
+    error: str = ""
+    model: str = ""
+    rtt_ms: float = 0.0
+    worst_ms: float = 0.0
+
+
+@dataclass(frozen=True)
+class Disk:
+    """Free room where the black box writes, on this machine."""
+
+    folder: str
+    free_mb: float
+    needed_mb: float = 0.0
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything. nodes: ours in the namespace, by the name they have without it."""
+
+    middleware: Middleware
+    namespace: str = "/"
+    seconds: float = 4.0
+    nodes: Mapping[str, OurNode] = field(default_factory=dict)
+    elsewhere: tuple[str, ...] = ()  # our nodes in other namespaces
+    other_nodes: tuple[str, ...] = ()
+    topics: Mapping[str, Topic] = field(default_factory=dict)
+    clocks: tuple[str, ...] = ()  # who publishes /clock
+    motion: Motion | None = None
+    diagnostics: tuple[Diagnostic, ...] = ()
+    actions: tuple[str, ...] = ()  # action servers in the namespace
+    verifier: Verifier | None = None
+    disk: Disk | None = None
+    has_interfaces: bool = True  # whether our own messages can be understood here
+
+    def value(self, node: str, name: str, default: Value) -> Value:
+        """A parameter of one of our nodes; the default where the node is not there."""
+        return self.nodes[node].value(name, default) if node in self.nodes else default
+
+    @property
+    def our_names(self) -> frozenset[str]:
+        """Full names of our nodes."""
+        return frozenset(node.name for node in self.nodes.values())

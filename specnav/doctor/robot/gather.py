@@ -1,0 +1,394 @@
+"""Gathers the facts of a live graph: looks, asks our nodes for their parameters, listens, and looks again. Needs rclpy.
+
+Nothing is published but what rclpy's node itself says of its own parameters, and no service is called but those
+that read.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import rclpy
+from diagnostic_msgs.msg import DiagnosticArray
+from rcl_interfaces.srv import GetParameters
+from rclpy.exceptions import NameValidationException
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.parameter import parameter_value_to_python
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.signals import SignalHandlerOptions
+from rclpy.validate_namespace import validate_namespace
+from rclpy.validate_topic_name import validate_topic_name
+from rosgraph_msgs.msg import Clock
+
+from harness.errors import UsageError
+from spec_vlm_nav.blackbox.folder import default_folder
+from spec_vlm_nav.common.codes import MotionState
+from spec_vlm_nav.common.parameters import Value
+from spec_vlm_nav.parameters.nodes import tables
+from specnav.doctor.robot.checks.moving import UNDER_WAY
+from specnav.doctor.robot.config import RobotDoctorConfig
+from specnav.doctor.robot.disk import disk_at
+from specnav.doctor.robot.ears import Ear
+from specnav.doctor.robot.facts import (
+    Diagnostic,
+    Endpoint,
+    Facts,
+    Middleware,
+    Motion,
+    OurNode,
+    Topic,
+    Verifier,
+)
+from specnav.doctor.robot.reaching import reach
+from specnav.doctor.robot.roles import (
+    BLACKBOX,
+    DECIDER,
+    DIAGNOSTICS,
+    MOVER,
+    OURS,
+    OWN_NAME,
+    REQUEST,
+    STATUS,
+    SUPERVISION,
+    Role,
+    roles,
+    sport_role,
+    topic_of,
+)
+
+# Until both nodes that are always needed are in sight and nothing new came for so long, or so long in all: who misses
+# the first announcements hears the next 3 s later.
+STEADY_S, DISCOVER_S = 0.8, 4.0
+ANSWER_S, SPIN_S, LOOK_S = 2.0, 0.02, 0.2
+RELIABLE_KINDS = (STATUS, SUPERVISION, DIAGNOSTICS)  # small, and heard as our own nodes hear them
+HEARTBEAT_S = 0.75  # motion_node reports at least twice a second
+SEND_GOAL = "/_action/send_goal"
+
+
+class Gatherer:
+    """One look at one graph; close it."""
+
+    def __init__(self, config: RobotDoctorConfig) -> None:
+        """Raises UsageError for names that are none in ROS."""
+        self._config = config
+        self._node = _make_node(config)
+        self._executor = SingleThreadedExecutor()
+        self._executor.add_node(self._node)
+        self._ears: dict[str, Ear] = {}
+        self._sim_s: float | None = None
+        self._motion: Motion | None = None
+        self._estopped_at = -HEARTBEAT_S
+        self._rows: dict[str, Diagnostic] = {}
+        self._verifier: Verifier | None = None
+
+    def gather(self) -> Facts:
+        """Look, listen, and return what there is; takes config.seconds and 1 to 8 s more, or all that twice."""
+        self._discover()
+        facts = self._look()
+        # One that came in sight while we listened was not asked for anything.
+        return self._look() if set(self._find_nodes()) - set(facts.nodes) else facts
+
+    def _look(self) -> Facts:
+        nodes = self._ask(self._find_nodes())
+        values = {name: node.values or {} for name, node in nodes.items()}
+        named = self._name_topics(roles(values), nodes)
+        uses_clock = any(node.value("use_sim_time", False) for node in nodes.values())
+        self._listen(named, uses_clock)
+        waiting = self._reach_verifier(nodes)
+        began = time.monotonic()
+        self._spin(self._config.seconds)
+        ended = time.monotonic()
+        waiting()
+        again = self._find_nodes()
+        topics = {
+            role.name: self._topic(role, name, began, ended, self._find_others(role, name))
+            for role, name in named.items()
+        }
+        everybody = self._everybody()
+        ours = {node.name for node in nodes.values()}
+        return Facts(
+            middleware=Middleware(
+                rclpy.get_rmw_implementation_identifier(),
+                self._node.context.get_domain_id(),
+                os.environ.get("ROS_DISTRO", ""),
+                os.environ.get("ROS_AUTOMATIC_DISCOVERY_RANGE", ""),
+            ),
+            namespace=self._node.get_namespace(),
+            seconds=self._config.seconds,
+            # One that has gone is not there.
+            nodes={
+                name: replace(node, count=again[name].count) for name, node in nodes.items() if name in again
+            },
+            elsewhere=tuple(
+                sorted(n for n in everybody if n.rpartition("/")[2] in (MOVER, DECIDER) and n not in ours)
+            ),
+            other_nodes=tuple(sorted(set(everybody) - ours)),
+            topics=topics,
+            clocks=tuple(sorted({end.node for end in self._ends("/clock")[0]})),
+            motion=self._motion,
+            diagnostics=tuple(self._rows.values()),
+            actions=self._actions(),
+            verifier=self._verifier,
+            disk=disk_at(
+                str(nodes[BLACKBOX].value("folder", "") if BLACKBOX in nodes else "")
+                or str(default_folder()),
+                float(nodes[BLACKBOX].value("disk_mb", 0)) if BLACKBOX in nodes else 0.0,
+            ),
+            has_interfaces=_has_interfaces(),
+        )
+
+    def close(self) -> None:
+        """Let go of the node."""
+        self._executor.shutdown()
+        self._node.destroy_node()
+
+    def _spin(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not until():
+            self._executor.spin_once(timeout_sec=SPIN_S)
+
+    def _discover(self) -> None:
+        """Wait until everything is in sight that may be expected."""
+        seen: object = None
+        began = since = time.monotonic()
+        while (now := time.monotonic()) < began + DISCOVER_S:
+            if now > since + STEADY_S and {MOVER, DECIDER} <= set(self._find_nodes()):
+                return
+            self._spin(LOOK_S)
+            look = (self._everybody(), self._node.get_topic_names_and_types())
+            if look != seen:
+                seen, since = look, time.monotonic()
+
+    # -- nodes and their parameters
+
+    def _everybody(self) -> Counter[str]:
+        """Full names of all other nodes, and how many have each."""
+        pairs = self._node.get_node_names_and_namespaces()
+        names = [f"{space.rstrip('/')}/{name}" for name, space in pairs if not name.startswith("_")]
+        return Counter(name for name in names if name.rpartition("/")[2] != OWN_NAME)
+
+    def _find_nodes(self) -> dict[str, OurNode]:
+        everybody, place = self._everybody(), self._node.get_namespace().rstrip("/")
+        return {
+            name: OurNode(f"{place}/{name}", everybody[f"{place}/{name}"])
+            for name in OURS
+            if f"{place}/{name}" in everybody
+        }
+
+    def _ask(self, nodes: dict[str, OurNode]) -> dict[str, OurNode]:
+        """The same with their parameters."""
+        known = tables()
+        names = {name: [*(p.name for p in known[name]), "use_sim_time"] for name in nodes}
+        clients: dict[str, Any] = {
+            name: self._node.create_client(GetParameters, f"{node.name}/get_parameters")
+            for name, node in nodes.items()
+        }
+        self._spin(ANSWER_S, lambda: all(client.service_is_ready() for client in clients.values()))
+        answers = {
+            name: client.call_async(GetParameters.Request(names=names[name]))
+            for name, client in clients.items()
+            if client.service_is_ready()
+        }
+        self._spin(ANSWER_S, lambda: all(answer.done() for answer in answers.values()))
+        found = {}
+        for name, node in nodes.items():
+            answer: Any = answers[name].result() if name in answers and answers[name].done() else None
+            given: dict[str, Value] | None = None
+            if answer is not None:
+                pairs = zip(names[name], answer.values, strict=False)
+                given = {key: cast(Value, parameter_value_to_python(value)) for key, value in pairs}
+            found[name] = OurNode(node.name, node.count, given)
+        return found
+
+    # -- topics
+
+    def _name_topics(self, wanted: tuple[Role, ...], nodes: dict[str, OurNode]) -> dict[Role, str]:
+        place = self._node.get_namespace()
+        given = {"image": self._config.image, "odom": self._config.odom, "cmd_vel": self._config.cmd_vel}
+        heard = {
+            name: _ends_of(self._node.get_subscriber_names_and_types_by_node, name, place) for name in nodes
+        }
+        said = {
+            name: _ends_of(self._node.get_publisher_names_and_types_by_node, name, place) for name in nodes
+        }
+        named = {}
+        for role in wanted:
+            if role.name == "cmd_vel" and not given["cmd_vel"] and (sport := sport_role(said.get(MOVER, {}))):
+                named[sport] = sport.topic
+                continue
+            ends = (said if role.published_by_owner else heard).get(role.owner, {})
+            name, _ = topic_of(role, given.get(role.name, ""), ends, self._node.resolve_topic_name)
+            named[role] = name
+        return named
+
+    def _listen(self, named: dict[Role, str], uses_clock: bool) -> None:
+        if uses_clock:
+            self._subscribe(Clock, "/clock", self._on_clock, reliable=False)
+        for role, name in named.items():
+            if not role.is_heard:
+                continue
+            publishers = self._ends(name)[0]
+            # As it is published, where that fits: one type cannot be heard as another.
+            kinds = [end.kind for end in publishers if end.kind in role.wanted] or list(role.wanted)
+            kind = _message_class(kinds[0])
+            if kind is None or kinds[0] == REQUEST:
+                continue
+            ear = self._ears[role.name] = Ear(lambda: time.time() if self._sim_s is None else self._sim_s)
+            extra = {STATUS: self._on_status, DIAGNOSTICS: self._on_diagnostics}.get(kinds[0])
+            reliable = kinds[0] in RELIABLE_KINDS and all(end.reliable for end in publishers)
+            self._subscribe(kind, name, _both(ear.hear, extra), reliable)
+
+    def _subscribe(self, kind: type, name: str, act: Callable[[Any], None], reliable: bool) -> None:
+        qos = QoSProfile(
+            depth=50, reliability=ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT
+        )
+        self._node.create_subscription(kind, name, act, qos)
+
+    def _on_clock(self, message: Clock) -> None:
+        self._sim_s = message.clock.sec + message.clock.nanosec * 1e-9
+
+    def _on_status(self, message: Any) -> None:
+        try:
+            state = MotionState(message.state).name
+        except ValueError:
+            state = f"state {message.state}"
+        if message.estopped:
+            self._estopped_at = time.monotonic()
+        moved = state in UNDER_WAY or (self._motion is not None and self._motion.moved)
+        # Of two nodes with that name it may be the other one that speaks last.
+        estopped = time.monotonic() - self._estopped_at < HEARTBEAT_S
+        self._motion = Motion(state, message.reason, estopped, message.held_by, moved)
+
+    def _on_diagnostics(self, message: DiagnosticArray) -> None:
+        for row in message.status:
+            level = row.level[0] if isinstance(row.level, bytes) else int(row.level)
+            self._rows[row.name] = Diagnostic(row.name, level, row.message)
+
+    def _ends(self, name: str) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, ...]]:
+        return (
+            _endpoints(self._node.get_publishers_info_by_topic(name)),
+            _endpoints(self._node.get_subscriptions_info_by_topic(name)),
+        )
+
+    def _topic(self, role: Role, name: str, began: float, ended: float, others: tuple[str, ...]) -> Topic:
+        publishers, subscribers = self._ends(name)
+        heard = self._ears[role.name].heard(began, ended) if role.name in self._ears else None
+        return Topic(role.name, name, role.wanted, publishers, subscribers, heard, others)
+
+    def _find_others(self, role: Role, name: str) -> tuple[str, ...]:
+        """Other topics that could be meant: of a type that fits, with a publisher (or for velocities, a subscriber)."""
+        if not role.is_heard:
+            return ()
+        count = self._node.count_subscribers if role.name == "cmd_vel" else self._node.count_publishers
+        found = self._node.get_topic_names_and_types()
+        return tuple(
+            other
+            for other, kinds in found
+            if other != name and set(kinds) & set(role.wanted) and count(other)
+        )
+
+    def _actions(self) -> tuple[str, ...]:
+        """Action servers of the namespace, by the names they have in it."""
+        place = self._node.get_namespace().rstrip("/") + "/"
+        names = [name for name, _ in self._node.get_service_names_and_types() if name.endswith(SEND_GOAL)]
+        return tuple(
+            sorted(n.removesuffix(SEND_GOAL).removeprefix(place) for n in names if n.startswith(place))
+        )
+
+    # -- the verifier
+
+    def _reach_verifier(self, nodes: dict[str, OurNode]) -> Callable[[], None]:
+        """Begin to reach it; returns what waits for the end of that."""
+        told = nodes[DECIDER].value("verifier", "") if DECIDER in nodes else ""
+        address = self._config.verifier or str(told)
+        if not address:
+            return lambda: None
+
+        def work() -> None:
+            self._verifier = reach(address)
+
+        thread = threading.Thread(target=work, name="verifier", daemon=True)
+        thread.start()
+        return thread.join
+
+
+def _both(one: Callable[[Any], None], other: Callable[[Any], None] | None) -> Callable[[Any], None]:
+    def act(message: Any) -> None:
+        one(message)
+        if other is not None:
+            other(message)
+
+    return act
+
+
+def _ends_of(
+    ask: Callable[[str, str], list[tuple[str, list[str]]]], node: str, place: str
+) -> dict[str, list[str]]:
+    try:
+        return dict(ask(node, place))
+    except RuntimeError:  # it has gone in between
+        return {}
+
+
+def _endpoints(infos: list[Any]) -> tuple[Endpoint, ...]:
+    return tuple(
+        Endpoint(
+            f"{info.node_namespace.rstrip('/')}/{info.node_name}",
+            info.topic_type,
+            info.qos_profile.reliability != ReliabilityPolicy.BEST_EFFORT,
+            info.qos_profile.durability == DurabilityPolicy.TRANSIENT_LOCAL,
+        )
+        for info in infos
+        if info.node_name != OWN_NAME
+    )
+
+
+def _message_class(kind: str) -> type | None:
+    package, _, name = kind.partition("/msg/")
+    try:
+        found: type = getattr(importlib.import_module(f"{package}.msg"), name)
+    except (ImportError, AttributeError):
+        return None
+    return found
+
+
+def _has_interfaces() -> bool:
+    return _message_class(STATUS) is not None
+
+
+def _make_node(config: RobotDoctorConfig) -> Node:
+    namespace = f"/{config.namespace.strip('/')}"
+    try:
+        validate_namespace(namespace)
+        for topic in filter(None, (config.image, config.odom, config.cmd_vel)):
+            validate_topic_name(topic)
+    except (ValueError, NameValidationException) as error:
+        raise UsageError(f"not a name in ROS: {' '.join(str(error).split())}") from error
+    return rclpy.create_node(
+        OWN_NAME,
+        namespace=namespace,
+        use_global_arguments=False,
+        enable_rosout=False,
+        start_parameter_services=False,
+    )
+
+
+def gather(config: RobotDoctorConfig) -> Facts:
+    """The facts of the graph that this process's environment leads to. Raises UsageError; KeyboardInterrupt."""
+    rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
+    try:
+        gatherer = Gatherer(config)
+        try:
+            return gatherer.gather()
+        finally:
+            gatherer.close()
+    finally:
+        rclpy.try_shutdown()

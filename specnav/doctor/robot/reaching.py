@@ -1,0 +1,30 @@
+"""Is the verifier there, and how far away is it? A handshake and a few pings over the wire; no session is opened."""
+
+from __future__ import annotations
+
+import time
+
+from specdec.errors import SpecdecError
+from specdec.link.channel import connect
+from specdec.link.wire import Ping, Pong
+from specnav.doctor.robot.facts import Verifier
+
+PINGS, CONNECT_S, REPLY_S = 5, 2.0, 1.0
+
+
+def reach(address: str) -> Verifier:
+    """Greet the verifier at an address; never raises, what went wrong is in `error`. Takes 3 s at most."""
+    try:
+        with connect(address, CONNECT_S, REPLY_S) as link:
+            model = link.ensure_connected().model
+            times = []
+            for _ in range(PINGS):
+                asked = time.monotonic()
+                link.send(Ping(0))
+                while not isinstance((link.receive(REPLY_S) or (None,))[0], Pong):
+                    if time.monotonic() - asked >= REPLY_S:
+                        raise link.silent(REPLY_S)
+                times.append(1e3 * (time.monotonic() - asked))
+    except SpecdecError as error:
+        return Verifier(address, " ".join(str(error).split()))
+    return Verifier(address, "", model, sorted(times)[PINGS // 2], max(times))

@@ -1,0 +1,48 @@
+"""Prints the lines."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+from rich.console import Console
+from rich.text import Text
+
+from specnav.doctor.robot.checks import Line, Verdict
+
+_STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"}
+
+
+def text_of(line: Line, width: int) -> str:
+    """One line of the report; width: of the check's name, columns."""
+    remedy = f" -> {line.remedy}" if line.remedy else ""
+    return f"{line.verdict.value:<4}  {line.check:<{width}}  {line.found}{remedy}"
+
+
+def summary(lines: list[Line]) -> str:
+    """The last line."""
+    counts = Counter(line.verdict for line in lines)
+    said = f"{counts[Verdict.OK]} ok, {counts[Verdict.WARN]} warn, {counts[Verdict.FAIL]} FAIL"
+    if not counts[Verdict.FAIL]:
+        return f"{said}: nothing keeps the robot from doing what it is told"
+    first = next(line for line in lines if line.verdict is Verdict.FAIL)
+    return f"{said}: begin with {first.check}"
+
+
+def show(lines: list[Line], as_json: bool) -> None:
+    """Print them, one line each; JSON: a list of objects with verdict, check, found, remedy."""
+    if as_json:
+        rows = [
+            {"verdict": line.verdict.value, "check": line.check, "found": line.found, "remedy": line.remedy}
+            for line in lines
+        ]
+        print(json.dumps(rows, indent=1))
+        return
+    width = max(len(line.check) for line in lines)
+    console = Console()
+    for line in lines:
+        said = Text(text_of(line, width))
+        said.stylize(_STYLES[line.verdict], 0, 4)
+        # Never folded by us: one line is one check, also for grep.
+        console.print(said, soft_wrap=True)
+    print(summary(lines))

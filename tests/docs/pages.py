@@ -1,0 +1,72 @@
+"""The repository's Markdown as data: its files, their links, headings and commands; no network."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+_NOT_OURS = {"build", "install", "log", "node_modules", "runs", "site"}
+
+_FENCED = re.compile(r"^([ \t]*)(```|~~~)(\w*)[^\n]*\n(.*?)^\1\2[ \t]*$", re.S | re.M)
+_INLINE = re.compile(r"`([^`\n]+)`")
+_LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(\s*<?([^()\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
+_DEFINED = re.compile(r"^\[[^\]]+\]:\s+<?(\S+?)>?\s*$", re.M)
+_HTML = re.compile(r"<(?:a|img)\b[^>]*?\b(?:href|src)=\"([^\"]+)\"")
+_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t]*#*$", re.M)
+_ANCHOR = re.compile(r"<a\b[^>]*?\b(?:id|name)=\"([^\"]+)\"")
+
+
+def ours(pattern: str = "*") -> Iterator[Path]:
+    """All files and folders but those of environments, builds and runs."""
+    for path in ROOT.rglob(pattern):
+        inside = path.relative_to(ROOT).parts[:-1]
+        if not any(part.startswith(".") or part in _NOT_OURS for part in inside):
+            yield path
+
+
+def markdown_files() -> list[Path]:
+    """All Markdown files."""
+    return sorted(ours("*.md"))
+
+
+def links(text: str) -> list[str]:
+    """Targets of the links and images in a text, not those in code."""
+    prose = _INLINE.sub("", _FENCED.sub("", text))
+    return [*_LINK.findall(prose), *_DEFINED.findall(prose), *_HTML.findall(prose)]
+
+
+def anchors(text: str) -> set[str]:
+    """What a link may name behind `#`: the headings as Git servers spell them, and anchors written out."""
+    prose = _FENCED.sub("", text)
+    found: set[str] = set(_ANCHOR.findall(prose))
+    seen: dict[str, int] = {}
+    for heading in _HEADING.findall(prose):
+        slug = _slug(heading)
+        number = seen.get(slug, 0)
+        seen[slug] = number + 1
+        found.add(f"{slug}-{number}" if number else slug)
+    return found
+
+
+def _slug(heading: str) -> str:
+    words = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+    kept = "".join(letter for letter in words.lower() if letter.isalnum() or letter in " -_")
+    return kept.strip().replace(" ", "-")
+
+
+def code_blocks(text: str, *languages: str) -> list[str]:
+    """The bodies of the blocks marked with one of the languages."""
+    return [body for _, _, language, body in _FENCED.findall(text) if language in languages]
+
+
+def shell_lines(text: str) -> list[str]:
+    """The lines of the blocks marked bash, sh or console, joined where a backslash ends one."""
+    blocks = code_blocks(text, "bash", "sh", "console")
+    return [line.strip() for body in blocks for line in body.replace("\\\n", " ").splitlines()]
+
+
+def inline_code(text: str) -> list[str]:
+    """What stands between backticks in the prose."""
+    return _INLINE.findall(_FENCED.sub("", text))

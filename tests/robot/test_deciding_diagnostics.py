@@ -1,0 +1,60 @@
+"""What the deciding side says of itself on /diagnostics."""
+
+from __future__ import annotations
+
+import pytest
+
+from spec_vlm_nav.camera.frame import Frame
+from spec_vlm_nav.camera.watch import CameraWatch
+from spec_vlm_nav.common.codes import ErrorCode, LinkState
+from spec_vlm_nav.common.diagnostics import Level
+from spec_vlm_nav.deciding.diagnostics import DecidingDiagnostics, percentile
+from spec_vlm_nav.deciding.parts.report import Report
+from spec_vlm_nav.model.decider import LinkReport
+
+
+def rows(diagnostics, camera, link=None, now=10.0):
+    said = diagnostics.rows(camera, 1.0, link or LinkReport(), {"answers": 3}, "looking", now)
+    return {row.name: row for row in said}
+
+
+def test_the_camera_row_tells_rate_and_age_and_is_an_error_when_frames_stop():
+    camera, diagnostics = CameraWatch(), DecidingDiagnostics()
+    rows(diagnostics, camera, now=9.0)
+    for count in range(10):
+        camera.take(Frame(bytes([count]), (count + 1, 0), 9.0 + count / 10))
+    camera.take(Frame(b"again", (10, 0), 10.0))  # a repeated stamp
+    row = rows(diagnostics, camera, now=10.0)["camera"]
+    assert row.level is Level.OK and row.values["rate Hz"] == pytest.approx(11)
+    assert row.values["age s"] == pytest.approx(0.1) and row.values["repeated frames"] == 1
+    row = rows(diagnostics, camera, now=12.0)["camera"]
+    assert row.level is Level.ERROR and row.message == "no fresh frames" and row.values["rate Hz"] == 0
+
+
+@pytest.mark.parametrize(
+    ("report", "level", "said"),
+    [
+        (LinkReport(LinkState.UP, 12.0, 9.5), Level.OK, "up"),
+        (LinkReport(LinkState.LOST, 12.0, 5.0, "speaks version 2"), Level.ERROR, "speaks version 2"),
+        (LinkReport(), Level.STALE, "unknown"),
+    ],
+)
+def test_the_verifier_row_is_the_links(report, level, said):
+    row = rows(DecidingDiagnostics(), CameraWatch(), report)["verifier"]
+    assert (row.level, row.message) == (level, said)
+    assert row.values["heard s ago"] == (float("inf") if report.heard_at is None else 10.0 - report.heard_at)
+
+
+def test_the_decisions_row_counts_what_went_wrong_and_how_long_decisions_took():
+    diagnostics = DecidingDiagnostics()
+    for ms in range(1, 101):
+        diagnostics.count(Report(decision_ms=float(ms)))
+    diagnostics.count(Report(code=ErrorCode.PARSE_FAILED, error="no action"))
+    row = rows(diagnostics, CameraWatch())["decisions"]
+    assert row.level is Level.WARN and row.message == "no action"
+    assert row.values["decision ms p50"] == 50 and row.values["decision ms p95"] == 95
+    assert row.values["parse failures"] == 1 and row.values["answers"] == 3
+
+
+def test_the_percentile_of_nothing_is_no_number():
+    assert percentile([], 0.5) != percentile([], 0.5) and percentile([3.0], 0.95) == 3.0

@@ -1,0 +1,130 @@
+"""The rooms: who may import whom, no circles, no crowded folder, no endless file. Reads the files, imports nothing."""
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PLACES = {"spec_vlm_nav": ROOT / "ros2_ws/src/spec_vlm_nav"}
+MAY_IMPORT = {
+    "specdec": set(),
+    "cloud_verifier": {"specdec"},
+    "spec_vlm_nav": {"specdec"},
+    "navsim": set(),
+    "evaluation": {"specdec"},
+    "training": {"specdec", "evaluation", "navsim", "spec_vlm_nav"},
+    "harness": {"specdec", "cloud_verifier", "evaluation", "navsim", "spec_vlm_nav"},
+    "trials": {"specdec", "cloud_verifier", "evaluation", "navsim", "spec_vlm_nav", "harness"},
+    "specnav": {"specdec", "cloud_verifier", "evaluation", "navsim", "spec_vlm_nav", "harness", "training"}
+    | {"trials"},
+}
+"""The rooms of the house and what each may import beside itself. Nothing imports specnav."""
+
+MOST_MODULES, MOST_LINES = 14, 450
+CROWDED = {
+    "navsim": "one small simulator; nothing outside it cares how it is divided",
+    "training": "the steps of one pipeline; rooms are due when a second model family comes",
+}
+"""Folders with more than MOST_MODULES modules side by side, and why."""
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every module of every room by its full name; a package by the name of its folder."""
+    found = {}
+    for room in MAY_IMPORT:
+        base = PLACES.get(room, ROOT)
+        for path in sorted((base / room).rglob("*.py")):
+            parts = path.relative_to(base).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+@cache
+def imports() -> dict[str, set[str]]:
+    """The modules of the house that each one imports, wherever in its text: in functions and for types as well."""
+    return {name: imported_by(path.read_text(encoding="utf-8")) - {name} for name, path in modules().items()}
+
+
+def imported_by(text: str) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "the house imports by full names"
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                found.add(whole if whole in modules() else str(node.module))
+    return {name for name in found if name.split(".")[0] in MAY_IMPORT}
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Groups of nodes each of which can be reached from every other (Tarjan), and nodes that point to themselves."""
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        order[node] = low[node] = len(order)
+        stack.append(node)
+        for other in graph.get(node, ()):
+            if other not in order:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in stack:
+                low[node] = min(low[node], order[other])
+        if low[node] == order[node]:
+            place = stack.index(node)
+            group = stack[place:]
+            del stack[place:]
+            if len(group) > 1 or node in graph.get(node, ()):
+                found.append(sorted(group))
+
+    for node in graph:
+        if node not in order:
+            visit(node)
+    return found
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    assert circles(imports()) == []
+
+
+def test_a_circle_is_found():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_a_room_imports_only_what_it_may(room):
+    found = {
+        f"{name} imports {other}"
+        for name, others in imports().items()
+        for other in others
+        if name.split(".")[0] == room and other.split(".")[0] not in {room, *MAY_IMPORT[room]}
+    }
+    assert not found
+
+
+def test_what_is_imported_is_there():
+    """A name that no module has would slip past the other tests."""
+    found = {other for others in imports().values() for other in others} - set(modules())
+    assert not found
+
+
+def test_no_folder_is_crowded():
+    beside: dict[str, int] = {}
+    for name, path in modules().items():
+        if path.name != "__init__.py":
+            folder = name.rpartition(".")[0]
+            beside[folder] = beside.get(folder, 0) + 1
+    crowded = {folder for folder, count in beside.items() if count > MOST_MODULES}
+    assert crowded == set(CROWDED)
+
+
+def test_no_file_is_endless():
+    lines = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in modules().items()}
+    assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}

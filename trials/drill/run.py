@@ -1,0 +1,109 @@
+"""`specnav drill` and `specnav soak`: the whole run, from the processes' start to the report.
+
+Whatever happens (a process dies, Ctrl-C), what was measured stays on disk, the report is drawn and no process is left.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.run_folder import new_run_folder
+from harness.settings import shown_settings
+from harness.signals import ends_on_signals
+from trials.drill.config import SPEEDS, DrillConfig, SoakConfig
+from trials.drill.errors import DrillError
+from trials.drill.journal import Journal
+from trials.drill.view import View
+
+if TYPE_CHECKING:
+    from trials.graph.stack import Stack
+
+__all__ = ["run_drill", "run_soak"]
+
+
+def run_drill(config: DrillConfig, view: View | None = None) -> int:
+    """Run the drills; returns 0, 1 when a fault was not handled, 130 after Ctrl-C. Raises UsageError."""
+    from trials.drill.catalogue import choose
+
+    view = view or View()
+    checks = bool(config.cancels or config.cycles)
+    # Somebody who asks for leak checks alone does not want all faults.
+    drills = choose(config.faults) if config.faults or not checks else []
+    folder = new_run_folder(config.out, "drill", datetime.now())
+    settings = shown_settings(config, leave_out=("out", "faults"), paths=())
+    journal = Journal(folder, {**settings, "faults": ", ".join(config.faults) or "all", **SPEEDS})
+
+    def work(stack: Stack) -> None:
+        from trials.drill.conduct import Conductor
+        from trials.soak.leaks import check_cancels, check_cycles
+
+        conductor = Conductor(stack)
+        with view.drilling(len(drills) * config.runs) as advance:
+            # Round after round, so that no fault has the machine's quiet minutes for itself.
+            for number in range(config.runs):
+                for drill in drills:
+                    run = conductor.run(drill, number)
+                    journal.add(drill, conductor.bound_s(drill.bound), run)
+                    advance(run)
+        for check, turns in ((check_cancels, config.cancels), (check_cycles, config.cycles)):
+            if turns:
+                view.say(f"{turns} turns of {check.__name__.removeprefix('check_')}")
+                journal.leaks.append(check(stack, turns))
+                journal.save()
+
+    return _run(journal, view, config.seed, SPEEDS, work)
+
+
+def run_soak(config: SoakConfig, view: View | None = None) -> int:
+    """Soak; returns 0, 1 when something grew or a process died, 130 after Ctrl-C. Raises UsageError."""
+    view = view or View()
+    folder = new_run_folder(config.out, "soak", datetime.now())
+    journal = Journal(folder, shown_settings(config, leave_out=("out",), paths=()))
+
+    def work(stack: Stack) -> None:
+        from trials.soak.soak import soak
+
+        soak(stack, config.minutes * 60, journal, view.say)
+
+    return _run(journal, view, config.seed, {}, work)
+
+
+def _run(
+    journal: Journal,
+    view: View,
+    seed: int,
+    motion: dict[str, str | int | float | bool],
+    work: Callable[[Stack], None],
+) -> int:
+    # Imported here: rclpy must see the environment that the graph prepares.
+    from trials.graph.stack import Stack
+
+    try:
+        with ends_on_signals():
+            view.say("starting the verifier, the simulator and the robot's nodes")
+            with Stack(_logs(journal.folder), motion=motion) as stack:
+                stack.seed = 1000 * (seed + 1)
+                stack.start_what_is_down()
+                work(stack)
+    except KeyboardInterrupt:
+        journal.interrupted = True
+    except DrillError as error:
+        journal.error = " ".join(str(error).split())
+    report = journal.report()
+    results = journal.results()
+    view.finished(results, report)
+    if journal.error:
+        print(f"specnav: error: {journal.error}", file=sys.stderr)
+    if journal.interrupted:
+        return 130
+    return 0 if results.passed and not journal.error else 1
+
+
+def _logs(folder: Path) -> Path:
+    logs = folder / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    return logs

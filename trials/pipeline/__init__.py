@@ -1,0 +1,1 @@
+"""`specnav pipeline`: how long the robot stands between two motions."""

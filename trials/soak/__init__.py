@@ -1,0 +1,1 @@
+"""`specnav soak`: the same for hours, while everything that could grow is watched."""
