@@ -42,7 +42,7 @@ def command(config: BenchConfig, *more: str) -> list[str]:
     argv = [
         sys.executable,
         "-m",
-        "specnav.cli.app",
+        "specnav.cli",
         "bench",
         "--out",
         str(config.out),

@@ -71,7 +71,7 @@ def stands_by():
 def calibrate(graph, *arguments, name="calibrate"):
     file = graph.folder / f"{name}.yaml"
     return graph.start(
-        name, "specnav.cli.app", "calibrate", "--yes", "--out", str(file), *FAST, *arguments
+        name, "specnav.cli", "calibrate", "--yes", "--out", str(file), *FAST, *arguments
     ), file
 
 

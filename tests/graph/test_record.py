@@ -33,7 +33,7 @@ def graph(tmp_path_factory):
 
 
 def start(graph, out, *arguments):
-    return graph.start("record", "specnav.cli.app", "record", "--out", str(out), *arguments)
+    return graph.start("record", "specnav.cli", "record", "--out", str(out), *arguments)
 
 
 def publish(graph, topic, message, times=1):

@@ -23,7 +23,7 @@ def graph(tmp_path):
 
 
 def doctor(graph, name, *arguments):
-    return graph.start(name, "specnav.cli.app", "doctor", "--robot", "--seconds", "1.5", *arguments)
+    return graph.start(name, "specnav.cli", "doctor", "--robot", "--seconds", "1.5", *arguments)
 
 
 def published_by_the_doctor(node):
