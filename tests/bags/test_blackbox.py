@@ -21,6 +21,8 @@ from specnav.cli.app import main
 from specnav.record.types import own_types
 from tests.bags.made_up import MadeUp
 
+pytestmark = pytest.mark.slow
+
 ROOMS = Path(__file__).resolve().parents[1] / "data" / "rooms.mcap"
 IMAGE, INSTRUCTION = "/camera/image_raw/compressed", "/instruction"
 KEEP_S = 20.0

@@ -15,6 +15,8 @@ from spec_vlm_nav.camera.images import RawImage, from_raw
 from specnav.replay.plan import VOCABULARY
 from tests.bags.made_up import CAMERA, START_NS, STEP_NS, MadeUp, encoded, raw_image, types_of, walk
 
+pytestmark = pytest.mark.slow
+
 
 def contents_of(path, distro="kilted", topic=None):
     bag, types = open_bag(path), types_of(distro)

@@ -16,6 +16,8 @@ from harness.verifier_process import verifier_process
 from specnav.cli.app import main
 from tests.bags.made_up import MadeUp, raw_image, walk
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ROOT / "tests" / "data" / "rooms.mcap"
 LABELS = ROOT / "tests" / "data" / "rooms.labels.csv"

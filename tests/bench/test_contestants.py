@@ -17,6 +17,8 @@ from specdec.methods import METHODS
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 
+pytestmark = pytest.mark.slow
+
 QUESTIONS = [
     Question("made_up", "1", ("def main():",)),
     Question("made_up", "2", ("How far?", "And back?")),

@@ -21,6 +21,8 @@ import yaml
 
 from harness.paths import ROOT
 
+pytestmark = pytest.mark.slow
+
 DOCKER = ROOT / "docker"
 DOCKERFILES = sorted(DOCKER.glob("*.Dockerfile"))
 COMPOSE = sorted(DOCKER.glob("compose*.yaml"))

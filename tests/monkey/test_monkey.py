@@ -15,6 +15,8 @@ from trials.monkey.run import RunRecord, read_case, run_seed
 from trials.monkey.scenario import Event, Scenario, Setup, draw, from_json, to_json
 from trials.monkey.shrink import broken_by, kind_of, shrunk
 
+pytestmark = pytest.mark.slow
+
 CASES = sorted((Path(__file__).parent / "cases").glob("*.json"))
 CHEAP_SEEDS = (0, 1, 3, 7, 9, 10, 15, 16, 19, 20, 23, 26)
 

@@ -11,6 +11,8 @@ from navsim.layout import DOORWAY_KEEP_CLEAR
 from navsim.planner import ROBOT_RADIUS, shortest_path_length
 from navsim.visibility import line_of_sight, visible_share
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(80)
 
 

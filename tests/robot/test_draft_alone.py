@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from functools import partial
 
+import pytest
 from links import until
 
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
@@ -15,6 +16,8 @@ from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specdec.text.streaming import StreamingText
 from tests.robot.real_decider import ALONE, Oracle, at_token, ended, greedy, job, never
+
+pytestmark = pytest.mark.slow
 
 
 def test_without_a_link_the_draft_goes_on_from_what_is_verified_and_everything_says_so(make, proxy, target):

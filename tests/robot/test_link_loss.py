@@ -21,6 +21,8 @@ from spec_vlm_nav.model.speculative import SpeculativeDecider
 from spec_vlm_nav.model.worker import DecisionWorker
 from tests.robot.real_decider import ALONE, SETTINGS, Oracle, Verifier, at_token, ended, job, never
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("method", ["fsd", "sd", "ar", "auto"])
 def test_without_faults_the_answer_is_the_targets(make, target, method):

@@ -11,6 +11,8 @@ from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.geometry import Motion, Velocity
 from spec_vlm_nav.motion.command import CommandKind
 
+pytestmark = pytest.mark.slow
+
 THIRTY = math.radians(30)
 FAR, STEP, TURN = (0.75, 0.0), (0.25, 0.0), (0.0, THIRTY)
 LIVELY, IDEAL = (

@@ -22,6 +22,8 @@ from specdec.models.local import generate_local, stream_local
 from specdec.options import GenerationOptions
 from specdec.sampling.adjust import Adjuster
 
+pytestmark = pytest.mark.slow
+
 
 def prompts(model: LoadedModel) -> list[Prompt]:
     found = [chat_prompt(model, text) for text in ("find the silver bottle", "hello hello hello")]

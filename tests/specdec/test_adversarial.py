@@ -30,6 +30,8 @@ from specdec.edge.stats import AnswerStats
 from specdec.methods import get_method
 from specdec.options import GenerationOptions
 
+pytestmark = pytest.mark.slow
+
 DRAFTING = drafting([*LOSSLESS, *COMBINATIONS, "picospec-lossy"])
 TARGET = UNLIKE.target
 SELF = TablePair(TARGET, TARGET)

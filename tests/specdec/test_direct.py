@@ -24,6 +24,8 @@ from specdec.models.loading import _load_library_tokenizer
 from specdec.models.sizes import smart_resize
 from specdec.verifying.exits.fingerprint import fingerprint
 
+pytestmark = pytest.mark.slow
+
 DEFAULTS = Path(__file__).resolve().parents[2] / "default_models"
 OURS = ("nav-draft", "nav-target", "text-draft", "text-target")
 ALL = (*OURS, "tiny text", "tiny vision")

@@ -28,6 +28,8 @@ from specdec.models import chat_prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 
+pytestmark = pytest.mark.slow
+
 CUT_SUPPORT = replace(SAMPLED, temperature=2.0, top_k=3, top_p=0.9)
 
 

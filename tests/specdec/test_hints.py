@@ -22,6 +22,8 @@ from specdec.verifying.exits import ExitAdapters, Exits, use_exits
 from specdec.verifying.hints import vocabulary
 from specdec.verifying.hints.hints import MIN_CONFIDENCE, HintMaker, Outcome
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = {
     "greedy": GenerationOptions(40),
     "noise": GenerationOptions(40, temperature=0.9, seed=7),

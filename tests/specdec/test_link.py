@@ -18,6 +18,8 @@ from specdec.models import Prompt, chat_prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = GenerationOptions(30)
 
 

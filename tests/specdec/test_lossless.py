@@ -19,6 +19,8 @@ from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specdec.sampling.recoveries import Recovery
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["find the silver bottle", "hello", "the quick brown fox jumps over the lazy dog", "1 + 1 ="]
 
 

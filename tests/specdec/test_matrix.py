@@ -29,6 +29,8 @@ from specdec.methods import METHODS
 from specdec.models import LoadedModel, Prompt, chat_prompt, load_model
 from specdec.options import GenerationOptions
 
+pytestmark = pytest.mark.slow
+
 BENCHMARKS = ROOT.parent / "shared" / "data" / "benchmarks"
 OWN_QUESTIONS = CONFIG / "questions" / "short.jsonl"
 QUESTIONS = 20

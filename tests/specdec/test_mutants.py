@@ -35,6 +35,8 @@ from specdec.sampling.recovery import TargetRow
 from specdec.sampling.uniform import Purpose
 from specdec.verifying import Judgement, sampled, verifier
 
+pytestmark = pytest.mark.slow
+
 Patch = pytest.MonkeyPatch
 CUT_SUPPORT = replace(SAMPLED, temperature=2.0, top_k=3, top_p=0.9)
 WARPED = replace(SAMPLED, temperature=0.6, top_k=2)

@@ -16,6 +16,8 @@ from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specdec.verifying import Judgement, Verifier
 
+pytestmark = pytest.mark.slow
+
 OVERLAPS = ["sd+overlap:continue", "sd+overlap:stream", "sd+leave:tokens", "picospec", "specedge"]
 SHARED_NOISE = [name if name != "picospec" else "picospec+payload:ids" for name in OVERLAPS]
 

@@ -28,6 +28,8 @@ from specdec.sampling.recovery import EdgeRecovery, TargetRow, describe_row
 from specdec.sampling.uniform import Purpose, uniforms
 from specdec.verifying import SampledVerifier
 
+pytestmark = pytest.mark.slow
+
 METHODS = ["dsd", "dssd", "dssd-thin"]
 
 

@@ -20,6 +20,8 @@ from specdec.options import GenerationOptions
 from specdec.sampling import Chooser, gumbel_noise, process_logits, rejection
 from specdec.sampling.rejection import draw, recovery_distribution
 
+pytestmark = pytest.mark.slow
+
 FALSE_ALARM = 1e-9
 SAMPLES = 12_000
 VOCABULARY = 8

@@ -28,6 +28,8 @@ from specnav.calibrate.table import measure
 from specnav.calibrate.view import table_of
 from trials.monkey.base import BaseTraits, OdometryFault
 
+pytestmark = pytest.mark.slow
+
 QUICK = Limits(repetitions=1)
 BACKWARDS, BESIDE = -0.1, 0.15  # m: turning on the spot moves a real base a little, this one not at all
 

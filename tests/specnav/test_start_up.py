@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 DEFAULTS = Path(__file__).resolve().parents[2] / "default_models"
 LIBRARY = ("transformers", "accelerate", "bitsandbytes", "qwen_vl_utils", "huggingface_hub", "scipy", "sympy")
 """Of Hugging Face, and what comes with it; sympy comes with torch's compiler, too."""

@@ -28,6 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import conftest_models as tiny
 
+pytestmark = pytest.mark.slow
+
 torch.set_num_threads(1)
 TALK = [{"from": "human", "value": "what is it?"}, {"from": "gpt", "value": "a small round thing"}]
 

@@ -23,6 +23,8 @@ from training.speaker import foretold, greedy_answers, load_trained, tokens_a_pa
 from training.tower import Tower, patchify
 from training.vlm import TrainVlmConfig, train_vlm
 
+pytestmark = pytest.mark.slow
+
 torch.set_num_threads(1)
 ANSWER_TEXT = "I see the silver bottle, left 20 degrees, about 1.5 m, clear. The next action is turn left 15 degree."
 

@@ -19,6 +19,8 @@ from training.text.speech import encode_questions, speak
 from training.text.task import TextTask, TextTaskSpec, own_weights
 from training.text.train import HELD_BACK, train_text
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_folders_load_in_the_core_and_answer_as_measured(little_pair):
     _, result = little_pair
