@@ -52,7 +52,9 @@ class TableSession:
         assert ids and not self._tree, "nothing to extend by, or a tree is still open"
         for token in ids:
             self._states.append(next_state(self._states[-1], token))
-        return self._table[self._states[-1:] if last_only else self._states[-len(ids) :]]
+        if last_only or len(ids) == 1:
+            return self._table[self._states[-1]][None].clone()
+        return self._table[self._states[-len(ids) :]]
 
     def extend_tree(self, ids: Sequence[int], parents: Sequence[int], observer: object = None) -> Tensor:
         """Append nodes of the tree; returns logits [len(ids), vocab]."""

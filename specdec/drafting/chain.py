@@ -12,7 +12,7 @@ from specdec.drafting.drafter import DraftModel, Proposal
 from specdec.models import Prompt
 from specdec.sampling import process_logits
 from specdec.sampling.rejection import draw
-from specdec.sampling.uniform import Purpose, uniforms
+from specdec.sampling.uniform import Purpose, uniform
 
 
 class ChainDrafter:
@@ -84,4 +84,4 @@ class ChainDrafter:
         # The row is kept as it is drawn from, after every processor (TRAPS 4).
         q = process_logits(row, self._model.options)[0].exp()
         self._rows[position] = q
-        return draw(q, float(uniforms(self._model.options.seed, Purpose.DRAFT, position)[0]))
+        return draw(q, uniform(self._model.options.seed, Purpose.DRAFT, position))

@@ -6,6 +6,8 @@ Whoever takes argmax(log p + g) samples exactly from p; two sides with similar p
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -30,6 +32,12 @@ def hashed_uniform(seed: int, positions: Tensor, tokens: Tensor) -> Tensor:
     bits = _mix(stream + tokens * _MIX_1 + _GOLDEN)
     # 52 high bits and a half: a uniform strictly inside (0, 1), exact in float64.
     return (_shift(bits, 12).to(torch.float64) + 0.5) * 2.0**-52
+
+
+def hashed_numbers(seed: int, position: int, tokens: Iterable[int]) -> list[float]:
+    """The same numbers of `hashed_uniform` at one position, for a few tokens: far quicker for a single one."""
+    stream = _mix_int(position * _GOLDEN + _mix_int(seed) - _GOLDEN)
+    return [((_mix_int(stream + token * _MIX_1) >> 12) + 0.5) * 2.0**-52 for token in tokens]
 
 
 def _mix(word: Tensor) -> Tensor:

@@ -68,7 +68,7 @@ def describe_row(p: Tensor, recovery: Recovery, size: int, seed: int, position: 
 def _sample_numbers(first: int, seed: int, position: int, batch: int) -> list[float]:
     """The numbers behind the samples of a batch; no number is ever used twice at a position."""
     sizes = [max(first, min(first * BATCH_GROWTH**n, MAX_BATCH)) for n in range(batch + 1)]
-    return uniforms(seed, Purpose.THIN, position, sizes[-1], sum(sizes[:-1])).tolist()
+    return uniforms(seed, Purpose.THIN, position, sizes[-1], sum(sizes[:-1]))
 
 
 def _with_samples(p: Tensor, listed: list[int], numbers: list[float], batch: int) -> TargetRow:
@@ -128,6 +128,6 @@ class EdgeRecovery:
             raise ProtocolError("a row is not a distribution over the vocabulary")
 
     def _numbers(self, count: int) -> Sequence[float]:
-        numbers = uniforms(self._seed, Purpose.RECOVER, self._position, count, self._used).tolist()
+        numbers = uniforms(self._seed, Purpose.RECOVER, self._position, count, self._used)
         self._used += count
         return numbers

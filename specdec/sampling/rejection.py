@@ -43,7 +43,10 @@ def draw(distribution: Tensor, uniform: float) -> int:
 def draw_many(distribution: Tensor, uniforms: Sequence[float]) -> list[int]:
     """The same for many numbers: that many i.i.d. samples of the distribution [vocab]."""
     cumulative = distribution.double().cumsum(dim=-1)
-    marks = torch.tensor(uniforms, dtype=torch.float64, device=cumulative.device) * cumulative[-1]
+    if len(uniforms) == 1:
+        marks = cumulative[-1:] * uniforms[0]
+    else:
+        marks = torch.tensor(uniforms, dtype=torch.float64, device=cumulative.device) * cumulative[-1]
     places = torch.searchsorted(cumulative, marks, right=True).tolist()
     if max(places, default=0) < distribution.shape[-1]:
         return places

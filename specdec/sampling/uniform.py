@@ -8,9 +8,8 @@ from __future__ import annotations
 from enum import IntEnum
 
 import torch
-from torch import Tensor
 
-from specdec.sampling.noise import hashed_uniform
+from specdec.sampling.noise import hashed_numbers, hashed_uniform
 
 
 class Purpose(IntEnum):
@@ -24,10 +23,20 @@ class Purpose(IntEnum):
 
 
 _STRIDE = 1 << 20
+_FEW = 64
+"""Up to so many numbers are made one by one: quicker than the fixed cost of a dozen tensor operations."""
 
 
-def uniforms(seed: int, purpose: Purpose, position: int, count: int = 1, start: int = 0) -> Tensor:
-    """float64 [count] in (0, 1): numbers start .. start + count - 1 of this purpose at this answer position."""
+def uniform(seed: int, purpose: Purpose, position: int) -> float:
+    """The first number in (0, 1) of this purpose at this answer position."""
+    return uniforms(seed, purpose, position, 1)[0]
+
+
+def uniforms(seed: int, purpose: Purpose, position: int, count: int, start: int = 0) -> list[float]:
+    """Numbers start .. start + count - 1 in (0, 1) of this purpose at this answer position."""
     # Negative "token ids" never meet those of the vocabulary, so these are independent of the shared noise.
-    index = -1 - int(purpose) * _STRIDE - torch.arange(start, start + count)
-    return hashed_uniform(seed, torch.tensor(position), index)
+    first = -1 - int(purpose) * _STRIDE - start
+    index = range(first, first - count, -1)
+    if count <= _FEW:
+        return hashed_numbers(seed, position, index)
+    return hashed_uniform(seed, torch.tensor(position), torch.tensor(index)).tolist()

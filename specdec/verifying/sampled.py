@@ -19,7 +19,7 @@ from specdec.sampling import process_logits
 from specdec.sampling.recoveries import Recovery
 from specdec.sampling.recovery import TargetRow, describe_row
 from specdec.sampling.rejection import count_accepted, draw, recovery_distribution
-from specdec.sampling.uniform import Purpose, uniforms
+from specdec.sampling.uniform import Purpose, uniform
 from specdec.verifying.verifier import Verifier
 
 
@@ -149,7 +149,7 @@ class SampledVerifier(Verifier):
         return process_logits(rows, self._options).exp()
 
     def _number(self, purpose: Purpose, position: int) -> float:
-        return float(uniforms(self._options.seed, purpose, position)[0])
+        return uniform(self._options.seed, purpose, position)
 
     def _draw(self, distribution: Tensor, purpose: Purpose, position: int) -> int:
         return draw(distribution, self._number(purpose, position))

@@ -149,9 +149,8 @@ def leaning_pvalue(answers: Sequence[Sequence[int]], pair: TablePair, options: G
     compared with their expectation; given the tokens before, each token's class is a multinomial variable of known
     chances, so the counts' excess is normal with the sum of the covariances. The smallest p-value counts.
     """
-    size = pair.target.vocab_size
-    excess = np.zeros((3, size))
-    covariance = np.zeros((3, size, size))
+    taken: list[np.ndarray] = []  # [tokens * 3, classes]: which class each token fell into, by each of the orders
+    expected: list[np.ndarray] = []  # and the chances of the classes
     for ids in answers:
         for place, (token, state) in enumerate(zip(ids, states_of(PROMPT, ids), strict=True)):
             before = tuple(ids[:place])
@@ -159,11 +158,13 @@ def leaning_pvalue(answers: Sequence[Sequence[int]], pair: TablePair, options: G
             q = next_chances(adjusted(pair.draft, state, options, PROMPT, before), options)
             if p[token] == 0.0:
                 return 0.0
-            orders = (np.argsort(p - q, kind="stable"), np.argsort(p, kind="stable"), np.arange(size))
-            for which, order in enumerate(orders):
-                chances = p[order]
-                excess[which] += (order == token) - chances
-                covariance[which] += np.diag(chances) - np.outer(chances, chances)
+            for order in (np.argsort(p - q, kind="stable"), np.argsort(p, kind="stable"), np.arange(p.size)):
+                taken.append(order == token)
+                expected.append(p[order])
+    size = pair.target.vocab_size
+    by_order = np.array(expected).reshape(-1, 3, size).transpose(1, 0, 2)
+    excess = np.array(taken).reshape(-1, 3, size).sum(0) - by_order.sum(1)
+    covariance = np.stack([np.diag(chances.sum(0)) - chances.T @ chances for chances in by_order])
     statistics = (
         one @ np.linalg.pinv(of, rcond=1e-9) @ one for one, of in zip(excess, covariance, strict=True)
     )

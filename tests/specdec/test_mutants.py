@@ -133,7 +133,7 @@ def one_number_for_two_decisions(patch: Patch) -> None:
     def mutant(original: Callable[..., Any], seed: int, purpose: Purpose, *rest: int) -> Any:
         return original(seed, Purpose.DRAFT if purpose is Purpose.ACCEPT else purpose, *rest)
 
-    wrap(patch, sampled, "uniforms", mutant)
+    wrap(patch, sampled, "uniform", mutant)
 
 
 # What both sides agree on

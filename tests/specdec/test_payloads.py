@@ -23,9 +23,10 @@ from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specdec.sampling import process_logits
+from specdec.sampling.noise import hashed_numbers, hashed_uniform
 from specdec.sampling.recoveries import Recovery
 from specdec.sampling.recovery import EdgeRecovery, TargetRow, describe_row
-from specdec.sampling.uniform import Purpose, uniforms
+from specdec.sampling.uniform import Purpose, uniform, uniforms
 from specdec.verifying import SampledVerifier
 
 pytestmark = pytest.mark.slow
@@ -40,17 +41,26 @@ def prompt_for(model: LoadedModel) -> Prompt:
 class TestNumbers:
     def test_purposes_and_positions_are_independent_streams(self) -> None:
         series = {
-            purpose: torch.cat([uniforms(1, purpose, position, 40) for position in range(50)])
+            purpose: np.concatenate([uniforms(1, purpose, position, 40) for position in range(50)])
             for purpose in Purpose
         }
         for purpose, values in series.items():
-            assert stats.kstest(values.numpy(), "uniform").pvalue > 1e-9, purpose
-        matrix = np.corrcoef(np.stack([values.numpy() for values in series.values()]))
+            assert stats.kstest(values, "uniform").pvalue > 1e-9, purpose
+        matrix = np.corrcoef(np.stack(list(series.values())))
         assert np.abs(matrix - np.eye(len(series))).max() < 0.12
 
     def test_numbers_do_not_depend_on_how_many_are_taken_at_once(self) -> None:
-        whole = uniforms(3, Purpose.THIN, 7, 20)
-        assert torch.equal(whole[5:9], uniforms(3, Purpose.THIN, 7, 4, start=5))
+        whole = uniforms(3, Purpose.THIN, 7, 200)
+        assert whole[5:9] == uniforms(3, Purpose.THIN, 7, 4, start=5)
+        assert whole[:64] == uniforms(3, Purpose.THIN, 7, 64)
+        assert whole[0] == uniform(3, Purpose.THIN, 7)
+
+    @pytest.mark.parametrize("seed", [0, 1, 2**63, 2**64 - 1])
+    def test_a_few_are_those_of_the_tensors_to_the_last_bit(self, seed: int) -> None:
+        tokens = [-(1 << 40), -1, 0, 1, 151_935]
+        for position in (0, 1, 12_345):
+            whole = hashed_uniform(seed, torch.tensor(position), torch.tensor(tokens)).tolist()
+            assert hashed_numbers(seed, position, tokens) == whole
 
 
 class TestRows:
