@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 import conftest_models as tiny
 import pytest
@@ -42,6 +43,11 @@ def prompts(model: LoadedModel) -> list[Prompt]:
 
 def library_answer(model: LoadedModel, prompt: Prompt, max_new_tokens: int) -> list[int]:
     """Greedy `generate` of the library, without its final EOS."""
+    return list(_library_answer(model, prompt, max_new_tokens))
+
+
+@cache
+def _library_answer(model: LoadedModel, prompt: Prompt, max_new_tokens: int) -> list[int]:
     encoded = model.encode(prompt)
     inputs: dict[str, torch.Tensor] = {"input_ids": encoded.ids[None]}
     if encoded.pixel_values is not None:
@@ -85,9 +91,10 @@ def test_greedy_equals_the_librarys_generate(pair: Pair, link: Link, method: str
 def test_shared_noise_gives_one_answer_for_a_seed_with_any_method(
     pair: Pair, link: Link, options: GenerationOptions
 ) -> None:
-    for prompt in prompts(pair.target):
+    for which, prompt in enumerate(prompts(pair.target)):
         expected = generate_local(pair.target, prompt, options)
-        for method in NOISE_METHODS:
+        # Each method meets every second prompt here, and the others with the next options.
+        for method in NOISE_METHODS[(which + options.seed) % 2 :: 2]:
             decoder = EdgeDecoder(link, pair.draft, method=method, front_model=pair.target)
             assert answer(decoder, prompt, options) == expected, method
 
