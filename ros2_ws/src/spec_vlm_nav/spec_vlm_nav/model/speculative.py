@@ -36,7 +36,7 @@ from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.language.prompting import build_prompt, choose_frames, PromptSpec
 from spec_vlm_nav.model.answers import Answer, DecisionFailed, Job, Question, Span
 from spec_vlm_nav.model.asking import Asker, prompt_spec, spec_of
-from spec_vlm_nav.model.decider import DecoderSettings, LinkReport, OnText
+from spec_vlm_nav.model.decider import DecoderSettings, DRAFT_ONLY, LinkReport, OnText
 from spec_vlm_nav.model.growing_answer import answer_of, CanceledOrLost, GrowingAnswer
 from spec_vlm_nav.model.link_monitor import LinkMonitor
 from specdec.edge.decoder import connect, EdgeDecoder
@@ -51,7 +51,6 @@ import torch
 __all__ = ['SpeculativeDecider', 'prompt_spec']
 
 WARM_UP_SIZE = (224, 140)
-DRAFT_ONLY = 'draft_only_slow'
 _OF_MODEL = ('draft_model', 'device', 'dtype', 'quantize', 'threads')
 _OF_LINK = ('verifier', 'connect_timeout_s', 'reply_timeout_s')
 

@@ -30,6 +30,7 @@ from spec_vlm_nav.common.geometry import Motion, NO_MOTION
 from spec_vlm_nav.deciding.parts.report import Report
 from spec_vlm_nav.language.prompting import MAX_INSTRUCTION_CHARS
 from spec_vlm_nav.model.answers import Job
+from spec_vlm_nav.model.decider import DRAFT_ONLY
 from spec_vlm_nav.motion.command import CommandKind
 
 SUPERVISOR = 'SUPERVISOR'
@@ -79,7 +80,7 @@ class NavigatorConfig:
     @property
     def is_degradable(self) -> bool:
         """Whether the draft model may decide alone."""
-        return self.on_link_loss == 'draft_only_slow'
+        return self.on_link_loss == DRAFT_ONLY
 
 
 @dataclass(frozen=True)

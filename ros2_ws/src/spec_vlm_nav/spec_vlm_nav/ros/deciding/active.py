@@ -44,6 +44,7 @@ from spec_vlm_nav.deciding.parts.interfaces import (
     NavigationResult,
     NavigatorConfig,
     Phase,
+    SUPERVISOR,
 )
 from spec_vlm_nav.deciding.parts.report import Report
 from spec_vlm_nav.language.exploration import ExplorationPolicy
@@ -277,7 +278,7 @@ class Deciding:
         if busy:
             self.navigator.on_cancel(time.monotonic(), why)
         else:
-            self.send(MotionRequest(CommandKind.STOP, self.navigator.number, 'SUPERVISOR', why))
+            self.send(MotionRequest(CommandKind.STOP, self.navigator.number, SUPERVISOR, why))
         if not self._stands() and busy:
             self.log(
                 'warn',
