@@ -28,7 +28,7 @@ from harness.settings import shown_settings
 from harness.signals import ends_on_signals
 from specnav.bench.config import BenchConfig, load_point
 from specnav.bench.processes import surroundings
-from specnav.bench.view import View
+from specnav.bench.view import BenchView
 
 LOGS = "logs"
 MAY_DIFFER = frozenset({"methods", "limit", "questions"})
@@ -133,14 +133,14 @@ def methods_of(config: BenchConfig) -> tuple[tuple[str, ...], str]:
     )
 
 
-def run_bench(config: BenchConfig, view: View | None = None) -> int:
+def run_bench(config: BenchConfig, view: BenchView | None = None) -> int:
     """Run the benchmark; returns the exit code (130 when interrupted). Raises UsageError and the rooms' errors.
 
     view: what the user sees of it, where it is a part of something larger.
     """
     from specdec.errors import SpecdecError
 
-    view = view or View()
+    view = view or BenchView()
     methods, left_out = methods_of(config)
     questions = load_questions(config.questions, config.limit)
     point = load_point(config.point)[1] if config.point else None
@@ -169,7 +169,7 @@ def run_bench(config: BenchConfig, view: View | None = None) -> int:
     return 130 if run.interrupted else 0
 
 
-def _answer_all(run: Run, questions: Sequence[Question], view: View, stack: ExitStack) -> None:
+def _answer_all(run: Run, questions: Sequence[Question], view: BenchView, stack: ExitStack) -> None:
     """Start the processes, load what the edge needs, and put the questions to every contestant."""
     from evaluation.bench.loop import run_questions, split_by_length
     from evaluation.bench.names import ORACLES, comparable_with_ar

@@ -43,7 +43,7 @@ from specnav.record.types import own_types
 from specnav.replay.config import ReplayConfig
 from specnav.replay.passes import Passage, at_bag_speed, by_frames, warm_up
 from specnav.replay.plan import ACTIONS, VOCABULARY, Plan, Task, make_plan
-from specnav.replay.view import View
+from specnav.replay.view import ReplayView
 
 MOST_PICTURES = 150
 ALWAYS_PICTURES = 40
@@ -159,12 +159,12 @@ def load_earlier(run: Path | None) -> list[DecisionRecord]:
     return found
 
 
-def run_replay(config: ReplayConfig, view: View | None = None) -> int:
+def run_replay(config: ReplayConfig, view: ReplayView | None = None) -> int:
     """Replay the bag; returns the exit code (130 when interrupted). Raises UsageError and the rooms' errors."""
     from specdec.errors import SpecdecError
     from specnav.replay.edge import check_methods
 
-    view = view or View()
+    view = view or ReplayView()
     check_methods(config)
     config.picture()
     earlier = load_earlier(config.compare)
@@ -195,7 +195,7 @@ def run_replay(config: ReplayConfig, view: View | None = None) -> int:
     return 130 if run.interrupted else 0
 
 
-def _decide_all(run: Run, types: Types, view: View, stack: ExitStack) -> None:
+def _decide_all(run: Run, types: Types, view: ReplayView, stack: ExitStack) -> None:
     from specnav.replay.edge import open_edge
 
     config, tasks = run.config, {task.frame.number: task for task in run.plan.tasks}

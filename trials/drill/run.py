@@ -17,7 +17,7 @@ from harness.signals import ends_on_signals
 from trials.drill.config import SPEEDS, DrillConfig, SoakConfig
 from trials.drill.errors import DrillError
 from trials.drill.journal import Journal
-from trials.drill.view import View
+from trials.drill.view import DrillView
 
 if TYPE_CHECKING:
     from trials.graph.stack import Stack
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 __all__ = ["run_drill", "run_soak"]
 
 
-def run_drill(config: DrillConfig, view: View | None = None) -> int:
+def run_drill(config: DrillConfig, view: DrillView | None = None) -> int:
     """Run the drills; returns 0, 1 when a fault was not handled, 130 after Ctrl-C. Raises UsageError."""
     from trials.drill.catalogue import choose
 
-    view = view or View()
+    view = view or DrillView()
     checks = bool(config.cancels or config.cycles)
     # Somebody who asks for leak checks alone does not want all faults.
     drills = choose(config.faults) if config.faults or not checks else []
@@ -58,9 +58,9 @@ def run_drill(config: DrillConfig, view: View | None = None) -> int:
     return _run(journal, view, config.seed, SPEEDS, work)
 
 
-def run_soak(config: SoakConfig, view: View | None = None) -> int:
+def run_soak(config: SoakConfig, view: DrillView | None = None) -> int:
     """Soak; returns 0, 1 when something grew or a process died, 130 after Ctrl-C. Raises UsageError."""
-    view = view or View()
+    view = view or DrillView()
     folder = new_run_folder(config.out, "soak", datetime.now())
     journal = Journal(folder, shown_settings(config, leave_out=("out",), paths=()))
 
@@ -74,7 +74,7 @@ def run_soak(config: SoakConfig, view: View | None = None) -> int:
 
 def _run(
     journal: Journal,
-    view: View,
+    view: DrillView,
     seed: int,
     motion: dict[str, str | int | float | bool],
     work: Callable[[Stack], None],
