@@ -1,7 +1,7 @@
-"""The command lines of the demo's processes: built from the run's settings, nothing started here.
+"""The command lines of a system's processes: built from the run's settings, nothing started here.
 
-The same modules and the same parameter files as the launch files use; what differs in a demo (endpoint, method,
-pair) is given as parameters on top.
+The same modules and the same parameter files as the launch files use; what differs in a run (endpoint, method, pair)
+is given as parameters on top.
 """
 
 from __future__ import annotations
