@@ -35,7 +35,7 @@ from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.language.prompting import build_prompt, choose_frames, PromptSpec
 from spec_vlm_nav.model.answers import Answer, DecisionFailed, Job, Question, Span
-from spec_vlm_nav.model.asking import Asker, prompt_spec, spec_of
+from spec_vlm_nav.model.asking import Asker, spec_of
 from spec_vlm_nav.model.decider import DecoderSettings, DRAFT_ONLY, LinkReport, OnText
 from spec_vlm_nav.model.growing_answer import answer_of, CanceledOrLost, GrowingAnswer
 from spec_vlm_nav.model.link_monitor import LinkMonitor
@@ -47,8 +47,6 @@ from specdec.models import load_model, load_tokenizer, LoadedModel
 from specdec.models.local import stream_local
 from specdec.text.streaming import StreamingText
 import torch
-
-__all__ = ['SpeculativeDecider', 'prompt_spec']
 
 WARM_UP_SIZE = (224, 140)
 _OF_MODEL = ('draft_model', 'device', 'dtype', 'quantize', 'threads')
