@@ -15,9 +15,9 @@ from harness.run_folder import new_run_folder
 from harness.settings import shown_settings
 from harness.signals import ends_on_signals
 from trials.drill.config import SPEEDS, DrillConfig, SoakConfig
-from trials.drill.errors import DrillError
 from trials.drill.journal import Journal
 from trials.drill.view import DrillView
+from trials.errors import TrialError
 
 if TYPE_CHECKING:
     from trials.graph.stack import Stack
@@ -38,16 +38,16 @@ def run_drill(config: DrillConfig, view: DrillView | None = None) -> int:
     journal = Journal(folder, {**settings, "faults": ", ".join(config.faults) or "all", **SPEEDS})
 
     def work(stack: Stack) -> None:
-        from trials.drill.conduct import Conductor
+        from trials.drill.injector import FaultInjector
         from trials.soak.leaks import check_cancels, check_cycles
 
-        conductor = Conductor(stack)
+        injector = FaultInjector(stack)
         with view.drilling(len(drills) * config.runs) as advance:
             # Round after round, so that no fault has the machine's quiet minutes for itself.
             for number in range(config.runs):
                 for drill in drills:
-                    run = conductor.run(drill, number)
-                    journal.add(drill, conductor.bound_s(drill.bound), run)
+                    run = injector.run(drill, number)
+                    journal.add(drill, injector.bound_s(drill.bound), run)
                     advance(run)
         for check, turns in ((check_cancels, config.cancels), (check_cycles, config.cycles)):
             if turns:
@@ -91,7 +91,7 @@ def _run(
                 work(stack)
     except KeyboardInterrupt:
         journal.interrupted = True
-    except DrillError as error:
+    except TrialError as error:
         journal.error = " ".join(str(error).split())
     report = journal.report()
     results = journal.results()

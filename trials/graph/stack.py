@@ -27,7 +27,7 @@ from harness.children import (
 )
 from harness.paths import CONFIG, DEFAULT_DRAFT, DEFAULT_TARGET
 from navsim.episodes import make_episode
-from trials.drill.errors import DrillError
+from trials.errors import TrialError
 from trials.graph.faulty_link import FaultyLink
 from trials.graph.graph import Graph, Process
 from trials.graph.probe import Heard, Probe
@@ -231,7 +231,7 @@ class Stack(Graph):
         process.kill(signal.SIGSTOP)
 
     def check_all_up(self) -> None:
-        """Raise DrillError when a process that should be up has ended."""
+        """Raise TrialError when a process that should be up has ended."""
         for process in self.robot:
             if not process.is_up:
-                raise DrillError(f"{process.name} ended by itself; its log is {process.log}")
+                raise TrialError(f"{process.name} ended by itself; its log is {process.log}")
