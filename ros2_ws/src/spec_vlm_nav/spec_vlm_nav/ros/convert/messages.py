@@ -63,9 +63,14 @@ def reading_of(message: Odometry) -> Reading:
     )
 
 
-def seconds_of(stamp: Time) -> float:
-    """Return a stamp in seconds."""
-    return stamp.sec + stamp.nanosec * 1e-9
+def seconds_of(span: Time | Duration) -> float:
+    """Return a stamp, or a time span, in seconds."""
+    return span.sec + span.nanosec * 1e-9
+
+
+def duration_of(seconds: float) -> Duration:
+    """Return a time span as a message."""
+    return Duration(sec=int(seconds), nanosec=int(seconds % 1 * 1e9))
 
 
 def command_of(message: MotionCommand) -> Command | None:
@@ -80,7 +85,7 @@ def command_of(message: MotionCommand) -> Command | None:
         instruction=message.instruction,
         sequence=message.sequence,
         motion=Motion(message.distance_m, message.angle_rad),
-        deadline_s=message.deadline.sec + message.deadline.nanosec * 1e-9,
+        deadline_s=seconds_of(message.deadline),
         frame_age_s=message.frame_age_s,
         text=message.text,
         unverified=message.unverified,
@@ -96,9 +101,7 @@ def command_message(
     message.kind = request.kind.value
     message.source = SOURCES[request.source]
     message.distance_m, message.angle_rad = request.motion.distance_m, request.motion.angle_rad
-    message.deadline = Duration(
-        sec=int(request.deadline_s), nanosec=int(request.deadline_s % 1 * 1e9)
-    )
+    message.deadline = duration_of(request.deadline_s)
     message.text, message.unverified = request.text, request.unverified
     if request.frame is not None:
         message.frame_stamp = Time(sec=request.frame.stamp[0], nanosec=request.frame.stamp[1])
