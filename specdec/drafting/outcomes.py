@@ -184,7 +184,8 @@ class OutcomeTree:
     def _joined(self, by_exit: float, guess: float) -> float:
         """The weighted geometric mean of what an exit and what the draft model holds of an outcome."""
         weight = self.assumed.exit_weight
-        return by_exit**weight * guess ** (1 - weight)
+        mean: float = by_exit**weight * guess ** (1 - weight)
+        return mean
 
     def _guesses(self) -> dict[tuple[int, int], float]:
         """The draft model's own chances of the outcomes it can think of."""
