@@ -106,9 +106,9 @@ def check_stamps(facts: Facts) -> list[Line]:
             found = (
                 f"{heard.stuck} of {heard.count} do not advance: our nodes take these messages for old ones"
             )
-            lines.append(fail(check, found, "the driver repeats itself: start it anew"))
+            lines.append(fail(check, found, "the driver repeats itself: restart it"))
         elif heard.offset_s is None:
-            lines.append(warn(check, "are not filled", "ages of frames are then those of their receipt"))
+            lines.append(warn(check, "are not filled", "the age of a frame is then counted from its receipt"))
         elif abs(heard.offset_s) > OFFSET_S:
             side = "ahead of" if heard.offset_s > 0 else "behind"
             found = f"are {abs(heard.offset_s):.2f} s {side} {'/clock' if facts.clocks else 'this clock'}"

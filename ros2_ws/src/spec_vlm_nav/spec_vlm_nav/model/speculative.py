@@ -340,7 +340,7 @@ def fitting_spec(settings: DecoderSettings, has_draft_model: bool) -> PromptSpec
     if get_method(settings.method).drafts and not has_draft_model:
         raise ParameterError(
             f'parameter method = {settings.method!r} refused: the draft model is not loaded, '
-            'because the node was configured with a method that needs none; configure it anew'
+            'because the node was configured with a method that needs none; configure it again'
         )
     if settings.on_link_loss == DRAFT_ONLY and not has_draft_model:
         raise ParameterError(
