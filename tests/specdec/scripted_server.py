@@ -20,28 +20,16 @@ OPTIONS = GenerationOptions(30)
 class ScriptedServer:
     """A ROUTER whose answers a function decides: (message, send) -> None."""
 
-    def __init__(self, pair: Pair, script: Callable[[wire.Up, Callable[[wire.Down], None]], None]) -> None:
+    def __init__(self, script: Callable[[wire.Up, Callable[[wire.Down], None]], None]) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.bind("tcp://127.0.0.1:*")
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self._script = script
-        self._pair = pair
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         self.seen: list[wire.Up] = []
-
-    def welcome(self) -> wire.Welcome:
-        target = self._pair.target
-        return wire.Welcome(
-            wire.PROTOCOL_VERSION,
-            "scripted",
-            target.vocab_size,
-            target.vocabulary_fingerprint,
-            sorted(target.eos_token_ids),
-            512,
-        )
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -63,12 +51,25 @@ class ScriptedServer:
         self._thread.join(5)
 
 
+def welcome(pair: Pair) -> wire.Welcome:
+    """How a verifier with the pair's target greets."""
+    target = pair.target
+    return wire.Welcome(
+        wire.PROTOCOL_VERSION,
+        "scripted",
+        target.vocab_size,
+        target.vocabulary_fingerprint,
+        sorted(target.eos_token_ids),
+        512,
+    )
+
+
 @pytest.fixture
-def scripted(text_pair: Pair) -> Iterator[Callable[..., ScriptedServer]]:
+def scripted() -> Iterator[Callable[..., ScriptedServer]]:
     made: list[ScriptedServer] = []
 
     def make(script: Callable[[wire.Up, Callable[[wire.Down], None]], None]) -> ScriptedServer:
-        made.append(ScriptedServer(text_pair, script))
+        made.append(ScriptedServer(script))
         return made[-1]
 
     yield make

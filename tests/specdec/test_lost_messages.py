@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
 from conftest_servers import Pair
-from scripted_server import OPTIONS, ScriptedServer, collect
+from scripted_server import OPTIONS, ScriptedServer, collect, welcome
 
 from specdec.edge.controller import Choice, Controller, Plan
 from specdec.edge.decoder import EdgeDecoder, connect
@@ -29,32 +30,37 @@ def verdict(message: wire.DraftUp, right: list[int]) -> wire.VerdictDown:
     return wire.VerdictDown(message.session, message.round, accepted, truth[accepted], 10, 10)
 
 
+class Case(NamedTuple):
+    """A question, its right answer, and a script that verifies correctly."""
+
+    prompt: Prompt
+    right: list[int]
+    honest: Callable[[wire.Up, Callable[[wire.Down], None]], None]
+
+
+@pytest.fixture
+def case(text_pair: Pair) -> Case:
+    prompt = chat_prompt(text_pair.target, "late")
+    right = generate_local(text_pair.target, prompt, OPTIONS)
+
+    def honest(message: wire.Up, send: Callable[[wire.Down], None]) -> None:
+        if isinstance(message, wire.Hello):
+            send(welcome(text_pair))
+        elif isinstance(message, wire.Open):
+            send(wire.Opened(message.session, right[len(message.history)], 30, 10, 10))
+        elif isinstance(message, wire.DraftUp):
+            send(verdict(message, right))
+
+    return Case(prompt, right, honest)
+
+
 class TestLateAndLost:
     """A script that verifies correctly, with one fault."""
 
-    def right(self, text_pair: Pair) -> tuple[Prompt, list[int]]:
-        prompt = chat_prompt(text_pair.target, "late")
-        return prompt, generate_local(text_pair.target, prompt, OPTIONS)
-
-    def honest(
-        self, server_of: list[ScriptedServer], right: list[int], history: list[int] | None = None
-    ) -> Callable[[wire.Up, Callable[[wire.Down], None]], None]:
-        def script(message: wire.Up, send: Callable[[wire.Down], None]) -> None:
-            if isinstance(message, wire.Hello):
-                send(server_of[0].welcome())
-            elif isinstance(message, wire.Open):
-                send(wire.Opened(message.session, right[len(message.history)], 30, 10, 10))
-            elif isinstance(message, wire.DraftUp):
-                send(verdict(message, right))
-
-        return script
-
     def test_stale_verdicts_are_ignored(
-        self, text_pair: Pair, scripted: Callable[..., ScriptedServer]
+        self, case: Case, text_pair: Pair, scripted: Callable[..., ScriptedServer]
     ) -> None:
-        prompt, right = self.right(text_pair)
-        servers: list[ScriptedServer] = []
-        honest = self.honest(servers, right)
+        prompt, right, honest = case
 
         def script(message: wire.Up, send: Callable[[wire.Down], None]) -> None:
             if isinstance(message, wire.DraftUp):
@@ -67,15 +73,13 @@ class TestLateAndLost:
                     wire.VerdictDown(message.session, message.round, 0, 99, 1, 1)
                 )  # the same round once more
 
-        servers.append(scripted(script))
-        assert collect(EdgeDecoder(connect(servers[0].address), text_pair.draft), prompt) == right
+        server = scripted(script)
+        assert collect(EdgeDecoder(connect(server.address), text_pair.draft), prompt) == right
 
     def test_a_verdict_that_accepts_more_than_was_drafted_is_a_protocol_error(
-        self, text_pair: Pair, scripted: Callable[..., ScriptedServer]
+        self, case: Case, text_pair: Pair, scripted: Callable[..., ScriptedServer]
     ) -> None:
-        prompt, right = self.right(text_pair)
-        servers: list[ScriptedServer] = []
-        honest = self.honest(servers, right)
+        prompt, honest = case.prompt, case.honest
 
         def script(message: wire.Up, send: Callable[[wire.Down], None]) -> None:
             if isinstance(message, wire.DraftUp):
@@ -83,17 +87,15 @@ class TestLateAndLost:
             else:
                 honest(message, send)
 
-        servers.append(scripted(script))
+        server = scripted(script)
         with pytest.raises(ProtocolError, match="accepts node 60"):
-            collect(EdgeDecoder(connect(servers[0].address), text_pair.draft), prompt)
+            collect(EdgeDecoder(connect(server.address), text_pair.draft), prompt)
 
     @pytest.mark.parametrize("lost", ["draft", "verdict", "session"])
     def test_a_lost_message_is_noticed_by_heartbeat_and_made_good(
-        self, text_pair: Pair, scripted: Callable[..., ScriptedServer], lost: str
+        self, case: Case, text_pair: Pair, scripted: Callable[..., ScriptedServer], lost: str
     ) -> None:
-        prompt, right = self.right(text_pair)
-        servers: list[ScriptedServer] = []
-        honest = self.honest(servers, right)
+        prompt, right, honest = case
         faults = [2, 5]
         received = 0
 
@@ -114,21 +116,19 @@ class TestLateAndLost:
                 received = message.round
             honest(message, send)
 
-        servers.append(scripted(script))
-        decoder = EdgeDecoder(connect(servers[0].address, reply_timeout_s=0.4), text_pair.draft)
+        server = scripted(script)
+        decoder = EdgeDecoder(connect(server.address, reply_timeout_s=0.4), text_pair.draft)
         assert collect(decoder, prompt) == right
         assert decoder.stats.resumes == 2
-        reopened = [message for message in servers[0].seen if isinstance(message, wire.Open)]
+        reopened = [message for message in server.seen if isinstance(message, wire.Open)]
         assert len(reopened[0].history) == 0
         assert all(list(message.history) == right[: len(message.history)] for message in reopened)
 
     def test_lost_tokens_of_a_stream_are_noticed_by_heartbeat(
-        self, text_pair: Pair, scripted: Callable[..., ScriptedServer]
+        self, case: Case, text_pair: Pair, scripted: Callable[..., ScriptedServer]
     ) -> None:
         """The last tokens before a silence are lost: no later ones show the gap."""
-        prompt, right = self.right(text_pair)
-        servers: list[ScriptedServer] = []
-        honest = self.honest(servers, right)
+        prompt, right, honest = case
 
         def script(message: wire.Up, send: Callable[[wire.Down], None]) -> None:
             honest(message, send)
@@ -139,17 +139,19 @@ class TestLateAndLost:
             elif isinstance(message, wire.Ping):
                 send(wire.Pong(message.session, 0, 0, streamed=9))
 
-        servers.append(scripted(script))
-        decoder = EdgeDecoder(connect(servers[0].address, reply_timeout_s=0.4), method="ar")
+        server = scripted(script)
+        decoder = EdgeDecoder(connect(server.address, reply_timeout_s=0.4), method="ar")
         assert collect(decoder, prompt) == right
         assert decoder.stats.resumes == 1
 
     def test_a_lost_wish_to_go_on_alone_is_noticed_by_heartbeat(
-        self, text_pair: Pair, scripted: Callable[..., ScriptedServer], monkeypatch: pytest.MonkeyPatch
+        self,
+        case: Case,
+        text_pair: Pair,
+        scripted: Callable[..., ScriptedServer],
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        prompt, right = self.right(text_pair)
-        servers: list[ScriptedServer] = []
-        honest = self.honest(servers, right)
+        prompt, right, honest = case
         plans = iter([Plan("chain", 3), Plan("alone")])
         monkeypatch.setattr(Controller, "choose", lambda *given: Choice(next(plans, Plan("chain", 3)), "so"))
         received = 0
@@ -162,19 +164,17 @@ class TestLateAndLost:
                 received = message.round
             honest(message, send)
 
-        servers.append(scripted(script))
+        server = scripted(script)
         decoder = EdgeDecoder(
-            connect(servers[0].address, reply_timeout_s=0.4), text_pair.draft, "auto", resume_timeout_s=5
+            connect(server.address, reply_timeout_s=0.4), text_pair.draft, "auto", resume_timeout_s=5
         )
         assert collect(decoder, prompt) == right
         assert decoder.stats.resumes == 1
 
     def test_silence_is_a_link_lost_within_the_reply_timeout(
-        self, text_pair: Pair, scripted: Callable[..., ScriptedServer]
+        self, case: Case, text_pair: Pair, scripted: Callable[..., ScriptedServer]
     ) -> None:
-        prompt, right = self.right(text_pair)
-        servers: list[ScriptedServer] = []
-        honest = self.honest(servers, right)
+        prompt, right, honest = case
         silent_since: list[float] = []
 
         def script(message: wire.Up, send: Callable[[wire.Down], None]) -> None:
@@ -183,8 +183,8 @@ class TestLateAndLost:
             else:
                 honest(message, send)
 
-        servers.append(scripted(script))
-        decoder = EdgeDecoder(connect(servers[0].address, reply_timeout_s=0.5), text_pair.draft)
+        server = scripted(script)
+        decoder = EdgeDecoder(connect(server.address, reply_timeout_s=0.5), text_pair.draft)
         got: list[int] = []
         with pytest.raises(LinkLost, match="nothing was heard"):
             for chunk in decoder.generate(prompt, OPTIONS):
@@ -195,11 +195,9 @@ class TestLateAndLost:
         assert len(silent_since) > 1, "no heartbeat was sent"
 
     def test_a_verifier_that_only_speaks_of_other_sessions_is_a_link_lost(
-        self, text_pair: Pair, scripted: Callable[..., ScriptedServer]
+        self, case: Case, text_pair: Pair, scripted: Callable[..., ScriptedServer]
     ) -> None:
-        prompt, right = self.right(text_pair)
-        servers: list[ScriptedServer] = []
-        honest = self.honest(servers, right)
+        prompt, honest = case.prompt, case.honest
         astray_since: list[float] = []
 
         def script(message: wire.Up, send: Callable[[wire.Down], None]) -> None:
@@ -209,18 +207,16 @@ class TestLateAndLost:
             else:
                 honest(message, send)
 
-        servers.append(scripted(script))
-        decoder = EdgeDecoder(connect(servers[0].address, reply_timeout_s=0.4), text_pair.draft)
+        server = scripted(script)
+        decoder = EdgeDecoder(connect(server.address, reply_timeout_s=0.4), text_pair.draft)
         with pytest.raises(LinkLost, match="nothing was heard"):
             collect(decoder, prompt)
         assert time.monotonic() - astray_since[0] < 1.0
 
     def test_a_busy_verifier_that_answers_heartbeats_is_waited_for(
-        self, text_pair: Pair, scripted: Callable[..., ScriptedServer]
+        self, case: Case, text_pair: Pair, scripted: Callable[..., ScriptedServer]
     ) -> None:
-        prompt, right = self.right(text_pair)
-        servers: list[ScriptedServer] = []
-        honest = self.honest(servers, right)
+        prompt, right, honest = case
         late: list[tuple[float, wire.Up, Callable[[wire.Down], None]]] = []
 
         def script(message: wire.Up, send: Callable[[wire.Down], None]) -> None:
@@ -233,18 +229,16 @@ class TestLateAndLost:
             else:
                 honest(message, send)
 
-        servers.append(scripted(script))
-        decoder = EdgeDecoder(connect(servers[0].address, reply_timeout_s=0.3), text_pair.draft)
+        server = scripted(script)
+        decoder = EdgeDecoder(connect(server.address, reply_timeout_s=0.3), text_pair.draft)
         assert collect(decoder, prompt) == right
         assert decoder.stats.resumes == 0
         assert max(one.wait_ms for one in decoder.stats.rounds) > 1000
 
     def test_cancel_ends_a_wait_and_closes_the_session(
-        self, text_pair: Pair, scripted: Callable[..., ScriptedServer]
+        self, case: Case, text_pair: Pair, scripted: Callable[..., ScriptedServer]
     ) -> None:
-        prompt, right = self.right(text_pair)
-        servers: list[ScriptedServer] = []
-        honest = self.honest(servers, right)
+        prompt, right, honest = case
 
         def script(message: wire.Up, send: Callable[[wire.Down], None]) -> None:
             if isinstance(message, wire.Ping):
@@ -252,13 +246,13 @@ class TestLateAndLost:
             elif not isinstance(message, wire.DraftUp):
                 honest(message, send)
 
-        servers.append(scripted(script))
+        server = scripted(script)
         cancel = threading.Event()
         threading.Timer(0.3, cancel.set).start()
-        decoder = EdgeDecoder(connect(servers[0].address), text_pair.draft)
+        decoder = EdgeDecoder(connect(server.address), text_pair.draft)
         assert collect(decoder, prompt, cancel=cancel) == right[:1]
         assert decoder.stats.finish == "cancelled"
         deadline = time.monotonic() + 2
-        while not isinstance(servers[0].seen[-1], wire.Close) and time.monotonic() < deadline:
+        while not isinstance(server.seen[-1], wire.Close) and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert isinstance(servers[0].seen[-1], wire.Close)
+        assert isinstance(server.seen[-1], wire.Close)
