@@ -22,7 +22,6 @@ from harness.errors import ChildFailed
 
 PR_SET_PDEATHSIG = 1
 POLL_S = 0.05
-TAIL_LINES = 1
 _libc = ctypes.CDLL(None, use_errno=True) if os.name == "posix" else None
 
 

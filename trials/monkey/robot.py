@@ -217,12 +217,12 @@ class Robot:
         if self._camera != "frozen":
             self._stamp += 1
         frame = RawImage("mono8", 4, 4, 4, self._shown)
-        stamp, sent = (self._stamp, 1), self.now
-        self._send(self._to_decider, lambda: self._on_frame(Frame(frame, stamp, self.now), sent))
+        stamp = (self._stamp, 1)
+        self._send(self._to_decider, lambda: self._on_frame(Frame(frame, stamp, self.now)))
 
-    def _on_frame(self, frame: Frame, sent: float) -> None:
+    def _on_frame(self, frame: Frame) -> None:
         if self._camera != "black":
-            self.watch.frame(sent, self.now)
+            self.watch.frame(self.now)
         self.navigator.on_frame(replace(frame, received=self.now))
 
     # -- Outputs of the navigator
