@@ -69,9 +69,8 @@ class TestLateAndLost:
                 send(wire.Tokens(message.session + 1, 0, [88], 1, 1))
             honest(message, send)
             if isinstance(message, wire.DraftUp):
-                send(
-                    wire.VerdictDown(message.session, message.round, 0, 99, 1, 1)
-                )  # the same round once more
+                # The same round once more.
+                send(wire.VerdictDown(message.session, message.round, 0, 99, 1, 1))
 
         server = scripted(script)
         assert collect(EdgeDecoder(connect(server.address), text_pair.draft), prompt) == right

@@ -38,12 +38,8 @@ from trials.monkey.brain import Brain
 from trials.monkey.scenario import Event, Scenario
 from trials.monkey.watch import STEP_S, Watch
 
-TICK, LOOK, SUPERVISE, PICTURE = (
-    2,
-    3,
-    6,
-    6,
-)  # steps between two ticks of mover and decider, signs of life, frames
+# Steps between two ticks of mover and decider, signs of life, frames.
+TICK, LOOK, SUPERVISE, PICTURE = 2, 3, 6, 6
 LINK_NOTICED_S = 0.3  # by the link's monitor
 
 

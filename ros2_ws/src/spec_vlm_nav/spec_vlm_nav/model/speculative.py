@@ -90,10 +90,8 @@ class SpeculativeDecider:
                 settings.draft_model, settings.device, settings.dtype, settings.quantize
             )
         tokenizer = self._model.tokenizer if self._model else load_tokenizer(settings.draft_model)
-        self._current = (
-            settings,
-            Asker(spec, tokenizer),
-        )  # replaced as one: `use` may come in the middle of a decision
+        # Replaced as one: `use` may come in the middle of a decision.
+        self._current = (settings, Asker(spec, tokenizer))
         self._counts = Counts()
         self._monitor: LinkMonitor | None = None
         self._losses_before = 0
