@@ -91,10 +91,8 @@ class Recorder:
         self.collisions = state.collisions
         t = self.clock(state.t)
         if before is not None and state.t > before.t:
-            moved, turned = (
-                math.hypot(state.x - before.x, state.y - before.y),
-                abs(_wrap(state.yaw - before.yaw)),
-            )
+            moved = math.hypot(state.x - before.x, state.y - before.y)
+            turned = abs(_wrap(state.yaw - before.yaw))
             span = state.t - before.t
             if moved / span > STILL_MPS or turned / span > STILL_RADPS:
                 self._moved_at = t

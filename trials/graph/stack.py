@@ -35,13 +35,11 @@ from trials.graph.waiting import wait_until
 
 IMAGE = "camera/image_raw/compressed"
 METRICS, STATE = "vlm_nav_node/metrics", "navsim/state"
-CMD_VEL, ODOM, STATUS, COMMAND, SUPERVISION = (
-    "cmd_vel",
-    "odom",
-    "motion_status",
-    "motion_command",
-    "supervision",
-)
+CMD_VEL = "cmd_vel"
+ODOM = "odom"
+STATUS = "motion_status"
+COMMAND = "motion_command"
+SUPERVISION = "supervision"
 CREEP = 0.0011  # m/s: motion_node's stop_epsilon_mps, and a rounding error
 START_S = 120.0
 RESET_S = 20.0

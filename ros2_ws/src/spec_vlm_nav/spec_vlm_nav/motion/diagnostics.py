@@ -142,10 +142,8 @@ def _ahead(gate: SafetyGate, now: float) -> DiagnosticRow:
         return DiagnosticRow('collision', Level.OK, 'no sensor looks ahead')
     if blind := watch.blind(now, config):
         return DiagnosticRow('collision', Level.ERROR, blind)
-    fault, nearest = (
-        watch.fault(now, config),
-        watch.clearance.nearest_m if watch.clearance else math.inf,
-    )
+    fault = watch.fault(now, config)
+    nearest = watch.clearance.nearest_m if watch.clearance else math.inf
     values = {
         'nearest_m': nearest,
         'allowed_m': config.collision_distance_m,

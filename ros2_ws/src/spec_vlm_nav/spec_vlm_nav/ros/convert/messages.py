@@ -170,24 +170,18 @@ def metrics_message(
     message.header.stamp = stamp
     if report.frame is not None:
         message.frame_stamp = Time(sec=report.frame.stamp[0], nanosec=report.frame.stamp[1])
-    message.instruction_text, message.method, message.gamma = (
-        report.instruction_text,
-        method,
-        gamma,
-    )
+    message.instruction_text = report.instruction_text
+    message.method = method
+    message.gamma = gamma
     message.text, message.reasoning = answer.text, report.reasoning
-    message.model_action, message.action, message.rule = (
-        report.model_action,
-        report.action,
-        report.rule,
-    )
+    message.model_action = report.model_action
+    message.action = report.action
+    message.rule = report.rule
     message.source = SOURCES[report.source]
     message.verification, message.prefetched = report.verification.value, report.prefetched
     message.error_code, message.error = report.code.value, report.error
-    message.decision_ms, message.camera_to_action_ms = (
-        report.decision_ms,
-        report.camera_to_action_ms,
-    )
+    message.decision_ms = report.decision_ms
+    message.camera_to_action_ms = report.camera_to_action_ms
     message.prefill_ms, message.cloud_prefill_ms = answer.prefill_ms, answer.cloud_prefill_ms
     message.ttft_ms, message.total_ms = answer.ttft_ms, answer.total_ms
     message.tokens, message.rounds = len(answer.token_ids), len(answer.rounds)

@@ -182,13 +182,9 @@ class NavigateServer:
         feedback = NavigateInstruction.Feedback(phase=_PHASES[told.phase], action=told.action)
         feedback.reasoning = self.deciding.text_so_far or told.reasoning
         feedback.unverified, feedback.decision_ms = told.unverified, told.decision_ms
-        feedback.distance_left_m, feedback.angle_left_rad = (
-            told.left.distance_m,
-            told.left.angle_rad,
-        )
-        feedback.decisions, feedback.link, feedback.link_rtt_ms = (
-            told.decisions,
-            link.state.value,
-            link.rtt_ms,
-        )
+        feedback.distance_left_m = told.left.distance_m
+        feedback.angle_left_rad = told.left.angle_rad
+        feedback.decisions = told.decisions
+        feedback.link = link.state.value
+        feedback.link_rtt_ms = link.rtt_ms
         goal.publish_feedback(feedback)

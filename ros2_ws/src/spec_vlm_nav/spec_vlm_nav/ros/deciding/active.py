@@ -81,12 +81,10 @@ class Deciding:
         exploration: str,
         values: dict[str, Value],
     ) -> None:
-        self._node, self._publishers, self._decider, self._settings = (
-            node,
-            publishers,
-            decider,
-            settings,
-        )
+        self._node = node
+        self._publishers = publishers
+        self._decider = decider
+        self._settings = settings
         # A fresh session tells motion_node that what was before is over.
         publishers.session = secrets.randbits(63) | 1
         publishers.silent = config.dry_run

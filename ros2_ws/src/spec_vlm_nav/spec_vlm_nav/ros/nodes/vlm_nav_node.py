@@ -157,10 +157,8 @@ class VlmNavNode(LifecycleNode):
             self, self._topics, self._decider, settings, config, policy, self._values
         )
         self._deciding.navigator.number = self._instructions
-        self._deciding.on_tick, self._deciding.on_result = (
-            self._server.tick,
-            self._server.on_result,
-        )
+        self._deciding.on_tick = self._server.tick
+        self._deciding.on_result = self._server.on_result
         self._server.deciding = self._deciding
         self._said_ready = False
 
