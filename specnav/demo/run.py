@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from cloud_verifier.config import ServerConfig
+from evaluation.errors import one_line
 from evaluation.identity import compare_with_target
 from evaluation.results import Comparison
 from harness.console import say
@@ -169,7 +170,7 @@ def perform(config: DemoConfig, server: ServerConfig, journal: Journal, view: Vi
 def note_error(error: Exception, journal: Journal) -> None:
     """Keep the first error in the journal, in one line; a programming error is raised again."""
     expected = is_expected(error)
-    words = " ".join(str(error).split()) if expected else f"{type(error).__name__}: {error}"
+    words = one_line(error) if expected else f"{type(error).__name__}: {error}"
     journal.error = journal.error or words
     if not expected:
         journal.save()

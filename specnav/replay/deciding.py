@@ -10,6 +10,7 @@ from typing import Any
 
 from evaluation.bags.contents import NO_ACTION, Pixels
 from evaluation.bags.records import DecisionRecord
+from evaluation.errors import one_line
 from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.camera.images import PictureOptions, RawImage
 from spec_vlm_nav.common.errors import NavigationError
@@ -139,5 +140,5 @@ class MethodDecider:
             instruction=task.instruction,
             reference=task.reference,
             action="",
-            error=" ".join(str(error).split()),
+            error=one_line(error),
         )

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evaluation.errors import one_line
 from harness.run_folder import new_run_folder
 from harness.settings import shown_settings
 from harness.signals import ends_on_signals
@@ -92,7 +93,7 @@ def _run(
     except KeyboardInterrupt:
         journal.interrupted = True
     except TrialError as error:
-        journal.error = " ".join(str(error).split())
+        journal.error = one_line(error)
     report = journal.report()
     results = journal.results()
     view.finished(results, report)
