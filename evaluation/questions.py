@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from evaluation.errors import EvaluationError
+from evaluation.errors import EvaluationError, one_line
 
 HUB_PREFIX = "hf:"
 MAX_FILE_BYTES = 256 * 2**20
@@ -186,7 +186,7 @@ def _from_hub(name: str, limit: int) -> list[Question]:
         taken = list(itertools.islice(rows, limit))
     except Exception as error:  # the library raises nearly everything here; the cause stays attached
         raise EvaluationError(
-            f"dataset {name} cannot be read ({' '.join(str(error).split())[:200]}); check its name and split, "
+            f"dataset {name} cannot be read ({one_line(error)[:200]}); check its name and split, "
             "or give a file where no hub is reachable"
         ) from error
     return questions_of_rows(taken, dataset, column)

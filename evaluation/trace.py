@@ -15,9 +15,8 @@ from evaluation.files import read_json, write_json
 from evaluation.results import EpisodeResult
 
 TRACE_FILE = "trace.json"
-Source = Literal[
-    "model", "policy"
-]  # whose move it was; policy: the exploration policy replaced the model's action
+# Whose move it was; policy: the exploration policy replaced the model's action.
+Source = Literal["model", "policy"]
 Lane = Literal["edge", "uplink", "cloud", "downlink"]
 
 
@@ -70,9 +69,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     t_s: float  # when the decision arrived, seconds since the instruction
     source: Source
     action: str  # what was carried out, in words; "" when the robot was stopped instead
-    model_action: str = (
-        ""  # the model's own action sentence; differs from `action` when the policy replaced it
-    )
+    # the model's own action sentence; differs from `action` when the policy replaced it
+    model_action: str = ""
     reasoning: str = ""
     text: str = ""  # the model's whole answer
     parsed: bool = True

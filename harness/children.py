@@ -1,7 +1,7 @@
-"""The command lines of the demo's processes: built from the run's settings, nothing started here.
+"""The command lines of a system's processes: built from the run's settings, nothing started here.
 
-The same modules and the same parameter files as the launch files use; what differs in a demo (endpoint, method,
-pair) is given as parameters on top.
+The same modules and the same parameter files as the launch files use; what differs in a run (endpoint, method, pair)
+is given as parameters on top.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
@@ -23,15 +22,6 @@ READY = re.compile(r'"event":\s*"ready"')
 LOOPBACK = "tcp://127.0.0.1"
 Parameter = str | int | float | bool
 NOTHING: Mapping[str, Parameter] = MappingProxyType({})
-
-
-@dataclass(frozen=True)
-class Decoding:
-    """How a vlm_nav_node decodes: its endpoint and method. prefetch: None: as the parameter file says."""
-
-    endpoint: str
-    method: str
-    prefetch: bool | None = None
 
 
 class LinkSettings(Protocol):
@@ -48,34 +38,6 @@ class LinkSettings(Protocol):
 
     @property
     def seed(self) -> int: ...  # noqa: D102
-
-
-class DecisionSettings(Protocol):
-    """How a run wants its robot to decide."""
-
-    @property
-    def draft_model(self) -> str: ...  # noqa: D102
-
-    @property
-    def gamma(self) -> int: ...  # noqa: D102
-
-    @property
-    def max_new_tokens(self) -> int: ...  # noqa: D102
-
-    @property
-    def max_decisions(self) -> int: ...  # noqa: D102
-
-    @property
-    def temperature(self) -> float: ...  # noqa: D102
-
-    @property
-    def seed(self) -> int: ...  # noqa: D102
-
-    @property
-    def exploration(self) -> str: ...  # noqa: D102
-
-    @property
-    def robot_config(self) -> Path: ...  # noqa: D102
 
 
 def verifier_spec(server: ServerConfig, environment: Mapping[str, str]) -> ChildSpec:
@@ -195,21 +157,3 @@ def decider_spec(
     """The node that decides, listening to the simulator's camera."""
     module, remaps = "spec_vlm_nav.ros.nodes.vlm_nav_node", {"image": "camera/image_raw/compressed"}
     return node_spec(name, module, parameters, files, remaps, environment)
-
-
-def vlm_spec(config: DecisionSettings, decoding: Decoding, name: str, environment: Mapping[str, str]) -> ChildSpec:
-    """The node that decides, as a run's settings want it."""
-    parameters: dict[str, Parameter] = {
-        "verifier": decoding.endpoint,
-        "method": decoding.method,
-        "draft_model": config.draft_model,
-        "gamma": config.gamma,
-        "max_new_tokens": config.max_new_tokens,
-        "max_decisions": config.max_decisions,
-        "temperature": float(config.temperature),
-        "seed": config.seed,
-        "exploration": config.exploration,
-    }
-    if decoding.prefetch is not None:
-        parameters["prefetch"] = decoding.prefetch
-    return decider_spec(name, (config.robot_config,), environment, parameters)

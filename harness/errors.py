@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from evaluation.errors import one_line
+
 
 class UsageError(Exception):
     """A wrong argument or file; the message says what was wrong and what to do."""
@@ -39,7 +41,7 @@ def user_errors() -> Iterator[None]:
         # The rooms' error types are looked up only now: importing them costs seconds (torch).
         if not isinstance(error, (UsageError, HarnessError, *_room_errors())):
             raise
-        print(f"specnav: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"specnav: error: {one_line(error)}", file=sys.stderr)
         sys.exit(1)
 
 

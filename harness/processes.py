@@ -1,4 +1,4 @@
-"""Starting, watching and stopping the demo's child processes; each child writes one log file.
+"""Starting, watching and stopping the child processes of a run; each child writes one log file.
 
 A *child* leads its own process group, so that stopping it stops whatever it started; it is told to end by the kernel
 if this process dies without a word. Nothing here knows what a child does.
@@ -22,7 +22,6 @@ from harness.errors import ChildFailed
 
 PR_SET_PDEATHSIG = 1
 POLL_S = 0.05
-TAIL_LINES = 1
 _libc = ctypes.CDLL(None, use_errno=True) if os.name == "posix" else None
 
 

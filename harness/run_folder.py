@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 from harness.errors import UsageError
@@ -21,3 +21,8 @@ def new_run_folder(out: Path | None, kind: str, now: datetime) -> Path:
             f"cannot use {run} for the run: {error.strerror or error}; give another with --out"
         ) from error
     return run
+
+
+def started_at() -> str:
+    """Now, as results files tell when a run began: UTC, to the second."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

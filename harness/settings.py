@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from evaluation.errors import one_line
 from evaluation.results import Setting, check_settings
 from harness.errors import UsageError
 from harness.paths import ROOT
@@ -23,7 +24,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     except yaml.YAMLError as error:
-        raise UsageError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+        raise UsageError(f"{path} is not valid YAML: {one_line(error)}") from error
     if content is None:
         return {}
     if not isinstance(content, dict):

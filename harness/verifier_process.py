@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from cloud_verifier.config import ServerConfig
+from harness.children import LOOPBACK, READY, endpoint_of, verifier_spec
 from harness.errors import UsageError
 
 START_TIMEOUT_S = 300.0
@@ -32,12 +32,16 @@ def verifier_process(
     draft: a draft model for methods that draft in the cloud. exits, exit_layers: as in ServerConfig. Waiting
     raises UsageError, with the child's own last message when it ends before it is ready.
     """
-    command = [sys.executable, "-m", "cloud_verifier", "--bind", "tcp://127.0.0.1:0", "--model", model]
-    command += ["--quantize", quantize, "--device", device]
-    command += ["--exit-layers", exit_layers, *(["--exits", exits] if exits else [])]
-    if draft:
-        command += ["--draft-model", draft]
-    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    server = ServerConfig(
+        model,
+        f"{LOOPBACK}:0",
+        device=device,
+        quantize=quantize,
+        draft_model=draft,
+        exits=exits,
+        exit_layers=exit_layers,
+    )
+    child = subprocess.Popen(verifier_spec(server, {}).argv, stderr=subprocess.PIPE, text=True)
     lines: deque[str] = deque(maxlen=50)
     endpoint: list[str] = []
     settled = threading.Event()
@@ -47,8 +51,8 @@ def verifier_process(
         assert child.stderr is not None
         for line in child.stderr:
             lines.append(line.strip())
-            if not endpoint and (bound := _ready_endpoint(line)):
-                endpoint.append(bound)
+            if not endpoint and READY.search(line):
+                endpoint.append(endpoint_of(line))
                 settled.set()
         settled.set()
 
@@ -73,13 +77,3 @@ def verifier_process(
             child.kill()
             child.wait()
         reader.join(timeout=1.0)
-
-
-def _ready_endpoint(line: str) -> str | None:
-    try:
-        record = json.loads(line)
-    except ValueError:
-        return None
-    if isinstance(record, dict) and record.get("event") == "ready":
-        return str(record["bind"])
-    return None

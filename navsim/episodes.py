@@ -19,9 +19,8 @@ from navsim.rooms import Room, SceneObject
 from navsim.visibility import line_of_sight
 
 SPLITS = ("train", "heldout")
-HIDDEN_STARTS = (
-    0.10  # share of tries at a start from which the target is hidden whatever the heading; half succeed
-)
+# share of tries at a start from which the target is hidden whatever the heading; half succeed
+HIDDEN_STARTS = 0.10
 SIGHT_RANGE = 5.5  # metres
 MIN_START_DISTANCE = 1.3
 START_MARGIN = 0.15

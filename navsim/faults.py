@@ -1,6 +1,6 @@
-"""What can be wrong with the simulated robot's senses and base, switched on and off while it runs.
+"""What can be wrong with the simulated robot's sensors and base, switched on and off while it runs.
 
-Faults of senses are injected where a broken driver would cause them, between the sense and the topic; faults of the
+Faults of sensors are injected where a broken driver would cause them, between the sensor and the topic; faults of the
 base between its topic and what it does.
 """
 

@@ -102,7 +102,7 @@ def _fill(
     for index in sorted(range(len(pairs)), key=lambda i: -KIND_BY_NAME[pairs[i][0]].height):
         kind, colour = KIND_BY_NAME[pairs[index][0]], pairs[index][1]
         scale = rng.uniform(*kind.scale)
-        spot = _spot(rng, kind, scale, areas, weights, walls, doorways, taken, GAP)
+        spot = _spot(rng, kind, scale, areas, weights, doorways, taken, GAP)
         if spot is None:
             return None
         taken.append(footprint(kind, *spot, scale))
@@ -111,7 +111,7 @@ def _fill(
     for _ in range(rng.choice((0, 1, 1, 2))):
         kind = rng.choice(FURNITURE)
         scale = rng.uniform(*kind.scale)
-        spot = _spot(rng, kind, scale, areas, weights, walls, doorways, taken, GAP + 0.1)
+        spot = _spot(rng, kind, scale, areas, weights, doorways, taken, GAP + 0.1)
         if spot is not None:
             taken.append(footprint(kind, *spot, scale))
             furniture.append(
@@ -140,7 +140,6 @@ def _spot(
     scale: float,
     areas: tuple[Area, ...],
     weights: list[float],
-    walls: tuple[Wall, ...],
     doorways: tuple[Doorway, ...],
     taken: list[Shape],
     gap: float,

@@ -82,9 +82,8 @@ class World:
         self._eye = int(self._model.body_mocapid[self._model.body("eye").id])
         self._floor, self._ceiling = self._model.geom("floor").id, self._model.geom("ceiling").id
         self._always = (self._floor, self._ceiling)
-        self._label = np.full(
-            self._model.ngeom + 1, BACKGROUND, dtype=np.int32
-        )  # last entry: no geom (id -1)
+        # The last entry is that of no geom (id -1).
+        self._label = np.full(self._model.ngeom + 1, BACKGROUND, dtype=np.int32)
         self._scene_pose: Pose2D | None = None
         self.room: Room | None = None
 

@@ -6,8 +6,6 @@ hidden image tokens after an early layer (grounding) and one head's attention. B
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -94,23 +92,6 @@ class DecoderLayer(nn.Module):
         attended, scores = self.self_attn(self.input_layernorm(x), cos, sin, mask, probe)
         x = x + attended
         return x + self.mlp(self.post_attention_layernorm(x)), scores
-
-
-@dataclass(frozen=True)
-class Batch:
-    """One batch; every row is [padding, prompt text, 40 image tokens, end of turn, answer], the answer at the right.
-
-    ids: int64 [n, length], image placeholders included. image_start: first column of the image tokens (same for all).
-    features: float [n, 40, 192], the cached tower's output. cos, sin: [n, 1, length, head_dim].
-    mask: bool [n, 1, length, length], True where a row may look. answer_rows: how many last columns give logits.
-    """
-
-    ids: Tensor
-    features: Tensor
-    positions: Tensor
-    mask: Tensor
-    image_start: int
-    answer_rows: int
 
 
 class Decoder(nn.Module):

@@ -154,21 +154,3 @@ def own_places() -> Tensor:
     """Row and column of each image token, float32 [40, 2] in -1..1."""
     rows = torch.linspace(-1, 1, arch.CELLS_H).repeat_interleave(arch.CELLS_W)
     return torch.stack([rows, torch.linspace(-1, 1, arch.CELLS_W).repeat(arch.CELLS_H)], dim=-1)
-
-
-@torch.no_grad()
-def validate_tower(task: VisionTask, device: str) -> dict[str, float]:
-    """The reported figures over the frames kept back."""
-    task.model.to(device).eval()
-    sums: dict[str, float] = {}
-    start, stop = task.train_count, len(task.frames)
-    rounds = 0
-    for at in range(start, stop, 100):
-        index = torch.arange(at, min(at + 100, stop))
-        patches = patchify(torch.from_numpy(task.frames.pick(index.numpy())))
-        batch = [part.to(device) for part in (patches, *task.labels.at(index))]
-        _, said = task.loss(*batch)
-        rounds += 1
-        for name, value in said.items():
-            sums[name] = sums.get(name, 0.0) + float(value)
-    return {name: value / rounds for name, value in sums.items()}

@@ -19,7 +19,7 @@ from training.data_stage import make_frames
 from training.decoder import Decoder, inference_weights
 from training.errors import TrainingError
 from training.frames import SHARD_FRAMES
-from training.loop import LoopSettings, fit, is_finished, read_checkpoint
+from training.loop import LoopSettings, fit, read_checkpoint
 from training.text_stage import TextTask, cache_features
 from training.vision_stage import VisionTask
 
@@ -181,9 +181,3 @@ def _said(progress: Progress, stage: str):
         progress(stage, step, total, "  ".join(f"{name} {value:.3g}" for name, value in figures.items()))
 
     return report
-
-
-def finished_stages(config: TrainVlmConfig) -> tuple[str, ...]:
-    """Names of the training stages that have run to their ends."""
-    settings = [loop_settings(config, name, 1, 1e-3, 0.0) for name in ("tower", "target", "draft")]
-    return tuple(s.name for s in settings if is_finished(s))

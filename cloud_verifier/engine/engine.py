@@ -194,9 +194,8 @@ class Engine:
         if verifier is None:
             return  # closed meanwhile
         message = task.message
-        self._streams[task.key] = -abs(
-            self._streams.get(task.key, 0)
-        )  # a draft ends the cloud's going on alone
+        # A draft ends the cloud's going on alone.
+        self._streams[task.key] = -abs(self._streams.get(task.key, 0))
         started = self._clock()
         if isinstance(message, (DraftUp, SampledUp)) and message.epoch < verifier.epoch:
             return  # it assumed what a verdict has broken since: the edge expects no answer

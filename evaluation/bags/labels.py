@@ -18,9 +18,8 @@ from evaluation.errors import EvaluationError
 
 MAX_BYTES = 64 << 20
 NEAR_NS = 50_000_000  # a label belongs to the nearest frame, no farther than this
-SECONDS_BELOW = Decimal(
-    10_000_000_000
-)  # whole numbers from here on are nanoseconds: as seconds they lie after 2286
+# Whole numbers from here on are nanoseconds: as seconds they lie after 2286.
+SECONDS_BELOW = Decimal(10_000_000_000)
 _COLUMNS = {"stamp": None, "stamp_s": "s", "stamp_ns": "ns"}
 
 

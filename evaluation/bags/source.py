@@ -16,7 +16,7 @@ from rosbags.interfaces import MessageDefinitionFormat
 from rosbags.rosbag2 import Reader, ReaderError
 
 from evaluation.bags.salvage import Salvage
-from evaluation.errors import EvaluationError
+from evaluation.errors import EvaluationError, one_line
 
 SUFFIXES = (".mcap", ".db3")
 METADATA = "metadata.yaml"
@@ -237,7 +237,7 @@ def _scanned(file: Path, wanted: set[str]) -> Iterator[Message]:
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    return one_line(error).rstrip(".")
 
 
 def _because(warnings: Sequence[str]) -> str:

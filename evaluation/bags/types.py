@@ -16,7 +16,7 @@ from rosbags.typesys import Stores, TypesysError, get_types_from_idl, get_types_
 from rosbags.typesys.store import Typestore
 
 from evaluation.bags.source import Topic
-from evaluation.errors import EvaluationError
+from evaluation.errors import EvaluationError, one_line
 
 DISTROS = {
     "humble": Stores.ROS2_HUMBLE,
@@ -96,7 +96,7 @@ class Types:
         try:
             return store.deserialize_cdr(data, kind)
         except _NOT_A_MESSAGE as error:
-            what = " ".join(str(error).split()) or type(error).__name__
+            what = one_line(error)
             raise EvaluationError(f"a message is no {kind}: {what}") from error
 
     def encode(self, kind: str, values: Mapping[str, Any]) -> bytes:

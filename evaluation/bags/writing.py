@@ -35,9 +35,8 @@ class McapFile:
         self.path, self._types, self._clock = path, types, clock
         check_name(path, replace)
         self.partial = _free_name(path)
-        self._bag = (
-            self.partial / path.stem
-        )  # the writer makes a folder, and in it a file of the folder's name
+        # The writer makes a folder, and in it a file of the folder's name.
+        self._bag = self.partial / path.stem
         self.counts: dict[str, int] = {}
         self._connections: dict[str, Connection] = {}
         self._flushed_at = clock()

@@ -15,7 +15,7 @@ from transformers.generation.streamers import BaseStreamer
 from transformers.utils import logging as hf_logging
 
 from evaluation.bench.contestants import Measured
-from evaluation.errors import EvaluationError
+from evaluation.errors import EvaluationError, one_line
 from specdec.edge.stats import RoundStats
 from specdec.models import LoadedModel, Prompt
 from specdec.options import GenerationOptions
@@ -127,7 +127,7 @@ class OracleContestant:
                     ids, attention_mask=torch.ones_like(ids), streamer=arrivals, **settings
                 )
         except (ValueError, RuntimeError) as error:
-            reason = " ".join(str(error).split())[:200]
+            reason = one_line(error)[:200]
             raise EvaluationError(f"{self.name} refuses this pair ({reason}); leave it out") from error
         ended = self._clock()
         answer = full[0, ids.shape[1] :].tolist()

@@ -92,12 +92,10 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
     lossy: bool = False  # as published: sampled answers do not follow the target's distribution
     # where drafts are prepared for verdicts (paper 000); null elsewhere
     miss_rate: float | None = None  # share of the verdicts whose next draft did not stand ready, whole
-    redrafted: float | None = (
-        None  # r of the latency formula: share of draft tokens drafted after the verdict
-    )
-    sync_ms: float | None = (
-        None  # Tr: median time from a verdict to the next draft's leaving, where that stood ready
-    )
+    # r of the latency formula: share of draft tokens drafted after the verdict
+    redrafted: float | None = None
+    # Tr: median time from a verdict to the next draft's leaving, where that stood ready
+    sync_ms: float | None = None
     hints_per_round: float | None = None
     modes: dict[str, int] = msgspec.field(default_factory=dict)  # rounds by what a controller chose
 

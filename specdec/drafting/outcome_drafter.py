@@ -22,10 +22,7 @@ from specdec.drafting.outcomes import Order, Outcome, OutcomeTree
 from specdec.drafting.token_tree import ROOT
 from specdec.models import Prompt
 
-_CHILDREN = 16
-"""So many possible next tokens are remembered of every row."""
-_LEAST_CHANCE = 1e-4
-"""A branch that is less likely to be of use is not worth a row."""
+_LONGEST = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -229,7 +226,7 @@ class OutcomeDrafter:
                 if not tree.is_fed(node) and tree.tokens.ids[node] not in self._model.eos_ids:
                     works.append(self._work(reach, node))  # once it is fed it is known what may follow
         for outcome in self._ordered([*tree.outcomes(self.guesses)]):
-            if outcome.chance >= _LEAST_CHANCE:
+            if outcome.chance >= tree.assumed.least_chance:
                 works += self._works_for(outcome, size)
         if self.order == "priority":
             works.sort(key=lambda work: -work.value)
@@ -262,13 +259,14 @@ class OutcomeDrafter:
     def _below_in_tree(self, top: int, size: int, chance: float) -> Iterable[Work]:
         """Nodes behind `top` that may go through the model next, for a tree `size` levels deep."""
         waiting = [(top, chance, 1)]
+        least = self._tree.assumed.least_chance
         while waiting:
             node, value, depth = waiting.pop()
             if depth >= size:
                 continue
             for token, logp in self._tree.best(node):
                 below = value * math.exp(logp)
-                if below < _LEAST_CHANCE:
+                if below < least:
                     break
                 if token in self._model.eos_ids:
                     continue
@@ -304,11 +302,8 @@ class OutcomeDrafter:
         """What may follow, of rows [n, vocab] at these answer positions: (token, log-probability), likeliest first."""
         positions = torch.tensor(places, device=rows.device)
         scores = self._model.chooser.log_scores(self._model.without_placeholders(rows), positions)
-        best, tokens = torch.topk(scores, min(_CHILDREN, scores.shape[-1]), dim=-1)
+        best, tokens = torch.topk(scores, min(self._tree.assumed.children, scores.shape[-1]), dim=-1)
         return [
             [(token, logp) for token, logp in zip(ids, row, strict=True) if logp > float("-inf")]
             for ids, row in zip(tokens.tolist(), best.tolist(), strict=True)
         ]
-
-
-_LONGEST = 1 << 20

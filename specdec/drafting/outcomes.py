@@ -19,14 +19,28 @@ from specdec.drafting.token_tree import ROOT, TokenTree
 Order = Literal["priority", "fifo", "random"]
 ORDERS: tuple[Order, ...] = ("priority", "fifo", "random")
 
-_TRUST = 0.8
-"""Weight of the deepest exit's word in the geometric mean of its chances and the draft model's own."""
-_UNTOLD = 0.05
-"""However sure that exit is, so much at least is left for what it did not name."""
-_UNGUESSED = 0.02
-"""The draft model's chance of a hinted token that is not among those it would think of."""
-_REPEATED = 0.4
-"""At least so likely is a token that followed the same two tokens before (measured: 0.37 to 0.52 on the text pair)."""
+
+@dataclass(frozen=True)
+class Assumptions:
+    """What is assumed of possible verdicts where nothing is measured, and how far looking for them goes.
+
+    These numbers only decide what is drafted first: a wrong one costs time, never a token. `repeated` is a little below
+    the middle of what was measured on the text pair (0.37 to 0.52); no measurement of the others is on record, they
+    were set by hand.
+
+    exit_weight: of the deepest exit's word, in the geometric mean of its chances and the draft model's own. untold:
+    however sure that exit is, so much at least is left for what it did not name. unguessed: the draft model's chance of
+    a hinted token that is not among those it would think of. repeated: at least so likely is a token that followed the
+    same two tokens before. children: possible next tokens that are remembered of a row. least_chance: a branch that is
+    less likely to be of use is not worth a row.
+    """
+
+    exit_weight: float = 0.8
+    untold: float = 0.05
+    unguessed: float = 0.02
+    repeated: float = 0.4
+    children: int = 16
+    least_chance: float = 1e-4
 
 
 @dataclass
@@ -68,6 +82,7 @@ class OutcomeTree:
 
     def __init__(self, stop_ids: frozenset[int]) -> None:
         """stop_ids: what ends an answer; nothing is drafted behind it."""
+        self.assumed = Assumptions()
         self._stop_ids = stop_ids
         self.tokens = TokenTree()
         self.nodes: list[Node] = []
@@ -145,26 +160,32 @@ class OutcomeTree:
 
     def outcomes(self, guesses: bool) -> list[Outcome]:
         """Possible verdicts on the draft on its way. guesses: also those that nobody but the draft model thinks of."""
-        known = self._guesses()
+        assumed, known = self.assumed, self._guesses()
         layer = max((hint.layer for hint in self.hints.values()), default=-1)
         told = {key: hint for key, hint in self.hints.items() if hint.layer == layer}
-        untold = max(1.0 - sum(hint.confidence for hint in told.values()), _UNTOLD)
+        untold = max(1.0 - sum(hint.confidence for hint in told.values()), assumed.untold)
         rest = sum(chance for key, chance in known.items() if key not in told)
         found: list[Outcome] = []
         for (node, token), hint in self.hints.items():
-            guess = known.get((node, token), _UNGUESSED)
+            guess = known.get((node, token), assumed.unguessed)
             by_exit = (
                 hint.confidence
                 if hint.layer == layer
                 else min(hint.confidence, untold * guess / (rest + guess))
             )
-            found.append(Outcome(node, token, by_exit**_TRUST * guess ** (1 - _TRUST), True, hint.number))
+            found.append(Outcome(node, token, self._joined(by_exit, guess), True, hint.number))
         if guesses:
             for (node, token), guess in known.items():
                 if (node, token) not in self.hints:
                     by_exit = guess if layer < 0 else untold * guess / rest
-                    found.append(Outcome(node, token, by_exit**_TRUST * guess ** (1 - _TRUST)))
+                    found.append(Outcome(node, token, self._joined(by_exit, guess)))
         return found
+
+    def _joined(self, by_exit: float, guess: float) -> float:
+        """The weighted geometric mean of what an exit and what the draft model holds of an outcome."""
+        weight = self.assumed.exit_weight
+        mean: float = by_exit**weight * guess ** (1 - weight)
+        return mean
 
     def _guesses(self) -> dict[tuple[int, int], float]:
         """The draft model's own chances of the outcomes it can think of."""
@@ -174,7 +195,7 @@ class OutcomeTree:
             guesses = {token: math.exp(logp) for token, logp in self.best(node)}
             repeated = self.ngrams.after(self._pair(node))
             if repeated is not None:
-                guesses[repeated] = max(_REPEATED, guesses.get(repeated, 0.0))
+                guesses[repeated] = max(self.assumed.repeated, guesses.get(repeated, 0.0))
             for token, chance in guesses.items():
                 if token not in self._stop_ids and self.tokens.child(node, token) not in sent:
                     chances[node, token] = reach * chance
@@ -186,7 +207,7 @@ class OutcomeTree:
         if repeated is None:
             return best
         known = dict(best)
-        known[repeated] = max(known.get(repeated, -math.inf), math.log(_REPEATED))
+        known[repeated] = max(known.get(repeated, -math.inf), math.log(self.assumed.repeated))
         return sorted(known.items(), key=lambda one: -one[1])
 
     def _pair(self, node: int) -> tuple[int, int] | None:
@@ -203,8 +224,9 @@ class OutcomeTree:
         yield ROOT, 1.0
         for node in self.sent:
             parent = self.tokens.parents[node]
-            repeated = self.ngrams.after(self._pair(parent)) == self.tokens.ids[node]
-            chances[node] = chances[parent] * max(math.exp(self.nodes[node].logp), _REPEATED * repeated)
+            repeats = self.ngrams.after(self._pair(parent)) == self.tokens.ids[node]
+            least = self.assumed.repeated if repeats else 0.0
+            chances[node] = chances[parent] * max(math.exp(self.nodes[node].logp), least)
             yield node, chances[node]
 
     def descend(self, top: int, numbers: dict[int, int]) -> None:

@@ -72,13 +72,7 @@ class SampledVerifier(Verifier):
         """
         check_draft(draft, self._model.vocab_size)
         self._take_fix(fix, draft.base)
-        known = self.answer[draft.base :]
-        if draft.base > len(self.answer):
-            raise ProtocolError(
-                f"a draft starts at {draft.base} but only {len(self.answer)} tokens are verified"
-            )
-        if self.finished and not known:
-            raise ProtocolError("a draft came after the end of the answer")
+        known = self._known_of(draft)
         whole_rows = q.shape == (len(draft.ids), self._model.vocab_size)
         if not whole_rows and (self._recovery is Recovery.CLOUD or q.shape != (len(draft.ids),)):
             raise ProtocolError(

@@ -92,13 +92,7 @@ class Verifier:
         known tokens then count as the target's picks. Raises ProtocolError for a draft that does not fit.
         """
         check_draft(draft, self._model.vocab_size)
-        known = self.answer[draft.base :]
-        if draft.base > len(self.answer):
-            raise ProtocolError(
-                f"a draft starts at {draft.base} but only {len(self.answer)} tokens are verified"
-            )
-        if self.finished and not known:
-            raise ProtocolError("a draft came after the end of the answer")
+        known = self._known_of(draft)
         if draft.parents is None and known and draft.ids[:1] != (known[0],):
             self.epoch += bool(draft.ids)
             return Judgement((), known[0])  # no forward is needed to see that
@@ -114,6 +108,17 @@ class Verifier:
         result = Judgement(path, judgement.token)
         self.epoch += result.last < len(draft.ids)
         return result
+
+    def _known_of(self, draft: Draft) -> list[int]:
+        """The verified tokens that a draft did not know of yet. Raises ProtocolError for one that does not fit."""
+        known = self.answer[draft.base :]
+        if draft.base > len(self.answer):
+            raise ProtocolError(
+                f"a draft starts at {draft.base} but only {len(self.answer)} tokens are verified"
+            )
+        if self.finished and not known:
+            raise ProtocolError("a draft came after the end of the answer")
+        return known
 
     def usable(self, draft: Draft) -> list[int]:
         """The nodes of a sound draft that are fed to the target: those that could become part of the answer."""

@@ -16,6 +16,7 @@ from evaluation.bench.records import load_bench
 from evaluation.questions import load_questions
 from evaluation.report.points import write_points
 from evaluation.results import RESULTS_FILE
+from harness.console import say
 from harness.errors import UsageError
 from harness.run_folder import new_run_folder
 from specnav.bench.config import POINTS, BenchConfig, make_config
@@ -44,7 +45,7 @@ def run_points(flags: Mapping[str, Any]) -> int:
         return _run_each(names, folder, flags)
     finally:
         if any(folder.glob(f"*/{RESULTS_FILE}")):
-            Console(stderr=True).print(f"all points: {write_points(folder)}", soft_wrap=True)
+            say(Console(stderr=True), f"all points: {write_points(folder)}")
 
 
 def _run_each(names: list[str], folder: Path, flags: Mapping[str, Any]) -> int:
@@ -53,9 +54,9 @@ def _run_each(names: list[str], folder: Path, flags: Mapping[str, Any]) -> int:
         place = folder / Path(name).stem
         config = make_config({**flags, "point": name, "out": place, "resume": place.is_dir()})
         if (place / RESULTS_FILE).is_file() and is_finished(config, place):
-            console.print(f"point {number} of {len(names)}: {name} is done")
+            say(console, f"point {number} of {len(names)}: {name} is done")
             continue
-        console.print(f"point {number} of {len(names)}: {name}")
+        say(console, f"point {number} of {len(names)}: {name}")
         code = run_bench(config)
         if code:
             return code

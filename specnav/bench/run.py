@@ -11,24 +11,24 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 
 from evaluation.bench.journal import Journal, load_answers, whole_questions
 from evaluation.bench.records import AnswerRecord, BenchResults, PointRecord, Skipped, load_bench, save_bench
 from evaluation.bench.summary import make_rows
-from evaluation.errors import EvaluationError
+from evaluation.errors import EvaluationError, one_line
 from evaluation.questions import Question, load_questions
 from evaluation.report.bench import write_bench_report
 from evaluation.results import RESULTS_FILE, SCHEMA, Setting, describe_machine
 from harness.errors import HarnessError, UsageError
 from harness.paths import ROOT
-from harness.run_folder import new_run_folder
+from harness.run_folder import new_run_folder, started_at
 from harness.settings import shown_settings
 from harness.signals import ends_on_signals
 from specnav.bench.config import BenchConfig, load_point
 from specnav.bench.processes import surroundings
-from specnav.bench.view import View
+from specnav.bench.view import BenchView
 
 LOGS = "logs"
 MAY_DIFFER = frozenset({"methods", "limit", "questions"})
@@ -52,7 +52,7 @@ class Run:
     comparable: frozenset[str] = frozenset()
     interrupted: bool = False
     error: str = ""
-    started_at: str = field(default_factory=lambda: datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"))
+    started_at: str = field(default_factory=started_at)
     clock: Callable[[], float] = time.monotonic
 
     def results(self, answers: Sequence[AnswerRecord]) -> BenchResults:
@@ -133,14 +133,14 @@ def methods_of(config: BenchConfig) -> tuple[tuple[str, ...], str]:
     )
 
 
-def run_bench(config: BenchConfig, view: View | None = None) -> int:
+def run_bench(config: BenchConfig, view: BenchView | None = None) -> int:
     """Run the benchmark; returns the exit code (130 when interrupted). Raises UsageError and the rooms' errors.
 
     view: what the user sees of it, where it is a part of something larger.
     """
     from specdec.errors import SpecdecError
 
-    view = view or View()
+    view = view or BenchView()
     methods, left_out = methods_of(config)
     questions = load_questions(config.questions, config.limit)
     point = load_point(config.point)[1] if config.point else None
@@ -157,7 +157,7 @@ def run_bench(config: BenchConfig, view: View | None = None) -> int:
     except KeyboardInterrupt:
         run.interrupted = True
     except (SpecdecError, EvaluationError, HarnessError) as error:
-        run.error = " ".join(str(error).split())
+        run.error = one_line(error)
     answers = load_answers(folder)
     if run.error and not answers:
         raise UsageError(run.error)
@@ -169,7 +169,7 @@ def run_bench(config: BenchConfig, view: View | None = None) -> int:
     return 130 if run.interrupted else 0
 
 
-def _answer_all(run: Run, questions: Sequence[Question], view: View, stack: ExitStack) -> None:
+def _answer_all(run: Run, questions: Sequence[Question], view: BenchView, stack: ExitStack) -> None:
     """Start the processes, load what the edge needs, and put the questions to every contestant."""
     from evaluation.bench.loop import run_questions, split_by_length
     from evaluation.bench.names import ORACLES, comparable_with_ar

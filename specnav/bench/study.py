@@ -21,6 +21,7 @@ from evaluation.studies.estimate import in_words
 from evaluation.studies.gather import gather
 from evaluation.studies.plan import Study
 from evaluation.studies.records import SettingRecord, StudyResults, load_studies, save_study
+from harness.console import say
 from harness.errors import UsageError
 from harness.run_folder import new_run_folder
 from harness.signals import ends_on_signals
@@ -78,8 +79,8 @@ def run_studies(
     if kept := load_studies(folder):
         for name, results in kept:
             for words in results.words:
-                Console().print(f"{name}: {words}", soft_wrap=True)
-        console.print(f"report: {write_studies(folder)}", soft_wrap=True)
+                say(Console(), f"{name}: {words}")
+        say(console, f"report: {write_studies(folder)}")
     if error:
         raise UsageError(error)
     return code
@@ -89,7 +90,7 @@ def redraw(folder: Path) -> int:
     """Draw the studies in a folder again, from their runs where they are still there. Raises EvaluationError."""
     for name, results in load_studies(folder):
         _keep(folder / name, results)
-    Console(stderr=True).print(f"report: {write_studies(folder)}", soft_wrap=True)
+    say(Console(stderr=True), f"report: {write_studies(folder)}")
     return 0
 
 
@@ -125,16 +126,16 @@ def _announce(console: Console, jobs: Sequence[Job], missing: Sequence[Job], tim
         mine = [job for job in missing if job.study is study]
         asked = sum(job.study is study for job in jobs)
         done = f", {asked - len(mine)} done already" * (len(mine) < asked)
-        console.print(
+        say(
+            console,
             f"study {study.name}: {asked} setting{'s' * (asked > 1)}{done}, about "
             f"{in_words(sum(job.estimate_s for job in mine))}",
-            soft_wrap=True,
         )
     if missing:
-        console.print(
+        say(
+            console,
             f"about {in_words(sum(job.estimate_s for job in missing))} in all, every time of the operating point times "
             f"{time_scale:g}; --limit, --max-new-tokens and --time-scale make it shorter or longer",
-            soft_wrap=True,
         )
 
 

@@ -21,14 +21,15 @@ from evaluation.bench.loop import Advance
 from evaluation.bench.records import BenchRow
 from evaluation.questions import Question
 from evaluation.studies.estimate import in_words
+from harness.console import say
 from specnav.bench.study_jobs import Job
-from specnav.bench.view import View
+from specnav.bench.view import BenchView
 
 _SPEED_OVER_S = 600.0
 """The time left is worked out from how fast it went for so long."""
 
 
-class StudyView(View):
+class StudyView(BenchView):
     """The view of every run of some studies. Progress is counted in estimated seconds; a bar only on a terminal."""
 
     def __init__(self, console: Console, jobs: Sequence[Job]) -> None:
@@ -73,7 +74,7 @@ class StudyView(View):
         if not self.console.is_terminal:
             left = sum(one.estimate_s for one in self._jobs[number - 1 :])
             words = f"{self._where(job)} ({number} of {len(self._jobs)}, about {in_words(left)} left)"
-            self.console.print(words, soft_wrap=True)
+            say(self.console, words)
 
     def say(self, words: str) -> None:
         """What a run says of its start is left out."""

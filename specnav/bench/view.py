@@ -7,25 +7,17 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from evaluation.bench.loop import Advance
 from evaluation.bench.records import BenchRow
 from evaluation.questions import Question
 from evaluation.report.page import shown
+from harness.console import View, progress_bar, say
 
 
-class View:
+class BenchView(View):
     """What the user sees of one run."""
-
-    def __init__(self, console: Console | None = None) -> None:
-        """console: where words and bars go; the table goes to stdout."""
-        self.console = console or Console(stderr=True)
-
-    def say(self, words: str) -> None:
-        """One line."""
-        self.console.print(words, soft_wrap=True)
 
     def answering(self, answers: int, questions: int) -> AbstractContextManager[Advance]:
         """So many answers to so many questions follow."""
@@ -47,20 +39,11 @@ def progress(console: Console, answers: int, questions: int) -> Iterator[Advance
             key = (question.source, question.question_id)
             if "warming" not in who and key not in seen:
                 seen.add(key)
-                console.print(
-                    f"question {len(seen)} of {questions}: {question.source} {question.question_id}"
-                )
+                say(console, f"question {len(seen)} of {questions}: {question.source} {question.question_id}")
 
         yield line
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("answers"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as bar:
+    with progress_bar(console, "answers") as bar:
         task = bar.add_task("starting", total=answers)
         done = -1
 

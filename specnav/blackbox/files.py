@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mcap.reader import make_reader
 
+from evaluation.errors import one_line
 from harness.errors import UsageError
 from spec_vlm_nav.blackbox.folder import NAME, PARTIAL, reason_of
 from spec_vlm_nav.blackbox.recording import METADATA
@@ -72,5 +73,5 @@ def read_file(path: Path) -> BoxFile:
             path,
             size,
             reason,
-            problem=f"cannot be read: {' '.join(str(error).split()) or type(error).__name__}",
+            problem=f"cannot be read: {one_line(error)}",
         )

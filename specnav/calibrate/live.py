@@ -12,12 +12,9 @@ from collections.abc import Callable
 from types import FrameType
 
 import rclpy
-from rclpy.exceptions import NameValidationException
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
-from rclpy.validate_namespace import validate_namespace
-from rclpy.validate_topic_name import validate_topic_name
 
 from harness.errors import UsageError
 from spec_vlm_nav.common.errors import NavigationError
@@ -27,6 +24,7 @@ from specnav.calibrate.config import CalibrateConfig
 from specnav.calibrate.core.course import Course, Phase
 from specnav.calibrate.core.procedure import CalibrationError, Findings, Limits
 from specnav.calibrate.wire import Wire
+from specnav.ros_names import checked_namespace
 
 RATE_HZ, SPIN_S = 30.0, 0.005
 FIND_S, LISTEN_S = 5.0, 1.5  # longest wait for odometry and listeners; so long nobody else may speak
@@ -132,13 +130,7 @@ class Live:
 
 
 def _make_node(config: CalibrateConfig) -> Node:
-    namespace = f"/{config.namespace.strip('/')}"
-    try:
-        validate_namespace(namespace)
-        for topic in (config.cmd_vel, config.odom):
-            validate_topic_name(topic)
-    except (ValueError, NameValidationException) as error:
-        raise UsageError(f"not a name in ROS: {' '.join(str(error).split())}") from error
+    namespace = checked_namespace(config.namespace, (config.cmd_vel, config.odom))
     remaps = ["--ros-args", "-r", f"cmd_vel:={config.cmd_vel}", "-r", f"odom:={config.odom}"]
     return rclpy.create_node(
         "specnav_calibrate", namespace=namespace, cli_args=remaps, use_global_arguments=False

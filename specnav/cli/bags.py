@@ -27,7 +27,8 @@ def add_bag_commands(app: typer.Typer) -> None:
     )(play)
 
 
-def _need_rosbags() -> None:
+def need_rosbags() -> None:
+    """Raise UsageError where the package is missing that reads bags."""
     try:
         import rosbags.rosbag2  # noqa: F401
     except ImportError as error:
@@ -90,7 +91,7 @@ def replay(
     ] = None,
 ) -> None:
     """Decide a bag's camera frames again, without ROS, and score the decisions."""
-    _need_rosbags()
+    need_rosbags()
     from specnav.replay.config import ReplayConfig
     from specnav.replay.run import run_replay
 
@@ -146,7 +147,7 @@ def record(
     target_model: Target = None,
 ) -> None:
     """Write a robot's topics (camera, odometry, velocities, instruction, actions, metrics) into one mcap file."""
-    _need_rosbags()
+    need_rosbags()
     from evaluation.bags.writing import check_name
 
     check_name(out, force)
@@ -188,7 +189,7 @@ def play(
     ] = 5.0,
 ) -> None:
     """Publish a bag's messages into a running ROS graph; topics that could move a robot only if you name them."""
-    _need_rosbags()
+    need_rosbags()
     from specnav.play.run import run_play
 
     raise typer.Exit(run_play(bag, tuple(topics or ()), tuple(remap or ()), rate, loop, clock, wait))

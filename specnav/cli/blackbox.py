@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from harness.errors import UsageError
+from specnav.cli.bags import need_rosbags
 
 
 def add_blackbox_command(app: typer.Typer) -> None:
@@ -32,10 +32,7 @@ def blackbox(
     ] = None,
 ) -> None:
     """List what the robot's black box has written, or show one file as a timeline."""
-    try:
-        import rosbags.rosbag2  # noqa: F401
-    except ImportError as error:
-        raise UsageError("bags need the package rosbags: pip install rosbags") from error
+    need_rosbags()
     from specnav.blackbox.run import list_files, show_file
 
     raise typer.Exit(list_files(folder) if show is None else show_file(show, folder))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from pathlib import Path
 
 from evaluation.report import write_report
@@ -21,6 +20,7 @@ from evaluation.results import (
     summarise,
 )
 from evaluation.trace import EpisodeTrace, save_trace
+from harness.run_folder import started_at
 from harness.settings import shown_settings
 from specnav.demo.config import DemoConfig
 
@@ -50,7 +50,7 @@ class Journal:
         self.traces: list[EpisodeTrace] = []
         self._clock = clock
         self._began = clock()
-        self._started_at = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._started_at = started_at()
         self._settings = settings_of(config)
         self._machine = describe_machine()
         self._phases: dict[str, float] = {}

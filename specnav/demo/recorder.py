@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 
 from evaluation.trace import Decision, PathPoint, VideoFrame, episode_folder
+from spec_vlm_nav.common.geometry import wrap
 
 STILL_MPS, STILL_RADPS = 0.02, 0.05
 SETTLED_S = 0.4  # the robot must have stood still for so long
@@ -91,10 +92,8 @@ class Recorder:
         self.collisions = state.collisions
         t = self.clock(state.t)
         if before is not None and state.t > before.t:
-            moved, turned = (
-                math.hypot(state.x - before.x, state.y - before.y),
-                abs(_wrap(state.yaw - before.yaw)),
-            )
+            moved = math.hypot(state.x - before.x, state.y - before.y)
+            turned = abs(wrap(state.yaw - before.yaw))
             span = state.t - before.t
             if moved / span > STILL_MPS or turned / span > STILL_RADPS:
                 self._moved_at = t
@@ -196,13 +195,9 @@ def frame_name(stamp: tuple[int, int]) -> str:
 def far_enough(last: PathPoint, state: SimState) -> bool:
     """Whether a new pose adds something to the drawn path."""
     moved = math.hypot(state.x - last.x, state.y - last.y)
-    return moved >= PATH_STEP_M or abs(_wrap(state.yaw - last.yaw)) >= PATH_STEP_RAD
+    return moved >= PATH_STEP_M or abs(wrap(state.yaw - last.yaw)) >= PATH_STEP_RAD
 
 
 def path_length(path: Sequence[PathPoint]) -> float:
     """Length of a driven path, metres."""
     return sum(math.hypot(b.x - a.x, b.y - a.y) for a, b in itertools.pairwise(path))
-
-
-def _wrap(angle: float) -> float:
-    return math.atan2(math.sin(angle), math.cos(angle))

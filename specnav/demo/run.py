@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from cloud_verifier.config import ServerConfig
+from evaluation.errors import one_line
 from evaluation.identity import compare_with_target
 from evaluation.results import Comparison
+from harness.console import say
 from harness.errors import HarnessError, UsageError
 from harness.run_folder import new_run_folder
 from harness.settings import make_settings, read_yaml
@@ -168,7 +170,7 @@ def perform(config: DemoConfig, server: ServerConfig, journal: Journal, view: Vi
 def note_error(error: Exception, journal: Journal) -> None:
     """Keep the first error in the journal, in one line; a programming error is raised again."""
     expected = is_expected(error)
-    words = " ".join(str(error).split()) if expected else f"{type(error).__name__}: {error}"
+    words = one_line(error) if expected else f"{type(error).__name__}: {error}"
     journal.error = journal.error or words
     if not expected:
         journal.save()
@@ -206,12 +208,11 @@ def show_summary(console: Console, journal: Journal, report: Path) -> None:
         f"parse failures {s.parse_failures}, safety stops {s.safety_stops}",
     )
     for line in lines:
-        console.print(line, highlight=False, soft_wrap=True)
+        say(console, line)
     for row in journal.study:
-        console.print(
+        say(
+            console,
             f"latency study: {row.method} at RTT {row.rtt_ms:g} ms: camera to action "
             f"p50 {row.time_to_action_ms_p50:.0f} ms, p95 {row.time_to_action_ms_p95:.0f} ms (n = {row.decisions})",
-            highlight=False,
-            soft_wrap=True,
         )
-    console.print(f"report: {report}", highlight=False, soft_wrap=True)
+    say(console, f"report: {report}")

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from cloud_verifier.config import ServerConfig
 from harness import children
-from harness.children import Decoding
 from harness.processes import Supervisor
 from harness.surroundings import (
     free_domain,
@@ -27,6 +26,7 @@ from harness.surroundings import (
 )
 from navsim.episodes import Episode
 from specnav.demo.config import DemoConfig
+from specnav.demo.decider import vlm_spec
 from specnav.demo.director import Director, Topics
 from specnav.demo.recorder import Ending, Limits, Recorder
 from specnav.demo.views import Scene, View
@@ -96,9 +96,7 @@ class Stage:
                 started.append(spec.name)
                 child = supervisor.start(spec)
                 endpoint = children.endpoint_of(supervisor.wait_ready(child, config.start_timeout_s))
-            node = children.vlm_spec(
-                config, Decoding(endpoint, method, prefetch), f"vlm_nav_node_{name}", self._environment
-            )
+            node = vlm_spec(config, endpoint, method, prefetch, f"vlm_nav_node_{name}", self._environment)
             started.append(node.name)
             supervisor.start(node)
             self._wait(

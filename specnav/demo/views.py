@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rich.console import Console
-from rich.markup import escape
 
 from evaluation.results import EpisodeResult
 from evaluation.trace import Decision
+from harness.console import say
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class PlainView:
         self._console = console
 
     def _say(self, words: str) -> None:
-        self._console.print(escape(words), highlight=False, soft_wrap=True)
+        say(self._console, words)
 
     def phase(self, words: str) -> None:
         """A step of the run began."""

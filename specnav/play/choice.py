@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from evaluation.bags.source import Bag, Topic
 from harness.errors import UsageError
 
-SENSES = frozenset({"nav_msgs/msg/Odometry", "tf2_msgs/msg/TFMessage"})
+ODOMETRY = frozenset({"nav_msgs/msg/Odometry", "tf2_msgs/msg/TFMessage"})
 SENSORS, STRING = "sensor_msgs/msg/", "std_msgs/msg/String"
 # Types that a robot or motion_node obeys.
 COMMANDS = frozenset(
@@ -34,7 +34,7 @@ def is_heard(topic: Topic) -> bool:
     """Whether a topic is played unless others are named."""
     if topic.kind == STRING:
         return topic.name.rpartition("/")[2] == "instruction"
-    return topic.kind in SENSES or topic.kind.startswith(SENSORS)
+    return topic.kind in ODOMETRY or topic.kind.startswith(SENSORS)
 
 
 def parse_remaps(given: Sequence[str]) -> dict[str, str]:

@@ -22,7 +22,7 @@ from rclpy.signals import SignalHandlerOptions
 
 from evaluation.bags.types import Types
 from evaluation.bags.writing import McapFile
-from evaluation.errors import EvaluationError
+from evaluation.errors import EvaluationError, one_line
 from spec_vlm_nav.blackbox.definitions import installed_definition
 from specnav.record.types import own_types
 from specnav.record.wanted import is_wanted
@@ -69,7 +69,7 @@ class Recorder:
                 self._join(name, kinds[0], ends)
             except (EvaluationError, ImportError, AttributeError) as error:
                 self._refused.add(name)
-                self._warn(f"{name} is not recorded: {' '.join(str(error).split())}")
+                self._warn(f"{name} is not recorded: {one_line(error)}")
 
     def _join(self, name: str, kind: str, ends: list[Any]) -> None:
         self._types.add_missing(kind, installed_definition)

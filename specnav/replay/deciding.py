@@ -10,19 +10,21 @@ from typing import Any
 
 from evaluation.bags.contents import NO_ACTION, Pixels
 from evaluation.bags.records import DecisionRecord
-from spec_vlm_nav.camera.images import PictureOptions, RawImage, black_like, prepare
+from evaluation.errors import one_line
+from spec_vlm_nav.camera.frame import Frame
+from spec_vlm_nav.camera.images import PictureOptions, RawImage
 from spec_vlm_nav.common.errors import NavigationError
-from spec_vlm_nav.deciding.parts.current_decision import PAST_FRAMES
+from spec_vlm_nav.deciding.parts.current_decision import PAST_ACTIONS, PAST_FRAMES
 from spec_vlm_nav.language.actions import Action, find_action, reasoning_of
-from spec_vlm_nav.language.prompting import PromptSpec, build_prompt, choose_frames
+from spec_vlm_nav.language.prompting import PromptSpec
+from spec_vlm_nav.model.answers import Job
+from spec_vlm_nav.model.asking import Asker
 from specdec.edge.decoder import EdgeDecoder
 from specdec.errors import ModelError
 from specdec.models import Prompt
 from specdec.options import GenerationOptions
 from specdec.text.streaming import StreamingText
 from specnav.replay.plan import Task
-
-LAST_ACTIONS = 16
 
 
 @dataclass
@@ -31,7 +33,7 @@ class History:
 
     run: int = -1
     pictures: deque[bytes] = field(default_factory=lambda: deque(maxlen=PAST_FRAMES))
-    actions: deque[Action] = field(default_factory=lambda: deque(maxlen=LAST_ACTIONS))
+    actions: deque[Action] = field(default_factory=lambda: deque(maxlen=PAST_ACTIONS))
 
     def begin(self, task: Task) -> None:
         """Forget everything when another instruction came."""
@@ -64,11 +66,10 @@ class Prompter:
             source: bytes | RawImage = RawImage(*pixels)
         else:
             source = picture
-        jpeg = prepare(source, self.spec.fitted(self.picture))
-        black = black_like(jpeg) if self.spec.pad_history else None
-        frames = choose_frames(self.spec, list(history.pictures), jpeg, black)
-        prompt = build_prompt(self.spec, self.tokenizer, task.instruction, frames, list(history.actions))
-        return prompt, jpeg
+        frame = Frame(source, divmod(task.frame.stamp_ns, 10**9), 0.0)
+        past, actions = tuple(history.pictures), tuple(history.actions)
+        job = Job(task.frame.number, task.instruction, frame, past, actions)
+        return Asker(self.spec, self.tokenizer).prompt(job, self.picture)
 
 
 class MethodDecider:
@@ -139,5 +140,5 @@ class MethodDecider:
             instruction=task.instruction,
             reference=task.reference,
             action="",
-            error=" ".join(str(error).split()),
+            error=one_line(error),
         )

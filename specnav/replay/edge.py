@@ -10,7 +10,7 @@ from cloud_verifier.net.server import set_threads, settle_memory
 from harness.errors import UsageError
 from harness.paths import DEFAULT_TARGET
 from harness.verifier_process import verifier_process
-from spec_vlm_nav.model.speculative import prompt_spec
+from spec_vlm_nav.model.asking import prompt_spec
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.methods import get_method
 from specdec.models import LoadedModel, load_model, load_tokenizer

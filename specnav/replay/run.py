@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -32,18 +32,18 @@ from evaluation.bags.scoring import all_identical, compare_runs, make_rows
 from evaluation.bags.source import Bag, open_bag
 from evaluation.bags.types import NEWEST, Types
 from evaluation.bench.names import comparable_with_ar
-from evaluation.errors import EvaluationError
+from evaluation.errors import EvaluationError, one_line
 from evaluation.report.replay import write_replay_report
 from evaluation.results import SCHEMA, Setting, describe_machine
 from harness.errors import UsageError
-from harness.run_folder import new_run_folder
+from harness.run_folder import new_run_folder, started_at
 from harness.settings import shown_settings
 from harness.signals import ends_on_signals
 from specnav.record.types import own_types
 from specnav.replay.config import ReplayConfig
 from specnav.replay.passes import Passage, at_bag_speed, by_frames, warm_up
 from specnav.replay.plan import ACTIONS, VOCABULARY, Plan, Task, make_plan
-from specnav.replay.view import View
+from specnav.replay.view import ReplayView
 
 MOST_PICTURES = 150
 ALWAYS_PICTURES = 40
@@ -66,7 +66,7 @@ class Run:
     interrupted: bool = False
     error: str = ""
     kept: set[int] = field(default_factory=set)
-    started_at: str = field(default_factory=lambda: datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"))
+    started_at: str = field(default_factory=started_at)
 
     def keep(self, record: DecisionRecord, jpeg: bytes | None) -> None:
         """Put a decision on disk, with its picture where it is worth one."""
@@ -159,12 +159,12 @@ def load_earlier(run: Path | None) -> list[DecisionRecord]:
     return found
 
 
-def run_replay(config: ReplayConfig, view: View | None = None) -> int:
+def run_replay(config: ReplayConfig, view: ReplayView | None = None) -> int:
     """Replay the bag; returns the exit code (130 when interrupted). Raises UsageError and the rooms' errors."""
     from specdec.errors import SpecdecError
     from specnav.replay.edge import check_methods
 
-    view = view or View()
+    view = view or ReplayView()
     check_methods(config)
     config.picture()
     earlier = load_earlier(config.compare)
@@ -179,7 +179,7 @@ def run_replay(config: ReplayConfig, view: View | None = None) -> int:
     except KeyboardInterrupt:
         run.interrupted = True
     except SpecdecError as error:
-        run.error = " ".join(str(error).split())
+        run.error = one_line(error)
     if not any(not one.error for one in run.decisions) and not run.interrupted:
         why = run.error or next((one.error for one in run.decisions if one.error), "nothing was decided")
         raise UsageError(f"no frame could be decided: {why}")
@@ -195,7 +195,7 @@ def run_replay(config: ReplayConfig, view: View | None = None) -> int:
     return 130 if run.interrupted else 0
 
 
-def _decide_all(run: Run, types: Types, view: View, stack: ExitStack) -> None:
+def _decide_all(run: Run, types: Types, view: ReplayView, stack: ExitStack) -> None:
     from specnav.replay.edge import open_edge
 
     config, tasks = run.config, {task.frame.number: task for task in run.plan.tasks}

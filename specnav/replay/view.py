@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from evaluation.bags.records import DecisionRecord, ReplayResults
 from evaluation.report.page import shown
+from harness.console import View, plain_table, progress_bar
 
 Advance = Callable[[DecisionRecord], None]
 LINE_EVERY = 50
@@ -31,16 +30,8 @@ COLUMNS = (
 )
 
 
-class View:
+class ReplayView(View):
     """What the user sees of one run."""
-
-    def __init__(self, console: Console | None = None) -> None:
-        """console: where words and bars go; the table goes to stdout."""
-        self.console = console or Console(stderr=True)
-
-    def say(self, words: str) -> None:
-        """One line."""
-        self.console.print(escape(words), soft_wrap=True, highlight=False)
 
     @contextmanager
     def deciding(self, count: int) -> Iterator[Advance]:
@@ -56,14 +47,7 @@ class View:
 
             yield line
             return
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("decisions"),
-            TimeElapsedColumn(),
-        )
-        with Progress(*columns, console=self.console, transient=True) as bar:
+        with progress_bar(self.console, "decisions") as bar:
             task = bar.add_task("replaying", total=count)
             yield lambda record: bar.update(
                 task, advance=1, description=f"frame {record.frame}, {record.method}"
@@ -90,9 +74,7 @@ def percent(value: float | None) -> str:
 
 def table(results: ReplayResults) -> Table:
     """The rows as a terminal's table."""
-    found = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for title in COLUMNS:
-        found.add_column(title, justify="left" if title == "method" else "right")
+    found = plain_table(COLUMNS, words=("method",))
     for row in results.rows:
         found.add_row(
             row.method,

@@ -10,10 +10,11 @@ from rich.console import Console
 
 from cloud_verifier.config import ServerConfig
 from evaluation.trace import Decision
-from harness.children import Decoding, emulator_spec, endpoint_of, ros_arguments, verifier_spec, vlm_spec
+from harness.children import emulator_spec, endpoint_of, ros_arguments, verifier_spec
 from harness.errors import UsageError
 from harness.run_folder import new_run_folder
 from specnav.demo.config import DemoConfig
+from specnav.demo.decider import vlm_spec
 from specnav.demo.errors import DemoError
 from specnav.demo.journal import settings_of
 from specnav.demo.live import LiveView
@@ -110,9 +111,9 @@ def test_commands_carry_the_runs_settings() -> None:
     )
     link = list(emulator_spec(config, "link", config.rtt_ms, "tcp://127.0.0.1:9", {}).argv)
     assert link[link.index("--rtt") + 1] == "40" and link[link.index("--loss") + 1] == "0.1"
-    node = list(vlm_spec(config, Decoding("tcp://127.0.0.1:8", "ar"), "vlm", {}).argv)
+    node = list(vlm_spec(config, "tcp://127.0.0.1:8", "ar", None, "vlm", {}).argv)
     assert not any("prefetch" in word for word in node)
-    assert "prefetch:=false" in vlm_spec(config, Decoding("tcp://127.0.0.1:8", "ar", False), "vlm", {}).argv
+    assert "prefetch:=false" in vlm_spec(config, "tcp://127.0.0.1:8", "ar", False, "vlm", {}).argv
     assert "gamma:=6" in node and 'method:="ar"' in node
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from trials.drill.catalogue import all_drills
-from trials.drill.conduct import Conductor
 from trials.drill.config import SPEEDS
+from trials.drill.injector import FaultInjector
 from trials.graph.stack import Stack
 
 pytestmark = pytest.mark.graph
@@ -16,7 +16,7 @@ DRILLS = [drill for drill in all_drills() if drill.tested]
 @pytest.fixture(scope="module")
 def conductor(pair, tmp_path_factory):
     with Stack(tmp_path_factory.mktemp("drill"), pair, SPEEDS) as stack:
-        yield Conductor(stack)
+        yield FaultInjector(stack)
 
 
 @pytest.mark.parametrize("drill", DRILLS, ids=[drill.name for drill in DRILLS])

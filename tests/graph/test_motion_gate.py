@@ -17,7 +17,7 @@ from std_srvs.srv import Trigger
 
 from tests.graph.bases import FakeBase
 from tests.graph.harness import Graph, ros_args, wait_until
-from trials.drill.errors import DrillError
+from trials.errors import TrialError
 
 pytestmark = pytest.mark.graph
 SEQUENCE = itertools.count(1)
@@ -25,7 +25,7 @@ SESSION = 77
 LATE = 0.1  # beyond a watchdog's own time
 
 
-class Senses:
+class Sensors:
     """What a deciding side and a laser would say, at 20 Hz, until told otherwise."""
 
     def __init__(self, graph):
@@ -70,7 +70,7 @@ class GateGraph(Graph):
         )
         self.node = self.start("motion_node", "spec_vlm_nav.ros.nodes.motion_node", *arguments)
         self.node.wait_for("ready")
-        self.senses = Senses(self)
+        self.sensors = Sensors(self)
         self.probe.open(MotionCommand, "motion_command")
         return self
 
@@ -110,23 +110,23 @@ def speed(heard):
 def running(tmp_path_factory):
     with GateGraph(tmp_path_factory.mktemp("gate")) as graph:
         yield graph.begin()
-        graph.senses.close()
+        graph.sensors.close()
         graph.base.close()
 
 
 @pytest.fixture
 def graph(running):
-    running.senses.restore()
+    running.sensors.restore()
     time.sleep(0.15)
     return running
 
 
-def silence(senses):
-    senses.supervises = False
+def silence(sensors):
+    sensors.supervises = False
 
 
 def told(**what):
-    return lambda senses: senses.told.update(what)
+    return lambda sensors: sensors.told.update(what)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def told(**what):
 )
 def test_a_fault_told_or_a_silence_means_zero_within_its_time_and_a_reason(graph, fault, state, within):
     graph.moving()
-    fault(graph.senses)
+    fault(graph.sensors)
     since = time.monotonic()
     assert graph.zero_after(since) < within + LATE
     last = graph.statuses(since)[-1]
@@ -150,7 +150,7 @@ def test_a_fault_told_or_a_silence_means_zero_within_its_time_and_a_reason(graph
 
 
 def test_unverified_commands_go_on_without_the_link_but_slowly_and_marked(graph):
-    graph.senses.told["link"] = Supervision.LINK_LOST
+    graph.sensors.told["link"] = Supervision.LINK_LOST
     time.sleep(0.15)
     began = graph.moving(unverified=True)
     time.sleep(0.6)
@@ -200,7 +200,7 @@ def test_a_stop_by_hand_is_zero_within_a_tick_and_latches_until_the_next_instruc
 
 def test_something_ahead_ends_forward_motion_and_leaves_turning_free(graph):
     graph.moving()
-    graph.senses.ahead_m = 0.2
+    graph.sensors.ahead_m = 0.2
     since = time.monotonic()
     assert graph.zero_after(since) < 0.05 + LATE
     last = graph.statuses(since)[-1]
@@ -211,7 +211,7 @@ def test_something_ahead_ends_forward_motion_and_leaves_turning_free(graph):
 
 def test_a_laser_that_falls_silent_ends_forward_motion(graph):
     graph.moving()
-    graph.senses.scans = False
+    graph.sensors.scans = False
     since = time.monotonic()
     assert graph.zero_after(since) < 0.5 + LATE
     assert "silent" in graph.statuses(since)[-1].reason
@@ -224,7 +224,7 @@ def test_a_limit_changed_while_moving_holds_at_once_and_a_wrong_one_is_refused(g
         since = time.monotonic() + 0.4
         time.sleep(0.7)
         assert {round(h.message.linear.x, 3) for h in graph.probe.heard("cmd_vel", since)} == {0.12}
-        with pytest.raises(DrillError, match="unverified_max_linear out of range"):
+        with pytest.raises(TrialError, match="unverified_max_linear out of range"):
             graph.probe.set_parameters("motion_node", unverified_max_linear=-1.0)
     finally:
         graph.probe.set_parameters("motion_node", max_linear=0.5)
@@ -232,7 +232,7 @@ def test_a_limit_changed_while_moving_holds_at_once_and_a_wrong_one_is_refused(g
 
 
 def test_diagnostics_tell_of_every_sense_and_of_what_ended_motions(graph):
-    graph.senses.told["camera_age_s"] = 3.0
+    graph.sensors.told["camera_age_s"] = 3.0
     since = time.monotonic() + 0.2
 
     def rows():
@@ -241,7 +241,7 @@ def test_diagnostics_tell_of_every_sense_and_of_what_ended_motions(graph):
 
     wait_until(lambda: rows() != {}, 3, "diagnostics")
     found = {name.removeprefix("motion_node: "): row for name, row in rows().items()}
-    senses = [
+    sensors = [
         "odometry",
         "response",
         "robot state",
@@ -251,7 +251,7 @@ def test_diagnostics_tell_of_every_sense_and_of_what_ended_motions(graph):
         "verifier",
         "collision",
     ]
-    assert list(found) == ["gate", *senses, "counts"]
+    assert list(found) == ["gate", *sensors, "counts"]
     level = {name: row.level for name, row in found.items()}
     assert level["camera"] == b"\x02" and level["odometry"] == level["verifier"] == b"\x00"
     values = {name: {v.key: v.value for v in row.values} for name, row in found.items()}

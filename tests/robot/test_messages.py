@@ -18,7 +18,7 @@ from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.parts.interfaces import MotionRequest
 from spec_vlm_nav.deciding.parts.report import Report
-from spec_vlm_nav.model.answers import Answer, Round, Span
+from spec_vlm_nav.model.answers import Answer, Span
 from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.ros.convert.messages import (
     command_message,
@@ -29,6 +29,7 @@ from spec_vlm_nav.ros.convert.messages import (
     status_message,
     status_of,
 )
+from specdec.edge.stats import RoundStats
 
 STAMP = Time(sec=12, nanosec=500)
 
@@ -96,7 +97,7 @@ def test_the_measurements_hold_all_of_an_answer():
         "I see it.",
         (1, 2, 3),
         (9, 9),
-        (Round(4, 3, 17, 12, 1.5, 2.5, 0.5),),
+        (RoundStats(4, 3, 17, 12, 1.5, 2.5, 0.5, 4),),
         (Span("cloud", "verify", 1.0, 2.0),),
         4000,
     )

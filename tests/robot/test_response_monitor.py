@@ -15,10 +15,8 @@ pytestmark = pytest.mark.slow
 
 THIRTY = math.radians(30)
 FAR, STEP, TURN = (0.75, 0.0), (0.25, 0.0), (0.0, THIRTY)
-LIVELY, IDEAL = (
-    0.0002,
-    0.0,
-)  # m of noise: an odometry that is never twice the same, and one that repeats itself
+# m of noise: an odometry that is never twice the same, and one that repeats itself.
+LIVELY, IDEAL = 0.0002, 0.0
 NO, WRONG = MotionState.NO_RESPONSE, MotionState.WRONG_RESPONSE
 
 

@@ -13,3 +13,4 @@ from conftest_servers import (  # noqa: F401
     text_pair,
     vision_pair,
 )
+from scripted_server import scripted  # noqa: F401

@@ -161,7 +161,7 @@ PLANTED = [
         "true of motion_node and false of",
     ),
     (replace(sound(), clocks=("/bag",)), "warn", "time", "/bag publishes /clock"),
-    # senses
+    # sensors
     (
         with_topic("image", publishers=(), others=("/front/compressed",)),
         "FAIL",

@@ -132,10 +132,10 @@ def test_own_texts_survive_their_file(tmp_path):
 
 def test_questions_are_first_turns_and_a_bad_line_is_named(tmp_path):
     file = tmp_path / "questions.jsonl"
-    file.write_text(json.dumps({"turns": ["one?", "two?"]}) + "\n\n", encoding="utf-8")
+    file.write_text(json.dumps({"question_id": 1, "turns": ["one?", "two?"]}) + "\n\n", encoding="utf-8")
     assert read_questions(file) == ["one?"]
-    file.write_text('{"turns": ["one?"]}\n{"turns": []}\n', encoding="utf-8")
+    file.write_text('{"question_id": 1, "turns": ["one?"]}\n{"question_id": 2, "turns": []}\n', encoding="utf-8")
     with pytest.raises(TrainingError, match="line 2"):
         read_questions(file)
-    with pytest.raises(TrainingError, match="cannot be read"):
+    with pytest.raises(TrainingError, match="cannot read"):
         read_questions(tmp_path / "none.jsonl")

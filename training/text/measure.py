@@ -6,7 +6,6 @@ cache: a greedy draft speaks exactly as long as it agrees with the target's text
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from evaluation.errors import EvaluationError
+from evaluation.questions import load_questions
 from training.errors import TrainingError
 from training.text.repeats import loops
 from training.text.rows import OwnTexts
@@ -88,19 +89,8 @@ def pair_figures(draft, texts: OwnTexts, gamma: int) -> PairFigures:
 
 
 def read_questions(file: Path) -> list[str]:
-    """First turns of a file in the shared question format, one JSON object a line. Raises TrainingError."""
-    questions = []
+    """First turns of a question file (see `evaluation.questions`). Raises TrainingError."""
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise TrainingError(f"questions {file} cannot be read ({error}): give a .jsonl file") from error
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            questions.append(str(json.loads(line)["turns"][0]))
-        except (ValueError, KeyError, IndexError, TypeError) as error:
-            raise TrainingError(f'{file}, line {number}: not an object with a list "turns"') from error
-    if not questions:
-        raise TrainingError(f"{file} holds no questions: give a .jsonl file with one object a line")
-    return questions
+        return [question.turns[0] for question in load_questions([file])]
+    except EvaluationError as error:
+        raise TrainingError(str(error)) from error

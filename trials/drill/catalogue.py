@@ -9,19 +9,17 @@ from spec_vlm_nav_interfaces.msg import Supervision
 from std_msgs.msg import String
 
 from trials.drill import faults_words as words
-from trials.drill.errors import DrillError
 from trials.drill.faults import BadVerifier, BrokenRobot, Frozen, Killed, LinkCut
-from trials.drill.lying import lying_bases
+from trials.drill.lying import AT_ONCE, MOVER, OPERATOR, lying_bases
 from trials.drill.records import GRACE_S, Bound, Drill, Moment, Reaction, Reason, Recovery, Term
+from trials.errors import TrialError
 from trials.graph import meddling
 from trials.graph.graph import Process
 from trials.graph.stack import COMMAND, METRICS, STATUS, SUPERVISION, Stack
 
-DECIDER, MOVER = "vlm_nav_node", "motion_node"
+DECIDER = "vlm_nav_node"
 THINKING = (Moment.PREFILL, Moment.MID_ROUND, Moment.BETWEEN_ROUNDS)
 
-AT_ONCE = Bound()
-OPERATOR = Bound(seconds=0.3)
 LINK = Bound((Term(DECIDER, "link_timeout_s"),))
 CAMERA = Bound((Term(DECIDER, "camera_timeout_s"),))
 ODOMETRY = Bound((Term(MOVER, "odom_timeout_s"),))
@@ -165,7 +163,7 @@ def _stamps(name: str, seconds: float) -> Drill:
     )
 
 
-def _senses() -> list[Drill]:
+def _sensors() -> list[Drill]:
     return [
         _camera("stopped", "the camera falls silent", CAMERA),
         _camera("frozen", "the camera repeats one frame with its stamp", CAMERA),
@@ -321,7 +319,7 @@ def all_drills() -> list[Drill]:
         *_orders(),
         *_cuts(),
         *_verifiers(),
-        *_senses(),
+        *_sensors(),
         *_processes(),
         *_numbers_and_clocks(),
         *lying_bases(),
@@ -329,11 +327,11 @@ def all_drills() -> list[Drill]:
 
 
 def choose(names: Sequence[str]) -> list[Drill]:
-    """The drills of these names, or whose names begin so; all without names. Raises DrillError."""
+    """The drills of these names, or whose names begin so; all without names. Raises TrialError."""
     known = all_drills()
     if not names:
         return known
     for name in names:
         if not any(drill.name.startswith(name) for drill in known):
-            raise DrillError(f"no fault is called {name!r}; `specnav drill --list` names them")
+            raise TrialError(f"no fault is called {name!r}; `specnav drill --list` names them")
     return [drill for drill in known if any(drill.name.startswith(name) for name in names)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.children import Parameter
-from trials.drill.errors import DrillError
+from trials.errors import TrialError
 
 # Slow, so that a motion lasts longer than the watchdogs; everything else is as in config/robot.yaml.
 SPEEDS: dict[str, Parameter] = {"max_linear": 0.25, "max_angular": 0.35}
@@ -25,10 +25,10 @@ class DrillConfig:
 
     def __post_init__(self) -> None:
         if not 1 <= self.runs <= 1000:
-            raise DrillError(f"runs is {self.runs}; give a number from 1 to 1000")
+            raise TrialError(f"runs is {self.runs}; give a number from 1 to 1000")
         for name, turns in (("cancels", self.cancels), ("cycles", self.cycles)):
             if turns and not 20 <= turns <= 10_000:
-                raise DrillError(f"{name} is {turns}; give 0 (no check) or 20 to 10000 turns")
+                raise TrialError(f"{name} is {turns}; give 0 (no check) or 20 to 10000 turns")
 
 
 @dataclass(frozen=True)
@@ -41,4 +41,4 @@ class SoakConfig:
 
     def __post_init__(self) -> None:
         if not 0.2 <= self.minutes <= 24 * 60:
-            raise DrillError(f"minutes is {self.minutes:g}; give a number from 0.2 to 1440")
+            raise TrialError(f"minutes is {self.minutes:g}; give a number from 0.2 to 1440")

@@ -1,4 +1,4 @@
-"""Faults of the link, the verifier, the processes and the senses: small records that know how to strike and to end."""
+"""Faults of the link, the verifier, the processes and the sensors: small records that know how to strike and to end."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Frozen:
 
 @dataclass(frozen=True)
 class BrokenRobot:
-    """A sense or the base of the simulated robot is broken: parameters of the simulator, and what they are normally.
+    """A sensor or the base of the simulated robot is broken: parameters of the simulator, and what they are normally.
 
     reset: the operator says when it is mended that motion_node may rely on it again.
     """

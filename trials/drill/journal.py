@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from pathlib import Path
 
 from evaluation.drills.records import DrillResults, DrillRun, LeakCheck, SoakFigures, save_drill
 from evaluation.report.drill import write_drill_report
 from evaluation.results import SCHEMA, Setting, describe_machine
+from harness.run_folder import started_at
 from trials.drill.judging import row_of
 from trials.drill.records import Drill
 
@@ -22,7 +22,7 @@ class Journal:
     config: dict[str, Setting]
     machine: dict[str, Setting] = field(default_factory=describe_machine)
     began: float = field(default_factory=time.monotonic)
-    started_at: str = field(default_factory=lambda: datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"))
+    started_at: str = field(default_factory=started_at)
     runs: dict[str, list[DrillRun]] = field(default_factory=dict)
     drills: dict[str, tuple[Drill, float]] = field(default_factory=dict)
     leaks: list[LeakCheck] = field(default_factory=list)

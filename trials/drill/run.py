@@ -11,13 +11,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evaluation.errors import one_line
 from harness.run_folder import new_run_folder
 from harness.settings import shown_settings
 from harness.signals import ends_on_signals
 from trials.drill.config import SPEEDS, DrillConfig, SoakConfig
-from trials.drill.errors import DrillError
 from trials.drill.journal import Journal
-from trials.drill.view import View
+from trials.drill.view import DrillView
+from trials.errors import TrialError
 
 if TYPE_CHECKING:
     from trials.graph.stack import Stack
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
 __all__ = ["run_drill", "run_soak"]
 
 
-def run_drill(config: DrillConfig, view: View | None = None) -> int:
+def run_drill(config: DrillConfig, view: DrillView | None = None) -> int:
     """Run the drills; returns 0, 1 when a fault was not handled, 130 after Ctrl-C. Raises UsageError."""
     from trials.drill.catalogue import choose
 
-    view = view or View()
+    view = view or DrillView()
     checks = bool(config.cancels or config.cycles)
     # Somebody who asks for leak checks alone does not want all faults.
     drills = choose(config.faults) if config.faults or not checks else []
@@ -38,16 +39,16 @@ def run_drill(config: DrillConfig, view: View | None = None) -> int:
     journal = Journal(folder, {**settings, "faults": ", ".join(config.faults) or "all", **SPEEDS})
 
     def work(stack: Stack) -> None:
-        from trials.drill.conduct import Conductor
+        from trials.drill.injector import FaultInjector
         from trials.soak.leaks import check_cancels, check_cycles
 
-        conductor = Conductor(stack)
+        injector = FaultInjector(stack)
         with view.drilling(len(drills) * config.runs) as advance:
             # Round after round, so that no fault has the machine's quiet minutes for itself.
             for number in range(config.runs):
                 for drill in drills:
-                    run = conductor.run(drill, number)
-                    journal.add(drill, conductor.bound_s(drill.bound), run)
+                    run = injector.run(drill, number)
+                    journal.add(drill, injector.bound_s(drill.bound), run)
                     advance(run)
         for check, turns in ((check_cancels, config.cancels), (check_cycles, config.cycles)):
             if turns:
@@ -58,9 +59,9 @@ def run_drill(config: DrillConfig, view: View | None = None) -> int:
     return _run(journal, view, config.seed, SPEEDS, work)
 
 
-def run_soak(config: SoakConfig, view: View | None = None) -> int:
+def run_soak(config: SoakConfig, view: DrillView | None = None) -> int:
     """Soak; returns 0, 1 when something grew or a process died, 130 after Ctrl-C. Raises UsageError."""
-    view = view or View()
+    view = view or DrillView()
     folder = new_run_folder(config.out, "soak", datetime.now())
     journal = Journal(folder, shown_settings(config, leave_out=("out",), paths=()))
 
@@ -74,7 +75,7 @@ def run_soak(config: SoakConfig, view: View | None = None) -> int:
 
 def _run(
     journal: Journal,
-    view: View,
+    view: DrillView,
     seed: int,
     motion: dict[str, str | int | float | bool],
     work: Callable[[Stack], None],
@@ -91,8 +92,8 @@ def _run(
                 work(stack)
     except KeyboardInterrupt:
         journal.interrupted = True
-    except DrillError as error:
-        journal.error = " ".join(str(error).split())
+    except TrialError as error:
+        journal.error = one_line(error)
     report = journal.report()
     results = journal.results()
     view.finished(results, report)

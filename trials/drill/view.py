@@ -7,28 +7,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from evaluation.drills.records import DrillResults, DrillRun, FaultRow, LeakCheck
 from evaluation.report.page import shown
+from harness.console import View, plain_table, progress_bar
 from trials.drill.records import Drill
 
 Advance = Callable[[DrillRun], None]
 COLUMNS = ("fault", "passed", "stop ms p50", "p99", "bound", "reason ms", "back s", "reason")
 
 
-class View:
+class DrillView(View):
     """What the user sees of one run."""
-
-    def __init__(self, console: Console | None = None) -> None:
-        """console: where words and bars go; the table goes to stdout."""
-        self.console = console or Console(stderr=True)
-
-    def say(self, words: str) -> None:
-        """One line."""
-        self.console.print(escape(words), soft_wrap=True, highlight=False)
 
     @contextmanager
     def drilling(self, count: int) -> Iterator[Advance]:
@@ -43,8 +34,7 @@ class View:
 
             yield line
             return
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=self.console, transient=True) as bar:
+        with progress_bar(self.console) as bar:
             task = bar.add_task("drilling", total=count)
 
             def advance(run: DrillRun) -> None:
@@ -79,9 +69,7 @@ def in_words(run: DrillRun) -> str:
 
 def fault_table(rows: list[FaultRow]) -> Table:
     """The rows as a terminal's table."""
-    found = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for title in COLUMNS:
-        found.add_column(title, justify="left" if title in ("fault", "reason") else "right")
+    found = plain_table(COLUMNS, words=("fault", "reason"))
     for row in rows:
         colour = "" if row.passed == row.runs else "[red]"
         back = None if row.recovered_ms_p50 is None else row.recovered_ms_p50 / 1e3
@@ -100,9 +88,8 @@ def fault_table(rows: list[FaultRow]) -> Table:
 
 def leak_table(leak: LeakCheck) -> Table:
     """What grew while something was done again and again."""
-    found = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), title=f"{leak.turns} {leak.what}")
-    for title in ("process", "quantity", "first", "last", "grew", "allowed", ""):
-        found.add_column(title, justify="left" if title in ("process", "quantity", "") else "right")
+    titles = ("process", "quantity", "first", "last", "grew", "allowed", "")
+    found = plain_table(titles, ("process", "quantity", ""), f"{leak.turns} {leak.what}")
     for row in leak.rows:
         digits = 1 if row.unit == "MB" else 0
         found.add_row(

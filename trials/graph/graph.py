@@ -23,7 +23,7 @@ from harness.surroundings import (
     ros_environment,
     segments_of,
 )
-from trials.drill.errors import DrillError
+from trials.errors import TrialError
 from trials.graph.probe import Probe
 from trials.graph.waiting import TAIL_CHARS, wait_until
 
@@ -45,7 +45,7 @@ class Process:
         return self.popen.poll() is None
 
     def wait_for(self, text: str, timeout_s: float = 30.0, count: int = 1) -> None:
-        """Wait until its log holds a text (so often). Raises DrillError."""
+        """Wait until its log holds a text (so often). Raises TrialError."""
         wait_until(
             lambda: self.text.count(text) >= count or not self.is_up,
             timeout_s,
@@ -53,7 +53,7 @@ class Process:
             lambda: self.text,
         )
         if self.text.count(text) < count:
-            raise DrillError(f"{self.name} ended without {text!r}:\n{self.text[-TAIL_CHARS:]}")
+            raise TrialError(f"{self.name} ended without {text!r}:\n{self.text[-TAIL_CHARS:]}")
 
     def kill(self, number: int = signal.SIGKILL) -> float:
         """Send it a signal; returns when."""

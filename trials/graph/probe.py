@@ -14,7 +14,7 @@ from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 
-from trials.drill.errors import DrillError
+from trials.errors import TrialError
 from trials.graph.waiting import wait_until
 
 KEPT = 20_000  # messages of a topic; the oldest are forgotten
@@ -106,7 +106,7 @@ class Probe:
         return at
 
     def call(self, kind: type, service: str, request: Any, timeout_s: float = SERVICE_S) -> Any:
-        """Call a service and wait for its answer. Raises DrillError when none comes."""
+        """Call a service and wait for its answer. Raises TrialError when none comes."""
         if service not in self._clients:
             self._clients[service] = self.node.create_client(kind, service)
         client = self._clients[service]
@@ -116,7 +116,7 @@ class Probe:
         return answer.result()
 
     def set_parameters(self, node: str, **values: bool | int | float | str) -> None:
-        """Set parameters of a node. Raises DrillError when one is refused."""
+        """Set parameters of a node. Raises TrialError when one is refused."""
         from rcl_interfaces.srv import SetParameters
 
         request = SetParameters.Request()
@@ -126,7 +126,7 @@ class Probe:
         answer = self.call(SetParameters, f"{node}/set_parameters", request)
         for result in answer.results:
             if not result.successful:
-                raise DrillError(f"{node} refused {values}: {result.reason}")
+                raise TrialError(f"{node} refused {values}: {result.reason}")
 
     def get_parameter(self, node: str, name: str, timeout_s: float = SERVICE_S) -> Any:
         """A parameter of a node; None where the node has none of that name."""

@@ -27,7 +27,7 @@ from harness.children import (
 )
 from harness.paths import CONFIG, DEFAULT_DRAFT, DEFAULT_TARGET
 from navsim.episodes import make_episode
-from trials.drill.errors import DrillError
+from trials.errors import TrialError
 from trials.graph.faulty_link import FaultyLink
 from trials.graph.graph import Graph, Process
 from trials.graph.probe import Heard, Probe
@@ -35,13 +35,11 @@ from trials.graph.waiting import wait_until
 
 IMAGE = "camera/image_raw/compressed"
 METRICS, STATE = "vlm_nav_node/metrics", "navsim/state"
-CMD_VEL, ODOM, STATUS, COMMAND, SUPERVISION = (
-    "cmd_vel",
-    "odom",
-    "motion_status",
-    "motion_command",
-    "supervision",
-)
+CMD_VEL = "cmd_vel"
+ODOM = "odom"
+STATUS = "motion_status"
+COMMAND = "motion_command"
+SUPERVISION = "supervision"
 CREEP = 0.0011  # m/s: motion_node's stop_epsilon_mps, and a rounding error
 START_S = 120.0
 RESET_S = 20.0
@@ -231,7 +229,7 @@ class Stack(Graph):
         process.kill(signal.SIGSTOP)
 
     def check_all_up(self) -> None:
-        """Raise DrillError when a process that should be up has ended."""
+        """Raise TrialError when a process that should be up has ended."""
         for process in self.robot:
             if not process.is_up:
-                raise DrillError(f"{process.name} ended by itself; its log is {process.log}")
+                raise TrialError(f"{process.name} ended by itself; its log is {process.log}")

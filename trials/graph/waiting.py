@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from trials.drill.errors import DrillError
+from trials.errors import TrialError
 
 POLL_S = 0.01
 TAIL_CHARS = 3000
@@ -14,10 +14,10 @@ TAIL_CHARS = 3000
 def wait_until(
     done: Callable[[], bool], timeout_s: float, what: str, explain: Callable[[], str] = lambda: ""
 ) -> float:
-    """Wait for a condition; returns when it held (time.monotonic). Raises DrillError after the time-out."""
+    """Wait for a condition; returns when it held (time.monotonic). Raises TrialError after the time-out."""
     deadline = time.monotonic() + timeout_s
     while not done():
         if time.monotonic() > deadline:
-            raise DrillError(f"{what}: not within {timeout_s:g} s\n{explain()[-TAIL_CHARS:]}".strip())
+            raise TrialError(f"{what}: not within {timeout_s:g} s\n{explain()[-TAIL_CHARS:]}".strip())
         time.sleep(POLL_S)
     return time.monotonic()

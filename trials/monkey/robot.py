@@ -1,7 +1,7 @@
 """One simulated robot: the real Navigator and MotionCore, joined by messages that take their time, on a made-up base.
 
-It does what the two nodes do around them, and nothing more. Simulated seconds; nothing waits and nothing is random
-here but what the scenario's seed makes so.
+The moving side runs in motion_node's own loop; the deciding side is joined as vlm_nav_node does it. Simulated seconds:
+nothing waits, and nothing is random here but what the scenario's seed makes so.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from spec_vlm_nav.camera.frame import Frame
@@ -29,22 +29,36 @@ from spec_vlm_nav.motion.command import OPERATOR_STOP, Command, CommandKind
 from spec_vlm_nav.motion.core import MotionCore
 from spec_vlm_nav.motion.executor import ExecutorConfig
 from spec_vlm_nav.motion.limits import SafetyConfig
-from spec_vlm_nav.motion.reporting import Reporting
-from spec_vlm_nav.motion.stopping import StopConfig, TwistStops
+from spec_vlm_nav.motion.loop import MotionLoop
+from spec_vlm_nav.motion.reporting import Reporting, Told
+from spec_vlm_nav.motion.stopping import Rest, StopConfig, TwistStops
 from spec_vlm_nav.motion.watchdogs import Supervision
 from trials.monkey.base import Base, BaseTraits, Odometry, OdometryFault, Wall
 from trials.monkey.brain import Brain
 from trials.monkey.scenario import Event, Scenario
-from trials.monkey.watch import Watch
+from trials.monkey.watch import STEP_S, Watch
 
-STEP_S = 1 / 60
-TICK, LOOK, SUPERVISE, PICTURE = (
-    2,
-    3,
-    6,
-    6,
-)  # steps between two ticks of mover and decider, signs of life, frames
+# Steps between two ticks of mover and decider, signs of life, frames.
+TICK, LOOK, SUPERVISE, PICTURE = 2, 3, 6, 6
 LINK_NOTICED_S = 0.3  # by the link's monitor
+
+
+@dataclass
+class _Output:
+    """Velocities and stops as Twists, as motion_node's TwistOutput says them."""
+
+    stops: TwistStops
+    publish: Callable[[Velocity], None]
+    clock: Callable[[], float]
+
+    def send(self, velocity: Velocity, rest: Rest) -> None:
+        """Publish the velocity of a tick, unless the robot stands and knows it."""
+        if (said := self.stops.velocity(velocity, rest, self.clock())) is not None:
+            self.publish(said)
+
+    def stop(self) -> None:
+        """Publish what makes the robot stand."""
+        self.publish(self.stops.stop(self.clock()))
 
 
 class Robot:
@@ -60,7 +74,6 @@ class Robot:
         self.odometry = Odometry(rng, setup.odometry_noise_m)
         self._odometry_every = max(1, round(60 / setup.odometry_hz))
         self.core = MotionCore(ExecutorConfig(response_timeout_s=self.safety.response_timeout_s), self.safety)
-        self._stops = TwistStops(StopConfig(setup.stop_style))
         self.config = NavigatorConfig(**setup.navigator)  # type: ignore[arg-type]
         self.watch = Watch(scenario, self.safety, self.config)
         self._session = 1
@@ -73,8 +86,9 @@ class Robot:
         self._heard_at = 0.0
         self._decider_until = self._mover_until = 0.0  # frozen until then
         self._sensor: dict[str, Any] = {}
-        self._was_moving = False
-        self._reporting = Reporting(self.core, 1 / (TICK * STEP_S), lambda: self.now)
+        reporting = Reporting(self.core, 1 / (TICK * STEP_S), lambda: self.now)
+        output = _Output(TwistStops(StopConfig(setup.stop_style)), self._publish, lambda: self.now)
+        self._loop = MotionLoop(self.core, output, reporting, self._tell, lambda: self.now)
         self._instructions = 0
         self._make_decider()
 
@@ -118,7 +132,7 @@ class Robot:
             if steps % SUPERVISE == 3:
                 self._sense()
             if steps % TICK == 0:
-                self._tick()
+                self._loop.tick()
         if steps % PICTURE == 0:
             self._picture()
         if decider_runs:
@@ -138,51 +152,27 @@ class Robot:
     def _on_odometry(self, heard: Any) -> None:
         self.watch.odometry(heard, self.now)
         self.core.on_odometry(heard, self.now)
-        self._follow()
+        self._loop.follow()
 
     def _sense(self) -> None:
         if self.safety.collision_watched and not self._sensor.get("silent"):
             self.core.on_clearance(Clearance(self._sensor.get("near_m", 9.0)), self.now)
         if self.safety.robot_state_timeout_s:
             self.core.on_robot_state(self._sensor.get("ready", True), "it lies", self.now)
-        self._follow()
+        self._loop.follow()
 
-    def _follow(self) -> None:
-        if (self._was_moving and not self.core.is_moving) or self.core.take_pushed():
-            self._publish(self._stops.stop(self.now))
-            self._report()
-        self._was_moving = self.core.is_moving
+    def _publish(self, velocity: Velocity) -> None:
+        self.base.command(velocity, self.now)
+        self.watch.published(velocity, self.now)
 
-    def _tick(self) -> None:
-        velocity = self.core.tick(self.now)
-        self._publish(self._stops.velocity(velocity, self.core.rest(self.now), self.now))
-        self._was_moving = self.core.is_moving
-        self._report()
+    def _tell(self, told: Told[float]) -> None:
+        status = replace(told.status, since=told.since)
+        self.watch.status(status, self.base, self.now)
+        self._send(self._to_decider, lambda: self._on_status(status))
 
-    def _publish(self, velocity: Velocity | None) -> None:
-        if velocity is not None:
-            self.base.command(velocity, self.now)
-            self.watch.published(velocity, self.now)
-
-    def _report(self) -> None:
-        for told in self._reporting.due(self.now):
-            status = replace(told.status, since=told.since)
-            self.watch.status(status, self.base, self.now)
-            self._send(self._to_decider, lambda status=status: self._on_status(status))  # type: ignore[misc]
-
-    def _on_command(self, command: Command) -> None:
-        self.core.on_command(command, self.now)
-        if command.kind is not CommandKind.MOVE:
-            self._publish(self._stops.stop(self.now))
-            self._was_moving = False
-        self._follow()
-        self._report()
-
-    def _by_hand(self, act: Callable[[], None]) -> None:
+    def _by_hand(self, act: Callable[[], object]) -> None:
         act()
-        self._publish(self._stops.stop(self.now))
-        self._was_moving = False
-        self._report()
+        self._loop.stand()
 
     # -- the deciding side, as vlm_nav_node does it
 
@@ -205,7 +195,7 @@ class Robot:
 
     def _on_supervision(self, told: Supervision) -> None:
         self.core.on_supervision(told, self.now)
-        self._follow()
+        self._loop.follow()
 
     def _on_status(self, status: Status) -> None:
         self.navigator.on_estop(status.held_by if status.estopped else "", self.now)
@@ -223,12 +213,12 @@ class Robot:
         if self._camera != "frozen":
             self._stamp += 1
         frame = RawImage("mono8", 4, 4, 4, self._shown)
-        stamp, sent = (self._stamp, 1), self.now
-        self._send(self._to_decider, lambda: self._on_frame(Frame(frame, stamp, self.now), sent))
+        stamp = (self._stamp, 1)
+        self._send(self._to_decider, lambda: self._on_frame(Frame(frame, stamp, self.now)))
 
-    def _on_frame(self, frame: Frame, sent: float) -> None:
+    def _on_frame(self, frame: Frame) -> None:
         if self._camera != "black":
-            self.watch.frame(sent, self.now)
+            self.watch.frame(self.now)
         self.navigator.on_frame(replace(frame, received=self.now))
 
     # -- Outputs of the navigator
@@ -248,7 +238,7 @@ class Robot:
             request.text,
             request.unverified,
         )
-        self._send(self._to_mover, lambda: self._on_command(command))
+        self._send(self._to_mover, lambda: self._loop.command(command))
         return self._sequence
 
     def begin(self, job: Job) -> None:
@@ -302,7 +292,7 @@ class Robot:
         self._send(self._to_mover, lambda: self._by_hand(lambda: self.core.estop("button")))
 
     def _do_reset(self) -> None:
-        self._send(self._to_mover, lambda: self._by_hand(lambda: str(self.core.reset())))  # type: ignore[arg-type]
+        self._send(self._to_mover, lambda: self._by_hand(self.core.reset))
 
     def _do_odometry(self, fault: str, scale: float = 1.0) -> None:
         self.odometry.fault, self.odometry.scale = OdometryFault(fault), scale
@@ -350,4 +340,4 @@ class Robot:
         command = Command(
             CommandKind.MOVE, session, self.navigator.number, sequence, motion, 4.0, 0.1, "rogue"
         )
-        self._send(self._to_mover, lambda: self._on_command(command))
+        self._send(self._to_mover, lambda: self._loop.command(command))

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from harness.console import say
 from harness.errors import UsageError
 from harness.run_folder import new_run_folder
 from harness.signals import ends_on_signals
@@ -84,9 +85,7 @@ def run_monkey(config: MonkeyConfig, console: Console | None = None) -> int:
                 records.append(record)
                 bar.update(task, completed=sum(r.simulated_s for r in records) / 60)
                 if record.violation:
-                    bar.console.print(
-                        f"seed {record.seed}: {record.violation}", soft_wrap=True, highlight=False
-                    )
+                    say(bar.console, f"seed {record.seed}: {record.violation}")
     except KeyboardInterrupt:
         interrupted = True
     results = _summed(records, interrupted)
@@ -95,7 +94,7 @@ def run_monkey(config: MonkeyConfig, console: Console | None = None) -> int:
     Console().print(_table(results))
     if not interrupted:
         _keep_cases(results, folder, console)
-    console.print(f"results: {folder / 'monkey.json'}", soft_wrap=True, highlight=False)
+    say(console, f"results: {folder / 'monkey.json'}")
     return 130 if interrupted else int(bool(results.broken))
 
 
@@ -184,7 +183,7 @@ def _table(results: MonkeyResults) -> Table:
 def _keep_cases(results: MonkeyResults, folder: Path, console: Console) -> None:
     """Write the shortest case of each kind that was broken."""
     for kind, seeds in list(results.broken.items())[:MOST_SHRUNK]:
-        console.print(f"making a short case of seed {seeds[0]}", soft_wrap=True, highlight=False)
+        say(console, f"making a short case of seed {seeds[0]}")
         path = folder / f"case-{seeds[0]}.json"
         path.write_bytes(to_json(shrunk(draw(seeds[0], SECONDS))))
-        console.print(f"{kind}: specnav monkey --case {path}", soft_wrap=True, highlight=False)
+        say(console, f"{kind}: specnav monkey --case {path}")

@@ -107,7 +107,7 @@ class Watch:
             self._say(now, f"faster than max_linear: {velocity.linear:.3f} m/s")
         if abs(velocity.angular) > self.safety.max_angular + 1e-6:
             self._say(now, f"faster than max_angular: {velocity.angular:.3f} rad/s")
-        if fastest <= CREEP or self._is_braking(now):
+        if fastest <= CREEP or self._is_braking():
             return
         self._moving_at = now
         self._check_stops(now)
@@ -123,7 +123,7 @@ class Watch:
         """
         return now - self._rogue_at < 5.0 and self._rogue_unopposed
 
-    def _is_braking(self, now: float) -> bool:
+    def _is_braking(self) -> bool:
         """With stop_style brake a stop takes as long as slowing down does."""
         return self.scenario.setup.stop_style == "brake"
 
@@ -157,7 +157,7 @@ class Watch:
         if self._answered_at is None or _apart(self._answered_at, pose):
             self._answered_at, self._unanswered_m = pose, 0.0
 
-    def frame(self, sent: float, now: float) -> None:
+    def frame(self, now: float) -> None:
         """A picture that shows something reached the deciding side."""
         self._frame_at = now
 

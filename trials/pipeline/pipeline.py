@@ -32,7 +32,7 @@ SETTLED_S = 2.0
 
 @dataclass(frozen=True)
 class PipelineConfig:
-    """rtts: ms. verify_ms, draft_ms: pacing, 0: as fast as this machine is. decisions: for each cell."""
+    """rtts: ms. verify_ms: pacing, 0: as fast as this machine is. decisions: for each cell."""
 
     rtts: tuple[float, ...] = (0.0, 40.0, 120.0)
     verify_ms: float = 0.0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from evaluation.files import write_json
 from evaluation.results import SCHEMA
+from harness.console import progress_bar
 from trials.pipeline.pipeline import WAYS, Cell, PipelineConfig, PipelineResults, run_pipeline
 
 COLUMNS = ("way", "RTT ms", "camera to motion p50", "p95", "standing p50", "p95", "n", "dropped")
@@ -19,9 +19,8 @@ def show_pipeline(config: PipelineConfig, run: Path) -> None:
     """Measure, show, save."""
     console = Console()
     cells: list[Cell] = []
-    bars = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     try:
-        with Progress(*bars, console=console, transient=True) as progress:
+        with progress_bar(console) as progress:
             task = progress.add_task("starting", total=len(config.rtts) * len(WAYS) * config.decisions)
 
             def on_progress(what: str, done: int) -> None:

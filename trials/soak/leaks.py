@@ -11,7 +11,7 @@ from lifecycle_msgs.srv import ChangeState
 from spec_vlm_nav_interfaces.msg import MotionCommand
 
 from evaluation.drills.records import LeakCheck, Sample
-from trials.drill.errors import DrillError
+from trials.errors import TrialError
 from trials.graph.graph import Process
 from trials.graph.stack import Stack
 from trials.graph.waiting import wait_until
@@ -36,7 +36,7 @@ class Watch:
         self.samples: dict[str, list[Sample]] = {name: [] for name in self._processes}
 
     def look(self) -> None:
-        """Take a sample of each. Raises DrillError when one is gone."""
+        """Take a sample of each. Raises TrialError when one is gone."""
         t_s = time.monotonic() - self._began
         for name, process in self._processes.items():
             try:
@@ -44,7 +44,7 @@ class Watch:
                     rss = process.memory_info().rss / 1e6
                     self.samples[name].append(Sample(t_s, rss, process.num_fds(), process.num_threads()))
             except psutil.Error as error:
-                raise DrillError(f"{name} ended by itself") from error
+                raise TrialError(f"{name} ended by itself") from error
 
 
 def _watched(stack: Stack) -> tuple[Process, ...]:
@@ -81,11 +81,11 @@ def check_cycles(stack: Stack, turns: int) -> LeakCheck:
 
 
 def change_state(stack: Stack, transition: int) -> None:
-    """A lifecycle transition of vlm_nav_node. Raises DrillError when it fails."""
+    """A lifecycle transition of vlm_nav_node. Raises TrialError when it fails."""
     request = ChangeState.Request()
     request.transition.id = transition
     if not stack.probe.call(ChangeState, "vlm_nav_node/change_state", request, CHANGE_S).success:
-        raise DrillError(f"vlm_nav_node refused lifecycle transition {transition}")
+        raise TrialError(f"vlm_nav_node refused lifecycle transition {transition}")
 
 
 def _check(stack: Stack, what: str, turns: int, turn: Callable[[int], None]) -> LeakCheck:

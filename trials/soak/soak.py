@@ -24,7 +24,7 @@ SAVE_S = 60.0
 
 
 def soak(stack: Stack, seconds: float, journal: Journal, say: Callable[[str], None]) -> None:
-    """Carry out instructions for so long; the journal is kept up to date. Raises DrillError."""
+    """Carry out instructions for so long; the journal is kept up to date. Raises TrialError."""
     watch, began = Watch(stack), time.monotonic()
     looks = max(1.0, min(SAMPLE_S, seconds / 20))
     next_look = next_save = began

@@ -179,7 +179,7 @@ def tokenizer_of(folder: Path, model_type: str) -> DirectTokenizer | None:
     if text is not None and any(word in text for word in _NOT_IN_TEMPLATES):
         return None
     tokenizer = Tokenizer.from_str(written)
-    return DirectTokenizer(tokenizer, named, tuple(extra), text) if len(tokenizer.get_vocab()) else None
+    return DirectTokenizer(tokenizer, named, tuple(extra), text) if tokenizer.get_vocab_size() else None
 
 
 def _config_is_known(config: Settings, model_type: str) -> bool:

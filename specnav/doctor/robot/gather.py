@@ -18,17 +18,13 @@ from typing import Any, cast
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
 from rcl_interfaces.srv import GetParameters
-from rclpy.exceptions import NameValidationException
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.parameter import parameter_value_to_python
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
-from rclpy.validate_namespace import validate_namespace
-from rclpy.validate_topic_name import validate_topic_name
 from rosgraph_msgs.msg import Clock
 
-from harness.errors import UsageError
 from spec_vlm_nav.blackbox.folder import default_folder
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.parameters import Value
@@ -63,6 +59,7 @@ from specnav.doctor.robot.roles import (
     sport_role,
     topic_of,
 )
+from specnav.ros_names import checked_namespace
 
 # Until both nodes that are always needed are in sight and nothing new came for so long, or so long in all: who misses
 # the first announcements hears the next 3 s later.
@@ -365,13 +362,8 @@ def _has_interfaces() -> bool:
 
 
 def _make_node(config: RobotDoctorConfig) -> Node:
-    namespace = f"/{config.namespace.strip('/')}"
-    try:
-        validate_namespace(namespace)
-        for topic in filter(None, (config.image, config.odom, config.cmd_vel)):
-            validate_topic_name(topic)
-    except (ValueError, NameValidationException) as error:
-        raise UsageError(f"not a name in ROS: {' '.join(str(error).split())}") from error
+    topics = filter(None, (config.image, config.odom, config.cmd_vel))
+    namespace = checked_namespace(config.namespace, topics)
     return rclpy.create_node(
         OWN_NAME,
         namespace=namespace,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from evaluation.errors import one_line
 from specdec.errors import SpecdecError
 from specdec.link.channel import connect
 from specdec.link.wire import Ping, Pong
@@ -26,5 +27,5 @@ def reach(address: str) -> Verifier:
                         raise link.silent(REPLY_S)
                 times.append(1e3 * (time.monotonic() - asked))
     except SpecdecError as error:
-        return Verifier(address, " ".join(str(error).split()))
+        return Verifier(address, one_line(error))
     return Verifier(address, "", model, sorted(times)[PINGS // 2], max(times))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from specnav.doctor.robot.checks.graph import check_middleware, check_nodes, check_time
 from specnav.doctor.robot.checks.line import Line, Verdict
 from specnav.doctor.robot.checks.moving import check_commands, check_motion, check_takers
-from specnav.doctor.robot.checks.senses import check_frames, check_senses, check_stamps
+from specnav.doctor.robot.checks.sensors import check_frames, check_sensors, check_stamps
 from specnav.doctor.robot.checks.topics import check_qos, check_signs, check_types
 from specnav.doctor.robot.checks.upkeep import (
     check_blackbox,
@@ -23,7 +23,7 @@ CHECKS: tuple[Callable[[Facts], list[Line]], ...] = (
     check_middleware,
     check_nodes,
     check_time,
-    check_senses,
+    check_sensors,
     check_stamps,
     check_frames,
     check_types,

@@ -8,14 +8,14 @@ from specnav.doctor.robot.checks.line import Line, fail, ok
 from specnav.doctor.robot.facts import Endpoint, Facts, Topic
 from specnav.doctor.robot.roles import said_name
 
-SENSES = ("image", "odom", "ahead", "robot_state")  # a wrong type of theirs is told where they are looked at
+SENSORS = ("image", "odom", "ahead", "robot_state")  # a wrong type of theirs is told where they are looked at
 
 
 def check_types(facts: Facts) -> list[Line]:
     """Whether everybody on our topics means the same by them."""
     lines = []
     for topic in facts.topics.values():
-        ends = [*topic.subscribers] if topic.role in SENSES else [*topic.publishers, *topic.subscribers]
+        ends = [*topic.subscribers] if topic.role in SENSORS else [*topic.publishers, *topic.subscribers]
         wrong = sorted({(said_name(end.node), end.kind) for end in ends if end.kind not in topic.wanted})
         if not wrong:
             continue

@@ -24,23 +24,9 @@ from dataclasses import dataclass
 import json
 
 from spec_vlm_nav.common.codes import ErrorCode, MotionState
-from spec_vlm_nav.common.status import Status
+from spec_vlm_nav.common.status import Status, WATCHDOG_STATES
 
-FAULTS = frozenset(
-    {
-        MotionState.STALE_ODOM,
-        MotionState.COLLISION_AHEAD,
-        MotionState.STALE_CAMERA,
-        MotionState.LINK_LOST,
-        MotionState.SUPERVISOR_LOST,
-        MotionState.NO_RESPONSE,
-        MotionState.WRONG_RESPONSE,
-        MotionState.UNCOMMANDED_MOTION,
-        MotionState.GEOFENCE,
-        MotionState.STALE_SENSOR,
-        MotionState.NOT_READY,
-    }
-)
+FAULTS = WATCHDOG_STATES | {MotionState.GEOFENCE}
 NOT_FAILED = frozenset({ErrorCode.NONE.name, ErrorCode.CANCELED.name})
 DETAIL_CHARS = 300
 ESTOP, SILENT, ASKED = 'ESTOP', 'MOTION_NODE_SILENT', 'ASKED'

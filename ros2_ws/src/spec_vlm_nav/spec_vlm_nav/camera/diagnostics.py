@@ -66,10 +66,8 @@ class StreamDiagnostics:
         elif now - heard_at > silence_s:
             level, said = Level.ERROR, f'silent for {now - heard_at:.1f} s'
         elif decoder.waits_since is not None:
-            level, said = (
-                Level.WARN,
-                'waiting for a key picture' + (f' ({troubles})' if troubles else ''),
-            )
+            level = Level.WARN
+            said = 'waiting for a key picture' + (f' ({troubles})' if troubles else '')
         elif troubles:
             level, said = Level.WARN, troubles
         else:

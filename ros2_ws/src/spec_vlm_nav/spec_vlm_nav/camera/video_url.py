@@ -34,9 +34,8 @@ from spec_vlm_nav.common.errors import CameraError
 
 WAIT_S = 0.2  # how late a close may be noticed
 AGAIN_S = 1.0
-REJOIN_S = (
-    5.0  # silence after which the group is joined anew: an interface may have gone and come back
-)
+# silence after which the group is joined anew: an interface may have gone and come back
+REJOIN_S = 5.0
 RECEIVE_BUFFER = 4 << 20
 LARGEST_PACKET = 65536
 

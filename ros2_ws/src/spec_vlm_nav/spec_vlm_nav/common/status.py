@@ -26,6 +26,21 @@ from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION
 
 UNDER_WAY = (MotionState.MOVING, MotionState.SETTLING)
+WATCHDOG_STATES = frozenset(
+    {
+        MotionState.STALE_ODOM,
+        MotionState.COLLISION_AHEAD,
+        MotionState.STALE_CAMERA,
+        MotionState.LINK_LOST,
+        MotionState.SUPERVISOR_LOST,
+        MotionState.NO_RESPONSE,
+        MotionState.WRONG_RESPONSE,
+        MotionState.UNCOMMANDED_MOTION,
+        MotionState.STALE_SENSOR,
+        MotionState.NOT_READY,
+    }
+)
+"""How a watchdog ends a motion: something that it needs is missing, in the way, or wrong."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from spec_vlm_nav.common.codes import ErrorCode, LinkState, MotionState
 from spec_vlm_nav.common.errors import InstructionError
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.handlers.motions import GOING_ON
-from spec_vlm_nav.deciding.handlers.operator import OPERATOR, Refusal
+from spec_vlm_nav.deciding.handlers.operator import Refusal
 from spec_vlm_nav.deciding.parts.current_decision import PAST_FRAMES
 from spec_vlm_nav.deciding.parts.instruction import Instruction
 from spec_vlm_nav.deciding.parts.interfaces import Feedback, NavigatorConfig, Outputs, Phase
@@ -64,7 +64,9 @@ class Navigator:
         policy: ExplorationPolicy | None = None,
         keep_frames: int = PAST_FRAMES,
     ) -> None:
-        self._is = Situation(outputs, config, policy, keep_frames)
+        self._is = Situation(
+            outputs, config or NavigatorConfig(), policy or ExplorationPolicy(), keep_frames
+        )
 
     def _happens(self, event: Event, what: Any, now: float) -> None:
         react(self._is, event, what, now)
@@ -158,7 +160,7 @@ class Navigator:
         self._happens(Event.INSTRUCTION, given, now)
         return self.number
 
-    def on_cancel(self, now: float, why: str = OPERATOR) -> None:
+    def on_cancel(self, now: float, why: str = OPERATOR_STOP) -> None:
         """Stop and idle until the next instruction."""
         self._happens(Event.CANCEL, why, now)
 
@@ -203,7 +205,7 @@ class Navigator:
             given = instruction.given
             # One that came before this instruction was given is about the one before.
             if status.since >= given.stamp or now - given.began > OLD_STOP_S:
-                self._happens(Event.OPERATOR_STOP, OPERATOR, now)
+                self._happens(Event.OPERATOR_STOP, OPERATOR_STOP, now)
             return
         if status.sequence != self._is.motion.sequence:
             return

@@ -83,9 +83,8 @@ FLIPS_LIMIT = 4  # turns to and fro before going round on one side
 AFTER_LOSS = Action(ActionKind.FORWARD, 50)
 AFTER_LONG_SEARCH = Action(ActionKind.FORWARD, 75)
 UNSEEN_LIMIT = 9  # a full turn in steps of 45 degrees, and one more
-STRIDES = (
-    2  # moves from one place of looking around to the next, as long as the way is said to be clear
-)
+# moves from one place of looking around to the next, as long as the way is said to be clear
+STRIDES = 2
 SMALLEST_TURN = 7.5  # degrees; halving stops here
 
 

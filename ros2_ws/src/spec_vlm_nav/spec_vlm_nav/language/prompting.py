@@ -64,9 +64,8 @@ class PromptSpec:
     no_actions: str = 'none'
     action_separator: str = ', '
     history_frames: int = 0
-    history_sampling: str = (
-        'even'  # "even": spread over all past frames (the first one included); "latest"
-    )
+    # "even": spread over all past frames (the first one included); "latest"
+    history_sampling: str = 'even'
     pad_history: bool = False  # missing history: black frames in front, else fewer frames
     max_instruction_chars: int = MAX_INSTRUCTION_CHARS
     action_first: str = ''

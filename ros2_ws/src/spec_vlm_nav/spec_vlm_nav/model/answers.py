@@ -27,6 +27,7 @@ from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.common.errors import NavigationError
 from spec_vlm_nav.language.actions import Action
+from specdec.edge.stats import RoundStats
 
 if TYPE_CHECKING:
     from specdec.models import Prompt
@@ -46,19 +47,6 @@ class Job:
     frame: Frame
     past: tuple[bytes, ...] = ()
     last_actions: tuple[Action, ...] = ()
-
-
-@dataclass(frozen=True)
-class Round:
-    """One draft and its verdict, measured."""
-
-    drafted: int
-    accepted: int
-    uplink_bytes: int
-    downlink_bytes: int
-    draft_ms: float
-    wait_ms: float
-    verify_ms: float
 
 
 @dataclass(frozen=True)
@@ -95,7 +83,7 @@ class Answer:
     text: str = ''
     token_ids: tuple[int, ...] = ()
     prompt_ids: tuple[int, ...] = ()
-    rounds: tuple[Round, ...] = ()
+    rounds: tuple[RoundStats, ...] = ()
     timeline: tuple[Span, ...] = ()
     prompt_bytes: int = 0
     prefill_ms: float = 0.0

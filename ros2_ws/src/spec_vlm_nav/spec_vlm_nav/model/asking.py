@@ -21,9 +21,9 @@ The question is worded and ordered as the settings say.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
-from spec_vlm_nav.camera.images import black_like, prepare
+from spec_vlm_nav.camera.images import black_like, PictureOptions, prepare
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.common.errors import (
     FrameError,
@@ -37,6 +37,9 @@ from spec_vlm_nav.model.answers import DecisionFailed, Job, Question
 from spec_vlm_nav.model.decider import DecoderSettings
 from spec_vlm_nav.model.folders import suited_preset
 from specdec.options import GenerationOptions
+
+if TYPE_CHECKING:
+    from specdec.models import Prompt
 
 
 def prompt_spec(model: str, preset: str) -> PromptSpec:
@@ -80,14 +83,21 @@ class Asker:
         Raises DecisionFailed where the job cannot be asked.
         """
         try:
-            spec = self.spec
-            jpeg = prepare(job.frame.picture, spec.fitted(settings.picture))
-            black = black_like(jpeg) if spec.pad_history else None
-            frames = choose_frames(spec, job.past, jpeg, black)
-            prompt = build_prompt(spec, self.tokenizer, job.instruction, frames, job.last_actions)
+            prompt, jpeg = self.prompt(job, settings.picture)
         except (FrameError, InstructionError) as error:
             raise DecisionFailed(ErrorCode.INVALID_INPUT, str(error)) from error
         except NavigationError as error:
             raise DecisionFailed(ErrorCode.INTERNAL, str(error)) from error
         options = GenerationOptions(settings.max_new_tokens, settings.temperature, settings.seed)
         return Question(prompt, options), jpeg
+
+    def prompt(self, job: Job, picture: PictureOptions) -> tuple[Prompt, bytes]:
+        """Return the prompt of a job and its frame as JPEG. Raises NavigationError."""
+        spec = self.spec
+        jpeg = prepare(job.frame.picture, spec.fitted(picture))
+        black = black_like(jpeg) if spec.pad_history else None
+        frames = choose_frames(spec, job.past, jpeg, black)
+        return (
+            build_prompt(spec, self.tokenizer, job.instruction, frames, job.last_actions),
+            jpeg,
+        )

@@ -32,7 +32,8 @@ from spec_vlm_nav.camera.images import PictureOptions
 from spec_vlm_nav.common.codes import LinkState
 from spec_vlm_nav.model.answers import Answer, Job, Question
 
-ON_LINK_LOSS = ('stop', 'hold', 'draft_only_slow')
+DRAFT_ONLY = 'draft_only_slow'
+ON_LINK_LOSS = ('stop', 'hold', DRAFT_ONLY)
 ANSWER_ORDERS = ('as_trained', 'action_first')
 
 

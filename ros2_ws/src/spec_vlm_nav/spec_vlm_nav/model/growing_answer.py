@@ -20,7 +20,7 @@ from collections.abc import Callable
 import threading
 
 from spec_vlm_nav.common.codes import LinkState
-from spec_vlm_nav.model.answers import Answer, Question, Round, Span
+from spec_vlm_nav.model.answers import Answer, Question, Span
 from spec_vlm_nav.model.decider import LinkReport
 from specdec.edge.stats import AnswerStats
 from specdec.text.streaming import StreamingText
@@ -86,18 +86,7 @@ def answer_of(
         text=text,
         token_ids=ids,
         prompt_ids=tuple(question.prompt.ids),
-        rounds=tuple(
-            Round(
-                r.drafted,
-                r.accepted,
-                r.uplink_bytes,
-                r.downlink_bytes,
-                r.draft_ms,
-                r.wait_ms,
-                r.verify_ms,
-            )
-            for r in stats.rounds
-        ),
+        rounds=stats.rounds,
         timeline=(
             Span('edge', 'prepare frame', 0.0, prepared_ms),
             *(

@@ -35,8 +35,8 @@ from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.language.prompting import build_prompt, choose_frames, PromptSpec
 from spec_vlm_nav.model.answers import Answer, DecisionFailed, Job, Question, Span
-from spec_vlm_nav.model.asking import Asker, prompt_spec, spec_of
-from spec_vlm_nav.model.decider import DecoderSettings, LinkReport, OnText
+from spec_vlm_nav.model.asking import Asker, spec_of
+from spec_vlm_nav.model.decider import DecoderSettings, DRAFT_ONLY, LinkReport, OnText
 from spec_vlm_nav.model.growing_answer import answer_of, CanceledOrLost, GrowingAnswer
 from spec_vlm_nav.model.link_monitor import LinkMonitor
 from specdec.edge.decoder import connect, EdgeDecoder
@@ -48,10 +48,7 @@ from specdec.models.local import stream_local
 from specdec.text.streaming import StreamingText
 import torch
 
-__all__ = ['SpeculativeDecider', 'prompt_spec']
-
 WARM_UP_SIZE = (224, 140)
-DRAFT_ONLY = 'draft_only_slow'
 _OF_MODEL = ('draft_model', 'device', 'dtype', 'quantize', 'threads')
 _OF_LINK = ('verifier', 'connect_timeout_s', 'reply_timeout_s')
 
@@ -93,10 +90,8 @@ class SpeculativeDecider:
                 settings.draft_model, settings.device, settings.dtype, settings.quantize
             )
         tokenizer = self._model.tokenizer if self._model else load_tokenizer(settings.draft_model)
-        self._current = (
-            settings,
-            Asker(spec, tokenizer),
-        )  # replaced as one: `use` may come in the middle of a decision
+        # Replaced as one: `use` may come in the middle of a decision.
+        self._current = (settings, Asker(spec, tokenizer))
         self._counts = Counts()
         self._monitor: LinkMonitor | None = None
         self._losses_before = 0
@@ -343,7 +338,7 @@ def fitting_spec(settings: DecoderSettings, has_draft_model: bool) -> PromptSpec
     if get_method(settings.method).drafts and not has_draft_model:
         raise ParameterError(
             f'parameter method = {settings.method!r} refused: the draft model is not loaded, '
-            'because the node was configured with a method that needs none; configure it anew'
+            'because the node was configured with a method that needs none; configure it again'
         )
     if settings.on_link_loss == DRAFT_ONLY and not has_draft_model:
         raise ParameterError(

@@ -17,8 +17,8 @@ The moving side as one object without ROS.
 
 Commands and sensor inputs in, a velocity per tick and status reports out.
 
-It joins the executor (how to get there) and the gate (whether to move at all). `motion_node` is a
-shell around it and adds nothing to its decisions.
+It joins the executor (how to get there) and the gate (whether to move at all). `MotionLoop` says
+when what comes out is sent; `motion_node` adds nothing to either.
 """
 
 from __future__ import annotations

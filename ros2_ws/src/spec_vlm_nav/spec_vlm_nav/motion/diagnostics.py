@@ -18,23 +18,10 @@ from __future__ import annotations
 
 import math
 
-from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
+from spec_vlm_nav.common.status import WATCHDOG_STATES
 from spec_vlm_nav.motion.core import MotionCore
 from spec_vlm_nav.motion.gate import SafetyGate
-
-_OF_A_SENSE = (
-    MotionState.STALE_ODOM,
-    MotionState.COLLISION_AHEAD,
-    MotionState.STALE_CAMERA,
-    MotionState.LINK_LOST,
-    MotionState.SUPERVISOR_LOST,
-    MotionState.NO_RESPONSE,
-    MotionState.WRONG_RESPONSE,
-    MotionState.UNCOMMANDED_MOTION,
-    MotionState.STALE_SENSOR,
-    MotionState.NOT_READY,
-)
 
 
 def rows(core: MotionCore, now: float) -> list[DiagnosticRow]:
@@ -62,7 +49,7 @@ def _seconds(age: float) -> object:
 
 def _gate(core: MotionCore) -> DiagnosticRow:
     status, gate = core.status, core.gate
-    level = Level.WARN if status.state in _OF_A_SENSE or gate.latched_by else Level.OK
+    level = Level.WARN if status.state in WATCHDOG_STATES or gate.latched_by else Level.OK
     if gate.estopped_by:
         return DiagnosticRow('gate', Level.ERROR, gate.held_by, {'state': status.state.name})
     latched = f'latched by {gate.latched_by}' if gate.latched_by else ''
@@ -155,10 +142,8 @@ def _ahead(gate: SafetyGate, now: float) -> DiagnosticRow:
         return DiagnosticRow('collision', Level.OK, 'no sensor looks ahead')
     if blind := watch.blind(now, config):
         return DiagnosticRow('collision', Level.ERROR, blind)
-    fault, nearest = (
-        watch.fault(now, config),
-        watch.clearance.nearest_m if watch.clearance else math.inf,
-    )
+    fault = watch.fault(now, config)
+    nearest = watch.clearance.nearest_m if watch.clearance else math.inf
     values = {
         'nearest_m': nearest,
         'allowed_m': config.collision_distance_m,
@@ -171,7 +156,7 @@ def _counts(core: MotionCore) -> DiagnosticRow:
     ended = {f'ended {name}': count for name, count in sorted(core.ended.items())}
     refused = {f'refused: {kind}': count for kind, count in sorted(core.gate.refusals.items())}
     total = sum(core.gate.refusals.values())
-    by_watchdog = sum(core.ended[state.name] for state in _OF_A_SENSE)
+    by_watchdog = sum(core.ended[state.name] for state in WATCHDOG_STATES)
     return DiagnosticRow(
         'counts',
         Level.OK,

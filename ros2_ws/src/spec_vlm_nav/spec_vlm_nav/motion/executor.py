@@ -225,12 +225,7 @@ class MotionExecutor:
     def update(
         self, pose: Pose, now: float, in_flight: Motion = NO_MOTION
     ) -> tuple[Velocity, Progress]:
-        """
-        Return the velocity to ask for and the state.
-
-        `in_flight`: what was commanded and odometry cannot show yet, metres and radians. A final
-        state ends the motion (velocity zero).
-        """
+        """See Executor."""
         if self._motion is None or self._track is None:
             return ZERO, Progress.REACHED
         self._track.follow(pose)

@@ -111,7 +111,7 @@ def _tell_end(s: Situation, status: Status, now: float) -> bool:
 def _mind_refusals(s: Situation, why: str, now: float) -> None:
     lasting = s.instruction.given.refused_for(now)
     if 0 < s.config.patience_s < lasting:
-        text = f'motion_node moves nothing for {lasting:.0f} s: {why}'
+        text = f'motion_node has moved nothing for {lasting:.0f} s: {why}'
         s.give_up(ErrorCode.INTERNAL, text, now)
 
 

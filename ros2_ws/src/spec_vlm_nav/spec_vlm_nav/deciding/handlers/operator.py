@@ -25,8 +25,6 @@ from spec_vlm_nav.deciding.parts.report import Report
 from spec_vlm_nav.deciding.parts.situation import Situation
 from spec_vlm_nav.motion.command import CommandKind
 
-OPERATOR = 'stopped by the operator'
-
 
 @dataclass(frozen=True)
 class Refusal:

@@ -44,7 +44,8 @@ def decide(s: Situation, frame: Frame, now: float) -> None:
         return
     if s.decisions_are_used_up:
         made = s.instruction.given.decisions
-        s.give_up(ErrorCode.TOO_MANY_DECISIONS, f'gave up after {made} decisions', now)
+        text = f'{made} decisions were made without getting there'
+        s.give_up(ErrorCode.TOO_MANY_DECISIONS, text, now)
         return
     s.phase = Phase.THINKING
     s.out.begin(s.decision.begin(s.instruction.given, frame, now, prefetched=False))
@@ -65,7 +66,8 @@ def report_no_frames(s: Situation, camera: CameraWatch, now: float) -> None:
     """Say once that the camera is stale or frozen."""
     said = 'the picture does not change although the robot moves'
     what = said if camera.is_frozen else NO_FRAMES
-    s.warn_once(ErrorCode.STALE_CAMERA, f'{what}: the robot stands still until they are back', now)
+    text = f'{what}: the robot stands still until sound frames come'
+    s.warn_once(ErrorCode.STALE_CAMERA, text, now)
 
 
 def hold_without_frames(s: Situation, camera: CameraWatch, now: float) -> None:

@@ -30,6 +30,7 @@ from spec_vlm_nav.common.geometry import Motion, NO_MOTION
 from spec_vlm_nav.deciding.parts.report import Report
 from spec_vlm_nav.language.prompting import MAX_INSTRUCTION_CHARS
 from spec_vlm_nav.model.answers import Job
+from spec_vlm_nav.model.decider import DRAFT_ONLY
 from spec_vlm_nav.motion.command import CommandKind
 
 SUPERVISOR = 'SUPERVISOR'
@@ -52,12 +53,10 @@ class NavigatorConfig:
     decision_timeout_s: float = 20.0
     motion_deadline_s: float = 4.0
     status_grace_s: float = 1.0  # after a motion's deadline, until motion_node counts as silent
-    status_timeout_s: float = (
-        1.0  # motion_node tells of a motion 10 times a second: silent for so long, it is gone
-    )
-    settle_s: float = (
-        0.05  # a frame counts as taken after the motion when received so long after its end
-    )
+    # motion_node tells of a motion 10 times a second: silent for so long, it is gone
+    status_timeout_s: float = 1.0
+    # a frame counts as taken after the motion when received so long after its end
+    settle_s: float = 0.05
     first_retry_s: float = 0.5
     last_retry_s: float = 4.0
     patience_s: float = 30.0  # camera, odometry or verifier gone for so long: give up; 0: never
@@ -69,9 +68,8 @@ class NavigatorConfig:
     max_duration_s: float = 600.0
     max_distance_m: float = 100.0
     max_instruction_chars: int = MAX_INSTRUCTION_CHARS
-    early_action: bool = (
-        True  # move when the action sentence is verified, not when the answer is complete
-    )
+    # move when the action sentence is verified, not when the answer is complete
+    early_action: bool = True
     prefetch: bool = False  # decide the next action while the motion before it settles
     prefetch_tolerance: float = 3.0  # mean difference of the two frames, grey levels of 255
     dry_run: bool = False  # decide, but move nothing
@@ -79,7 +77,7 @@ class NavigatorConfig:
     @property
     def is_degradable(self) -> bool:
         """Whether the draft model may decide alone."""
-        return self.on_link_loss == 'draft_only_slow'
+        return self.on_link_loss == DRAFT_ONLY
 
 
 @dataclass(frozen=True)

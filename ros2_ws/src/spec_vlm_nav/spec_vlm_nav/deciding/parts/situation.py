@@ -25,7 +25,7 @@ from dataclasses import replace
 
 from spec_vlm_nav.camera.watch import CameraWatch
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
-from spec_vlm_nav.deciding.parts.current_decision import CurrentDecision, PAST_FRAMES
+from spec_vlm_nav.deciding.parts.current_decision import CurrentDecision
 from spec_vlm_nav.deciding.parts.current_motion import CurrentMotion
 from spec_vlm_nav.deciding.parts.failures import Failures
 from spec_vlm_nav.deciding.parts.instruction import CurrentInstruction
@@ -52,13 +52,13 @@ class Situation:
     def __init__(
         self,
         outputs: Outputs,
-        config: NavigatorConfig | None = None,
-        policy: ExplorationPolicy | None = None,
-        keep_frames: int = PAST_FRAMES,
+        config: NavigatorConfig,
+        policy: ExplorationPolicy,
+        keep_frames: int,
     ) -> None:
         self.out = outputs
-        self.config = config or NavigatorConfig()
-        self.policy = policy or ExplorationPolicy()
+        self.config = config
+        self.policy = policy
         self.phase = Phase.IDLE
         self.camera = CameraWatch()
         self.failures = Failures(outputs.log)

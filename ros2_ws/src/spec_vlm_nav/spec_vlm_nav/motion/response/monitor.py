@@ -316,9 +316,8 @@ class ResponseMonitor:
         rested = self.commands.since_moving_s(now)
         if not RESISTS_AFTER_S + self.delay_s < rested < OBEYED_WITHIN_S:
             return False
-        before = self.commands.between(
-            now - rested - RESISTS_FOR_S, now - rested
-        )  # as fast as it was told to go last
+        # As fast as it was told to go last.
+        before = self.commands.between(now - rested - RESISTS_FOR_S, now - rested)
         seen, share = self.measured.since(now - RESISTS_FOR_S), RESISTS_SHARE
         goes_on = max(RESISTS_M, share * abs(before.along_m)) < abs(seen.along_m)
         turns_on = max(RESISTS_RAD, share * abs(before.turned_rad)) < abs(seen.turned_rad)

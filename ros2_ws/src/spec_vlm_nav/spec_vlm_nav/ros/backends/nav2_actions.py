@@ -39,9 +39,8 @@ ERRORS = ('TIMEOUT', 'TF_ERROR', 'COLLISION_AHEAD', 'INVALID_INPUT', 'UNKNOWN')
 # action_msgs/GoalStatus
 SUCCEEDED, CANCELED = 4, 5
 AGAIN_S = 0.1  # between two requests to cancel the same goal
-LINGERS_S = (
-    1.0  # past its time allowance a server that still has not ended a goal is taken for gone
-)
+# past its time allowance a server that still has not ended a goal is taken for gone
+LINGERS_S = 1.0
 
 
 def error_name(result: Any) -> str:

@@ -63,9 +63,14 @@ def reading_of(message: Odometry) -> Reading:
     )
 
 
-def seconds_of(stamp: Time) -> float:
-    """Return a stamp in seconds."""
-    return stamp.sec + stamp.nanosec * 1e-9
+def seconds_of(span: Time | Duration) -> float:
+    """Return a stamp, or a time span, in seconds."""
+    return span.sec + span.nanosec * 1e-9
+
+
+def duration_of(seconds: float) -> Duration:
+    """Return a time span as a message."""
+    return Duration(sec=int(seconds), nanosec=int(seconds % 1 * 1e9))
 
 
 def command_of(message: MotionCommand) -> Command | None:
@@ -80,7 +85,7 @@ def command_of(message: MotionCommand) -> Command | None:
         instruction=message.instruction,
         sequence=message.sequence,
         motion=Motion(message.distance_m, message.angle_rad),
-        deadline_s=message.deadline.sec + message.deadline.nanosec * 1e-9,
+        deadline_s=seconds_of(message.deadline),
         frame_age_s=message.frame_age_s,
         text=message.text,
         unverified=message.unverified,
@@ -96,9 +101,7 @@ def command_message(
     message.kind = request.kind.value
     message.source = SOURCES[request.source]
     message.distance_m, message.angle_rad = request.motion.distance_m, request.motion.angle_rad
-    message.deadline = Duration(
-        sec=int(request.deadline_s), nanosec=int(request.deadline_s % 1 * 1e9)
-    )
+    message.deadline = duration_of(request.deadline_s)
     message.text, message.unverified = request.text, request.unverified
     if request.frame is not None:
         message.frame_stamp = Time(sec=request.frame.stamp[0], nanosec=request.frame.stamp[1])
@@ -167,24 +170,18 @@ def metrics_message(
     message.header.stamp = stamp
     if report.frame is not None:
         message.frame_stamp = Time(sec=report.frame.stamp[0], nanosec=report.frame.stamp[1])
-    message.instruction_text, message.method, message.gamma = (
-        report.instruction_text,
-        method,
-        gamma,
-    )
+    message.instruction_text = report.instruction_text
+    message.method = method
+    message.gamma = gamma
     message.text, message.reasoning = answer.text, report.reasoning
-    message.model_action, message.action, message.rule = (
-        report.model_action,
-        report.action,
-        report.rule,
-    )
+    message.model_action = report.model_action
+    message.action = report.action
+    message.rule = report.rule
     message.source = SOURCES[report.source]
     message.verification, message.prefetched = report.verification.value, report.prefetched
     message.error_code, message.error = report.code.value, report.error
-    message.decision_ms, message.camera_to_action_ms = (
-        report.decision_ms,
-        report.camera_to_action_ms,
-    )
+    message.decision_ms = report.decision_ms
+    message.camera_to_action_ms = report.camera_to_action_ms
     message.prefill_ms, message.cloud_prefill_ms = answer.prefill_ms, answer.cloud_prefill_ms
     message.ttft_ms, message.total_ms = answer.ttft_ms, answer.total_ms
     message.tokens, message.rounds = len(answer.token_ids), len(answer.rounds)

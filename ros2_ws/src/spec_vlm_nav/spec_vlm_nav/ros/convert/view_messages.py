@@ -23,12 +23,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 import math
 
-from builtin_interfaces.msg import Duration, Time
+from builtin_interfaces.msg import Time
 from geometry_msgs.msg import Point, PoseStamped
 from nav_msgs.msg import Path
 from spec_vlm_nav.common.codes import LinkState, SOURCES, Verification
 from spec_vlm_nav.motion.command import CommandKind
-from spec_vlm_nav.ros.convert.messages import command_of
+from spec_vlm_nav.ros.convert.messages import command_of, duration_of
 from spec_vlm_nav.viewing.board import Decided, Told
 from spec_vlm_nav.viewing.track import Point as Place
 from spec_vlm_nav.viewing.track import Trail
@@ -131,6 +131,6 @@ def no_markers(frame: str) -> MarkerArray:
 def _marker(number: int, frame: str, stamp: Time, lifetime_s: float) -> Marker:
     marker = Marker(ns=NAMESPACE, id=number, action=Marker.ADD)
     marker.header.frame_id, marker.header.stamp = frame, stamp
-    marker.lifetime = Duration(sec=int(lifetime_s), nanosec=int(lifetime_s % 1 * 1e9))
+    marker.lifetime = duration_of(lifetime_s)
     marker.pose.orientation.w = 1.0
     return marker

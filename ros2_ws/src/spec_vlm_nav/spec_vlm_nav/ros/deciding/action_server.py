@@ -26,7 +26,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from builtin_interfaces.msg import Duration
 from rclpy.action import ActionServer, CancelResponse, GoalResponse
 from rclpy.action.server import ServerGoalHandle
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
@@ -34,6 +33,7 @@ from rclpy.node import Node
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.deciding.parts.interfaces import NavigationResult, Phase
 from spec_vlm_nav.language.stop_words import is_stop
+from spec_vlm_nav.ros.convert.messages import duration_of, seconds_of
 from spec_vlm_nav.ros.deciding.active import Deciding
 from spec_vlm_nav_interfaces.action import NavigateInstruction
 
@@ -70,9 +70,7 @@ class _DeferringServer(ActionServer):
 def message_of(result: NavigationResult) -> NavigateInstruction.Result:
     """Return a result as a message."""
     message = NavigateInstruction.Result(error_code=result.code.value, error_msg=result.message)
-    message.total_elapsed_time = Duration(
-        sec=int(result.elapsed_s), nanosec=int(result.elapsed_s % 1 * 1e9)
-    )
+    message.total_elapsed_time = duration_of(result.elapsed_s)
     message.distance_m, message.hint_met = result.distance_m, result.hint_met
     message.decisions, message.motions = result.decisions, result.motions
     return message
@@ -125,7 +123,7 @@ class NavigateServer:
             self.deciding.stop('stopped by an instruction')
             self._finish(goal, NavigationResult(0, ErrorCode.NONE, 'stopped'))
             return
-        allowance = request.time_allowance.sec + request.time_allowance.nanosec * 1e-9
+        allowance = seconds_of(request.time_allowance)
         number = self.deciding.instruct(request.instruction, allowance, request.success_hint)
         self._goals[number] = goal
         self.tick()
@@ -184,13 +182,9 @@ class NavigateServer:
         feedback = NavigateInstruction.Feedback(phase=_PHASES[told.phase], action=told.action)
         feedback.reasoning = self.deciding.text_so_far or told.reasoning
         feedback.unverified, feedback.decision_ms = told.unverified, told.decision_ms
-        feedback.distance_left_m, feedback.angle_left_rad = (
-            told.left.distance_m,
-            told.left.angle_rad,
-        )
-        feedback.decisions, feedback.link, feedback.link_rtt_ms = (
-            told.decisions,
-            link.state.value,
-            link.rtt_ms,
-        )
+        feedback.distance_left_m = told.left.distance_m
+        feedback.angle_left_rad = told.left.angle_rad
+        feedback.decisions = told.decisions
+        feedback.link = link.state.value
+        feedback.link_rtt_ms = link.rtt_ms
         goal.publish_feedback(feedback)

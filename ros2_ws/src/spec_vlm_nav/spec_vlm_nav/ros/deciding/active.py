@@ -44,6 +44,7 @@ from spec_vlm_nav.deciding.parts.interfaces import (
     NavigationResult,
     NavigatorConfig,
     Phase,
+    SUPERVISOR,
 )
 from spec_vlm_nav.deciding.parts.report import Report
 from spec_vlm_nav.language.exploration import ExplorationPolicy
@@ -80,12 +81,10 @@ class Deciding:
         exploration: str,
         values: dict[str, Value],
     ) -> None:
-        self._node, self._publishers, self._decider, self._settings = (
-            node,
-            publishers,
-            decider,
-            settings,
-        )
+        self._node = node
+        self._publishers = publishers
+        self._decider = decider
+        self._settings = settings
         # A fresh session tells motion_node that what was before is over.
         publishers.session = secrets.randbits(63) | 1
         publishers.silent = config.dry_run
@@ -277,7 +276,7 @@ class Deciding:
         if busy:
             self.navigator.on_cancel(time.monotonic(), why)
         else:
-            self.send(MotionRequest(CommandKind.STOP, self.navigator.number, 'SUPERVISOR', why))
+            self.send(MotionRequest(CommandKind.STOP, self.navigator.number, SUPERVISOR, why))
         if not self._stands() and busy:
             self.log(
                 'warn',

@@ -28,6 +28,7 @@ from collections.abc import Sequence
 import sys
 import time
 
+from builtin_interfaces.msg import Time
 from nav_msgs.msg import Odometry
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
@@ -36,9 +37,9 @@ from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.diagnostics import DiagnosticRow
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.motion.ahead.collision import Clearance
-from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.motion.core import MotionCore
 from spec_vlm_nav.motion.diagnostics import rows
+from spec_vlm_nav.motion.loop import MotionLoop
 from spec_vlm_nav.motion.parameters.motion import (
     check_motion,
     corridor_config,
@@ -46,7 +47,7 @@ from spec_vlm_nav.motion.parameters.motion import (
     MOTION,
     safety_config,
 )
-from spec_vlm_nav.motion.reporting import Reporting
+from spec_vlm_nav.motion.reporting import Reporting, Told
 from spec_vlm_nav.ros.backends.outputs import make_backend
 from spec_vlm_nav.ros.convert.messages import command_of, reading_of, status_message
 from spec_vlm_nav.ros.declare import declare, follow_changes
@@ -80,7 +81,6 @@ class MotionNode:
         self._values = values = declare(node, MOTION, check=check_motion)
         self._output, executor = make_backend(node, values)
         self._core = MotionCore(executor_config(values), safety_config(values), executor)
-        self._was_moving = False
         self._collision_sensor = CollisionSensor(
             node,
             str(values['collision_source']),
@@ -109,8 +109,11 @@ class MotionNode:
         # stop the stopping.
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         rate_hz = float(values['rate_hz'])
-        node.create_timer(1 / rate_hz, self._tick, clock=steady)
-        self._reporting = Reporting(self._core, rate_hz, lambda: node.get_clock().now().to_msg())
+        reporting = Reporting(self._core, rate_hz, lambda: node.get_clock().now().to_msg())
+        self._loop = MotionLoop(
+            self._core, self._output, reporting, self._publish_status, time.monotonic
+        )
+        node.create_timer(1 / rate_hz, self._loop.tick, clock=steady)
         dry = ' (dry run: nothing moves)' if values['dry_run'] else ''
         node.get_logger().info(f'motion_node ready{dry}')
 
@@ -123,22 +126,15 @@ class MotionNode:
 
     def _on_odometry(self, message: Odometry) -> None:
         self._core.on_odometry(reading_of(message), time.monotonic())
-        self._follow()
+        self._loop.follow()
 
     def _on_supervision(self, message: Supervision) -> None:
         self._core.on_supervision(supervision_of(message), time.monotonic())
-        self._follow()
+        self._loop.follow()
 
     def _on_clearance(self, clearance: Clearance, now: float) -> None:
         self._core.on_clearance(clearance, now)
-        self._follow()
-
-    def _follow(self) -> None:
-        """Stop now, not at the next tick, when what was just heard has ended the motion."""
-        if (self._was_moving and not self._core.is_moving) or self._core.take_pushed():
-            self._output.stop()
-            self._report(time.monotonic())
-        self._was_moving = self._core.is_moving
+        self._loop.follow()
 
     def _on_command(self, message: MotionCommand) -> None:
         command = command_of(message)
@@ -147,20 +143,15 @@ class MotionNode:
                 f'motion command of unknown kind {message.kind} ignored'
             )
             return
-        self._core.on_command(command, time.monotonic())
-        if command.kind is not CommandKind.MOVE:
-            self._output.stop()
-            self._was_moving = False
-        self._follow()
-        self._report(time.monotonic())
+        self._loop.command(command)
 
     def _on_robot_state(self, message: RobotState) -> None:
         self._core.on_robot_state(message.ready, message.reason, time.monotonic())
-        self._follow()
+        self._loop.follow()
 
     def _stop(self, how: str) -> None:
         self._core.stop()
-        self._stand()
+        self._loop.stand()
         self.node.get_logger().warning(
             f'stopped by the operator ({how}): nothing moves until the next instruction'
         )
@@ -168,7 +159,7 @@ class MotionNode:
     def _estop(self, how: str) -> None:
         was_latched = bool(self._core.gate.estopped_by)
         self._core.estop(how)
-        self._stand()
+        self._loop.stand()
         if not was_latched:
             service = f'{self.node.get_fully_qualified_name()}/reset'
             self.node.get_logger().error(
@@ -178,29 +169,17 @@ class MotionNode:
 
     def _reset(self) -> str:
         was = self._core.reset()
-        self._stand()
+        self._loop.stand()
         self.node.get_logger().warning(f'reset by the operator: {was or "nothing was latched"}')
         return was
 
-    def _stand(self) -> None:
-        self._output.stop()
-        self._was_moving = False
-        self._report(time.monotonic())
-
-    def _tick(self) -> None:
-        now = time.monotonic()
-        self._output.send(self._core.tick(now), self._core.rest(now))
-        self._was_moving = self._core.is_moving
-        self._report(now)
-
-    def _report(self, now: float) -> None:
-        for told in self._reporting.due(now):
-            status = told.status
-            self._status.publish(status_message(status, told.stamp, told.since))
-            if told.is_new and status.state not in NOT_WORTH_A_WARNING:
-                self.node.get_logger().warning(
-                    f'command {status.sequence} {status.state.name}: {status.reason}'
-                )
+    def _publish_status(self, told: Told[Time]) -> None:
+        status = told.status
+        self._status.publish(status_message(status, told.stamp, told.since))
+        if told.is_new and status.state not in NOT_WORTH_A_WARNING:
+            self.node.get_logger().warning(
+                f'command {status.sequence} {status.state.name}: {status.reason}'
+            )
 
     def close(self) -> None:
         """Send the back-end's stop and make sure that it has arrived."""

@@ -39,6 +39,7 @@ from spec_vlm_nav.model.asking import spec_of
 from spec_vlm_nav.model.decider import Decider, DecoderSettings
 from spec_vlm_nav.model.deferred import DeferredDecider
 from spec_vlm_nav.model.folders import check_folder
+from spec_vlm_nav.motion.command import OPERATOR_STOP
 from spec_vlm_nav.ros.deciding.action_server import NavigateServer
 from spec_vlm_nav.ros.deciding.active import Deciding
 from spec_vlm_nav.ros.deciding.publishers import Publishers
@@ -156,10 +157,8 @@ class VlmNavNode(LifecycleNode):
             self, self._topics, self._decider, settings, config, policy, self._values
         )
         self._deciding.navigator.number = self._instructions
-        self._deciding.on_tick, self._deciding.on_result = (
-            self._server.tick,
-            self._server.on_result,
-        )
+        self._deciding.on_tick = self._server.tick
+        self._deciding.on_result = self._server.on_result
         self._server.deciding = self._deciding
         self._said_ready = False
 
@@ -228,7 +227,7 @@ class VlmNavNode(LifecycleNode):
 
     def _on_cancel(self, message: Empty) -> None:
         if self._deciding is not None:
-            self._deciding.stop('stopped by the operator')
+            self._deciding.stop(OPERATOR_STOP)
 
     def _only_live(self) -> str:
         if self._decider is None:

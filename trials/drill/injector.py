@@ -11,11 +11,12 @@ from spec_vlm_nav_interfaces.msg import MotionCommand
 
 from evaluation.drills.records import DrillRun
 from spec_vlm_nav.common.codes import ErrorCode, LinkState, MotionState
+from spec_vlm_nav.deciding.handlers.motions import GOING_ON
 from spec_vlm_nav.motion.command import CommandKind
-from trials.drill.errors import DrillError
 from trials.drill.faults import LinkCut
 from trials.drill.judging import judge
 from trials.drill.records import Bound, Drill, Moment, Reaction, Recovery, Said, Trace
+from trials.errors import TrialError
 from trials.graph.probe import Heard
 from trials.graph.stack import CMD_VEL, COMMAND, IMAGE, METRICS, ODOM, STATUS, SUPERVISION, Stack, speed
 
@@ -26,6 +27,8 @@ FOLLOWS_S = 0.3  # until odometry shows what cmd_vel asks for
 ENOUGH_S = 0.25  # a motion is to last so much longer than the bound
 UP_TO_SPEED_S = 0.3
 ALIVE_S = 3.0
+STILL_GOING = tuple(state.name for state in GOING_ON)
+OWN_END = ("REACHED", "BLOCKED", "EXPIRED")
 POLL_S = 0.002
 FILE_POLICY = "auto"  # what config/robot.yaml says
 
@@ -34,7 +37,7 @@ class Inconclusive(Exception):
     """The robot was not where the fault should have met it; try again."""
 
 
-class Conductor:
+class FaultInjector:
     """Drills on one stack, one after the other; each finds the robot in a new room."""
 
     def __init__(self, stack: Stack) -> None:
@@ -45,27 +48,27 @@ class Conductor:
         self.began = time.monotonic()
 
     def bound_s(self, bound: Bound) -> float:
-        """A bound in seconds, by the parameters that the nodes have now. Raises DrillError."""
+        """A bound in seconds, by the parameters that the nodes have now. Raises TrialError."""
         total = bound.seconds
         for term in bound.terms:
             key = (term.node, term.parameter)
             if key not in self._terms:
                 value = self._stack.probe.get_parameter(*key)
                 if not isinstance(value, float):
-                    raise DrillError(f"{term.node} has no parameter {term.parameter}: the bound is unknown")
+                    raise TrialError(f"{term.node} has no parameter {term.parameter}: the bound is unknown")
                 self._terms[key] = value
             total += self._terms[key]
         return total
 
     def run(self, drill: Drill, number: int, attempts: int = 3) -> DrillRun:
-        """One run; a robot that was not at the moment is brought there again. Raises DrillError."""
+        """One run; a robot that was not at the moment is brought there again. Raises TrialError."""
         for attempt in itertools.count(1):
             began = time.monotonic()
             try:
                 result = self._once(drill, number)
             except Inconclusive as error:
                 if attempt >= attempts:
-                    raise DrillError(f"{drill.name}: {error} ({attempts} attempts)") from error
+                    raise TrialError(f"{drill.name}: {error} ({attempts} attempts)") from error
                 continue
             finally:
                 wall_s = time.monotonic() - began
@@ -178,7 +181,7 @@ class Conductor:
         for node in ("vlm_nav_node", "motion_node", "navsim"):
             try:
                 self._stack.probe.get_parameter(node, "use_sim_time", ALIVE_S)
-            except DrillError:
+            except TrialError:
                 found.append(f"{node} does not answer")
         return found
 
@@ -221,13 +224,13 @@ class Conductor:
         if drill.moment is not Moment.MOVING or drill.reaction is not Reaction.STOPS:
             return
         first = next(
-            (s for s in trace.said if s.at >= trace.struck and s.topic == STATUS and s.name not in GOING_ON),
+            (
+                s
+                for s in trace.said
+                if s.at >= trace.struck and s.topic == STATUS and s.name not in STILL_GOING
+            ),
             None,
         )
         until = min(trace.ended, trace.struck + bound_s)
         if first is not None and drill.bound.terms and first.name in OWN_END and first.at < until:
             raise Inconclusive(f"the motion ended by itself ({first.name})")
-
-
-GOING_ON = ("IDLE", "MOVING", "SETTLING")
-OWN_END = ("REACHED", "BLOCKED", "EXPIRED")

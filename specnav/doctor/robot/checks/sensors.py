@@ -12,19 +12,19 @@ HZ = {"image": 2.0, "odom": 10.0}  # slower works, and is told
 SLOW_SUPERVISION_HZ, SLOW_STATUS_HZ = 5.0, 1.0  # of 10 and 2 a second
 
 
-def check_senses(facts: Facts) -> list[Line]:
+def check_sensors(facts: Facts) -> list[Line]:
     """What has to come from outside, and what our nodes tell one another all the time."""
     lines = []
     camera_s = float(facts.value(DECIDER, "camera_timeout_s", 1.0))
     odom_s = float(facts.value(MOVER, "odom_timeout_s", 0.5))
-    lines.append(_sense(facts, "image", camera_s, "the camera driver", "--image"))
-    lines.append(_sense(facts, "odom", odom_s, "the robot's driver", "--odom"))
+    lines.append(_sensor(facts, "image", camera_s, "the camera driver", "--image"))
+    lines.append(_sensor(facts, "odom", odom_s, "the robot's driver", "--odom"))
     if "ahead" in facts.topics:
         timeout = float(facts.value(MOVER, "collision_timeout_s", 0.5))
-        lines.append(_sense(facts, "ahead", timeout, "the sensor that looks ahead", ""))
+        lines.append(_sensor(facts, "ahead", timeout, "the sensor that looks ahead", ""))
     if "robot_state" in facts.topics:
         timeout = float(facts.value(MOVER, "robot_state_timeout_s", 1.0))
-        lines.append(_sense(facts, "robot_state", timeout, "go2_state_node", ""))
+        lines.append(_sensor(facts, "robot_state", timeout, "go2_state_node", ""))
     if MOVER in facts.nodes:
         lines += _sign_of_life(facts, "motion_status", MOVER, SLOW_STATUS_HZ)
     if DECIDER in facts.nodes:
@@ -32,7 +32,7 @@ def check_senses(facts: Facts) -> list[Line]:
     return lines
 
 
-def _sense(facts: Facts, role: str, timeout_s: float, source: str, flag: str) -> Line:
+def _sensor(facts: Facts, role: str, timeout_s: float, source: str, flag: str) -> Line:
     topic = facts.topics[role]
     if not topic.publishers:
         there = f"of that type there are {', '.join(topic.others)}" if topic.others else f"is {source} up?"
@@ -106,9 +106,9 @@ def check_stamps(facts: Facts) -> list[Line]:
             found = (
                 f"{heard.stuck} of {heard.count} do not advance: our nodes take these messages for old ones"
             )
-            lines.append(fail(check, found, "the driver repeats itself: start it anew"))
+            lines.append(fail(check, found, "the driver repeats itself: restart it"))
         elif heard.offset_s is None:
-            lines.append(warn(check, "are not filled", "ages of frames are then those of their receipt"))
+            lines.append(warn(check, "are not filled", "the age of a frame is then counted from its receipt"))
         elif abs(heard.offset_s) > OFFSET_S:
             side = "ahead of" if heard.offset_s > 0 else "behind"
             found = f"are {abs(heard.offset_s):.2f} s {side} {'/clock' if facts.clocks else 'this clock'}"

@@ -1,0 +1,34 @@
+"""The command line of the node that decides, as a demo's settings want it; nothing is started here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from harness.children import Parameter, decider_spec
+from harness.processes import ChildSpec
+from specnav.demo.config import DemoConfig
+
+
+def vlm_spec(
+    config: DemoConfig,
+    endpoint: str,
+    method: str,
+    prefetch: bool | None,
+    name: str,
+    environment: Mapping[str, str],
+) -> ChildSpec:
+    """The node at the end of a link. prefetch: None: as the parameter file says."""
+    parameters: dict[str, Parameter] = {
+        "verifier": endpoint,
+        "method": method,
+        "draft_model": config.draft_model,
+        "gamma": config.gamma,
+        "max_new_tokens": config.max_new_tokens,
+        "max_decisions": config.max_decisions,
+        "temperature": float(config.temperature),
+        "seed": config.seed,
+        "exploration": config.exploration,
+    }
+    if prefetch is not None:
+        parameters["prefetch"] = prefetch
+    return decider_spec(name, (config.robot_config,), environment, parameters)

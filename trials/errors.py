@@ -1,0 +1,7 @@
+"""The one exception of the trials: one line that says what was wrong."""
+
+from harness.errors import UsageError
+
+
+class TrialError(UsageError):
+    """A trial cannot start or go on."""
