@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import IO, ClassVar, Protocol
 
 from harness.errors import ChildFailed
 
@@ -36,12 +37,25 @@ class ChildSpec:
     cwd: Path | None = None
 
 
+class Running(Protocol):
+    """What is needed of a started process; subprocess.Popen has it."""
+
+    pid: int
+    returncode: int | None
+
+    def poll(self) -> int | None: ...  # noqa: D102
+
+    def wait(self, timeout: float | None = None) -> int: ...  # noqa: D102
+
+    def send_signal(self, number: int, /) -> None: ...  # noqa: D102
+
+
 @dataclass(frozen=True)
 class Child:
     """A started process and its log."""
 
     spec: ChildSpec
-    process: subprocess.Popen[bytes]
+    process: Running
     log: Path
 
     @property
@@ -59,14 +73,32 @@ def last_words(log: Path) -> str:
     return lines[-1][:300] if lines else ""
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """For `preexec_fn`: the kernel ends the child when the thread that started it ends without a word."""
     # Runs in the child between fork and exec: only async-signal-safe work, the library is loaded beforehand.
     if _libc is not None and hasattr(_libc, "prctl"):
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
+def start_program(spec: ChildSpec, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start a child that leads a session of its own, its output in a log. Raises OSError."""
+    return subprocess.Popen(
+        list(spec.argv),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, **spec.environment},
+        cwd=spec.cwd,
+        start_new_session=True,
+        preexec_fn=die_with_parent,
+    )
+
+
 class Supervisor:
     """Owns the children of one run; use it as a context manager, so that nothing outlives the run."""
+
+    launch: ClassVar[Callable[[ChildSpec, IO[bytes]], Running]] = staticmethod(start_program)
+    """How a child is started; tests that start hundreds put something quicker here."""
 
     def __init__(self, log_folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._logs = log_folder
@@ -94,16 +126,7 @@ class Supervisor:
         log = self._logs / f"{spec.name}.log"
         with log.open("ab") as stream:
             try:
-                process = subprocess.Popen(
-                    list(spec.argv),
-                    stdin=subprocess.DEVNULL,
-                    stdout=stream,
-                    stderr=subprocess.STDOUT,
-                    env={**os.environ, **spec.environment},
-                    cwd=spec.cwd,
-                    start_new_session=True,
-                    preexec_fn=_die_with_parent,
-                )
+                process = self.launch(spec, stream)
             except OSError as error:
                 raise ChildFailed(
                     f"cannot start {spec.name} ({spec.argv[0]}): {error.strerror or error}"

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from cloud_verifier.config import ServerConfig
 from harness.children import LOOPBACK, READY, endpoint_of, verifier_spec
 from harness.errors import UsageError
+from harness.processes import die_with_parent
 
 START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 10.0
@@ -41,7 +42,9 @@ def verifier_process(
         exits=exits,
         exit_layers=exit_layers,
     )
-    child = subprocess.Popen(verifier_spec(server, {}).argv, stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        verifier_spec(server, {}).argv, stderr=subprocess.PIPE, text=True, preexec_fn=die_with_parent
+    )
     lines: deque[str] = deque(maxlen=50)
     endpoint: list[str] = []
     settled = threading.Event()

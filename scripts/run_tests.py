@@ -1,9 +1,9 @@
 """All tests, as `make test` runs them: ruff, mypy and pytest, side by side so that no core waits.
 
-Tests of whole processes (marked `graph`) mostly wait and have bounds in real time: they run two at a time, in front.
-What only computes, mypy included, runs behind them at a lower priority and takes what they leave. Its output is shown
-when it has ended. What is given on the command line goes to both runs of pytest. With `--fast`, as `make check` gives
-it, tests are left out that are marked `graph` or `slow`.
+Tests with bounds in real time (marked `graph` or `realtime`) mostly wait: they run in front, two files at a time. What
+only computes, mypy included, runs behind them and gets what they leave of the cores; its output is shown when it has
+ended. What is given on the command line goes to both runs of pytest. With `--fast`, as `make check` gives it, tests
+are left out that are marked `graph` or `slow`.
 """
 
 from __future__ import annotations
@@ -14,25 +14,27 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 import pytest
 
 FAST = "not graph and not slow"
-COMPUTING = "not graph"
-WHOLE_PROCESSES = "graph"
-NICENESS = 10
-"""Of what runs behind: it gets a tenth of a core that both want, enough for its own bounds of seconds."""
+IN_FRONT = ("graph", "realtime")
 AT_ONCE = 2
-"""So many tests of whole processes run at the same time: each keeps about half a core busy."""
+"""So many files run in front at the same time: each keeps about half a core busy."""
+LONGEST = ("test_drill.py", "test_bench_run.py", "test_calibrate.py", "test_demo_graph.py", "test_bag_play.py")
+"""They begin first, so that none of them is waited for alone."""
+TESTS = Path(__file__).resolve().parents[1] / "tests"
 
 
 @dataclass
 class Job:
     """A program on its way. output: what it says, until it is shown; None: shown as it comes."""
 
-    words: Sequence[str]
+    title: str
     process: subprocess.Popen[bytes]
     began: float
     output: IO[bytes] | None = None
@@ -42,45 +44,77 @@ class Job:
         code = self.process.wait()
         took = time.monotonic() - self.began
         if self.output is not None:
-            print(f"\n== {' '.join(self.words)}", flush=True)
+            print(f"\n== {self.title}", flush=True)
             self.output.seek(0)
             sys.stdout.buffer.write(self.output.read())
-        print(f"== {' '.join(self.words)}: exit code {code} after {took:.0f} s", flush=True)
+            self.output.close()
+        print(f"== {self.title}: exit code {code} after {took:.0f} s", flush=True)
         return code
 
 
-def start(words: Sequence[str], behind: bool) -> Job:
-    """Start `python -m words`. behind: at a lower priority, its output kept until it has ended."""
+def take_what_is_left() -> None:
+    """Give way to every other program, in a session of its own."""
+    os.setsid()
+    os.nice(19)
+    with suppress(OSError):  # Linux weighs sessions against each other, and priorities only within one
+        Path("/proc/self/autogroup").write_text("19")
+
+
+def start(title: str, words: Sequence[str], behind: bool = False) -> Job:
+    """Start `python -m words`. behind: it gives way to everything else, and its output is kept until it has ended."""
     # One thread a worker: the models of the tests are small, and more threads than cores make all of them slower.
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    # Hundreds of processes start here: each would compile all it imports.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-m", *words]
+    began = time.monotonic()
     if not behind:
-        print(f"\n== {' '.join(words)}", flush=True)
-        return Job(words, subprocess.Popen(command, env=environment), time.monotonic())
-    output = tempfile.TemporaryFile()
-    command = ["nice", "-n", str(NICENESS), *command]
-    process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
-    return Job(words, process, time.monotonic(), output)
+        print(f"\n== {title}", flush=True)
+        return Job(title, subprocess.Popen(command, env=environment), began)
+    output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by Job.wait
+    process = subprocess.Popen(
+        command, env=environment, stdout=output, stderr=subprocess.STDOUT, preexec_fn=take_what_is_left
+    )
+    return Job(title, process, began, output)
 
 
 def start_tests(which: str, workers: int, arguments: Sequence[str], behind: bool = False) -> Job:
     """Start pytest with the tests of these marks."""
     words = ["pytest", "-m", which, "-n", str(workers), "--dist", "loadfile", *arguments]
-    return start(words, behind)
+    return start(f"pytest: {which}", words, behind)
+
+
+def files_in_front() -> list[str]:
+    """The files with tests that run in front, the longest first: the others need not be read for them."""
+    files = [
+        path
+        for path in sorted(TESTS.rglob("test_*.py"))
+        if any(f"mark.{mark}" in path.read_text() for mark in IN_FRONT)
+    ]
+    order = {name: place for place, name in enumerate(LONGEST)}
+    return [str(path) for path in sorted(files, key=lambda path: order.get(path.name, len(order)))]
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run everything, whatever fails on the way; returns 0 when nothing failed."""
     cores = os.cpu_count() or 1
     rest = [argument for argument in arguments if argument != "--fast"]
-    failed = bool(start(["ruff", "check", "."], behind=False).wait())
-    types = start(["mypy"], behind=True)
+    failed = bool(start("ruff", ["ruff", "check", "."]).wait())
+    types = start("mypy", ["mypy"], behind=True)
     if "--fast" in arguments:
         tests = [start_tests(FAST, cores, rest)]
     else:
-        computing = start_tests(COMPUTING, cores, rest, behind=True)
-        tests = [start_tests(WHOLE_PROCESSES, AT_ONCE, rest), computing]
-    tested = [job.wait() for job in tests]
+        front = " or ".join(IN_FRONT)
+        named = any(Path(argument.split("::")[0]).exists() for argument in rest)
+        files = [] if named else ["--no-loadscope-reorder", *files_in_front()]
+        computing = start_tests(f"not ({front})", cores, rest, behind=True)
+        tests = [start_tests(front, AT_ONCE, [*rest, *files]), computing]
+    try:
+        tested = [job.wait() for job in tests]
+    except KeyboardInterrupt:
+        for job in (types, *tests):  # Ctrl-C does not reach what is in another session
+            job.process.terminate()
+        raise
     nothing = int(pytest.ExitCode.NO_TESTS_COLLECTED)
     failed |= any(code not in (0, nothing) for code in tested) or set(tested) == {nothing}
     return int(failed | bool(types.wait()))

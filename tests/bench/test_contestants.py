@@ -17,7 +17,7 @@ from specdec.methods import METHODS
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.realtime, pytest.mark.slow]
 
 QUESTIONS = [
     Question("made_up", "1", ("def main():",)),

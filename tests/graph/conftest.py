@@ -10,6 +10,8 @@ import pytest
 # `pytest` does not put the repository on the path, `python -m pytest` does.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from harness.processes import Supervisor, start_program
+from tests.graph.forking import forking_parent
 from tests.graph.harness import ROOT
 from tests.graph.stack import Pair, Stack
 
@@ -27,6 +29,28 @@ def pair(request):
         ).is_file():
             return Pair(folder / "nav-target", folder / "nav-draft", trained=folder.name == "default_models")
     pytest.skip("no pair of models here: default_models/ is missing")
+
+
+STARTED_AFRESH = ("test_bad_input", "test_shutdown")
+"""Tests of how processes start and end: theirs come up as a user's do."""
+
+
+@pytest.fixture(scope="session")
+def forks():
+    """The parent of processes that need not be started afresh."""
+    with forking_parent() as parent:
+        yield parent
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quickly_started(request, forks):
+    """Children of this module's tests are forked from one parent that has imported everything."""
+    if request.module.__name__.rpartition(".")[2] in STARTED_AFRESH:
+        yield
+        return
+    Supervisor.launch = staticmethod(lambda spec, log: forks.start(spec, log) or start_program(spec, log))
+    yield
+    Supervisor.launch = staticmethod(start_program)
 
 
 @pytest.fixture(scope="module")

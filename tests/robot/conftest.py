@@ -43,7 +43,7 @@ def make(proxy):
         decider = make_decider(replace(settings, verifier=proxy.address))
         decider.open()
         deciders.append(decider)
-        assert not wait or is_up(decider)
+        assert not wait or is_up(decider), decider.link()
         return decider
 
     yield open_one
@@ -61,7 +61,7 @@ def work(proxy):
     def start(settings, wait=True):
         decider, events = make_decider(replace(settings, verifier=proxy.address)), []
         workers.append(DecisionWorker(decider, events.append))
-        assert not wait or is_up(decider)
+        assert not wait or is_up(decider), decider.link()
         return workers[-1], decider, events
 
     yield start

@@ -21,7 +21,7 @@ from spec_vlm_nav.model.speculative import SpeculativeDecider
 from spec_vlm_nav.model.worker import DecisionWorker
 from tests.robot.real_decider import ALONE, SETTINGS, Oracle, Verifier, at_token, ended, job, never
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.realtime, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("method", ["fsd", "sd", "ar", "auto"])

@@ -23,6 +23,8 @@ from specdec.models import chat_prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 
+pytestmark = pytest.mark.realtime
+
 SMALL = st.integers(0, 6)
 BLOB = st.binary(max_size=24) | st.sampled_from([b"\0" * 20, b"\0\0\x80\x3e" * 5, b"\0\0\xc0\x7f" * 5])
 WORD = st.text(string.ascii_letters, max_size=9)

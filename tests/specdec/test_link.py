@@ -17,7 +17,7 @@ from specdec.models import Prompt, chat_prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.realtime, pytest.mark.slow]
 
 
 class TestNobodyThere:

@@ -18,7 +18,7 @@ from specdec.link import wire
 from specdec.models import Prompt, chat_prompt
 from specdec.models.local import generate_local
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.realtime, pytest.mark.slow]
 
 
 def verdict(message: wire.DraftUp, right: list[int]) -> wire.VerdictDown:

@@ -1,0 +1,200 @@
+"""A parent that has imported what our processes import, and forks them: they are up in a fraction of a second.
+
+For tests of what processes do, not of how they start. A forked process has its own session, environment, log and
+signals, runs its module as `python -m` does, and ends as an interpreter ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from typing import IO
+
+from harness.processes import ChildSpec, die_with_parent
+
+PRELOADED = (
+    "cloud_verifier.__main__",
+    "cloud_verifier.net.server",
+    "navsim.ros_node",
+    "spec_vlm_nav.model.speculative",
+    "spec_vlm_nav.ros.nodes.motion_node",
+    "spec_vlm_nav.ros.nodes.vlm_nav_node",
+    "specdec.edge.decoder",
+    "specdec.models.direct",
+    "torch",
+)
+READ_AT_THE_START = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.environ.get("PYTHONPATH")}
+"""What the interpreter and torch read of the environment only once: a process that wants others can't be forked."""
+MESSAGE_BYTES = 1 << 20
+
+
+class ForkedProcess:
+    """What subprocess.Popen is, for a process that is another one's child."""
+
+    def __init__(self, args: Sequence[str], pid: int, ended: int) -> None:
+        """ended: a descriptor from which the exit code can be read once there is one."""
+        self.args, self.pid = args, pid
+        self.returncode: int | None = None
+        self._ended = ended
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while it runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0.0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; returns the exit code. Raises subprocess.TimeoutExpired."""
+        if self.returncode is None:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._ended, selectors.EVENT_READ)
+                if not selector.select(timeout):
+                    raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+            # Nothing to read: the parent has gone, and the child with it.
+            self.returncode = int(os.read(self._ended, 16) or -signal.SIGTERM)
+            os.close(self._ended)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+class ForkingParent:
+    """The parent, seen from the tests; close it."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # Room for an environment and a long command line.
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE_BYTES)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.graph.forking", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                preexec_fn=die_with_parent,
+            )
+
+    def start(self, spec: ChildSpec, log: IO[bytes]) -> ForkedProcess | None:
+        """Start `python -m module …` with its output in a log; None for what can't be forked."""
+        if list(spec.argv[:2]) != [sys.executable, "-m"]:
+            return None
+        environment = {**os.environ, **spec.environment}
+        if any(environment.get(name) != value for name, value in READ_AT_THE_START.items()):
+            return None
+        request = {"argv": spec.argv[2:], "environment": environment, "cwd": str(spec.cwd or os.getcwd())}
+        ended, tells = os.pipe()
+        try:
+            socket.send_fds(self._socket, [json.dumps(request).encode()], [log.fileno(), tells])
+            pid = int(self._socket.recv(16))
+        finally:
+            os.close(tells)
+        return ForkedProcess(spec.argv, pid, ended)
+
+    def close(self) -> None:
+        """End it, and what it has forked."""
+        self._socket.close()
+        self._process.wait(30)
+
+
+def serve(connection: socket.socket) -> list[str] | None:
+    """Fork what is asked for until nobody asks any more: None. In a child: what to run."""
+    selector = selectors.DefaultSelector()
+    selector.register(connection, selectors.EVENT_READ)
+    while True:
+        for key, _ in selector.select():
+            if key.fileobj is not connection:
+                selector.unregister(key.fd)
+                pid, tells = key.data
+                os.write(tells, str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
+                os.close(tells)
+                os.close(key.fd)
+                continue
+            message, descriptors, _, _ = socket.recv_fds(connection, MESSAGE_BYTES, 2)
+            if not message:
+                return None
+            request = json.loads(message)
+            log, tells = descriptors
+            pid = os.fork()
+            if not pid:
+                # What tells of others' ends must not stay open here.
+                open_ones = [one.data[1] for one in selector.get_map().values() if one.data] + [tells]
+                selector.close()
+                connection.close()
+                for descriptor in open_ones:
+                    os.close(descriptor)
+                prepare(request, log)
+                return list(request["argv"])
+            os.close(log)
+            connection.send(str(pid).encode())
+            selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, tells))
+
+
+def prepare(request: dict, log: int) -> None:
+    """Make a forked process one that looks freshly started."""
+    os.setsid()
+    die_with_parent()
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["cwd"])
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    for stream in (1, 2):
+        os.dup2(log, stream)
+    os.close(nothing)
+    os.close(log)
+    for text in (sys.stdout, sys.stderr):
+        text.reconfigure(write_through=True, line_buffering=True)
+
+
+def run(argv: Sequence[str]) -> None:
+    """Run `python -m argv…`; ends with SystemExit or an exception, as that does."""
+    module, *arguments = argv
+    sys.modules.pop(module, None)  # else runpy warns that it has been imported
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+@contextlib.contextmanager
+def forking_parent() -> Iterator[ForkingParent]:
+    """The parent for a while."""
+    parent = ForkingParent()
+    try:
+        yield parent
+    finally:
+        parent.close()
+
+
+def main() -> None:
+    """Import, serve; in a child: run."""
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    for name in PRELOADED:
+        importlib.import_module(name)
+    # Ctrl-C is for those who ask: they end this process by hanging up.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    child = serve(connection)
+    signal.signal(signal.SIGINT, before)
+    if child is not None:
+        run(child)
+
+
+if __name__ == "__main__":
+    main()
