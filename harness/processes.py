@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO, ClassVar, Protocol
+from typing import IO, Protocol
 
 from harness.errors import ChildFailed
 
@@ -80,25 +80,9 @@ def die_with_parent() -> None:
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
-def start_program(spec: ChildSpec, log: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Start a child that leads a session of its own, its output in a log. Raises OSError."""
-    return subprocess.Popen(
-        list(spec.argv),
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        env={**os.environ, **spec.environment},
-        cwd=spec.cwd,
-        start_new_session=True,
-        preexec_fn=die_with_parent,
-    )
-
-
 class Supervisor:
     """Owns the children of one run; use it as a context manager, so that nothing outlives the run."""
 
-    launch: ClassVar[Callable[[ChildSpec, IO[bytes]], Running]] = staticmethod(start_program)
-    """How a child is started; tests that start hundreds put something quicker here."""
 
     def __init__(self, log_folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._logs = log_folder
@@ -134,6 +118,23 @@ class Supervisor:
         child = Child(spec, process, log)
         self._children[spec.name] = child
         return child
+
+    @staticmethod
+    def launch(spec: ChildSpec, log: IO[bytes]) -> Running:
+        """Start a child that leads a session of its own, its output in a log. Raises OSError.
+
+        Tests that start hundreds put something quicker in its place.
+        """
+        return subprocess.Popen(
+            list(spec.argv),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **spec.environment},
+            cwd=spec.cwd,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
 
     def wait_ready(self, child: Child, timeout_s: float) -> str:
         """Wait for the child's ready line and return it ("" without a pattern). Raises ChildFailed."""

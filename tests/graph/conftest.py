@@ -10,7 +10,7 @@ import pytest
 # `pytest` does not put the repository on the path, `python -m pytest` does.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from harness.processes import Supervisor, start_program
+from harness.processes import Supervisor
 from tests.graph.forking import forking_parent
 from tests.graph.harness import ROOT
 from tests.graph.stack import Pair, Stack
@@ -48,9 +48,10 @@ def quickly_started(request, forks):
     if request.module.__name__.rpartition(".")[2] in STARTED_AFRESH:
         yield
         return
-    Supervisor.launch = staticmethod(lambda spec, log: forks.start(spec, log) or start_program(spec, log))
+    afresh = Supervisor.launch
+    Supervisor.launch = staticmethod(lambda spec, log: forks.start(spec, log) or afresh(spec, log))
     yield
-    Supervisor.launch = staticmethod(start_program)
+    Supervisor.launch = staticmethod(afresh)
 
 
 @pytest.fixture(scope="module")

@@ -33,6 +33,8 @@ class Process:
 
     def __init__(self, name: str, child: Child) -> None:
         self.name, self.log, self.popen = name, child.log, child.process
+        self.left: set[Path] = set()
+        """Shared memory that it had when it was killed, and could not remove."""
 
     @property
     def text(self) -> str:
@@ -57,13 +59,15 @@ class Process:
 
     def kill(self, number: int = signal.SIGKILL) -> float:
         """Send it a signal; returns when."""
+        if number == signal.SIGKILL:
+            self.left |= segments_of([self.popen.pid])
         at = time.monotonic()
         self.popen.send_signal(number)
         return at
 
     def end(self, number: int = signal.SIGINT, timeout_s: float = 10.0) -> int:
         """Signal the process and wait; returns its exit code."""
-        self.popen.send_signal(number)
+        self.kill(number)
         return self.popen.wait(timeout_s)
 
 
@@ -94,7 +98,7 @@ class Graph:
                     os.killpg(process.popen.pid, signal.SIGKILL)
         self._supervisor.stop_all()
         self.probe.close()
-        remove_segments(self._segments)
+        remove_segments(self._segments.union(*(process.left for process in self.processes)))
 
     def start_child(self, spec: ChildSpec) -> Process:
         """Start a process; one of the same name may have run before. Its log is `<folder>/<name>-<number>.log`."""

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from geometry_msgs.msg import Twist
@@ -40,6 +41,7 @@ ODOM = "odom"
 STATUS = "motion_status"
 COMMAND = "motion_command"
 SUPERVISION = "supervision"
+INSTRUCTION = "instruction"
 CREEP = 0.0011  # m/s: motion_node's stop_epsilon_mps, and a rounding error
 START_S = 120.0
 RESET_S = 20.0
@@ -151,14 +153,20 @@ class Stack(Graph):
 
     def start_what_is_down(self) -> None:
         """Start again what has ended, and wait until everything is up and connected."""
+        expected: list[tuple[str, set[bytes]]] = []
         if not self.verifier.is_up:
             self.verifier = self.start_verifier()
         if not self.mover.is_up:
+            expected.append((COMMAND, self._listeners(COMMAND)))
             self.mover = self.start_mover()
         if not self.decider.is_up:
+            expected += [(topic, self._listeners(topic)) for topic in (INSTRUCTION, IMAGE)]
             self.decider = self.start_decider()
         for process in self.robot:
             process.wait_for("ready", START_S)
+        for topic, known in expected:
+            # A node that was killed is still counted: what is waited for is one that was not there before.
+            wait_until(partial(self._newcomer, topic, known), START_S, f"a new subscription of {topic}")
         self.note_segments()
         count = self.probe.node.count_subscribers
         # A motion_node at rest is silent: what it said at its start may have been before we could hear it.
@@ -166,6 +174,15 @@ class Stack(Graph):
         # One of the two is the probe's.
         wait_until(lambda: count(IMAGE) > 1, START_S, "the decider's subscription")
         wait_until(lambda: count(COMMAND) > 1, START_S, "motion_node")
+
+    def _listeners(self, topic: str) -> set[bytes]:
+        """The subscriptions of a topic that discovery knows, those of killed processes included."""
+        node = self.probe.node
+        name = node.resolve_topic_name(topic)
+        return {bytes(one.endpoint_gid) for one in node.get_subscriptions_info_by_topic(name)}
+
+    def _newcomer(self, topic: str, known: set[bytes]) -> bool:
+        return bool(self._listeners(topic) - known)
 
     def make_ready(self) -> None:
         """Everything up, the robot standing in a new room without an instruction."""
@@ -195,7 +212,7 @@ class Stack(Graph):
 
     def instruct(self, text: str) -> float:
         """Publish an instruction; returns when."""
-        return self.probe.say("instruction", String(data=text))
+        return self.probe.say(INSTRUCTION, String(data=text))
 
     def set_simulator(self, **values: bool | float | str) -> None:
         """Set live parameters of the simulator."""
