@@ -84,15 +84,15 @@ def start_tests(which: str, workers: int, arguments: Sequence[str], behind: bool
     return start(f"pytest: {which}", words, behind)
 
 
-def files_in_front() -> list[str]:
-    """The files with tests that run in front, the longest first: the others need not be read for them."""
-    files = [
-        path
-        for path in sorted(TESTS.rglob("test_*.py"))
-        if any(f"mark.{mark}" in path.read_text() for mark in IN_FRONT)
-    ]
+def files_in_front() -> dict[Path, bool]:
+    """The files with tests that run in front, the longest first, and whether all of a file's tests do."""
+    found = {}
+    for path in sorted(TESTS.rglob("test_*.py")):
+        lines = [line for line in path.read_text().splitlines() if any(f"mark.{mark}" in line for mark in IN_FRONT)]
+        if lines:
+            found[path] = any(line.startswith("pytestmark") for line in lines)
     order = {name: place for place, name in enumerate(LONGEST)}
-    return [str(path) for path in sorted(files, key=lambda path: order.get(path.name, len(order)))]
+    return dict(sorted(found.items(), key=lambda item: order.get(item[0].name, len(order))))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -105,10 +105,13 @@ def main(arguments: Sequence[str]) -> int:
         tests = [start_tests(FAST, cores, rest)]
     else:
         front = " or ".join(IN_FRONT)
-        named = any(Path(argument.split("::")[0]).exists() for argument in rest)
-        files = [] if named else ["--no-loadscope-reorder", *files_in_front()]
-        computing = start_tests(f"not ({front})", cores, rest, behind=True)
-        tests = [start_tests(front, AT_ONCE, [*rest, *files]), computing]
+        files = files_in_front()
+        only = ["--no-loadscope-reorder", *map(str, files)]
+        without = [f"--ignore={file}" for file, whole in files.items() if whole]
+        if any(Path(argument.split("::")[0]).exists() for argument in rest):
+            only, without = [], []  # what is named is what to read
+        computing = start_tests(f"not ({front})", cores, [*rest, *without], behind=True)
+        tests = [start_tests(front, AT_ONCE, [*rest, *only]), computing]
     try:
         tested = [job.wait() for job in tests]
     except KeyboardInterrupt:

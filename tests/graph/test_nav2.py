@@ -36,6 +36,19 @@ class Nav2Graph(Graph):
     def start_server(self):
         self.server = self.start("behavior_server", "tests.graph.nav2_server", PYTHONPATH=self.overlay)
         self.server.wait_for("ready")
+        self.acquainted = False
+
+    def acquaint(self):
+        """Wait until a motion is carried out: odometry and servers are found, and the probe by the node."""
+
+        def turned():
+            began = self.move(angle=0.1)
+            ended = (MotionStatus.REACHED, MotionStatus.REFUSED, MotionStatus.STALE_ODOM)
+            return self.status(began, *ended, timeout_s=4).state == MotionStatus.REACHED
+
+        if not self.acquainted:
+            wait_until(turned, 15, "a first motion")
+            self.acquainted = True
 
     def start_mover(self):
         arguments = ros_args(motion_backend="nav2", max_linear=0.4, supervisor_timeout_s=0.0)
@@ -44,7 +57,7 @@ class Nav2Graph(Graph):
         began = self.session = time.monotonic_ns()
         wait_until(lambda: self.probe.heard("motion_status", began * 1e-9) != [], 10, "a heartbeat")
         wait_until(lambda: self.probe.node.count_subscribers("motion_command") == 1, 10, "a subscriber")
-        time.sleep(0.7)  # odometry and the servers must have been found, and the probe by the node
+        self.acquainted = False
 
     def mode(self, mode):
         seen = self.server.text.count(f"mode {mode}")
@@ -98,6 +111,7 @@ def obedient(graph):
     if graph.mover.popen.poll() is not None:
         graph.start_mover()
     graph.mode("obey")
+    graph.acquaint()
 
 
 def test_a_distance_and_a_turn_are_carried_out_by_nav2(graph):

@@ -151,6 +151,7 @@ def test_answers_are_the_targets(
                 assert [t for chunk in decoder.generate(prompt, options) for t in chunk] == expected
 
 
+@pytest.mark.realtime
 def test_stream_has_several_drafts_in_flight_over_a_slow_link(
     text_pair: Pair, servers: dict[str, str]
 ) -> None:

@@ -24,6 +24,7 @@ are not used.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+import faulthandler
 import gc
 import os
 import re
@@ -39,6 +40,7 @@ from rclpy.signals import SignalHandlerOptions
 from spec_vlm_nav.common.errors import NavigationError
 
 SPIN_S = 0.05  # how late a signal may be noticed
+END_S = 9.0  # after 10 s `ros2 launch` kills; before it does, a process says where it hangs
 
 
 class Shell(Protocol):
@@ -81,6 +83,9 @@ def run(
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         nonlocal asked_to_end
+        # A middleware that waits for ever keeps no process: stacks to stderr, exit code 1.
+        if not asked_to_end:
+            faulthandler.dump_traceback_later(END_S, exit=True)
         asked_to_end = True
 
     for number in (signal.SIGINT, signal.SIGTERM):
