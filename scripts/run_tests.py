@@ -23,6 +23,8 @@ import pytest
 
 FAST = "not graph and not slow"
 IN_FRONT = ("graph", "realtime")
+NICENESS = 10
+"""Of what runs behind: a tenth of a core that both want, so that nothing there waits for seconds."""
 AT_ONCE = 2
 """So many files run in front at the same time: each keeps about half a core busy."""
 LONGEST = ("test_drill.py", "test_bench_run.py", "test_calibrate.py", "test_demo_graph.py", "test_bag_play.py")
@@ -55,9 +57,9 @@ class Job:
 def take_what_is_left() -> None:
     """Give way to every other program, in a session of its own."""
     os.setsid()
-    os.nice(19)
+    os.nice(NICENESS)
     with suppress(OSError):  # Linux weighs sessions against each other, and priorities only within one
-        Path("/proc/self/autogroup").write_text("19")
+        Path("/proc/self/autogroup").write_text(str(NICENESS))
 
 
 def start(title: str, words: Sequence[str], behind: bool = False) -> Job:

@@ -15,11 +15,19 @@ import torch
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.server import Server
+from specdec.edge.decoder import connect
+from specdec.link import Link
 from specdec.models import LoadedModel, load_model
 
 torch.set_num_threads(1)
 
 DRAFT_NOISE = 0.03
+PATIENCE_S = 60.0
+
+
+def patiently_connected(address: str) -> Link:
+    """A link for tests of what is answered, not of when: these run behind others, and may wait for a core."""
+    return connect(address, connect_timeout_s=PATIENCE_S, reply_timeout_s=PATIENCE_S)
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ import pytest
 import torch
 from checks import FALSE_ALARM, SAMPLED, check_distribution, sampled_pvalue
 from conftest_models import picture
-from conftest_servers import Pair
+from conftest_servers import Pair, patiently_connected
 from torch import Tensor
 from transformers import AutoTokenizer
 
-from specdec.edge.decoder import EdgeDecoder, connect
+from specdec.edge.decoder import EdgeDecoder
 from specdec.link import Link
 from specdec.methods import METHODS, get_method
 from specdec.models import LoadedModel, Prompt, chat_prompt
@@ -140,7 +140,7 @@ class TestAlone:
 
 @pytest.fixture
 def link(servers: dict[str, str], pair: Pair) -> Iterator[Link]:
-    with connect(servers[pair.target.path]) as opened:
+    with patiently_connected(servers[pair.target.path]) as opened:
         yield opened
 
 
@@ -174,7 +174,7 @@ class TestOverALink:
         if get_method(method).recovery_at(options.temperature) != 0:
             pytest.skip("draws its own numbers")
         prompt = prompts(text_pair.target)[0]
-        with connect(servers[text_pair.target.path]) as link:
+        with patiently_connected(servers[text_pair.target.path]) as link:
             answer = over(method, link, text_pair, prompt, options)
         assert answer == generate_local(text_pair.target, prompt, options)
 
@@ -187,7 +187,7 @@ class TestOverALink:
             GenerationOptions(20, temperature=0.9, min_new_tokens=6),
             logit_bias=((65, 500.0), *eager_to_end(text_pair.target, 1000.0)),
         )
-        with connect(servers[text_pair.target.path]) as link:
+        with patiently_connected(servers[text_pair.target.path]) as link:
             assert over(method, link, text_pair, prompt, wanted) == [65] * 6
 
     def test_an_answer_ends_with_the_token_that_completes_a_stop_string(
@@ -197,7 +197,7 @@ class TestOverALink:
         stop = a_stop(model, prompt, GenerationOptions(40))
         options = GenerationOptions(40, stop=(stop,))
         expected = generate_local(model, prompt, options)
-        with connect(servers[model.path]) as link:
+        with patiently_connected(servers[model.path]) as link:
             one = decoder(method, link, text_pair)
             assert [token for chunk in one.generate(prompt, options) for token in chunk] == expected
             assert one.stats.finish == "stop"

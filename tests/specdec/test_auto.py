@@ -7,13 +7,13 @@ import random
 import conftest_models as tiny
 import pytest
 from checks import SAMPLED, check_greedy, check_real_caches, check_seed_decides
-from conftest_servers import Pair
+from conftest_servers import Pair, patiently_connected
 from wired import WiredLink
 
 from specdec.drafting import Draft
 from specdec.edge.auto import Shadow
 from specdec.edge.controller import Choice, Controller, Mode, Plan
-from specdec.edge.decoder import EdgeDecoder, connect
+from specdec.edge.decoder import EdgeDecoder
 from specdec.edge.measured import Measured
 from specdec.errors import OptionsError
 from specdec.link.wire import HintDown, VerdictDown
@@ -69,7 +69,7 @@ def test_any_plan_over_sockets_with_words_and_pictures(
     """The cloud has a draft model of its own here, so every plan comes up; with images, too."""
     images = [tiny.picture(5)] if pair.target.is_multimodal else []
     options = GenerationOptions(24)
-    with connect(servers[pair.target.path]) as link:
+    with patiently_connected(servers[pair.target.path]) as link:
         decoder = EdgeDecoder(link, pair.draft, "auto")
         for text in ("find the silver bottle", "and the red one", "then stop"):
             prompt = chat_prompt(pair.target, text, images=images)

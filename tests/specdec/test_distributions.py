@@ -19,11 +19,11 @@ from checks import (
     check_seed_decides,
     sampled_pvalue,
 )
-from conftest_servers import Pair
+from conftest_servers import Pair, patiently_connected
 from table_models import PROMPT, answer_chances
 from wired import WiredLink
 
-from specdec.edge.decoder import EdgeDecoder, connect
+from specdec.edge.decoder import EdgeDecoder
 from specdec.models import chat_prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
@@ -85,7 +85,7 @@ def test_with_split_layers_the_seed_decides_every_token(
     text_pair: Pair, servers: dict[str, str], layers: str
 ) -> None:
     prompt = chat_prompt(text_pair.target, "split")
-    with connect(servers[text_pair.target.path]) as link:
+    with patiently_connected(servers[text_pair.target.path]) as link:
         for seed in range(4):
             options = GenerationOptions(20, temperature=1.0, seed=seed, top_p=0.95)
             decoder = EdgeDecoder(

@@ -8,10 +8,10 @@ from functools import cache
 import conftest_models as tiny
 import pytest
 import torch
-from conftest_servers import Pair
+from conftest_servers import Pair, patiently_connected
 
 from specdec.drafting import ChainDrafter, Draft, DraftModel, Proposal
-from specdec.edge.decoder import EdgeDecoder, connect
+from specdec.edge.decoder import EdgeDecoder
 from specdec.link import Link
 from specdec.methods import METHODS as ALL_METHODS
 from specdec.methods import get_method
@@ -27,7 +27,7 @@ TEXTS = ["find the silver bottle", "hello", "the quick brown fox jumps over the 
 
 @pytest.fixture
 def link(servers: dict[str, str], pair: Pair) -> Iterator[Link]:
-    with connect(servers[pair.target.path]) as opened:
+    with patiently_connected(servers[pair.target.path]) as opened:
         yield opened
 
 
@@ -145,7 +145,7 @@ def test_a_draft_of_the_target_itself_is_always_accepted(
 @pytest.mark.parametrize("gamma", [1, 2, 7, 16])
 def test_any_gamma_gives_the_same_answer(text_pair: Pair, servers: dict[str, str], gamma: int) -> None:
     prompt = chat_prompt(text_pair.target, TEXTS[0])
-    with connect(servers[text_pair.target.path]) as link:
+    with patiently_connected(servers[text_pair.target.path]) as link:
         decoder = EdgeDecoder(link, text_pair.draft, gamma=gamma)
         assert answer(decoder, prompt, GenerationOptions(30)) == library_answer(text_pair.target, prompt, 30)
 
@@ -170,7 +170,7 @@ class TestLength:
         prompt = Prompt(tuple((7 * i) % 250 for i in range(model.context_limit - 10)))
         expected = generate_local(model, prompt, GenerationOptions(100))
         assert len(expected) == 10
-        with connect(servers[model.path]) as link:
+        with patiently_connected(servers[model.path]) as link:
             for method in ("ar", "sd"):
                 assert (
                     answer(EdgeDecoder(link, text_pair.draft, method), prompt, GenerationOptions(100))
@@ -261,7 +261,7 @@ class TestAdversarialDrafts:
         self, vision_pair: Pair, servers: dict[str, str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         pad = vision_pair.target.image_pad_id
-        with connect(servers[vision_pair.target.path]) as link:
+        with patiently_connected(servers[vision_pair.target.path]) as link:
             got, decoder = self.run(vision_pair, link, monkeypatch, lambda answer, gamma: [pad] * gamma)
         assert got == self.expected(vision_pair)
         assert decoder.stats.acceptance == 0
@@ -291,7 +291,7 @@ def test_target_that_ends_with_any_of_its_eos_ids_ends_the_answer(
     model = text_pair.target
     prompt = chat_prompt(model, "end")
     ended = 0
-    with connect(servers[model.path]) as link:
+    with patiently_connected(servers[model.path]) as link:
         for seed in range(12):
             options = GenerationOptions(120, temperature=2.0, seed=seed)
             expected = generate_local(model, prompt, options)

@@ -8,13 +8,13 @@ import conftest_models as tiny
 import numpy as np
 import pytest
 import torch
-from conftest_servers import Pair
+from conftest_servers import Pair, patiently_connected
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from specdec.drafting import ChainDrafter, Draft, DraftModel
-from specdec.edge.decoder import EdgeDecoder, connect
+from specdec.edge.decoder import EdgeDecoder
 from specdec.errors import OptionsError, ProtocolError
 from specdec.link import wire
 from specdec.link.convert import floats_from_wire, floats_to_wire, q_from_wire, row_from_wire, row_to_wire
@@ -127,7 +127,7 @@ class TestOverTheWire:
     @pytest.mark.parametrize("method", METHODS)
     def test_greedy_answers_are_the_targets(self, pair: Pair, servers: dict[str, str], method: str) -> None:
         prompt = prompt_for(pair.target)
-        with connect(servers[pair.target.path]) as link:
+        with patiently_connected(servers[pair.target.path]) as link:
             decoder = EdgeDecoder(link, pair.draft, method)
             got = [t for chunk in decoder.generate(prompt, GenerationOptions(30)) for t in chunk]
         assert got == generate_local(pair.target, prompt, GenerationOptions(30))
@@ -138,7 +138,7 @@ class TestOverTheWire:
         self, pair: Pair, servers: dict[str, str], method: str, limit: int
     ) -> None:
         finishes = set()
-        with connect(servers[pair.target.path]) as link:
+        with patiently_connected(servers[pair.target.path]) as link:
             for seed in range(6):
                 decoder = EdgeDecoder(link, pair.draft, method)
                 options = GenerationOptions(limit, temperature=2.0, seed=seed)
@@ -153,7 +153,7 @@ class TestOverTheWire:
     ) -> None:
         up: dict[str, int] = {}
         down: dict[str, int] = {}
-        with connect(servers[text_pair.target.path]) as link:
+        with patiently_connected(servers[text_pair.target.path]) as link:
             for method in METHODS:
                 rounds = []
                 for seed in range(6):
@@ -172,7 +172,7 @@ class TestOverTheWire:
     def test_answers_go_on_after_a_lost_link(
         self, text_pair: Pair, servers: dict[str, str], method: str
     ) -> None:
-        with connect(servers[text_pair.target.path]) as link:
+        with patiently_connected(servers[text_pair.target.path]) as link:
             decoder = EdgeDecoder(link, text_pair.draft, method, resume_timeout_s=5)
             options = GenerationOptions(60, temperature=0.9, seed=3)
             got: list[int] = []
@@ -191,7 +191,7 @@ class TestOverTheWire:
         from specdec.sampling import recovery
 
         monkeypatch.setattr(recovery, "recover_from_samples", lambda *_: None)
-        with connect(servers[text_pair.target.path]) as link:
+        with patiently_connected(servers[text_pair.target.path]) as link:
             decoder = EdgeDecoder(link, text_pair.draft, "dssd-thin")
             options = GenerationOptions(20, temperature=2.0, seed=3)
             got = [t for chunk in decoder.generate(prompt_for(text_pair.target), options) for t in chunk]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import conftest_models as tiny
 import pytest
 import torch
-from conftest_servers import Pair
+from conftest_servers import Pair, patiently_connected
 
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.errors import ModelError, OptionsError, ProtocolError
@@ -71,7 +71,7 @@ def test_hidden_states_of_another_size_or_broken_ones_are_refused(text_pair: Pai
 def test_the_edge_needs_the_target_and_the_same_one(
     text_pair: Pair, vision_pair: Pair, servers: dict[str, str]
 ) -> None:
-    with connect(servers[text_pair.target.path]) as link:
+    with patiently_connected(servers[text_pair.target.path]) as link:
         with pytest.raises(OptionsError, match="give it the target model"):
             EdgeDecoder(link, text_pair.draft, "split")
         with pytest.raises(OptionsError, match="choose 1 to 2"):

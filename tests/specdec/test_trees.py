@@ -5,14 +5,14 @@ from __future__ import annotations
 import conftest_models as tiny
 import pytest
 import torch
-from conftest_servers import Pair
+from conftest_servers import Pair, patiently_connected
 from test_sessions import assert_close, library_logits
 
 from specdec.drafting import ROOT, Draft, DraftModel, TreeDrafter, check_draft
 from specdec.drafting.draft import TreeSize
 from specdec.drafting.token_tree import TokenTree
 from specdec.drafting.tree import TreeGrowth, prune
-from specdec.edge.decoder import EdgeDecoder, connect
+from specdec.edge.decoder import EdgeDecoder
 from specdec.errors import OptionsError
 from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt, chat_prompt
@@ -164,7 +164,7 @@ class TestAnswers:
         self, pair: Pair, servers: dict[str, str], size: str, options: GenerationOptions
     ) -> None:
         prompt = prompt_for(pair.target)
-        with connect(servers[pair.target.path]) as link:
+        with patiently_connected(servers[pair.target.path]) as link:
             decoder = EdgeDecoder(link, pair.draft, f"sd+tree:{size}")
             assert [t for chunk in decoder.generate(prompt, options) for t in chunk] == generate_local(
                 pair.target, prompt, options
@@ -174,7 +174,7 @@ class TestAnswers:
         self, text_pair: Pair, servers: dict[str, str]
     ) -> None:
         taus = {}
-        with connect(servers[text_pair.target.path]) as link:
+        with patiently_connected(servers[text_pair.target.path]) as link:
             for method in ("sd", "sd+tree:24x4"):
                 gained = rounds = 0
                 for text in ("one", "two", "three", "four", "five", "six"):
@@ -195,7 +195,7 @@ class TestAnswers:
         model = text_pair.target
         prompt = Prompt(tuple((7 * i) % 250 for i in range(model.context_limit - 12)))
         expected = generate_local(model, prompt, GenerationOptions(100))
-        with connect(servers[model.path]) as link:
+        with patiently_connected(servers[model.path]) as link:
             decoder = EdgeDecoder(link, text_pair.draft, "sd+tree:32x6")
             assert [t for c in decoder.generate(prompt, GenerationOptions(100)) for t in c] == expected
 
