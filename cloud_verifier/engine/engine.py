@@ -1,55 +1,47 @@
-"""The engine: owns every answer in progress and runs one forward at a time, all in one thread.
+"""The engine: owns every answer in progress and carries their plans out, many in one forward, all in one thread.
 
-It takes tasks from a queue, first come first served, and hands replies to an outbox. A session's failure ends
-that session and nothing else. It knows no sockets; time comes from a clock it is given.
+It takes tasks from a queue and hands replies to an outbox. Between two forwards it takes in what has come; a forward
+takes rows of all sessions that are ready, as the scheduler says. A session's failure ends that session and nothing
+else. It knows no sockets; time comes from a clock it is given.
 """
 
 from __future__ import annotations
 
+import queue
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
 
-from cloud_verifier.engine.hints import SessionHinting
-from cloud_verifier.engine.tasks import (
-    AloneTask,
-    CloseTask,
-    HiddenTask,
-    OpenTask,
-    SessionKey,
-    StepTask,
-    StopTask,
-    Task,
-    TaskQueue,
-    VerifyTask,
-)
+import torch
+from torch import Tensor
+
+from cloud_verifier.engine.scheduler import Scheduler, Waiting
+from cloud_verifier.engine.tasks import CloseTask, OpenTask, SessionKey, StopTask, Task
+from cloud_verifier.engine.work import SessionWork, Workshop
 from cloud_verifier.logs import EventLog
-from specdec.drafting import ChainDrafter, Draft, DraftModel
 from specdec.errors import ModelError, OptionsError, ProtocolError
-from specdec.link.convert import q_from_wire, row_to_wire, sampling_from_wire
-from specdec.link.wire import (
-    ERROR_INTERNAL,
-    ERROR_REFUSED,
-    Down,
-    DraftUp,
-    ErrorDown,
-    HintDown,
-    Open,
-    Opened,
-    RowDown,
-    SampledUp,
-    Tokens,
-    VerdictDown,
-)
-from specdec.models import LoadedModel, Prompt
-from specdec.models.split import BackSession
-from specdec.sampling.recoveries import Recovery
-from specdec.verifying import SampledVerdict, SampledVerifier, Verifier
+from specdec.link.wire import ERROR_INTERNAL, ERROR_REFUSED, Down, ErrorDown
+from specdec.models import LoadedModel
+from specdec.models.plans import Extension, Plan, Preparation, Staged, forward_together, stage
 from specdec.verifying.hints.hints import HintMaker
 
 Outbox = Callable[[SessionKey, Down, bool], None]
 """Takes (session, reply, whether the session is over)."""
+
+PICTURE_THREADS = 1
+"""Pictures are prepared beside the forwards, one prompt after the other."""
+
+
+@dataclass(frozen=True)
+class PreparedTask:
+    """What came of a session's Preparation: a Prepared, or the error that was met."""
+
+    work: SessionWork
+    plan: Plan[None]
+    result: Any
 
 
 class Engine:
@@ -63,231 +55,184 @@ class Engine:
         draft_model: LoadedModel | None = None,
         clock: Callable[[], float] = time.perf_counter,
         hint_maker: HintMaker | None = None,
+        scheduler: Scheduler | None = None,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
-        """hint_maker: makes hints for the sessions that want them; None: there are no exits."""
-        self._model = model
-        self._draft_model = draft_model
+        """hint_maker: makes hints for the sessions that want them; None: there are no exits. scheduler: which rows
+        share a forward. wake: called in the thread that prepares pictures when some are ready, for those who wait
+        for work elsewhere than in `run`.
+        """
         self._outbox = outbox
         self._log = log
         self._clock = clock
-        self._tasks = TaskQueue()
-        self._verifiers: dict[SessionKey, Verifier] = {}
-        self._fronts: dict[SessionKey, tuple[OpenTask, BackSession]] = {}
-        self._hint_maker = hint_maker
-        self._hinting: dict[SessionKey, SessionHinting] = {}
-        self._openings: dict[SessionKey, Open] = {}
-        self._drafters: dict[SessionKey, ChainDrafter] = {}
-        self._streams: dict[SessionKey, int] = {}
+        self._wake = wake
+        self._shop = Workshop(model, draft_model, hint_maker, self._reply, log, clock)
+        self.scheduler = scheduler or Scheduler()
+        self._arriving: queue.SimpleQueue[Task | PreparedTask] = queue.SimpleQueue()
+        self._works: dict[SessionKey, SessionWork] = {}
+        self._plans: dict[SessionKey, Plan[None]] = {}
+        self._waiting: dict[SessionKey, Waiting] = {}
+        self._pictures = ThreadPoolExecutor(PICTURE_THREADS, "pictures")
+        self._opened = 0
         self._stopping = False
 
     def submit(self, task: Task) -> None:
         """Hand over a task, from any thread."""
-        self._tasks.put(task)
+        self._arriving.put(task)
 
     def stop(self) -> None:
         """End after the forward that is running now, from any thread."""
         self._stopping = True
-        self._tasks.put(StopTask())
+        self._arriving.put(StopTask())
+        self._pictures.shutdown(wait=False, cancel_futures=True)
 
     def run(self) -> None:
         """Work until stop()."""
-        while True:
-            task = self._tasks.get()
-            if self._stopping or isinstance(task, StopTask):
-                return
-            self._do(task)
+        while not self._stopping:
+            if not self._waiting:
+                self._take(self._arriving.get())
+            self.work_off()
 
     def work_off(self) -> None:
-        """Do one task, if one is there."""
-        task = self._tasks.poll()
-        if task is not None and not isinstance(task, StopTask):
-            self._do(task)
+        """Take in what has come, and run one forward, if one is wanted."""
+        while not self._stopping:
+            try:
+                self._take(self._arriving.get_nowait())
+            except queue.Empty:
+                break
+        if self._waiting and not self._stopping:
+            self._forward()
 
     @property
     def idle(self) -> bool:
-        """True where no task is waiting."""
-        return self._tasks.empty
+        """True where nothing is waiting."""
+        return not self._waiting and self._arriving.empty()
 
-    def _do(self, task: OpenTask | VerifyTask | HiddenTask | AloneTask | StepTask | CloseTask) -> None:
-        if isinstance(task, CloseTask):
+    def _reply(self, key: SessionKey, message: Down) -> None:
+        self._outbox(key, message, False)
+
+    def _take(self, task: Task | PreparedTask) -> None:
+        if isinstance(task, PreparedTask):
+            if self._plans.get(task.work.key) is task.plan:  # else the session was closed meanwhile
+                self._go_on(task.work, task.plan, task.result)
+        elif isinstance(task, CloseTask):
             self._forget(task.key)
-            return
+        elif isinstance(task, OpenTask):
+            self._forget(task.key)
+            self._opened += 1
+            self._works[task.key] = SessionWork(self._shop, task, self._opened)
+            self._begin(self._works[task.key])
+        elif not isinstance(task, StopTask):
+            work = self._works.get(task.key)
+            if work is None:
+                return  # closed meanwhile
+            work.tasks.put(task)
+            if task.key not in self._plans:
+                self._begin(work)
+
+    def _begin(self, work: SessionWork) -> None:
+        """Start on a session's next plan, if there is one."""
+        plan = work.next_plan()
+        while plan is not None:
+            self._plans[work.key] = plan
+            if not self._go_on(work, plan, None):
+                return
+            plan = work.next_plan()
+
+    @torch.inference_mode()
+    def _go_on(self, work: SessionWork, plan: Plan[None], result: Any) -> bool:
+        """Tell a plan what came of what it needed, and see what it needs next; True where it has ended well."""
         try:
-            self._work(task)
+            while True:
+                need = plan.throw(result) if isinstance(result, BaseException) else plan.send(result)
+                if isinstance(need, Extension):
+                    self._waiting[work.key] = Waiting(work, need, self._clock())
+                    return False
+                if need.prompt.images:
+                    self._prepare(work, plan, need)
+                    return False
+                result = need.carry_out()
+        except StopIteration:
+            del self._plans[work.key]
+            return True
         except (ModelError, OptionsError, ProtocolError) as error:
-            self._log.warning("refused", session=task.key[1], reason=str(error))
-            self._end(task.key, ERROR_REFUSED, str(error))
+            self._log.warning("refused", session=work.key[1], reason=str(error))
+            self._end(work.key, ERROR_REFUSED, str(error))
         except Exception as error:  # one session's fault must not end the others' (TRAPS 20)
-            self._log.error("session_failed", session=task.key[1], traceback=traceback.format_exc())
-            self._end(
-                task.key, ERROR_INTERNAL, f"the verifier failed on this session ({type(error).__name__})"
-            )
+            self._log.error("session_failed", session=work.key[1], traceback=traceback.format_exc())
+            self._end(work.key, ERROR_INTERNAL, f"the verifier failed on this session ({type(error).__name__})")
+        return False
+
+    def _prepare(self, work: SessionWork, plan: Plan[None], need: Preparation) -> None:
+        """Pictures take long to decode and to look at: beside the forwards of the others."""
+
+        def prepare() -> None:
+            try:
+                with torch.inference_mode():
+                    result: Any = need.carry_out()
+            except Exception as error:
+                result = error
+            self._arriving.put(PreparedTask(work, plan, result))
+            self._wake()
+
+        self._pictures.submit(prepare)
 
     def _end(self, key: SessionKey, code: str, reason: str) -> None:
         self._forget(key)
         self._outbox(key, ErrorDown(key[1], code, reason[:1900]), True)
 
     def _forget(self, key: SessionKey) -> None:
-        self._verifiers.pop(key, None)
-        self._fronts.pop(key, None)
-        self._openings.pop(key, None)
-        self._drafters.pop(key, None)
-        self._streams.pop(key, None)
-        self._hinting.pop(key, None)
+        self._works.pop(key, None)
+        self._waiting.pop(key, None)
+        plan = self._plans.pop(key, None)
+        if plan is not None:
+            plan.close()
 
-    def _work(self, task: OpenTask | VerifyTask | HiddenTask | AloneTask | StepTask) -> None:
-        if isinstance(task, OpenTask):
-            front_layers = task.message.front_layers
-            self._forget(task.key)
-            if front_layers:  # the prompt comes through the edge's layers first
-                self._fronts[task.key] = task, BackSession(self._model, front_layers)
-            else:
-                self._open(task)
-        elif isinstance(task, HiddenTask):
-            self._go_on_with_hidden(task)
-        elif isinstance(task, VerifyTask):
-            self._verify(task)
-        elif isinstance(task, AloneTask):
-            self._go_on_alone(task)
-        elif self._verifiers.get(task.key) is task.verifier and self._streams.get(task.key) == task.stream:
-            self._step(task)
-
-    def _open(self, task: OpenTask, back: BackSession | None = None) -> None:
-        """back: where the edge runs the first layers, the session of the others."""
-        message = task.message
-        started = self._clock()
-        verifier = self._new_verifier(message, back)
-        prompt = Prompt(tuple(message.ids), tuple(message.images))
-        token = None
-        if message.pending:
-            verifier.prefill(prompt, message.history)
-        else:
-            token = verifier.open(prompt, message.history)
-        verify_us, queue_us = self._times(task.arrived_s, started)
-        self._verifiers[task.key] = verifier
-        self._outbox(task.key, Opened(message.session, token, verifier.limit, verify_us, queue_us), False)
-        if message.hints and self._hint_maker is not None and type(verifier) is Verifier:
-            self._hinting[task.key] = self._new_hinting(self._hint_maker, task.key, message)
-        if self._draft_model is not None:
-            self._openings[task.key] = message
-        if message.stream:
-            self._stream(task.key, 1, message.speculate)
-
-    def _go_on_alone(self, task: AloneTask) -> None:
-        verifier = self._verifiers.get(task.key)
-        if verifier is None:
-            return  # closed meanwhile
-        if isinstance(verifier, SampledVerifier):
-            raise ProtocolError("with rejection sampling every token needs a draft: none is decoded alone")
-        self._stream(task.key, abs(self._streams.get(task.key, 0)) + 1, task.message.speculate)
-
-    def _stream(self, key: SessionKey, stream: int, speculate: int) -> None:
-        """Begin to decode alone; the number of the stream tells its steps from those of one that a draft ended."""
-        verifier = self._verifiers[key]
-        if not verifier.finished:
-            drafter = self._drafter(key) if speculate else None
-            self._streams[key] = stream
-            self.submit(StepTask(key, verifier, self._clock(), stream, drafter, speculate))
-
-    def _verify(self, task: VerifyTask) -> None:
-        verifier = self._verifiers.get(task.key)
-        if verifier is None:
-            return  # closed meanwhile
-        message = task.message
-        # A draft ends the cloud's going on alone.
-        self._streams[task.key] = -abs(self._streams.get(task.key, 0))
-        started = self._clock()
-        if isinstance(message, (DraftUp, SampledUp)) and message.epoch < verifier.epoch:
-            return  # it assumed what a verdict has broken since: the edge expects no answer
-        if isinstance(message, DraftUp):
-            parents = None if message.parents is None else tuple(message.parents)
-            hinting = self._hinting.get(task.key)
-            observer = None if hinting is None else hinting.observer(verifier, message)
-            judgement = verifier.verify(Draft(message.base, tuple(message.ids), parents), observer)
-            verdict = SampledVerdict(judgement.last, judgement.token)
-        elif not isinstance(verifier, SampledVerifier):
-            raise ProtocolError("rejection sampling was not agreed on when the session was opened")
-        elif isinstance(message, SampledUp):
-            q = q_from_wire(message.q, len(message.ids), self._model.vocab_size)
-            verdict = verifier.verify_sampled(Draft(message.base, tuple(message.ids)), q, message.fix)
-        else:
-            verdict = SampledVerdict(verifier.rejected_at, None, verifier.more())
-        times = self._times(task.arrived_s, started)
-        self._outbox(task.key, _verdict_message(message.session, message.round, verdict, times), False)
-
-    def _go_on_with_hidden(self, task: HiddenTask) -> None:
-        """Layer split: the prompt, or the next token, as the edge's layers left it."""
-        if task.key not in self._fronts:
-            raise ProtocolError("a layer split was not agreed on when the session was opened")
-        opening, back = self._fronts[task.key]
-        message = task.message
-        verifier = self._verifiers.get(task.key)
-        if verifier is None:
-            prompt = Prompt(tuple(opening.message.ids), tuple(opening.message.images))
-            rows = self._model.encode(prompt).ids.shape[0] + len(opening.message.history)
-            back.hand_in(message.data, rows)
-            self._open(replace(opening, arrived_s=task.arrived_s), back)
+    def _forward(self) -> None:
+        """One forward for those the scheduler picks; then each goes on with what it says."""
+        began = self._clock()
+        picked = self.scheduler.pick(list(self._waiting.values()), began, len(self._works))
+        staged: list[tuple[Waiting, Staged]] = []
+        for waiting in picked:
+            try:
+                staged.append((waiting, stage(waiting.part)))
+            except Exception as error:  # its own fault: it goes before anything has changed
+                self._settle(waiting, error)
+        if not staged:
             return
-        if verifier.finished:
-            raise ProtocolError("a token came after the end of the answer")
-        started = self._clock()
-        back.hand_in(message.data, 1)
-        token = verifier.step()
-        times = self._times(task.arrived_s, started)
-        self._outbox(task.key, VerdictDown(message.session, message.round, 0, token, *times), False)
+        for waiting, _ in staged:
+            waiting.work.waited_s += began - waiting.since_s
+            waiting.work.batch = max(waiting.work.batch, len(staged))
+        results = self._run(staged)
+        ended = self._clock()
+        self.scheduler.ran([waiting for waiting, _ in staged], ended - began)
+        for (waiting, _), result in zip(staged, results, strict=True):
+            settling = self._clock()
+            waiting.work.waited_s += settling - ended  # the others' replies came first
+            self._settle(waiting, result)
 
-    def _new_verifier(self, message: Open, back: BackSession | None) -> Verifier:
-        options = sampling_from_wire(message.sampling)
-        recovery = Recovery(message.recovery)
-        if recovery is Recovery.NOISE:
-            return Verifier(self._model, options, back)
-        if message.stream or back is not None:
-            raise ProtocolError("an answer without drafts has none to reject: open it without recovery")
-        return SampledVerifier(self._model, options, recovery, message.recovery_size, message.ahead)
+    def _run(self, staged: list[tuple[Waiting, Staged]]) -> list[Tensor | Exception]:
+        """Logits of each; where a shared forward fails, each is tried alone, so that one alone fails."""
+        try:
+            return [_sound(logits) for logits in forward_together([one for _, one in staged])]
+        except Exception as error:
+            if len(staged) == 1:
+                return [error]
+            self._log.warning("forward_failed", sessions=len(staged), error=type(error).__name__)
+        return [result for one in staged for result in self._run([one])]
 
-    def _drafter(self, key: SessionKey) -> ChainDrafter:
-        if self._draft_model is None:
-            raise ProtocolError("this verifier has no draft model: start it with --draft-model")
-        if key not in self._drafters:
-            message = self._openings[key]
-            drafter = ChainDrafter(DraftModel(self._draft_model, sampling_from_wire(message.sampling)))
-            drafter.prefill(Prompt(tuple(message.ids), tuple(message.images)))
-            self._drafters[key] = drafter
-        return self._drafters[key]
-
-    def _new_hinting(self, maker: HintMaker, key: SessionKey, message: Open) -> SessionHinting:
-        def send(hint: HintDown) -> None:
-            self._outbox(key, hint, False)
-
-        options = sampling_from_wire(message.sampling)
-        return SessionHinting(maker, message, options, send, self._log, self._clock)
-
-    def _step(self, task: StepTask) -> None:
-        started = self._clock()
-        verifier = task.verifier
-        base = len(verifier.answer)
-        drafted = 0
-        if task.drafter is None:
-            verifier.step()
-        else:
-            draft = task.drafter.chain(verifier.answer, min(task.gamma, verifier.limit - base - 1)).draft
-            drafted = len(draft.ids)
-            epoch = verifier.epoch
-            verifier.verify(draft)
-            verifier.epoch = epoch  # the edge's drafts know nothing of this one
-        times = self._times(task.arrived_s, started)
-        self._outbox(task.key, Tokens(task.key[1], base, verifier.answer[base:], *times, drafted), False)
-        if not verifier.finished:
-            self.submit(replace(task, arrived_s=self._clock()))
-
-    def _times(self, arrived: float, started: float) -> tuple[int, int]:
-        """Microseconds of work, and of waiting before it."""
-        return int((self._clock() - started) * 1e6), max(0, int((started - arrived) * 1e6))
+    def _settle(self, waiting: Waiting, result: Tensor | Exception) -> None:
+        """A session's part of a forward is done."""
+        work = waiting.work
+        del self._waiting[work.key]
+        if waiting.rest is not None and not isinstance(result, Exception):
+            self._waiting[work.key] = Waiting(work, waiting.rest, self._clock())
+        elif self._go_on(work, self._plans[work.key], result):
+            self._begin(work)
 
 
-def _verdict_message(
-    session: int, round_: int, verdict: SampledVerdict, times: tuple[int, int]
-) -> VerdictDown | RowDown:
-    if verdict.row is not None:
-        return row_to_wire(session, round_, verdict.accepted, verdict.row, *times)
-    return VerdictDown(session, round_, verdict.accepted, verdict.token, *times)
+def _sound(logits: Tensor) -> Tensor | Exception:
+    """The logits, or the error that they are none: a hidden state that is no number leaves no logit of its row one."""
+    if bool(torch.isfinite(logits[:, 0]).all()):
+        return logits
+    return ModelError("the model's logits are no numbers: its weights or its number type do not fit")

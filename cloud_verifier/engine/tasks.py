@@ -1,19 +1,16 @@
-"""What the engine is asked to do, and the queue it takes it from.
+"""What the engine is asked to do, and the queues it waits in.
 
 Drafts of one session that wait together are taken together, as one draft: one forward judges them all.
 """
 
 from __future__ import annotations
 
-import queue
 from collections import deque
 from dataclasses import dataclass, replace
 
 import msgspec
 
-from specdec.drafting import ChainDrafter
 from specdec.link.wire import AloneUp, DraftUp, HiddenUp, More, Open, SampledUp
-from specdec.verifying import Verifier
 
 SessionKey = tuple[bytes, int]
 """Who asks (the socket's identity of the client) and the client's own number for the session."""
@@ -56,21 +53,6 @@ class AloneTask:
 
 
 @dataclass(frozen=True)
-class StepTask:
-    """One more token, or round, for a session that the cloud decodes alone. drafter: its own, if any.
-
-    stream: which of the session's times alone this belongs to; a draft ends one.
-    """
-
-    key: SessionKey
-    verifier: Verifier
-    arrived_s: float
-    stream: int = 0
-    drafter: ChainDrafter | None = None
-    gamma: int = 0
-
-
-@dataclass(frozen=True)
 class CloseTask:
     """A session to forget."""
 
@@ -82,68 +64,37 @@ class StopTask:
     """No more work."""
 
 
-Task = OpenTask | VerifyTask | HiddenTask | AloneTask | StepTask | CloseTask | StopTask
+Task = OpenTask | VerifyTask | HiddenTask | AloneTask | CloseTask | StopTask
+SessionTask = VerifyTask | HiddenTask | AloneTask
+"""Work for a session that is open."""
 
 
-class TaskQueue:
-    """First come, first served; `put` from any thread, `get` and `poll` from one."""
+class SessionQueue:
+    """What waits for one session, first come, first served."""
 
     def __init__(self) -> None:
-        self._arriving: queue.SimpleQueue[Task] = queue.SimpleQueue()
-        self._waiting: deque[Task] = deque()
+        self._waiting: deque[SessionTask] = deque()
 
-    def put(self, task: Task) -> None:
-        """Hand over a task."""
-        self._arriving.put(task)
+    def __len__(self) -> int:
+        return len(self._waiting)
 
-    def get(self) -> Task:
-        """The next task; waits for one. A draft brings along those that go on right behind it."""
-        if not self._waiting:
-            self._waiting.append(self._arriving.get())
-        return self._next()
+    def put(self, task: SessionTask) -> None:
+        """Let one wait."""
+        self._waiting.append(task)
 
-    def poll(self) -> Task | None:
-        """The same without waiting; None where nothing is there."""
-        self._take_arrivals()
-        return self._next() if self._waiting else None
-
-    @property
-    def empty(self) -> bool:
-        """True where `poll` would give None."""
-        return not self._waiting and self._arriving.empty()
-
-    def _next(self) -> Task:
+    def get(self) -> SessionTask:
+        """The next; a draft brings along those that go on right behind it. Raises IndexError where nothing waits."""
         task = self._waiting.popleft()
-        if isinstance(task, VerifyTask):
-            self._take_arrivals()
-            return self._with_those_behind(task)
-        return task
-
-    def _take_arrivals(self) -> None:
-        while True:
-            try:
-                self._waiting.append(self._arriving.get_nowait())
-            except queue.Empty:
-                return
-
-    def _with_those_behind(self, task: VerifyTask) -> VerifyTask:
-        others: deque[Task] = deque()
-        open_ended = True
-        for other in self._waiting:
-            if isinstance(other, StepTask | StopTask) or other.key != task.key or not open_ended:
-                others.append(other)
-                continue
-            joined = _join(task, other)
-            open_ended = joined is not None
+        while isinstance(task, VerifyTask) and self._waiting:
+            joined = _join(task, self._waiting[0])
             if joined is None:
-                others.append(other)
-            else:
-                task = joined
-        self._waiting = others
+                break
+            self._waiting.popleft()
+            task = joined
         return task
 
 
-def _join(first: VerifyTask, second: Task) -> VerifyTask | None:
+def _join(first: VerifyTask, second: SessionTask) -> VerifyTask | None:
     """Both as one draft, or None where the second does not go on right behind the first."""
     if not isinstance(second, VerifyTask) or type(first.message) is not type(second.message):
         return None

@@ -62,6 +62,7 @@ from specdec.verifying.hints.hints import HintMaker
 _HIGH_WATER_MARK = 10_000
 _LINGER_MS = 200
 _STOP = b"stop"
+_WAKE = b"wake"
 
 
 class Server:
@@ -107,10 +108,11 @@ class Server:
         self._inbox.setsockopt(zmq.RCVHWM, 0)
         self._inbox.bind("inproc://replies")
         self._engine_socket: zmq.Socket[bytes] | None = None
+        self._picture_socket: zmq.Socket[bytes] | None = None
         self._stop_lock = threading.Lock()
         self._stop_socket = self._context.socket(zmq.PUSH)
         self._stop_socket.connect("inproc://replies")
-        self._engine = Engine(model, self._from_engine, log, draft_model, hint_maker=hint_maker)
+        self._engine = Engine(model, self._from_engine, log, draft_model, hint_maker=hint_maker, wake=self._wake)
         self._server_number = secrets.randbits(32)
 
     def stop(self) -> None:
@@ -165,6 +167,15 @@ class Server:
         head = b"%d %d %d %d" % (key[1], answered, streamed, over)
         self._engine_socket.send_multipart([key[0], head, encode(message)])
 
+    def _wake(self) -> None:
+        """Called in the thread that prepares pictures: the engine has work."""
+        if not self._inline:
+            return  # its thread waits for that itself
+        if self._picture_socket is None:
+            self._picture_socket = self._context.socket(zmq.PUSH)
+            self._picture_socket.connect("inproc://replies")
+        self._picture_socket.send_multipart([_WAKE])
+
     def _deliver_replies(self) -> bool:
         """Pass on what the engine produced; False once stop was asked for."""
         while True:
@@ -174,6 +185,8 @@ class Server:
                 return True
             if frames[0] == _STOP:
                 return False
+            if frames[0] == _WAKE:
+                continue
             identity, head, payload = frames
             number, answered, streamed, over = (int(word) for word in head.split())
             self._deliver((identity, number), answered, streamed, bool(over), payload)
@@ -323,6 +336,8 @@ class Server:
             self._log.error("engine_stuck")
         elif self._engine_socket is not None:
             self._engine_socket.close(linger=0)
+        if self._picture_socket is not None:
+            self._picture_socket.close(linger=0)
         self._router.close(linger=_LINGER_MS)
         self._inbox.close(linger=0)
         self._stop_socket.close(linger=0)

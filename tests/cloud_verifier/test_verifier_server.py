@@ -262,12 +262,12 @@ class TestBadRequests:
         """TRAPS 20."""
         assert isinstance(client.ask(open_message(1, [1, 2])), wire.Opened)
         assert isinstance(client.ask(open_message(2, [1, 2])), wire.Opened)
-        original = Verifier.verify
-        monkeypatch.setattr(Verifier, "verify", lambda *_: 1 / 0)
+        original = Verifier.plan_verify
+        monkeypatch.setattr(Verifier, "plan_verify", lambda *_: 1 / 0)
         reply = client.ask(wire.DraftUp(1, 1, 1, [1]))
         assert isinstance(reply, wire.ErrorDown) and reply.code == wire.ERROR_INTERNAL
         assert "ZeroDivisionError" in str(events(server, "session_failed")[0]["traceback"])
-        monkeypatch.setattr(Verifier, "verify", original)
+        monkeypatch.setattr(Verifier, "plan_verify", original)
         assert isinstance(client.ask(wire.DraftUp(2, 1, 1, [1])), wire.VerdictDown)
         still_works(text_pair, server)
 
@@ -330,14 +330,14 @@ class TestSessions:
         self, server: RunningServer, client: RawClient, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert isinstance(client.ask(open_message(1, [1, 2])), wire.Opened)
-        original = Verifier.verify
+        original = Verifier.plan_verify
         release = threading.Event()
 
         def slow(self: Verifier, *arguments: object) -> object:
             release.wait(10)
             return original(self, *arguments)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(Verifier, "verify", slow)
+        monkeypatch.setattr(Verifier, "plan_verify", slow)
         client.send(wire.DraftUp(1, 1, 1, [1]))
         started = time.monotonic()
         for _ in range(20):
