@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cloud_verifier.engine.load import EngineLoad
 from cloud_verifier.engine.scheduler import Scheduler, Waiting
 from cloud_verifier.engine.tasks import CloseTask, OpenTask, SessionKey, StopTask, Task
 from cloud_verifier.engine.work import SessionWork, Workshop
@@ -74,6 +75,7 @@ class Engine:
         self._waiting: dict[SessionKey, Waiting] = {}
         self._pictures = ThreadPoolExecutor(PICTURE_THREADS, "pictures")
         self._opened = 0
+        self.load = EngineLoad(clock())
         self._stopping = False
 
     def submit(self, task: Task) -> None:
@@ -206,6 +208,7 @@ class Engine:
         results = self._run(staged)
         ended = self._clock()
         self.scheduler.ran([waiting for waiting, _ in staged], ended - began)
+        self.load.ran(len(staged), sum(one.segment.rows for _, one in staged), ended - began)
         for (waiting, _), result in zip(staged, results, strict=True):
             settling = self._clock()
             waiting.work.waited_s += settling - ended  # the others' replies came first
@@ -216,6 +219,7 @@ class Engine:
         try:
             return [_sound(logits) for logits in forward_together([one for _, one in staged])]
         except Exception as error:
+            self.load.failed += 1
             if len(staged) == 1:
                 return [error]
             self._log.warning("forward_failed", sessions=len(staged), error=type(error).__name__)

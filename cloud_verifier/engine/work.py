@@ -181,7 +181,7 @@ class SessionWork:
         else:
             yield from verifier.plan_step()
         self._alone = not verifier.finished
-        self._send(Tokens(self.key[1], base, verifier.answer[base:], *self._times(), drafted))
+        self._send(Tokens(self.key[1], base, verifier.answer[base:], *self._times(), drafted, self.batch))
 
     def _speculative_step(self, verifier: Verifier) -> Plan[int]:
         """One round with the cloud's own draft model; returns how many tokens were drafted."""
@@ -223,8 +223,8 @@ class SessionWork:
     def _verdict_message(self, round_: int, verdict: SampledVerdict) -> VerdictDown | RowDown:
         session, times = self.key[1], self._times()
         if verdict.row is not None:
-            return row_to_wire(session, round_, verdict.accepted, verdict.row, *times)
-        return VerdictDown(session, round_, verdict.accepted, verdict.token, *times)
+            return row_to_wire(session, round_, verdict.accepted, verdict.row, *times, self.batch)
+        return VerdictDown(session, round_, verdict.accepted, verdict.token, *times, self.batch)
 
     def _go_on_with_hidden(self, task: HiddenTask) -> Plan[None]:
         """Layer split: the prompt, or the next token, as the edge's layers left it."""

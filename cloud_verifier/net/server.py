@@ -343,6 +343,7 @@ class Server:
         self._stop_socket.close(linger=0)
         if not engine_thread.is_alive():
             self._context.term()
+        self._log.info("served", **self._engine.load.summary(time.perf_counter()))
         self._log.info("stopped")
 
 

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from specdec.errors import ProtocolError
 from specdec.options import MAX_BIASED_TOKENS
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 MAX_IDS = 1 << 20
 MAX_DRAFT = 4096
@@ -183,7 +183,7 @@ class VerdictDown(Struct, frozen=True, array_like=True, tag=35):
 
     Drafts that waited together are judged together, as one chain. token: the target's own next token; None
     where a draft was accepted whole and another follows (Open.ahead).
-    verify_us: the forward; queue_us: the rest of its time in the cloud.
+    verify_us: the forward; queue_us: the rest of its time in the cloud. batch: sessions that shared the forward.
     """
 
     session: Count
@@ -192,6 +192,7 @@ class VerdictDown(Struct, frozen=True, array_like=True, tag=35):
     token: TokenId | None
     verify_us: Micros
     queue_us: Micros
+    batch: Count = 1
 
 
 class HintDown(Struct, frozen=True, array_like=True, tag=40):
@@ -227,12 +228,14 @@ class RowDown(Struct, frozen=True, array_like=True, tag=39):
     tail: Annotated[float, Meta(ge=0, le=1)]
     verify_us: Micros
     queue_us: Micros
+    batch: Count = 1
 
 
 class Tokens(Struct, frozen=True, array_like=True, tag=36):
     """Streamed tokens of a cloud that decodes alone. base: length of the answer before them.
 
-    drafted: how many its own draft model had proposed. verify_us: all forwards behind these tokens.
+    drafted: how many its own draft model had proposed. verify_us: all forwards behind these tokens. batch: as in
+    VerdictDown.
     """
 
     session: Count
@@ -241,6 +244,7 @@ class Tokens(Struct, frozen=True, array_like=True, tag=36):
     verify_us: Micros
     queue_us: Micros
     drafted: Count = 0
+    batch: Count = 1
 
 
 class Pong(Struct, frozen=True, array_like=True, tag=37):
