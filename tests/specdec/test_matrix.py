@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from checks import COMBINATIONS
+from checks import ALL_METHODS
 from test_emulator import emulated
 
 from cloud_verifier.config import ServerConfig
@@ -25,7 +25,6 @@ from harness.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET, ROOT
 from harness.processes import Supervisor
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.edge.stats import AnswerStats
-from specdec.methods import METHODS
 from specdec.models import LoadedModel, Prompt, chat_prompt, load_model
 from specdec.options import GenerationOptions
 
@@ -48,7 +47,6 @@ CONDITIONS = {
     "outage": ("--rtt", "20", "--outage", "0.2:0.8", "--outage", "2:0.8", "--outage", "5:0.8"),
 }
 """A quick machine meets the first outage only; a slow one, still connecting then, one of the others."""
-ALL_METHODS = [*METHODS, *COMBINATIONS]
 REPLY_TIMEOUT_S = {"outage": 0.5}
 """Shorter than the outage, so that the link counts as lost; elsewhere long enough for any retransmission."""
 
