@@ -7,6 +7,7 @@ else. It knows no sockets; time comes from a clock it is given.
 
 from __future__ import annotations
 
+import math
 import queue
 import time
 import traceback
@@ -90,13 +91,18 @@ class Engine:
 
     def run(self) -> None:
         """Work until stop()."""
-        while not self._stopping:
-            if not self._waiting:
-                self._take(self._arriving.get())
-            self.work_off()
+        with torch.inference_mode():
+            while not self._stopping:
+                if not self._waiting:
+                    self._take(self._arriving.get())
+                self._work_off()
 
+    @torch.inference_mode()
     def work_off(self) -> None:
         """Take in what has come, and run one forward, if one is wanted."""
+        self._work_off()
+
+    def _work_off(self) -> None:
         while not self._stopping:
             try:
                 self._take(self._arriving.get_nowait())
@@ -141,7 +147,6 @@ class Engine:
                 return
             plan = work.next_plan()
 
-    @torch.inference_mode()
     def _go_on(self, work: SessionWork, plan: Plan[None], result: Any) -> bool:
         """Tell a plan what came of what it needed, and see what it needs next; True where it has ended well."""
         try:
@@ -236,7 +241,10 @@ class Engine:
 
 
 def _sound(logits: Tensor) -> Tensor | Exception:
-    """The logits, or the error that they are none: a hidden state that is no number leaves no logit of its row one."""
-    if bool(torch.isfinite(logits[:, 0]).all()):
+    """The logits, or the error that they are none.
+
+    What is no number stays none: in every logit of its row, and in every row that looks at it, so in the last one.
+    """
+    if math.isfinite(float(logits[-1, 0])):
         return logits
     return ModelError("the model's logits are no numbers: its weights or its number type do not fit")

@@ -73,6 +73,9 @@ class Scheduler:
 
         Only sessions of one model may share a forward: the first in order says which.
         """
+        if len(waiting) == 1 and (sessions == 1 or not waiting[0].need.divisible):
+            waiting[0].take(waiting[0].need.rows)
+            return list(waiting)
         ordered = sorted(waiting, key=lambda one: self._order(one, now))
         model = ordered[0].need.together_with
         ordered = [one for one in ordered if one.need.together_with == model]

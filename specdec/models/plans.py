@@ -150,9 +150,9 @@ def stage(extension: Extension) -> Staged:
     return Staged(extension, segment, rotary)
 
 
-@torch.inference_mode()
 def forward_together(staged: Sequence[Staged]) -> list[Tensor]:
-    """One forward for all of them, which may share it; then each session holds what it was extended by.
+    """One forward for all of them, which may share it; then each session holds what it was extended by. To be called
+    in torch's inference mode.
 
     Returns the logits float32 of each, in order. A forward that fails raises what it raises; no session has changed.
     """
@@ -165,10 +165,9 @@ def forward_together(staged: Sequence[Staged]) -> list[Tensor]:
         wanted.append(hidden[stop - 1 : stop] if one.extension.last_only else hidden[start:stop])
         start = stop
     logits = runner.logits(wanted[0] if len(wanted) == 1 else torch.cat(wanted))
-    return list(torch.split(logits, [rows.shape[0] for rows in wanted]))
+    return [logits] if len(wanted) == 1 else list(torch.split(logits, [rows.shape[0] for rows in wanted]))
 
 
-@torch.inference_mode()
 def hidden_together(staged: Sequence[Staged]) -> Tensor:
     """The same, but returns what comes out of the sessions' last layers: [rows of all, hidden_size]."""
     first = staged[0].extension
@@ -191,6 +190,8 @@ def hidden_together(staged: Sequence[Staged]) -> Tensor:
 
 def _input(runner: DecoderRunner, staged: Sequence[Staged]) -> Tensor:
     """What goes into the first layer: [rows, hidden_size]. The ids of all are looked up at once."""
+    if len(staged) == 1 and staged[0].extension.hidden is None:
+        return runner.embed(torch.tensor(staged[0].extension.ids, device=runner.device))
     ids = [token for one in staged if one.extension.hidden is None for token in one.extension.ids]
     embedded = runner.embed(torch.tensor(ids, device=runner.device)) if ids else None
     if embedded is not None and all(one.extension.hidden is None for one in staged):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -77,15 +78,15 @@ def run_client(job: ClientJob, pipe: Connection) -> None:
 
 def _ask(job: ClientJob, decoder: EdgeDecoder, index: int, record: ClientRecord, end: float) -> None:
     ids: list[int] = []
-    answer = decoder.generate(job.prompts[index], job.options)
+    left = threading.Event()
+    answer = decoder.generate(job.prompts[index], job.options, left)
     for chunk in answer:
         now = time.monotonic()
         ids += chunk
         record.chunks.append((now, len(chunk)))
         if now > end:
-            answer.close()
-            break
-    else:
+            left.set()
+    if not left.is_set():
         record.answers.append((index, tuple(ids)))
     now = time.monotonic()
     record.rounds += [(now, one.verify_ms, one.queue_ms, one.batch) for one in decoder.stats.rounds]

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import multiprocessing.context
 import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from evaluation.questions import load_questions
@@ -137,7 +137,7 @@ def processes_of(jobs: Sequence[ClientJob]) -> Iterator[list[Connection]]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["specnav.bench.client"])
     pipes: list[Connection] = []
-    started: list[BaseProcess] = []
+    started: list[multiprocessing.context.ForkServerProcess] = []
     try:
         for job in jobs:
             ours, theirs = context.Pipe()
