@@ -68,7 +68,8 @@ class Engine:
         self._log = log
         self._clock = clock
         self._wake = wake
-        self._shop = Workshop(model, draft_model, hint_maker, self._reply, log, clock)
+        self.load = EngineLoad(clock())
+        self._shop = Workshop(model, draft_model, hint_maker, self._reply, log, clock, self.load)
         self.scheduler = scheduler or Scheduler()
         self._arriving: queue.SimpleQueue[Task | PreparedTask] = queue.SimpleQueue()
         self._works: dict[SessionKey, SessionWork] = {}
@@ -76,7 +77,6 @@ class Engine:
         self._waiting: dict[SessionKey, Waiting] = {}
         self._pictures = ThreadPoolExecutor(PICTURE_THREADS, "pictures")
         self._opened = 0
-        self.load = EngineLoad(clock())
         self._stopping = False
 
     def submit(self, task: Task) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cloud_verifier.engine.hints import SessionHinting
+from cloud_verifier.engine.load import EngineLoad
 from cloud_verifier.engine.tasks import (
     AloneTask,
     HiddenTask,
@@ -26,6 +27,7 @@ from specdec.link.wire import (
     Down,
     DraftUp,
     HintDown,
+    More,
     Opened,
     RowDown,
     SampledUp,
@@ -54,6 +56,7 @@ class Workshop:
     send: Callable[[SessionKey, Down], None]
     log: EventLog
     clock: Callable[[], float]
+    load: EngineLoad
 
 
 class SessionWork:
@@ -181,7 +184,9 @@ class SessionWork:
         else:
             yield from verifier.plan_step()
         self._alone = not verifier.finished
-        self._send(Tokens(self.key[1], base, verifier.answer[base:], *self._times(), drafted, self.batch))
+        times, ids = self._times(), verifier.answer[base:]
+        self._send(Tokens(self.key[1], base, ids, *times, drafted, self.batch))
+        self._shop.load.replied(*times, len(ids), drafted, len(ids) - 1 if drafted else 0)
 
     def _speculative_step(self, verifier: Verifier) -> Plan[int]:
         """One round with the cloud's own draft model; returns how many tokens were drafted."""
@@ -218,10 +223,15 @@ class SessionWork:
             verdict = yield from verifier.plan_verify_sampled(draft, q, message.fix)
         else:
             verdict = SampledVerdict(verifier.rejected_at, None, verifier.more())
-        self._send(self._verdict_message(message.round, verdict))
+        times = self._times()
+        self._send(self._verdict_message(message.round, verdict, times))
+        drafted = 0 if isinstance(message, More) else len(message.ids)
+        self._shop.load.replied(*times, verdict.accepted + (verdict.token is not None), drafted, verdict.accepted)
 
-    def _verdict_message(self, round_: int, verdict: SampledVerdict) -> VerdictDown | RowDown:
-        session, times = self.key[1], self._times()
+    def _verdict_message(
+        self, round_: int, verdict: SampledVerdict, times: tuple[int, int]
+    ) -> VerdictDown | RowDown:
+        session = self.key[1]
         if verdict.row is not None:
             return row_to_wire(session, round_, verdict.accepted, verdict.row, *times, self.batch)
         return VerdictDown(session, round_, verdict.accepted, verdict.token, *times, self.batch)
