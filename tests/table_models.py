@@ -37,6 +37,7 @@ class TableRunner:
         self.vocab_size = table.shape[1]
         self.device = torch.device("cpu")
         self.passes = 0
+        self.kv_bytes_a_token = 1
 
     def embed(self, ids: Tensor) -> Tensor:
         """Ids int64 [rows] -> [rows, 1]."""

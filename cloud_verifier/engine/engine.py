@@ -20,12 +20,13 @@ import torch
 from torch import Tensor
 
 from cloud_verifier.engine.load import EngineLoad
+from cloud_verifier.engine.memory import KvBudget, OverBudget
 from cloud_verifier.engine.scheduler import Scheduler, Waiting
 from cloud_verifier.engine.tasks import CloseTask, OpenTask, SessionKey, StopTask, Task
 from cloud_verifier.engine.work import SessionWork, Workshop
 from cloud_verifier.logs import EventLog
 from specdec.errors import ModelError, OptionsError, ProtocolError
-from specdec.link.wire import ERROR_INTERNAL, ERROR_REFUSED, Down, ErrorDown
+from specdec.link.wire import ERROR_BUSY, ERROR_INTERNAL, ERROR_REFUSED, Down, ErrorDown
 from specdec.models import LoadedModel
 from specdec.models.plans import Extension, Plan, Preparation, Staged, forward_together, stage
 from specdec.verifying.hints.hints import HintMaker
@@ -59,17 +60,21 @@ class Engine:
         hint_maker: HintMaker | None = None,
         scheduler: Scheduler | None = None,
         wake: Callable[[], None] = lambda: None,
+        kv_bytes: int = 1 << 62,
     ) -> None:
         """hint_maker: makes hints for the sessions that want them; None: there are no exits. scheduler: which rows
         share a forward. wake: called in the thread that prepares pictures when some are ready, for those who wait
-        for work elsewhere than in `run`.
+        for work elsewhere than in `run`. kv_bytes: what all caches may take.
         """
         self._outbox = outbox
         self._log = log
         self._clock = clock
         self._wake = wake
         self.load = EngineLoad(clock())
-        self._shop = Workshop(model, draft_model, hint_maker, self._reply, log, clock, self.load)
+        self._shop = Workshop(model, draft_model, hint_maker, self._reply, log, clock, self.load, self._admit)
+        models = [model] if draft_model is None else [model, draft_model]
+        self.budget = KvBudget(kv_bytes, sum(each.runner.kv_bytes_a_token for each in models))
+        self._starved: list[SessionWork] = []
         self.scheduler = scheduler or Scheduler()
         self._arriving: queue.SimpleQueue[Task | PreparedTask] = queue.SimpleQueue()
         self._works: dict[SessionKey, SessionWork] = {}
@@ -140,12 +145,47 @@ class Engine:
 
     def _begin(self, work: SessionWork) -> None:
         """Start on a session's next plan, if there is one."""
-        plan = work.next_plan()
-        while plan is not None:
+        while work.has_work:
+            if work.evicted and not self._make_room(work.key, self.budget.needed(work.tokens)):
+                self._starved.append(work)  # until another session ends or has nothing to do
+                return
+            work.evicted = False
+            plan = work.next_plan()
+            if plan is None:
+                break
             self._plans[work.key] = plan
             if not self._go_on(work, plan, None):
                 return
-            plan = work.next_plan()
+        self._feed_the_starved()
+
+    def _feed_the_starved(self) -> None:
+        """A session has ended or rests: those that wait for room may find some now."""
+        starved, self._starved = self._starved, []
+        for work in starved:
+            if self._works.get(work.key) is work:
+                self._begin(work)
+
+    def _admit(self, work: SessionWork, tokens: int) -> None:
+        if not self._make_room(work.key, self.budget.needed(tokens)):
+            raise OverBudget(
+                f"all {self.budget.total / 2**20:.0f} MB of cache are in use: try again later, "
+                "or give the verifier more with --kv-gb"
+            )
+
+    def _make_room(self, key: SessionKey, needed: int) -> bool:
+        """Take so many bytes of the budget for a session, from sessions that rest where that must be."""
+        if not self.budget.fits(needed):
+            for other, work in list(self._works.items()):  # the one that has rested longest comes first
+                rests = other != key and other not in self._plans and not work.has_work
+                if rests and other in self.budget.admitted and work.evict():
+                    self.budget.give_back(other)
+                    self.budget.evictions += 1
+                    if self.budget.fits(needed):
+                        break
+            else:
+                return False
+        self.budget.take(key, needed)
+        return True
 
     def _go_on(self, work: SessionWork, plan: Plan[None], result: Any) -> bool:
         """Tell a plan what came of what it needed, and see what it needs next; True where it has ended well."""
@@ -161,7 +201,10 @@ class Engine:
                 result = need.carry_out()
         except StopIteration:
             del self._plans[work.key]
+            self._works[work.key] = self._works.pop(work.key)  # the last one to rest
             return True
+        except OverBudget as error:
+            self._end(work.key, ERROR_BUSY, str(error))
         except (ModelError, OptionsError, ProtocolError) as error:
             self._log.warning("refused", session=work.key[1], reason=str(error))
             self._end(work.key, ERROR_REFUSED, str(error))
@@ -191,9 +234,12 @@ class Engine:
     def _forget(self, key: SessionKey) -> None:
         self._works.pop(key, None)
         self._waiting.pop(key, None)
+        self.budget.give_back(key)
         plan = self._plans.pop(key, None)
         if plan is not None:
             plan.close()
+        if self._starved:
+            self._feed_the_starved()
 
     def _forward(self) -> None:
         """One forward for those the scheduler picks; then each goes on with what it says."""

@@ -47,7 +47,7 @@ class Workshop:
     """What all sessions share.
 
     draft_model: for clouds that draft; None: there is none. hint_maker: None: there are no exits. send: takes (session,
-    reply).
+    reply). admit: asked before a session's cache is made; takes (work, tokens), raises OverBudget.
     """
 
     model: LoadedModel
@@ -57,6 +57,7 @@ class Workshop:
     log: EventLog
     clock: Callable[[], float]
     load: EngineLoad
+    admit: Callable[[SessionWork, int], None]
 
 
 class SessionWork:
@@ -64,7 +65,8 @@ class SessionWork:
 
     tasks: what waits for it. waited_s: how long the work in hand has waited for its forwards; batch: with how many
     sessions it shared one of them at most, itself included; both are counted by whoever carries its plans out. number:
-    counts sessions as they come. rank: of its class, 0 the first to be served.
+    counts sessions as they come. rank: of its class, 0 the first to be served. tokens: what its cache may come to hold;
+    evicted: it was given back.
     """
 
     def __init__(self, shop: Workshop, opening: OpenTask, number: int = 0, rank: int = 1) -> None:
@@ -74,6 +76,8 @@ class SessionWork:
         self.tasks = SessionQueue()
         self.waited_s = 0.0
         self.batch = 1
+        self.tokens = 0
+        self.evicted = False
         self._shop = shop
         self._opening: OpenTask | None = opening
         self._message = opening.message
@@ -84,6 +88,11 @@ class SessionWork:
         self._drafter: ChainDrafter | None = None
         self._alone = False
         self._speculate = 0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is something to do now."""
+        return self._opening is not None or bool(len(self.tasks)) or self._alone
 
     def next_plan(self) -> Plan[None] | None:
         """What to do now: the opening, what waits, or one more step of an answer decoded alone; None: nothing."""
@@ -130,7 +139,8 @@ class SessionWork:
     def _open(self) -> Plan[None]:
         message, shop = self._message, self._shop
         verifier = self._new_verifier()
-        yield from verifier.plan_prefill(Prompt(tuple(message.ids), tuple(message.images)), message.history)
+        prompt = Prompt(tuple(message.ids), tuple(message.images))
+        yield from verifier.plan_prefill(prompt, message.history, admit=self._admit)
         token = None
         if not message.pending:
             token = yield from verifier.plan_step()
@@ -141,6 +151,18 @@ class SessionWork:
             self._hinting = SessionHinting(shop.hint_maker, message, options, self._send_hint, shop.log, shop.clock)
         if message.stream:
             self._stream(verifier, message.speculate)
+
+    def _admit(self, tokens: int) -> None:
+        self.tokens = tokens
+        self._shop.admit(self, tokens)
+
+    def evict(self) -> bool:
+        """Give the cache back until something is asked; False where that cannot be."""
+        if self._verifier is None or not self._verifier.evict():
+            return False
+        self._drafter = None
+        self.evicted = True
+        return True
 
     def _send_hint(self, hint: HintDown) -> None:
         self._send(hint)

@@ -22,7 +22,7 @@ class VerifierCollector(Collector):
         gauges: Callable[[], dict[str, float]],
         refusals: Callable[[], dict[tuple[str, str], int]],
     ) -> None:
-        """gauges: what is so now, name -> value. refusals: (client, code) -> how often; both are asked on every look."""
+        """gauges: name -> value now. refusals: (client, code) -> how often. Both are asked on every look."""
         self._load = load
         self._gauges = gauges
         self._refusals = refusals

@@ -47,6 +47,22 @@ class SessionCursor:
         return self._session.takes_embeddings
 
     @property
+    def evicted(self) -> bool:
+        """Whether the cache was given back: the prompt has to be fed again before anything else."""
+        return self._prompt_row is None
+
+    def evict(self) -> None:
+        """Give the cache back."""
+        self._session.evict()
+        self._prompt_row = None
+        self._fed = []
+        self._tree_offset = 0
+
+    def expect(self, tokens: int) -> None:
+        """Prompt and answer will take no more than so many."""
+        self._session.most_tokens = tokens
+
+    @property
     def prompt_length(self) -> int:
         """Tokens of the prompt as this model expands it."""
         return self._prompt_length

@@ -44,7 +44,8 @@ class ModelSession:
     """One sequence on a loaded model. Not thread-safe; made by `LoadedModel.new_session()`.
 
     tree: the speculative tokens behind the committed ones; for others to read only. layers: those it holds keys and
-    values of; None: all of the model's.
+    values of; None: all of the model's. most_tokens: what it is expected to hold at most; the cache is made larger only
+    where it must be.
     """
 
     takes_embeddings = True
@@ -58,6 +59,7 @@ class ModelSession:
         self._length = 0
         self._delta = 0
         self._prompt_positions: Tensor | None = None
+        self.most_tokens = model.runner.context_limit
         self.tree = TokenTree()
         self._tree_sight = torch.empty(0, 0, dtype=torch.bool)
 
@@ -90,6 +92,17 @@ class ModelSession:
         self._delta = encoded.delta
         self._prompt_positions = encoded.positions
         self._reserve(encoded.ids.shape[0])
+
+    def evict(self) -> None:
+        """Forget everything and give the cache back."""
+        self._length = 0
+        self._clear_tree()
+        self._cache = None
+
+    @property
+    def kv_bytes(self) -> int:
+        """What the cache takes."""
+        return 0 if self._cache is None else self._cache.numel() * self._cache.element_size()
 
     def prompt_input(self, encoded: EncodedPrompt) -> Tensor:
         """What goes into the session's layers for a prompt: [n, hidden_size]."""
@@ -177,7 +190,8 @@ class ModelSession:
         if needed <= capacity:
             return
         layers = None if self.layers is None else len(self.layers)
-        grown = self.runner.new_cache(min(limit, max(2 * capacity, needed + _GROWTH)), layers)
+        roomy = min(max(2 * capacity, needed + _GROWTH), self.most_tokens)
+        grown = self.runner.new_cache(min(limit, max(needed, roomy)), layers)
         if self._cache is not None and self._length + len(self.tree):
             held = self._length + len(self.tree)
             grown[:, :, :, :held] = self._cache[:, :, :, :held]

@@ -86,6 +86,7 @@ class SampledVerifier(Verifier):
         nodes = usable_nodes(draft, self.limit - draft.base - 1, self._model.never_drafted)
         ids = select_nodes(draft, nodes).ids
         prefix = self.answer[: draft.base]
+        yield from self._plan_return()
         rows = yield from self._cursor.plan_rows(prefix, ids, observer)
         p = self._probabilities(rows)
         for index, token in enumerate(known):  # the edge did not know of them yet: the target's own picks

@@ -4,7 +4,7 @@ clocks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -35,6 +35,7 @@ class Verifier:
         self._options = options
         self._cursor = SessionCursor(session or model.new_session(), options)
         self._chooser = Chooser(options)
+        self._prompt: Prompt | None = None
         self.answer: list[int] = []
         self.limit = 0
         self.epoch = 0
@@ -61,11 +62,18 @@ class Verifier:
         carry_out(self.plan_prefill(prompt, history, observer))
 
     def plan_prefill(
-        self, prompt: Prompt, history: Sequence[int] = (), observer: LayerObserver | None = None
+        self,
+        prompt: Prompt,
+        history: Sequence[int] = (),
+        observer: LayerObserver | None = None,
+        admit: Callable[[int], None] = lambda tokens: None,
     ) -> Plan[None]:
-        """The same as a plan."""
+        """The same as a plan. admit: told, before anything is allocated, how many tokens the cache may come to hold;
+        what it raises ends the plan.
+        """
         prepared: Prepared = yield Preparation(self._model, prompt, self._cursor.takes_embeddings)
         encoded = prepared.encoded
+        self._prompt = prompt
         self.limit = answer_limit(self._options, self._model.context_limit, encoded.ids.shape[0])
         if len(history) >= self.limit:
             raise ProtocolError(
@@ -74,8 +82,24 @@ class Verifier:
         if any(token in self._model.eos_token_ids for token in history):
             raise ProtocolError("the history holds an end-of-sequence token: that answer is complete")
         check_draft(Draft(0, tuple(history)), self._model.vocab_size)
+        most = encoded.ids.shape[0] + self.limit
+        admit(most)
+        self._cursor.expect(most)
         yield from self._cursor.plan_prefill(prepared, observer)
         self.answer = list(history)
+
+    def evict(self) -> bool:
+        """Give the cache back; what is asked next finds it made anew. False where that cannot be (a layer split)."""
+        if not self._cursor.takes_embeddings or self._prompt is None:
+            return False
+        self._cursor.evict()
+        return True
+
+    def _plan_return(self) -> Plan[None]:
+        """After an eviction, feed the prompt again; the cursor feeds the answer with what is asked next."""
+        if self._cursor.evicted and self._prompt is not None:
+            prepared: Prepared = yield Preparation(self._model, self._prompt)
+            yield from self._cursor.plan_prefill(prepared)
 
     def step(self, observer: LayerObserver | None = None) -> int:
         """Decode one token alone, append it to the answer and return it."""
@@ -83,6 +107,7 @@ class Verifier:
 
     def plan_step(self, observer: LayerObserver | None = None) -> Plan[int]:
         """The same as a plan."""
+        yield from self._plan_return()
         row = yield from self._cursor.plan_rows(self.answer, observer=observer)
         token = self._pick(row[0], len(self.answer))
         self.answer.append(token)
@@ -143,6 +168,7 @@ class Verifier:
         self, prefix: list[int], draft: Draft, known: Sequence[int], observer: LayerObserver | None
     ) -> Plan[list[int]]:
         """The target's picks after the prefix and after every node; `known` ones are as they were before."""
+        yield from self._plan_return()
         if draft.parents is None:
             rows = yield from self._cursor.plan_rows(prefix, draft.ids, observer)
             picks = self._chooser.choose(rows, len(prefix))

@@ -22,6 +22,10 @@ from specnav.bench.view import BenchView
 CLIENTS_FILE = "clients.json"
 SECONDS = 10.0
 MOST_CLIENTS = 256
+LEGEND = (
+    "n: clients; x: against one; each: tok/s of a client, median; slow: what 95 % of them reach; work, wait: ms in the "
+    "cloud a verdict; batch: sessions that shared its forward; wrong: of the answers that came to their end"
+)
 
 
 def numbers_of(words: str) -> list[int]:
@@ -88,20 +92,18 @@ def run_capacity(flags: Mapping[str, Any], clients: str, seconds: float, server_
 def table(rows: Sequence[ClientsRow]) -> Table:
     """For the terminal. times: against one client of the same method."""
     ones = {row.method: row.rate for row in rows if row.clients == 1}
-    found = Table(title="many clients, one verifier")
-    for name in ("method", "clients", "tok/s", "times", "tok/s a client", "slowest 5 %", "forward ms", "queue ms"):
-        found.add_column(name, justify="left" if name == "method" else "right")
-    for name in ("sessions a forward", "rows", "idle", "answers", "wrong"):
-        found.add_column(name, justify="right")
+    found = Table(title="many clients on one verifier", caption=LEGEND)
+    for name in ("method", "n", "tok/s", "x", "each", "slow", "work", "wait", "batch", "idle", "wrong"):
+        found.add_column(name, justify="left" if name == "method" else "right", no_wrap=name != "method")
     for row in rows:
         times = f"{row.rate / ones[row.method]:.2f}" if ones.get(row.method) else ""
         found.add_row(
             row.method, str(row.clients), f"{row.rate:.1f}", times, f"{row.median:.1f}", f"{row.slow:.1f}",
-            f"{row.verify_ms:.1f}", f"{row.queue_ms:.1f}", f"{row.batch:.1f}",
-            f"{row.server.get('rows_a_forward', 0):.1f}", f"{row.server.get('idle_share', 0):.0%}",
-            str(row.answers), str(row.wrong),
+            f"{row.verify_ms:.0f}", f"{row.queue_ms:.0f}", f"{row.batch:.1f}",
+            f"{row.server.get('idle_share', 0):.0%}", f"{row.wrong}/{row.answers}",
         )  # fmt: skip
     for row in rows:
         if row.errors:
-            found.caption = f"{row.method}, {row.clients} clients: {len(row.errors)} ended early ({row.errors[0]})"
+            early = f"{len(row.errors)} ended early ({row.errors[0]})"
+            found.caption = f"{LEGEND}\n{row.method}, {row.clients} clients: {early}"
     return found

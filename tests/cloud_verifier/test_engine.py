@@ -11,11 +11,13 @@ import torch
 from conftest_servers import Pair
 
 from cloud_verifier.engine.engine import Engine
+from cloud_verifier.engine.memory import TREE_TOKENS
 from cloud_verifier.engine.scheduler import AGING_S, Policy, Scheduler, Waiting
 from cloud_verifier.engine.tasks import OpenTask, SessionKey, VerifyTask
 from cloud_verifier.logs import EventLog
 from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import (
+    ERROR_BUSY,
     ERROR_INTERNAL,
     ERROR_REFUSED,
     Down,
@@ -36,14 +38,14 @@ OPTIONS = GenerationOptions(40)
 class Cloud:
     """An engine that runs when it is told to, and what it said to whom."""
 
-    def __init__(self, model: LoadedModel, policy: Policy | None = None) -> None:
-        self.model = model
+    def __init__(self, model: LoadedModel, policy: Policy | None = None, kv_bytes: int = 1 << 62) -> None:
         self.said: list[tuple[int, Down]] = []
         self.engine = Engine(
             model,
             lambda key, message, over: self.said.append((key[1], message)),
             EventLog(StringIO()),
             scheduler=Scheduler(policy),
+            kv_bytes=kv_bytes,
         )
 
     def submit_open(self, session: int, ids: Sequence[int], **more: Any) -> None:
@@ -73,7 +75,7 @@ def opened(pair: Pair, sessions: int, **settings: Any) -> Cloud:
     cloud = Cloud(pair.target, **settings)
     for session in range(1, sessions + 1):
         cloud.submit_open(session, prompt_ids(session))
-    cloud.work()
+        cloud.work()
     assert all(isinstance(cloud.last(session), Opened) for session in range(1, sessions + 1))
     return cloud
 
@@ -186,6 +188,53 @@ def test_a_prompt_alone_is_done_at_once(text_pair: Pair) -> None:
     cloud.submit_open(1, range(30, 130))
     cloud.engine.work_off()
     assert cloud.engine.load.forwards == 1 and isinstance(cloud.last(1), Opened)
+
+
+def kv_bytes_for(pair: Pair, sessions: int) -> int:
+    tokens = len(prompt_ids(1)) + OPTIONS.max_new_tokens + TREE_TOKENS
+    return sessions * tokens * pair.target.runner.kv_bytes_a_token
+
+
+def test_sessions_that_rest_make_room_and_come_back(text_pair: Pair) -> None:
+    """Five sessions take turns in the room of two, and nobody's answer changes."""
+    cloud = opened(text_pair, 5, kv_bytes=kv_bytes_for(text_pair, 2))
+    engine = cloud.engine
+    assert engine.budget.evictions == 3 and len(engine.budget.admitted) == 2
+    base = 1
+    for round_ in range(1, 4):
+        for session in range(1, 6):
+            right = expected(text_pair, session, 4 * round_ + 1)
+            cloud.submit_draft(session, round_, base, right[base : base + 3])
+            cloud.work()
+            assert engine.budget.used <= engine.budget.total
+            held = sum(work._verifier._cursor._session.kv_bytes for work in engine._works.values())
+            assert held <= engine.budget.total
+            verdict = cloud.last(session)
+            assert isinstance(verdict, VerdictDown) and verdict.round == round_
+            assert (verdict.last, verdict.token) == (3, right[base + 3])
+        base += 4
+    assert engine.budget.evictions > 10
+
+
+def test_who_waits_for_room_goes_on_when_there_is_some(text_pair: Pair) -> None:
+    cloud = opened(text_pair, 3, kv_bytes=kv_bytes_for(text_pair, 2))
+    draft_all(cloud, text_pair, (1, 2, 3))  # at once, and one of them was evicted
+    cloud.work()
+    for session in (1, 2, 3):
+        verdict = cloud.last(session)
+        assert isinstance(verdict, VerdictDown)
+        assert_right(cloud, text_pair, session, batch=verdict.batch)
+
+
+def test_a_prompt_that_there_is_no_room_for_is_told_so(text_pair: Pair) -> None:
+    cloud = opened(text_pair, 1, kv_bytes=kv_bytes_for(text_pair, 1))
+    cloud.submit_open(2, range(30, 250))
+    cloud.work()
+    refused = cloud.last(2)
+    assert isinstance(refused, ErrorDown) and refused.code == ERROR_BUSY and "--kv-gb" in refused.message
+    draft_all(cloud, text_pair, (1,))
+    cloud.work()
+    assert_right(cloud, text_pair, 1, batch=1)
 
 
 class Work:
