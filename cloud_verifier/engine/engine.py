@@ -17,6 +17,7 @@ from cloud_verifier.engine.tasks import (
     CloseTask,
     HiddenTask,
     OpenTask,
+    PauseTask,
     SessionKey,
     StepTask,
     StopTask,
@@ -63,14 +64,17 @@ class Engine:
         draft_model: LoadedModel | None = None,
         clock: Callable[[], float] = time.perf_counter,
         hint_maker: HintMaker | None = None,
+        on_out: Callable[[Task], None] = lambda task: None,
     ) -> None:
-        """hint_maker: makes hints for the sessions that want them; None: there are no exits."""
+        """hint_maker: makes hints for the sessions that want them; None: there are no exits. on_out: called, in any
+        thread, once with every task handed over, when it waits no longer.
+        """
         self._model = model
         self._draft_model = draft_model
         self._outbox = outbox
         self._log = log
         self._clock = clock
-        self._tasks = TaskQueue()
+        self._tasks = TaskQueue(on_out)
         self._verifiers: dict[SessionKey, Verifier] = {}
         self._fronts: dict[SessionKey, tuple[OpenTask, BackSession]] = {}
         self._hint_maker = hint_maker
@@ -78,6 +82,8 @@ class Engine:
         self._openings: dict[SessionKey, Open] = {}
         self._drafters: dict[SessionKey, ChainDrafter] = {}
         self._streams: dict[SessionKey, int] = {}
+        self._paused: set[bytes] = set()
+        self._held: dict[SessionKey, StepTask] = {}
         self._stopping = False
 
     def submit(self, task: Task) -> None:
@@ -108,9 +114,14 @@ class Engine:
         """True where no task is waiting."""
         return self._tasks.empty
 
-    def _do(self, task: OpenTask | VerifyTask | HiddenTask | AloneTask | StepTask | CloseTask) -> None:
+    def _do(
+        self, task: OpenTask | VerifyTask | HiddenTask | AloneTask | StepTask | CloseTask | PauseTask
+    ) -> None:
         if isinstance(task, CloseTask):
             self._forget(task.key)
+            return
+        if isinstance(task, PauseTask):
+            self._pause(task.key[0], task.paused)
             return
         try:
             self._work(task)
@@ -127,7 +138,17 @@ class Engine:
         self._forget(key)
         self._outbox(key, ErrorDown(key[1], code, reason[:1900]), True)
 
+    def _pause(self, client: bytes, paused: bool) -> None:
+        """A client does not read, or does again: its steps are held back meanwhile."""
+        if paused:
+            self._paused.add(client)
+            return
+        self._paused.discard(client)
+        for key in [key for key in self._held if key[0] == client]:
+            self.submit(self._held.pop(key))
+
     def _forget(self, key: SessionKey) -> None:
+        self._held.pop(key, None)
         self._verifiers.pop(key, None)
         self._fronts.pop(key, None)
         self._openings.pop(key, None)
@@ -150,7 +171,10 @@ class Engine:
         elif isinstance(task, AloneTask):
             self._go_on_alone(task)
         elif self._verifiers.get(task.key) is task.verifier and self._streams.get(task.key) == task.stream:
-            self._step(task)
+            if task.key[0] in self._paused:
+                self._held[task.key] = task
+            else:
+                self._step(task)
 
     def _open(self, task: OpenTask, back: BackSession | None = None) -> None:
         """back: where the edge runs the first layers, the session of the others."""
@@ -185,7 +209,7 @@ class Engine:
         """Begin to decode alone; the number of the stream tells its steps from those of one that a draft ended."""
         verifier = self._verifiers[key]
         if not verifier.finished:
-            drafter = self._drafter(key) if speculate else None
+            drafter = self._drafter_if_it_works(key) if speculate else None
             self._streams[key] = stream
             self.submit(StepTask(key, verifier, self._clock(), stream, drafter, speculate))
 
@@ -246,14 +270,34 @@ class Engine:
         return SampledVerifier(self._model, options, recovery, message.recovery_size, message.ahead)
 
     def _drafter(self, key: SessionKey) -> ChainDrafter:
-        if self._draft_model is None:
-            raise ProtocolError("this verifier has no draft model: start it with --draft-model")
         if key not in self._drafters:
+            assert self._draft_model is not None
             message = self._openings[key]
             drafter = ChainDrafter(DraftModel(self._draft_model, sampling_from_wire(message.sampling)))
             drafter.prefill(Prompt(tuple(message.ids), tuple(message.images)))
             self._drafters[key] = drafter
         return self._drafters[key]
+
+    def _drafter_if_it_works(self, key: SessionKey) -> ChainDrafter | None:
+        """Drafts are a help: where the draft model cannot take the prompt, the answer goes on without it."""
+        if self._draft_model is None:
+            raise ProtocolError("this verifier has no draft model: start it with --draft-model")
+        try:
+            return self._drafter(key)
+        except Exception as error:
+            self._draft_failed(key, error)
+            return None
+
+    def _draft_failed(self, key: SessionKey, error: Exception) -> None:
+        self._drafters.pop(key, None)
+        self._log.warning("draft_failed", session=key[1], reason=f"{type(error).__name__}: {error}"[:500])
+
+    def _draft(self, task: StepTask, drafter: ChainDrafter, size: int) -> Draft | None:
+        try:
+            return drafter.chain(task.verifier.answer, size).draft
+        except Exception as error:
+            self._draft_failed(task.key, error)
+            return None
 
     def _new_hinting(self, maker: HintMaker, key: SessionKey, message: Open) -> SessionHinting:
         def send(hint: HintDown) -> None:
@@ -267,10 +311,13 @@ class Engine:
         verifier = task.verifier
         base = len(verifier.answer)
         drafted = 0
-        if task.drafter is None:
+        draft = None
+        if task.drafter is not None:
+            draft = self._draft(task, task.drafter, min(task.gamma, verifier.limit - base - 1))
+        if draft is None:
+            task = replace(task, drafter=None)
             verifier.step()
         else:
-            draft = task.drafter.chain(verifier.answer, min(task.gamma, verifier.limit - base - 1)).draft
             drafted = len(draft.ids)
             epoch = verifier.epoch
             verifier.verify(draft)

@@ -5,8 +5,9 @@ Drafts of one session that wait together are taken together, as one draft: one f
 
 from __future__ import annotations
 
-import queue
+import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -78,59 +79,85 @@ class CloseTask:
 
 
 @dataclass(frozen=True)
+class PauseTask:
+    """A client does not read: none of its sessions goes on alone until it does (paused False). key: (client, 0)."""
+
+    key: SessionKey
+    paused: bool
+
+
+@dataclass(frozen=True)
 class StopTask:
     """No more work."""
 
 
-Task = OpenTask | VerifyTask | HiddenTask | AloneTask | StepTask | CloseTask | StopTask
+Task = OpenTask | VerifyTask | HiddenTask | AloneTask | StepTask | CloseTask | PauseTask | StopTask
 
 
 class TaskQueue:
-    """First come, first served; `put` from any thread, `get` and `poll` from one."""
+    """First come, first served; `put` from any thread, `get` and `poll` from one.
 
-    def __init__(self) -> None:
-        self._arriving: queue.SimpleQueue[Task] = queue.SimpleQueue()
+    A task that opens or closes a session takes the place of what waits for that session.
+    """
+
+    def __init__(self, on_out: Callable[[Task], None] = lambda task: None) -> None:
+        """on_out: called once with every task that was put, when it waits no longer: taken, joined or replaced."""
         self._waiting: deque[Task] = deque()
+        self._there = threading.Condition()
+        self._on_out = on_out
 
     def put(self, task: Task) -> None:
         """Hand over a task."""
-        self._arriving.put(task)
+        replaced: list[Task] = []
+        with self._there:
+            if isinstance(task, OpenTask | CloseTask):
+                replaced = [other for other in self._waiting if _is_of(other, task.key)]
+                if replaced:
+                    self._waiting = deque(other for other in self._waiting if not _is_of(other, task.key))
+            self._waiting.append(task)
+            self._there.notify()
+        for other in replaced:
+            self._on_out(other)
 
     def get(self) -> Task:
         """The next task; waits for one. A draft brings along those that go on right behind it."""
-        if not self._waiting:
-            self._waiting.append(self._arriving.get())
-        return self._next()
+        with self._there:
+            while not self._waiting:
+                self._there.wait()
+            task, taken = self._next()
+        return self._out(task, taken)
 
     def poll(self) -> Task | None:
         """The same without waiting; None where nothing is there."""
-        self._take_arrivals()
-        return self._next() if self._waiting else None
+        with self._there:
+            if not self._waiting:
+                return None
+            task, taken = self._next()
+        return self._out(task, taken)
 
     @property
     def empty(self) -> bool:
         """True where `poll` would give None."""
-        return not self._waiting and self._arriving.empty()
+        return not self._waiting
 
-    def _next(self) -> Task:
-        task = self._waiting.popleft()
-        if isinstance(task, VerifyTask):
-            self._take_arrivals()
-            return self._with_those_behind(task)
+    def _out(self, task: Task, taken: list[Task]) -> Task:
+        for one in taken:
+            self._on_out(one)
         return task
 
-    def _take_arrivals(self) -> None:
-        while True:
-            try:
-                self._waiting.append(self._arriving.get_nowait())
-            except queue.Empty:
-                return
+    def _next(self) -> tuple[Task, list[Task]]:
+        """The next task, and those it is made of."""
+        task = self._waiting.popleft()
+        if not isinstance(task, VerifyTask):
+            return task, [task]
+        taken: list[Task] = [task]
+        return self._with_those_behind(task, taken), taken
 
-    def _with_those_behind(self, task: VerifyTask) -> VerifyTask:
+    def _with_those_behind(self, task: VerifyTask, taken: list[Task]) -> VerifyTask:
         others: deque[Task] = deque()
         open_ended = True
         for other in self._waiting:
-            if isinstance(other, StepTask | StopTask) or other.key != task.key or not open_ended:
+            if isinstance(other, StepTask | PauseTask | StopTask) or other.key != task.key or not open_ended:
                 others.append(other)
                 continue
             joined = _join(task, other)
@@ -139,8 +166,13 @@ class TaskQueue:
                 others.append(other)
             else:
                 task = joined
+                taken.append(other)
         self._waiting = others
         return task
+
+
+def _is_of(task: Task, key: SessionKey) -> bool:
+    return not isinstance(task, PauseTask | StopTask) and task.key == key
 
 
 def _join(first: VerifyTask, second: Task) -> VerifyTask | None:

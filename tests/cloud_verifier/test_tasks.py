@@ -6,10 +6,21 @@ import threading
 
 import pytest
 
-from cloud_verifier.engine.tasks import CloseTask, SessionKey, TaskQueue, VerifyTask
-from specdec.link.wire import DraftUp, More, SampledUp
+from cloud_verifier.engine.tasks import (
+    CloseTask,
+    OpenTask,
+    PauseTask,
+    SessionKey,
+    Task,
+    TaskQueue,
+    VerifyTask,
+)
+from specdec.link.convert import sampling_to_wire
+from specdec.link.wire import DraftUp, More, Open, SampledUp
+from specdec.options import GenerationOptions
 
 ONE, TWO = (b"a", 1), (b"b", 1)
+opening = Open(1, False, sampling_to_wire(GenerationOptions(9)), [1])
 
 
 def draft(key: SessionKey, round_: int, base: int, *ids: int, epoch: int = 0) -> VerifyTask:
@@ -50,14 +61,35 @@ def test_sampled_drafts_keep_their_probabilities_in_order() -> None:
         VerifyTask(ONE, DraftUp(1, 2, 7, [12], [-1]), 2.0),
         VerifyTask(ONE, More(1, 1), 2.0),
         sampled(2, 7, 12),
-        CloseTask(ONE),
     ],
-    ids=["gap", "epoch", "tree", "more", "sampled", "close"],
+    ids=["gap", "epoch", "tree", "more", "sampled"],
 )
 def test_what_does_not_go_on_right_behind_stays_by_itself(second: VerifyTask | CloseTask) -> None:
     first, third = draft(ONE, 1, 5, 10, 11), draft(ONE, 3, 7, 12)
     tasks = queue_of(first, second, third)
     assert [tasks.get(), tasks.get(), tasks.get()] == [first, second, third]
+
+
+@pytest.mark.parametrize("last", [CloseTask(ONE), OpenTask(ONE, opening, 9.0)], ids=["close", "open"])
+def test_opening_or_closing_a_session_takes_the_place_of_what_waits_for_it(last: Task) -> None:
+    out: list[Task] = []
+    tasks = TaskQueue(out.append)
+    waiting = [OpenTask(ONE, opening, 0.0), draft(ONE, 1, 5, 10), draft(TWO, 1, 0, 7), PauseTask(ONE, True)]
+    for task in (*waiting, last):
+        tasks.put(task)
+    assert out == waiting[:2], "given back at once"
+    assert [tasks.get(), tasks.get(), tasks.get()] == [waiting[2], waiting[3], last]
+    assert tasks.poll() is None and out == [*waiting, last], "each is told of once"
+
+
+def test_drafts_that_are_joined_are_each_told_of() -> None:
+    out: list[Task] = []
+    tasks = TaskQueue(out.append)
+    drafts = [draft(ONE, 1, 5, 10, 11), draft(ONE, 2, 7, 12)]
+    for task in drafts:
+        tasks.put(task)
+    tasks.get()
+    assert out == drafts
 
 
 def test_a_recovered_token_begins_a_draft_of_its_own() -> None:
