@@ -16,8 +16,8 @@ from specdec.drafting import ChainDrafter, Drafter, DraftModel, OutcomeDrafter, 
 from specdec.drafting.length import LengthPolicy
 from specdec.edge.auto import AutoRounds, opening
 from specdec.edge.controller import Controller
-from specdec.edge.measured import Measured
 from specdec.edge.liveness import Patience
+from specdec.edge.measured import Measured
 from specdec.edge.protocol import Cancelled, SessionForgotten, check_draft_size, check_prompt
 from specdec.edge.rounds import Rounds
 from specdec.edge.session import EdgeSession

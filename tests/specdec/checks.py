@@ -149,9 +149,7 @@ def leaning_pvalue(answers: Sequence[Sequence[int]], pair: TablePair, options: G
     compared with their expectation; given the tokens before, each token's class is a multinomial variable of known
     chances, so the counts' excess is normal with the sum of the covariances. The smallest p-value counts.
     """
-    taken: list[
-        np.ndarray
-    ] = []  # [tokens * 3, classes]: which class each token fell into, by each of the orders
+    taken: list[np.ndarray] = []  # [tokens * 3, classes]: which class each token fell into, by each of the orders
     expected: list[np.ndarray] = []  # and the chances of the classes
     for ids in answers:
         for place, (token, state) in enumerate(zip(ids, states_of(PROMPT, ids), strict=True)):
