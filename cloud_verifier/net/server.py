@@ -46,6 +46,9 @@ _SENT_AHEAD = 64
 """Replies to one client that ZeroMQ holds; what goes beyond waits in the outbox, where bytes are counted."""
 _READ_AHEAD = 8
 """Messages of one client that ZeroMQ holds before it stops reading: any of them may be long."""
+_READ_AT_ONCE = 64
+_BYTES_AT_ONCE = 1 << 20
+"""Messages that are read before replies get their turn."""
 _HARD_CAP = 65 << 20
 """ZeroMQ closes the connection for a longer message without a word (TRAPS 34). That is more than may be configured, so
 that what is too long by a little is refused with a reason.
@@ -185,12 +188,16 @@ class Server:
 
     def _take_messages(self) -> None:
         """Read what clients sent, a bounded number at a time so that replies never wait for a flood."""
-        for _ in range(64):
+        size = 0
+        for _ in range(_READ_AT_ONCE):
             try:
                 identity, *frames = self._router.recv_multipart(flags=zmq.DONTWAIT)
             except zmq.Again:
                 return
             self._admission.take(identity, frames)
+            size += sum(map(len, frames))
+            if size > _BYTES_AT_ONCE:
+                return
 
     def _reply(self, identity: bytes, message: Down) -> None:
         """What nobody waits for so long that it must be kept for a client that does not read."""
