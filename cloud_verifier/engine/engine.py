@@ -22,7 +22,18 @@ from torch import Tensor
 from cloud_verifier.engine.load import EngineLoad
 from cloud_verifier.engine.memory import KvBudget, OverBudget
 from cloud_verifier.engine.scheduler import Scheduler, Waiting
-from cloud_verifier.engine.tasks import CloseTask, OpenTask, SessionKey, StopTask, Task
+from cloud_verifier.engine.tasks import (
+    AloneTask,
+    CloseTask,
+    HiddenTask,
+    OpenTask,
+    PauseTask,
+    SessionKey,
+    StopTask,
+    Task,
+    VerifyTask,
+    without_the_superseded,
+)
 from cloud_verifier.engine.work import SessionWork, Workshop
 from cloud_verifier.logs import EventLog
 from specdec.errors import ModelError, OptionsError, ProtocolError
@@ -61,17 +72,21 @@ class Engine:
         scheduler: Scheduler | None = None,
         wake: Callable[[], None] = lambda: None,
         kv_bytes: int = 1 << 62,
+        on_out: Callable[[Task], None] = lambda task: None,
     ) -> None:
         """hint_maker: makes hints for the sessions that want them; None: there are no exits. scheduler: which rows
         share a forward. wake: called in the thread that prepares pictures when some are ready, for those who wait
-        for work elsewhere than in `run`. kv_bytes: what all caches may take.
+        for work elsewhere than in `run`. kv_bytes: what all caches may take. on_out: called, in the engine's thread,
+        once with every task handed over, when it waits no longer.
         """
         self._outbox = outbox
         self._log = log
         self._clock = clock
         self._wake = wake
         self.load = EngineLoad(clock())
-        self._shop = Workshop(model, draft_model, hint_maker, self._reply, log, clock, self.load, self._admit)
+        self._shop = Workshop(model, draft_model, hint_maker, self._reply, log, clock, self.load, self._admit, on_out)
+        self._on_out = on_out
+        self._paused: set[bytes] = set()
         models = [model] if draft_model is None else [model, draft_model]
         self.budget = KvBudget(kv_bytes, sum(each.runner.kv_bytes_a_token for each in models))
         self._starved: list[SessionWork] = []
@@ -99,7 +114,7 @@ class Engine:
         with torch.inference_mode():
             while not self._stopping:
                 if not self._waiting:
-                    self._take(self._arriving.get())
+                    self._take_arrivals(self._arriving.get())
                 self._work_off()
 
     @torch.inference_mode()
@@ -108,13 +123,34 @@ class Engine:
         self._work_off()
 
     def _work_off(self) -> None:
-        while not self._stopping:
-            try:
-                self._take(self._arriving.get_nowait())
-            except queue.Empty:
-                break
+        self._take_arrivals()
         if self._waiting and not self._stopping:
             self._forward()
+
+    def _take_arrivals(self, first: Task | PreparedTask | None = None) -> None:
+        arrived: list[Task] = []
+        while True:
+            try:
+                task = first or self._arriving.get_nowait()
+            except queue.Empty:
+                break
+            first = None
+            if isinstance(task, PreparedTask):
+                if self._plans.get(task.work.key) is task.plan:  # else the session was closed meanwhile
+                    self._resume(task.work, task.plan, task.result)
+            else:
+                arrived.append(task)
+        if len(arrived) > 1:
+            arrived, dropped = without_the_superseded(arrived)
+            for task in dropped:
+                self._on_out(task)
+        for task in arrived:
+            self._take(task)
+
+    def _resume(self, work: SessionWork, plan: Plan[None], result: Any) -> None:
+        """Go on with a plan, and with what comes after it."""
+        if self._go_on(work, plan, result):
+            self._begin(work)
 
     @property
     def idle(self) -> bool:
@@ -124,29 +160,43 @@ class Engine:
     def _reply(self, key: SessionKey, message: Down) -> None:
         self._outbox(key, message, False)
 
-    def _take(self, task: Task | PreparedTask) -> None:
-        if isinstance(task, PreparedTask):
-            if self._plans.get(task.work.key) is task.plan:  # else the session was closed meanwhile
-                self._go_on(task.work, task.plan, task.result)
-        elif isinstance(task, CloseTask):
+    def _take(self, task: Task) -> None:
+        if isinstance(task, VerifyTask | HiddenTask | AloneTask):
+            work = self._works.get(task.key)
+            if work is None:  # closed meanwhile
+                self._on_out(task)
+                return
+            work.tasks.put(task)
+            if task.key not in self._plans:
+                self._begin(work)
+            return
+        self._on_out(task)
+        if isinstance(task, CloseTask):
             self._forget(task.key)
         elif isinstance(task, OpenTask):
             self._forget(task.key)
             self._opened += 1
             self._works[task.key] = SessionWork(self._shop, task, self._opened)
             self._begin(self._works[task.key])
-        elif not isinstance(task, StopTask):
-            work = self._works.get(task.key)
-            if work is None:
-                return  # closed meanwhile
-            work.tasks.put(task)
-            if task.key not in self._plans:
+        elif isinstance(task, PauseTask):
+            self._pause(task.key[0], task.paused)
+
+    def _pause(self, client: bytes, paused: bool) -> None:
+        """A client does not read, or does again: its sessions do not go on alone meanwhile."""
+        if paused:
+            self._paused.add(client)
+            return
+        self._paused.discard(client)
+        for key, work in list(self._works.items()):
+            if key[0] == client and key not in self._plans:
                 self._begin(work)
 
     def _begin(self, work: SessionWork) -> None:
         """Start on a session's next plan, if there is one."""
         while work.has_work:
-            if work.evicted and not self._make_room(work.key, self.budget.needed(work.tokens)):
+            if work.only_streams and work.key[0] in self._paused:
+                break
+            if work.evicted and not self._make_room(work.key, self.budget.needed(work.tokens, work.prompt_bytes)):
                 self._starved.append(work)  # until another session ends or has nothing to do
                 return
             work.evicted = False
@@ -166,7 +216,7 @@ class Engine:
                 self._begin(work)
 
     def _admit(self, work: SessionWork, tokens: int) -> None:
-        if not self._make_room(work.key, self.budget.needed(tokens)):
+        if not self._make_room(work.key, self.budget.needed(tokens, work.prompt_bytes)):
             raise OverBudget(
                 f"all {self.budget.total / 2**20:.0f} MB of cache are in use: try again later, "
                 "or give the verifier more with --kv-gb"
@@ -232,7 +282,9 @@ class Engine:
         self._outbox(key, ErrorDown(key[1], code, reason[:1900]), True)
 
     def _forget(self, key: SessionKey) -> None:
-        self._works.pop(key, None)
+        work = self._works.pop(key, None)
+        for task in work.tasks.drop() if work is not None else ():
+            self._on_out(task)
         self._waiting.pop(key, None)
         self.budget.give_back(key)
         plan = self._plans.pop(key, None)
@@ -282,8 +334,8 @@ class Engine:
         del self._waiting[work.key]
         if waiting.rest is not None and not isinstance(result, Exception):
             self._waiting[work.key] = Waiting(work, waiting.rest, self._clock())
-        elif self._go_on(work, self._plans[work.key], result):
-            self._begin(work)
+        else:
+            self._resume(work, self._plans[work.key], result)
 
 
 def _sound(logits: Tensor) -> Tensor | Exception:

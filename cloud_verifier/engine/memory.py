@@ -43,9 +43,9 @@ class KvBudget:
         """Bytes admitted in all."""
         return sum(self.admitted.values())
 
-    def needed(self, tokens: int) -> int:
-        """Bytes that so many tokens take. Raises OverBudget for more than there would ever be."""
-        needed = (tokens + TREE_TOKENS) * self.bytes_a_token
+    def needed(self, tokens: int, others: int = 0) -> int:
+        """Bytes that so many tokens take; others: kept beside them. Raises OverBudget for more than there will ever be."""
+        needed = (tokens + TREE_TOKENS) * self.bytes_a_token + others
         if needed > self.total:
             raise OverBudget(
                 f"a prompt and answer of {tokens} tokens take {needed / 2**20:.1f} MB of cache and the verifier has "

@@ -6,6 +6,7 @@ Drafts of one session that wait together are taken together, as one draft: one f
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -60,11 +61,19 @@ class CloseTask:
 
 
 @dataclass(frozen=True)
+class PauseTask:
+    """A client does not read: none of its sessions goes on alone until it does (paused False). key: (client, 0)."""
+
+    key: SessionKey
+    paused: bool
+
+
+@dataclass(frozen=True)
 class StopTask:
     """No more work."""
 
 
-Task = OpenTask | VerifyTask | HiddenTask | AloneTask | CloseTask | StopTask
+Task = OpenTask | VerifyTask | HiddenTask | AloneTask | CloseTask | PauseTask | StopTask
 SessionTask = VerifyTask | HiddenTask | AloneTask
 """Work for a session that is open."""
 
@@ -82,16 +91,40 @@ class SessionQueue:
         """Let one wait."""
         self._waiting.append(task)
 
-    def get(self) -> SessionTask:
-        """The next; a draft brings along those that go on right behind it. Raises IndexError where nothing waits."""
+    def get(self) -> tuple[SessionTask, list[SessionTask]]:
+        """The next, and those it is made of: a draft brings along those that go on right behind it.
+
+        Raises IndexError where nothing waits.
+        """
         task = self._waiting.popleft()
+        taken = [task]
         while isinstance(task, VerifyTask) and self._waiting:
             joined = _join(task, self._waiting[0])
             if joined is None:
                 break
-            self._waiting.popleft()
+            taken.append(self._waiting.popleft())
             task = joined
-        return task
+        return task, taken
+
+    def drop(self) -> list[SessionTask]:
+        """Let nothing wait any more; returns what did."""
+        dropped, self._waiting = list(self._waiting), deque()
+        return dropped
+
+
+def without_the_superseded(tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
+    """Those that still count, and those of a session that a later one of them opens anew or closes."""
+    over: set[SessionKey] = set()
+    kept: list[Task] = []
+    dropped: list[Task] = []
+    for task in reversed(tasks):
+        if not isinstance(task, PauseTask | StopTask) and task.key in over:
+            dropped.append(task)
+            continue
+        kept.append(task)
+        if isinstance(task, OpenTask | CloseTask):
+            over.add(task.key)
+    return kept[::-1], dropped[::-1]
 
 
 def _join(first: VerifyTask, second: SessionTask) -> VerifyTask | None:

@@ -17,6 +17,7 @@ from cloud_verifier.engine.tasks import (
     SessionKey,
     SessionQueue,
     SessionTask,
+    Task,
     VerifyTask,
 )
 from cloud_verifier.logs import EventLog
@@ -47,7 +48,8 @@ class Workshop:
     """What all sessions share.
 
     draft_model: for clouds that draft; None: there is none. hint_maker: None: there are no exits. send: takes (session,
-    reply). admit: asked before a session's cache is made; takes (work, tokens), raises OverBudget.
+    reply). admit: asked before a session's cache is made; takes (work, tokens), raises OverBudget. on_out: told of
+    every task that waits no longer.
     """
 
     model: LoadedModel
@@ -58,6 +60,7 @@ class Workshop:
     clock: Callable[[], float]
     load: EngineLoad
     admit: Callable[[SessionWork, int], None]
+    on_out: Callable[[Task], None]
 
 
 class SessionWork:
@@ -90,6 +93,16 @@ class SessionWork:
         self._speculate = 0
 
     @property
+    def only_streams(self) -> bool:
+        """Whether nothing is asked of it but to go on alone."""
+        return self._alone and self._opening is None and not len(self.tasks)
+
+    @property
+    def prompt_bytes(self) -> int:
+        """What the pictures take that are kept for as long as it is open."""
+        return sum(map(len, self._message.images))
+
+    @property
     def has_work(self) -> bool:
         """Whether there is something to do now."""
         return self._opening is not None or bool(len(self.tasks)) or self._alone
@@ -100,7 +113,9 @@ class SessionWork:
             opening, self._opening = self._opening, None
             return self._begin(opening)
         if len(self.tasks):
-            task = self.tasks.get()
+            task, taken = self.tasks.get()
+            for one in taken:
+                self._shop.on_out(one)
             self._mark(task.arrived_s)
             return self._plan(task)
         if self._alone:
@@ -211,19 +226,33 @@ class SessionWork:
         self._shop.load.replied(*times, len(ids), drafted, len(ids) - 1 if drafted else 0)
 
     def _speculative_step(self, verifier: Verifier) -> Plan[int]:
-        """One round with the cloud's own draft model; returns how many tokens were drafted."""
+        """One round with the cloud's own draft model; returns how many tokens were drafted.
+
+        Drafts are a help: where the draft model fails, the answer goes on without it.
+        """
+        size = min(self._speculate, verifier.limit - len(verifier.answer) - 1)
+        try:
+            draft = yield from self._draft(verifier.answer, size)
+        except Exception as error:
+            self._drafter, self._speculate = None, 0
+            reason = f"{type(error).__name__}: {error}"[:500]
+            self._shop.log.warning("draft_failed", session=self.key[1], reason=reason)
+            yield from verifier.plan_step()
+            return 0
+        epoch = verifier.epoch
+        yield from verifier.plan_verify(draft)
+        verifier.epoch = epoch  # the edge's drafts know nothing of this one
+        return len(draft.ids)
+
+    def _draft(self, answer: list[int], size: int) -> Plan[Draft]:
         if self._drafter is None:
             assert self._shop.draft_model is not None
             message = self._message
             drafter = ChainDrafter(DraftModel(self._shop.draft_model, sampling_from_wire(message.sampling)))
             yield from drafter.plan_prefill(Prompt(tuple(message.ids), tuple(message.images)))
             self._drafter = drafter
-        size = min(self._speculate, verifier.limit - len(verifier.answer) - 1)
-        proposal = yield from self._drafter.plan_chain(verifier.answer, size)
-        epoch = verifier.epoch
-        yield from verifier.plan_verify(proposal.draft)
-        verifier.epoch = epoch  # the edge's drafts know nothing of this one
-        return len(proposal.draft.ids)
+        proposal = yield from self._drafter.plan_chain(answer, size)
+        return proposal.draft
 
     def _verify(self, task: VerifyTask) -> Plan[None]:
         verifier = self._opened()

@@ -8,7 +8,6 @@ another thread and back (`inline`), the socket thread runs them itself, one betw
 from __future__ import annotations
 
 import gc
-import secrets
 import signal
 import sys
 import threading
@@ -22,44 +21,38 @@ import zmq
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.engine.engine import Engine
-from cloud_verifier.engine.tasks import AloneTask, CloseTask, HiddenTask, OpenTask, SessionKey, VerifyTask
+from cloud_verifier.engine.tasks import PauseTask, SessionKey, Task
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.loading import check_pair, forwards_are_quick, is_small, load_hint_maker, warm_up
 from cloud_verifier.logs import EventLog
-from cloud_verifier.net.sessions import SessionTable
-from specdec.errors import ProtocolError
+from cloud_verifier.net.admission import Admission, Ways
+from cloud_verifier.net.outbox import RETRY_S, ClientGone, Outbox
 from specdec.link.wire import (
-    ERROR_BUSY,
-    ERROR_MALFORMED,
     ERROR_SHUTDOWN,
-    ERROR_UNKNOWN_SESSION,
-    ERROR_VERSION,
     PROTOCOL_VERSION,
-    AloneUp,
-    Close,
     Down,
-    DraftUp,
     ErrorDown,
-    Hello,
-    HiddenUp,
-    More,
-    Open,
-    Ping,
     Pong,
     RowDown,
-    SampledUp,
     Tokens,
-    Up,
     VerdictDown,
-    Welcome,
-    decode_up,
     encode,
 )
 from specdec.models import LoadedModel, load_model
 from specdec.models.pacing import pace
 from specdec.verifying.hints.hints import HintMaker
 
-_HIGH_WATER_MARK = 10_000
+_SENT_AHEAD = 64
+"""Replies to one client that ZeroMQ holds; what goes beyond waits in the outbox, where bytes are counted."""
+_READ_AHEAD = 8
+"""Messages of one client that ZeroMQ holds before it stops reading: any of them may be long."""
+_READ_AT_ONCE = 64
+_BYTES_AT_ONCE = 1 << 20
+"""Messages that are read before replies get their turn."""
+_HARD_CAP = 65 << 20
+"""ZeroMQ closes the connection for a longer message without a word (TRAPS 34). That is more than may be configured, so
+that what is too long by a little is refused with a reason.
+"""
 _LINGER_MS = 200
 _STOP = b"stop"
 _WAKE = b"wake"
@@ -81,21 +74,18 @@ class Server:
         """Bind the socket. inline: run forwards in the socket's thread. Raises VerifierError when the address cannot
         be used.
         """
-        self._hint_maker = hint_maker
-        self._has_draft_model = draft_model is not None
         self._config = config
         self._model = model
         self._log = log
         self._clock = clock
         self._inline = inline
-        self._sessions = SessionTable(config.max_sessions, config.session_timeout_s)
         self._context = zmq.Context()
         self._router = self._context.socket(zmq.ROUTER)
         self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a client that is gone must show up as an error
-        self._router.setsockopt(zmq.SNDHWM, _HIGH_WATER_MARK)
-        self._router.setsockopt(zmq.RCVHWM, _HIGH_WATER_MARK)
+        self._router.setsockopt(zmq.SNDHWM, _SENT_AHEAD)
+        self._router.setsockopt(zmq.RCVHWM, _READ_AHEAD)
         self._router.setsockopt(zmq.LINGER, _LINGER_MS)
-        self._router.setsockopt(zmq.MAXMSGSIZE, int(config.max_message_mb * 2**20))
+        self._router.setsockopt(zmq.MAXMSGSIZE, _HARD_CAP)
         try:
             self._router.bind(config.bind)
         except zmq.ZMQError as error:
@@ -112,8 +102,20 @@ class Server:
         self._stop_lock = threading.Lock()
         self._stop_socket = self._context.socket(zmq.PUSH)
         self._stop_socket.connect("inproc://replies")
-        self._engine = Engine(model, self._from_engine, log, draft_model, hint_maker=hint_maker, wake=self._wake)
-        self._server_number = secrets.randbits(32)
+        self._outbox = Outbox(self._hand_over, self._pause, clock)
+        ways = Ways(self._reply, self._submit, self._outbox.full, self._look_for)
+        exits = () if hint_maker is None else tuple(hint_maker.layers)
+        self._admission = Admission(config, model, log, ways, clock, exits, draft_model is not None)
+        given_back = self._admission.given_back
+        self._engine = Engine(
+            model,
+            self._from_engine,
+            log,
+            draft_model,
+            hint_maker=hint_maker,
+            wake=self._wake,
+            on_out=given_back,
+        )
 
     def stop(self) -> None:
         """Make run() return soon; safe from other threads and from a signal handler of the serving one."""
@@ -146,9 +148,12 @@ class Server:
                     self._take_messages()
                 if self._inline:
                     self._engine.work_off()
-                self._expire()
+                self._tidy()
         finally:
             self._shut_down(engine_thread)
+
+    def _submit(self, task: Task) -> None:
+        self._engine.submit(task)
 
     def _from_engine(self, key: SessionKey, message: Down, over: bool) -> None:
         """Called in the engine's thread: pass a reply to the socket thread."""
@@ -192,131 +197,78 @@ class Server:
             self._deliver((identity, number), answered, streamed, bool(over), payload)
 
     def _deliver(self, key: SessionKey, answered: int, streamed: int, over: bool, payload: bytes) -> None:
-        entry = self._sessions.get(key)
+        entry = self._admission.sessions.get(key)
         if entry is None:
             return  # closed meanwhile
         entry.answered = max(entry.answered, answered)
         entry.streamed = max(entry.streamed, streamed)
-        if self._send(key[0], payload) and over:
-            self._sessions.remove(key)
+        if self._send(key[0], payload, needed=True) and over:
+            self._admission.sessions.remove(key)
 
     def _take_messages(self) -> None:
         """Read what clients sent, a bounded number at a time so that replies never wait for a flood."""
-        for _ in range(64):
+        size = 0
+        for _ in range(_READ_AT_ONCE):
             try:
-                frames = self._router.recv_multipart(flags=zmq.DONTWAIT)
+                identity, *frames = self._router.recv_multipart(flags=zmq.DONTWAIT)
             except zmq.Again:
                 return
-            identity = frames[0]
-            if len(frames) != 2:
-                self._refuse_malformed(identity, f"a message of {len(frames) - 1} frames")
-                continue
-            try:
-                message = decode_up(frames[1], int(self._config.max_message_mb * 2**20))
-            except ProtocolError as error:
-                self._refuse_malformed(identity, str(error))
-                continue
-            self._take(identity, message)
-
-    def _take(self, identity: bytes, message: Up) -> None:
-        now = self._clock()
-        if isinstance(message, Hello):
-            self._greet(identity, message)
-            return
-        key = (identity, message.session)
-        if isinstance(message, Open):
-            if not self._sessions.add(key, now):
-                self._log.warning("busy", sessions=len(self._sessions))
-                text = f"the verifier has its {self._config.max_sessions} sessions: try again later"
-                self._send(identity, encode(ErrorDown(message.session, ERROR_BUSY, text)))
+            self._admission.take(identity, frames)
+            size += sum(map(len, frames))
+            if size > _BYTES_AT_ONCE:
                 return
-            self._log.info(
-                "open",
-                session=message.session,
-                ids=len(message.ids),
-                images=len(message.images),
-                stream=message.stream,
-            )
-            self._engine.submit(OpenTask(key, message, time.perf_counter()))
-            return
-        if isinstance(message, Ping) and message.session == 0:
-            self._send(identity, encode(Pong(0, 0, 0)))
-            return
-        entry = self._sessions.get(key)
-        if entry is None:
-            if not isinstance(message, Close):
-                text = "the session is not known: open it again"
-                self._send(identity, encode(ErrorDown(message.session, ERROR_UNKNOWN_SESSION, text)))
-            return
-        entry.last_heard = now
-        if isinstance(message, (DraftUp, SampledUp, More)):
-            entry.received = max(entry.received, message.round)
-            if isinstance(message, More):  # the round is open again
-                entry.answered = max(0, min(entry.answered, message.round - 1))
-            self._engine.submit(VerifyTask(key, message, time.perf_counter()))
-        elif isinstance(message, HiddenUp):
-            entry.received = max(entry.received, message.round)
-            self._engine.submit(HiddenTask(key, message, time.perf_counter()))
-        elif isinstance(message, AloneUp):
-            entry.received = max(entry.received, message.round)
-            self._engine.submit(AloneTask(key, message, time.perf_counter()))
-        elif isinstance(message, Ping):
-            pong = Pong(message.session, entry.received, entry.answered, entry.streamed)
-            self._send(identity, encode(pong))
-        else:
-            self._forget(key, "close")
 
-    def _greet(self, identity: bytes, hello: Hello) -> None:
-        if hello.version != PROTOCOL_VERSION:
-            text = (
-                f"the verifier speaks version {PROTOCOL_VERSION} of the protocol and the edge version "
-                f"{hello.version}: install the same release on both sides"
-            )
-            self._log.warning("version_mismatch", theirs=hello.version, ours=PROTOCOL_VERSION)
-            self._send(identity, encode(ErrorDown(0, ERROR_VERSION, text)))
-            return
-        model = self._model
-        welcome = Welcome(
-            PROTOCOL_VERSION,
-            model.path[-256:],
-            model.vocab_size,
-            model.vocabulary_fingerprint,
-            sorted(model.eos_token_ids),
-            model.context_limit,
-            self._server_number,
-            [] if self._hint_maker is None else list(self._hint_maker.layers),
-            self._has_draft_model,
-        )
-        self._send(identity, encode(welcome))
+    def _reply(self, identity: bytes, message: Down) -> None:
+        """What nobody waits for so long that it must be kept for a client that does not read."""
+        self._send(identity, encode(message), needed=False)
 
-    def _refuse_malformed(self, identity: bytes, reason: str) -> None:
-        self._log.warning("malformed", reason=reason)
-        self._send(identity, encode(ErrorDown(0, ERROR_MALFORMED, reason)))
+    def _send(self, identity: bytes, payload: bytes, needed: bool) -> bool:
+        limit = self._admission.clients.limits_of(identity).output_bytes
+        try:
+            self._outbox.put(identity, payload, limit, needed)
+            return True
+        except ClientGone as error:
+            self._forget_client(identity, str(error))
+            return False
 
-    def _send(self, identity: bytes, payload: bytes) -> bool:
+    def _hand_over(self, identity: bytes, payload: bytes) -> bool:
         try:
             self._router.send_multipart([identity, payload], flags=zmq.DONTWAIT)
             return True
-        except (zmq.Again, zmq.ZMQError) as error:
-            keys = self._sessions.of_client(identity)
-            self._log.warning("client_gone", sessions=len(keys), reason=str(error))
-            for key in keys:
-                self._forget(key, "client_gone")
+        except zmq.Again:
             return False
+        except zmq.ZMQError as error:
+            raise ClientGone(str(error)) from error
 
-    def _forget(self, key: SessionKey, reason: str) -> None:
-        if self._sessions.remove(key):
-            self._engine.submit(CloseTask(key))
-            self._log.info("closed", session=key[1], reason=reason)
+    def _pause(self, identity: bytes, paused: bool) -> None:
+        """A client has too much to read, or has read it: its sessions stand still, or go on."""
+        self._log.warning("suspended" if paused else "taken_up", sessions=self._admission.count_of(identity))
+        self._engine.submit(PauseTask((identity, 0), paused))
 
-    def _expire(self) -> None:
-        for key in self._sessions.expired(self._clock()):
-            self._forget(key, "timeout")
+    def _look_for(self, identities: set[bytes]) -> None:
+        """Whoever cannot be sent anything is gone; a Pong about no session means nothing to anybody."""
+        for identity in identities:
+            self._send(identity, encode(Pong(0, 0, 0)), needed=False)
+
+    def _forget_client(self, identity: bytes, reason: str) -> None:
+        self._admission.forget_client(identity, reason)
+        self._outbox.drop(identity)
+
+    def _tidy(self) -> None:
+        """What time brings: replies that are taken by now, clients that do not read, sessions nobody speaks of."""
+        if len(self._outbox):
+            for identity in self._outbox.flush():
+                self._forget_client(identity, "gone")
+            for identity in self._outbox.stuck(self._config.session_timeout_s):
+                self._forget_client(identity, "does not read")
+        self._admission.expire()
 
     def _poll_timeout_ms(self) -> int | None:
         if self._inline and not self._engine.idle:
             return 0
-        expiry = self._sessions.next_expiry()
+        if len(self._outbox):
+            return int(RETRY_S * 1000)
+        expiry = self._admission.sessions.next_expiry()
         if expiry is None:
             return None
         return max(1, int((expiry - self._clock()) * 1000) + 1)
@@ -324,7 +276,7 @@ class Server:
     def _shut_down(self, engine_thread: threading.Thread) -> None:
         self._engine.stop()
         goodbye = "the verifier is shutting down"
-        for identity, number in self._sessions:
+        for identity, number in self._admission.sessions:
             try:
                 frames = [identity, encode(ErrorDown(number, ERROR_SHUTDOWN, goodbye))]
                 self._router.send_multipart(frames, flags=zmq.DONTWAIT)

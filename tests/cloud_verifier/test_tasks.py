@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from cloud_verifier.engine.tasks import SessionQueue, VerifyTask
-from specdec.link.wire import DraftUp, More, SampledUp
+from cloud_verifier.engine.tasks import (
+    CloseTask,
+    OpenTask,
+    PauseTask,
+    SessionQueue,
+    Task,
+    VerifyTask,
+    without_the_superseded,
+)
+from specdec.link.convert import sampling_to_wire
+from specdec.link.wire import DraftUp, More, Open, SampledUp
+from specdec.options import GenerationOptions
 
 ONE = (b"a", 1)
+OPENING = Open(1, False, sampling_to_wire(GenerationOptions(9)), [1])
 
 
 def draft(round_: int, base: int, *ids: int, epoch: int = 0) -> VerifyTask:
@@ -29,14 +40,14 @@ def test_drafts_right_behind_each_other_are_one() -> None:
     tasks = queue_of(
         draft(1, 5, 10, 11), draft(2, 7, 12), draft(3, 8, 13)
     )
-    taken = tasks.get()
-    assert taken == VerifyTask(ONE, DraftUp(1, 3, 5, [10, 11, 12, 13]), 1.0)
+    task, taken = tasks.get()
+    assert len(taken) == 3 and task == VerifyTask(ONE, DraftUp(1, 3, 5, [10, 11, 12, 13]), 1.0)
     assert not len(tasks)
 
 
 def test_sampled_drafts_keep_their_probabilities_in_order() -> None:
     tasks = queue_of(sampled(1, 0, 1, 2), sampled(2, 2, 3))
-    message = tasks.get().message  # type: ignore[union-attr]
+    message = tasks.get()[0].message  # type: ignore[union-attr]
     assert message.ids == [1, 2, 3] and message.q == b"q" * 12 and message.round == 2
 
 
@@ -54,9 +65,17 @@ def test_sampled_drafts_keep_their_probabilities_in_order() -> None:
 def test_what_does_not_go_on_right_behind_stays_by_itself(second: VerifyTask) -> None:
     first, third = draft(1, 5, 10, 11), draft(3, 7, 12)
     tasks = queue_of(first, second, third)
-    assert [tasks.get(), tasks.get(), tasks.get()] == [first, second, third]
+    assert [tasks.get()[0], tasks.get()[0], tasks.get()[0]] == [first, second, third]
 
 
 def test_a_recovered_token_begins_a_draft_of_its_own() -> None:
     tasks = queue_of(sampled(1, 0, 1, 2), sampled(2, 2, 3, fix=9))
-    assert len(tasks.get().message.ids) == 2  # type: ignore[union-attr]
+    assert len(tasks.get()[0].message.ids) == 2  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("last", [CloseTask(ONE), OpenTask(ONE, OPENING, 9.0)], ids=["close", "open"])
+def test_opening_or_closing_a_session_takes_the_place_of_what_came_for_it(last: Task) -> None:
+    other = VerifyTask((b"b", 1), DraftUp(1, 1, 0, [7]), 1.0)
+    came = [OpenTask(ONE, OPENING, 0.0), draft(1, 5, 10), other, PauseTask(ONE, True), last, draft(2, 0, 3)]
+    kept, dropped = without_the_superseded(came)
+    assert kept == came[2:] and dropped == came[:2]
