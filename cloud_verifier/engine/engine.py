@@ -170,8 +170,8 @@ class Engine:
             if task.key not in self._plans:
                 self._begin(work)
             return
-        self._on_out(task)
         if isinstance(task, CloseTask):
+            self._on_out(task)
             self._forget(task.key)
         elif isinstance(task, OpenTask):
             self._forget(task.key)
@@ -179,6 +179,7 @@ class Engine:
             self._works[task.key] = SessionWork(self._shop, task, self._opened)
             self._begin(self._works[task.key])
         elif isinstance(task, PauseTask):
+            self._on_out(task)
             self._pause(task.key[0], task.paused)
 
     def _pause(self, client: bytes, paused: bool) -> None:

@@ -44,7 +44,7 @@ class KvBudget:
         return sum(self.admitted.values())
 
     def needed(self, tokens: int, others: int = 0) -> int:
-        """Bytes that so many tokens take; others: kept beside them. Raises OverBudget for more than there will ever be."""
+        """Bytes of so many tokens and of what is kept beside them. Raises OverBudget for more than there ever is."""
         needed = (tokens + TREE_TOKENS) * self.bytes_a_token + others
         if needed > self.total:
             raise OverBudget(

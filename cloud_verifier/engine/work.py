@@ -139,10 +139,13 @@ class SessionWork:
 
     def _begin(self, task: OpenTask) -> Plan[None]:
         self._mark(task.arrived_s)
-        if task.message.front_layers:  # the prompt comes through the edge's layers first
-            self._back = BackSession(self._shop.model, task.message.front_layers)
-            return
-        yield from self._open()
+        try:
+            if task.message.front_layers:  # the prompt comes through the edge's layers first
+                self._back = BackSession(self._shop.model, task.message.front_layers)
+            else:
+                yield from self._open()
+        finally:  # its pictures have waited for as long as that
+            self._shop.on_out(task)
 
     def _plan(self, task: SessionTask) -> Plan[None]:
         if isinstance(task, HiddenTask):
