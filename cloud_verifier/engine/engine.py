@@ -39,7 +39,7 @@ from cloud_verifier.logs import EventLog
 from specdec.errors import ModelError, OptionsError, ProtocolError
 from specdec.link.wire import ERROR_BUSY, ERROR_INTERNAL, ERROR_REFUSED, Down, ErrorDown
 from specdec.models import LoadedModel
-from specdec.models.plans import Extension, Plan, Preparation, Staged, forward_together, stage
+from specdec.models.plans import Extension, Plan, Preparation, Prepared, Staged, forward_together, stage
 from specdec.verifying.hints.hints import HintMaker
 
 Outbox = Callable[[SessionKey, Down, bool], None]
@@ -249,7 +249,7 @@ class Engine:
                 if need.prompt.images:
                     self._prepare(work, plan, need)
                     return False
-                result = need.carry_out()
+                result = outcome_of(need)
         except StopIteration:
             del self._plans[work.key]
             self._works[work.key] = self._works.pop(work.key)  # the last one to rest
@@ -268,11 +268,8 @@ class Engine:
         """Pictures take long to decode and to look at: beside the forwards of the others."""
 
         def prepare() -> None:
-            try:
-                with torch.inference_mode():
-                    result: Any = need.carry_out()
-            except Exception as error:
-                result = error
+            with torch.inference_mode():
+                result = outcome_of(need)
             self._arriving.put(PreparedTask(work, plan, result))
             self._wake()
 
@@ -337,6 +334,14 @@ class Engine:
             self._waiting[work.key] = Waiting(work, waiting.rest, self._clock())
         else:
             self._resume(work, self._plans[work.key], result)
+
+
+def outcome_of(need: Preparation) -> Prepared | Exception:
+    """What comes of a preparation: the plan is told of an error as well."""
+    try:
+        return need.carry_out()
+    except Exception as error:
+        return error
 
 
 def _sound(logits: Tensor) -> Tensor | Exception:

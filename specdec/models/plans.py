@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,10 +18,22 @@ from specdec.errors import ModelError
 from specdec.models.prompt import EncodedPrompt, Prompt
 from specdec.models.runner import DecoderRunner, LayerObserver, Segment
 
-if TYPE_CHECKING:
-    from specdec.models.session import ModelSession
-
 T = TypeVar("T")
+
+
+class Extensible(Protocol):
+    """What a forward needs of a session; a ModelSession has it."""
+
+    runner: DecoderRunner
+    layers: range | None
+
+    def room_for(self, extension: Extension) -> tuple[Segment, tuple[Tensor, Tensor]]:
+        """Where an extension's rows go, and their rotary factors."""
+        ...
+
+    def hold(self, extension: Extension) -> None:
+        """Count in what a forward has written."""
+        ...
 
 
 class PromptModel(Protocol):
@@ -45,7 +57,7 @@ class Extension:
     rows after each layer.
     """
 
-    session: ModelSession
+    session: Extensible
     ids: tuple[int, ...] = ()
     parents: tuple[int, ...] | None = None
     last_only: bool = False
