@@ -184,7 +184,8 @@ class Server:
         entry.answered = max(entry.answered, answered)
         entry.streamed = max(entry.streamed, streamed)
         if self._send(key[0], payload, needed=True) and over:
-            self._admission.sessions.remove(key)
+            # Also tells the engine: under this number the client may have opened another session meanwhile.
+            self._admission.forget(key, "failed")
 
     def _take_messages(self) -> None:
         """Read what clients sent, a bounded number at a time so that replies never wait for a flood."""
