@@ -29,7 +29,7 @@ class TestLimits:
 
     def test_a_quota_replaces_what_it_names(self) -> None:
         limits = Limits().with_quota({"sessions": 2, "messages_per_s": 10.0})
-        assert (limits.sessions, limits.messages_per_s) == (2, 10.0)
+        assert (limits.sessions, limits.messages_per_s, limits.burst) == (2, 10.0, 20)
         assert limits.with_quota({}) == limits and limits.queued_bytes == Limits().queued_bytes
 
     @pytest.mark.parametrize(
