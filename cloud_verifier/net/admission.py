@@ -136,7 +136,7 @@ class Admission:
         if keys:
             self._log.warning("client_gone", sessions=len(keys), reason=reason)
         for key in keys:
-            self.forget(key, reason)
+            self.forget(key, "client_gone")
         self.clients.forget(identity)
 
     def count_of(self, identity: bytes) -> int:

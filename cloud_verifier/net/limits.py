@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from cloud_verifier.errors import VerifierError
 from specdec.link.wire import MAX_DRAFT, MAX_IMAGES, DraftUp, HiddenUp, Open, SampledUp, Up
@@ -46,12 +47,18 @@ class Limits:
             check_range(name, getattr(self, name), low, high)
 
     def with_quota(self, quota: Mapping[str, float]) -> Limits:
-        """The same with some bounds replaced, by name. Raises VerifierError for unknown names and wrong values."""
+        """The same with some bounds replaced, by name; a rate without a burst brings twice as many at once.
+
+        Raises VerifierError for unknown names and wrong values.
+        """
         known = {field.name for field in fields(self)}
         if unknown := sorted(set(quota) - known):
             raise VerifierError(f"quota {unknown[0]!r} is unknown: choose from {', '.join(sorted(known))}")
-        # A dict of any numbers: __post_init__ checks each.
-        return replace(self, **quota)  # type: ignore[arg-type]
+        values: dict[str, Any] = dict(quota)
+        rate = values.get("messages_per_s")
+        if isinstance(rate, (int, float)) and "burst" not in values:
+            values["burst"] = max(1, int(2 * rate))
+        return replace(self, **values)  # __post_init__ checks each
 
 
 _RANGES = {

@@ -44,6 +44,8 @@ from specdec.verifying.hints.hints import HintMaker
 
 _SENT_AHEAD = 64
 """Replies to one client that ZeroMQ holds; what goes beyond waits in the outbox, where bytes are counted."""
+_SEND_BUFFER = 1 << 20
+"""Bytes that the system holds for one client: it would take several times as many, and nobody could count them."""
 _READ_AHEAD = 8
 """Messages of one client that ZeroMQ holds before it stops reading: any of them may be long."""
 _READ_AT_ONCE = 64
@@ -83,6 +85,7 @@ class Server:
         self._router = self._context.socket(zmq.ROUTER)
         self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a client that is gone must show up as an error
         self._router.setsockopt(zmq.SNDHWM, _SENT_AHEAD)
+        self._router.setsockopt(zmq.SNDBUF, _SEND_BUFFER)
         self._router.setsockopt(zmq.RCVHWM, _READ_AHEAD)
         self._router.setsockopt(zmq.LINGER, _LINGER_MS)
         self._router.setsockopt(zmq.MAXMSGSIZE, _HARD_CAP)
@@ -203,7 +206,8 @@ class Server:
         entry.answered = max(entry.answered, answered)
         entry.streamed = max(entry.streamed, streamed)
         if self._send(key[0], payload, needed=True) and over:
-            self._admission.sessions.remove(key)
+            # Also tells the engine: under this number the client may have opened another session meanwhile.
+            self._admission.forget(key, "failed")
 
     def _take_messages(self) -> None:
         """Read what clients sent, a bounded number at a time so that replies never wait for a flood."""

