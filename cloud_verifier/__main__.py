@@ -48,6 +48,15 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--exit-layers", default=ServerConfig.exit_layers, help="auto, all, every:K or layers like 1,3,5"
     )
+    parser.add_argument(
+        "--keys",
+        default=ServerConfig.keys,
+        metavar="FOLDER",
+        help="keys of those who may come in, encrypted (specnav keys); without, on loopback only",
+    )
+    parser.add_argument(
+        "--insecure", action="store_true", help="no keys, though other machines reach the address"
+    )
     return parser
 
 
@@ -70,6 +79,8 @@ def main(arguments: list[str] | None = None) -> int:
             draft_ms=given.draft_ms,
             exits=given.exits,
             exit_layers=given.exit_layers,
+            keys=given.keys,
+            insecure=given.insecure,
         )
         from cloud_verifier.net.server import serve
 

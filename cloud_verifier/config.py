@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cloud_verifier.errors import VerifierError
+from cloud_verifier.security.binding import check_binding
 
 NO_EXITS = "none"
 
@@ -23,6 +24,8 @@ class ServerConfig:
     exits: a folder of early exits, for sessions that want hints; "" = NAME-exits beside a model NAME-target, if it
     is there, "none" = none.
     exit_layers: which of them: auto (the few that are worth it), all, every:K, or layers like 1,3,5.
+    keys: a folder of keys (`specnav keys`): only its clients may come in, encrypted; "" = everybody, in the clear.
+    insecure: listen without keys where other machines reach it.
     """
 
     model: str
@@ -39,15 +42,20 @@ class ServerConfig:
     draft_ms: float = 0.0
     exits: str = ""
     exit_layers: str = "auto"
+    keys: str = ""
+    insecure: bool = False
 
     def __post_init__(self) -> None:
         if not self.model:
             raise VerifierError("no model given: name a Hugging Face folder or hub id")
         if not self.bind.startswith("tcp://") or ":" not in self.bind[6:]:
             raise VerifierError(f"bind address {self.bind!r} is not usable: give tcp://HOST:PORT")
-        for name in ("exits", "exit_layers"):
+        for name in ("exits", "exit_layers", "keys"):
             if not isinstance(value := getattr(self, name), str):
                 raise VerifierError(f"{name} = {value!r} is no text: put it in quotes")
+        if not isinstance(self.insecure, bool):
+            raise VerifierError(f"insecure = {self.insecure!r} is neither true nor false")
+        check_binding(self.bind, self.keys, self.insecure)
         _check("threads", self.threads, 0, 1024)
         _check("max_sessions", self.max_sessions, 1, 100_000)
         _check("session_timeout_s", self.session_timeout_s, 0.1, 86_400)

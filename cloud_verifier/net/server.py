@@ -27,9 +27,13 @@ from cloud_verifier.errors import VerifierError
 from cloud_verifier.loading import check_pair, forwards_are_quick, is_small, load_hint_maker, warm_up
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.sessions import SessionTable
+from cloud_verifier.security.door import Door
+from cloud_verifier.security.keyring import Keyring
+from cloud_verifier.security.records import ClientKey
 from specdec.errors import ProtocolError
 from specdec.link.wire import (
     ERROR_BUSY,
+    ERROR_KEY,
     ERROR_MALFORMED,
     ERROR_SHUTDOWN,
     ERROR_UNKNOWN_SESSION,
@@ -77,8 +81,8 @@ class Server:
         inline: bool = False,
         hint_maker: HintMaker | None = None,
     ) -> None:
-        """Bind the socket. inline: run forwards in the socket's thread. Raises VerifierError when the address cannot
-        be used.
+        """Bind the socket. inline: run forwards in the socket's thread. Raises VerifierError when the address or the
+        key ring cannot be used.
         """
         self._hint_maker = hint_maker
         self._has_draft_model = draft_model is not None
@@ -88,6 +92,7 @@ class Server:
         self._clock = clock
         self._inline = inline
         self._sessions = SessionTable(config.max_sessions, config.session_timeout_s)
+        keyring = Keyring(config.keys, log) if config.keys else None
         self._context = zmq.Context()
         self._router = self._context.socket(zmq.ROUTER)
         self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a client that is gone must show up as an error
@@ -95,6 +100,10 @@ class Server:
         self._router.setsockopt(zmq.RCVHWM, _HIGH_WATER_MARK)
         self._router.setsockopt(zmq.LINGER, _LINGER_MS)
         self._router.setsockopt(zmq.MAXMSGSIZE, int(config.max_message_mb * 2**20))
+        self._door: Door | None = None
+        if keyring is not None:
+            guards = (self._forget_client, self._refuse_key)
+            self._door = Door(self._context, self._router, keyring, log, *guards, clock)
         try:
             self._router.bind(config.bind)
         except zmq.ZMQError as error:
@@ -126,6 +135,8 @@ class Server:
         poller = zmq.Poller()
         poller.register(self._router, zmq.POLLIN)
         poller.register(self._inbox, zmq.POLLIN)
+        for socket in () if self._door is None else self._door.sockets:
+            poller.register(socket, zmq.POLLIN)
         self._log.info(
             "ready",
             bind=self.bind,
@@ -133,6 +144,7 @@ class Server:
             vocab_size=self._model.vocab_size,
             device=str(self._model.device),
             protocol=PROTOCOL_VERSION,
+            keys=self._door is not None,
         )
         try:
             running = True
@@ -140,6 +152,10 @@ class Server:
                 ready = dict(poller.poll(self._poll_timeout_ms()))
                 if self._inbox in ready:
                     running = self._deliver_replies()
+                if self._door is not None:
+                    if not ready.keys().isdisjoint(self._door.sockets):
+                        self._door.work()
+                    self._door.look(self._sessions.clients)
                 if self._router in ready:
                     self._take_messages()
                 if self._inline:
@@ -191,9 +207,11 @@ class Server:
         """Read what clients sent, a bounded number at a time so that replies never wait for a flood."""
         for _ in range(64):
             try:
-                frames = self._router.recv_multipart(flags=zmq.DONTWAIT)
+                frames = self._receive()
             except zmq.Again:
                 return
+            if frames is None:
+                continue
             identity = frames[0]
             if len(frames) != 2:
                 self._refuse_malformed(identity, f"a message of {len(frames) - 1} frames")
@@ -204,6 +222,19 @@ class Server:
                 self._refuse_malformed(identity, str(error))
                 continue
             self._take(identity, message)
+
+    def _receive(self) -> list[bytes] | None:
+        """The next message of somebody who may come in; None for somebody else's. Raises zmq.Again without one."""
+        if self._door is not None:
+            return self._door.receive()
+        return self._router.recv_multipart(flags=zmq.DONTWAIT)
+
+    def _client_key(self, identity: bytes) -> ClientKey | None:
+        """Whose key a client has shown, with its class and its quota; None without keys."""
+        return None if self._door is None else self._door.client(identity)
+
+    def _refuse_key(self, identity: bytes, text: str) -> None:
+        self._send(identity, encode(ErrorDown(0, ERROR_KEY, text)))
 
     def _take(self, identity: bytes, message: Up) -> None:
         now = self._clock()
@@ -217,8 +248,10 @@ class Server:
                 text = f"the verifier has its {self._config.max_sessions} sessions: try again later"
                 self._send(identity, encode(ErrorDown(message.session, ERROR_BUSY, text)))
                 return
+            who = self._client_key(identity)
             self._log.info(
                 "open",
+                client="" if who is None else who.name,
                 session=message.session,
                 ids=len(message.ids),
                 images=len(message.images),
@@ -287,9 +320,12 @@ class Server:
         except (zmq.Again, zmq.ZMQError) as error:
             keys = self._sessions.of_client(identity)
             self._log.warning("client_gone", sessions=len(keys), reason=str(error))
-            for key in keys:
-                self._forget(key, "client_gone")
+            self._forget_client(identity, "client_gone")
             return False
+
+    def _forget_client(self, identity: bytes, reason: str) -> None:
+        for key in self._sessions.of_client(identity):
+            self._forget(key, reason)
 
     def _forget(self, key: SessionKey, reason: str) -> None:
         if self._sessions.remove(key):
@@ -304,9 +340,10 @@ class Server:
         if self._inline and not self._engine.idle:
             return 0
         expiry = self._sessions.next_expiry()
-        if expiry is None:
-            return None
-        return max(1, int((expiry - self._clock()) * 1000) + 1)
+        waits = [] if expiry is None else [expiry - self._clock()]
+        if self._door is not None:
+            waits.append(self._door.seconds_to_look())
+        return max(1, int(min(waits) * 1000) + 1) if waits else None
 
     def _shut_down(self, engine_thread: threading.Thread) -> None:
         self._engine.stop()
@@ -323,6 +360,8 @@ class Server:
             self._log.error("engine_stuck")
         elif self._engine_socket is not None:
             self._engine_socket.close(linger=0)
+        if self._door is not None:
+            self._door.close()
         self._router.close(linger=_LINGER_MS)
         self._inbox.close(linger=0)
         self._stop_socket.close(linger=0)
@@ -338,6 +377,8 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
     line.
     """
     log = EventLog(log_stream or sys.stderr)
+    if config.keys:
+        Keyring(config.keys, log)  # a folder that cannot be used is told before a large model is loaded
     log.info("loading", model=config.model, quantize=config.quantize)
     model = load_model(config.model, device=config.device, dtype=config.dtype, quantize=config.quantize)
     draft_model = None
