@@ -57,6 +57,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--insecure", action="store_true", help="no keys, though other machines reach the address"
     )
+    parser.add_argument(
+        "--log-contents", action="store_true", help="let the log quote prompts and answers, to find an error"
+    )
     return parser
 
 
@@ -81,6 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
             exit_layers=given.exit_layers,
             keys=given.keys,
             insecure=given.insecure,
+            log_contents=given.log_contents,
         )
         from cloud_verifier.net.server import serve
 

@@ -26,6 +26,7 @@ class ServerConfig:
     exit_layers: which of them: auto (the few that are worth it), all, every:K, or layers like 1,3,5.
     keys: a folder of keys (`specnav keys`): only its clients may come in, encrypted; "" = everybody, in the clear.
     insecure: listen without keys where other machines reach it.
+    log_contents: let the log say what may quote prompts, images or answers.
     """
 
     model: str
@@ -44,6 +45,7 @@ class ServerConfig:
     exit_layers: str = "auto"
     keys: str = ""
     insecure: bool = False
+    log_contents: bool = False
 
     def __post_init__(self) -> None:
         if not self.model:
@@ -53,8 +55,9 @@ class ServerConfig:
         for name in ("exits", "exit_layers", "keys"):
             if not isinstance(value := getattr(self, name), str):
                 raise VerifierError(f"{name} = {value!r} is no text: put it in quotes")
-        if not isinstance(self.insecure, bool):
-            raise VerifierError(f"insecure = {self.insecure!r} is neither true nor false")
+        for name in ("insecure", "log_contents"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise VerifierError(f"{name} = {value!r} is neither true nor false")
         check_binding(self.bind, self.keys, self.insecure)
         _check("threads", self.threads, 0, 1024)
         _check("max_sessions", self.max_sessions, 1, 100_000)

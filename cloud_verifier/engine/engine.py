@@ -7,7 +7,6 @@ that session and nothing else. It knows no sockets; time comes from a clock it i
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -118,7 +117,7 @@ class Engine:
             self._log.warning("refused", session=task.key[1], reason=str(error))
             self._end(task.key, ERROR_REFUSED, str(error))
         except Exception as error:  # one session's fault must not end the others' (TRAPS 20)
-            self._log.error("session_failed", session=task.key[1], traceback=traceback.format_exc())
+            self._log.error("session_failed", session=task.key[1], traceback=self._log.trace_of(error))
             self._end(
                 task.key, ERROR_INTERNAL, f"the verifier failed on this session ({type(error).__name__})"
             )

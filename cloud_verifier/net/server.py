@@ -376,7 +376,7 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
     Must run in the main thread (it handles signals). Raises VerifierError or specdec's ModelError with one
     line.
     """
-    log = EventLog(log_stream or sys.stderr)
+    log = EventLog(log_stream or sys.stderr, contents=config.log_contents)
     if config.keys:
         Keyring(config.keys, log)  # a folder that cannot be used is told before a large model is loaded
     log.info("loading", model=config.model, quantize=config.quantize)

@@ -17,7 +17,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from specdec.errors import KeyRefused, LinkLost, OptionsError, ProtocolError, VersionMismatch
 from specdec.link.greeting import mechanism_at
-from specdec.link.keys import read_key
+from specdec.link.keys import read_key, use_key
 from specdec.link.wire import (
     ERROR_KEY,
     ERROR_VERSION,
@@ -212,9 +212,7 @@ class Link:
         socket.setsockopt(zmq.RECONNECT_IVL, 50)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
         if key is not None:
-            socket.curve_serverkey = key.verifier.encode()
-            socket.curve_publickey = key.public.encode()
-            socket.curve_secretkey = key.secret.encode()
+            use_key(socket, key)
         monitor = socket.get_monitor_socket(_WATCHED)
         try:
             socket.connect(self.address)

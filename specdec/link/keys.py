@@ -55,6 +55,13 @@ def write_key(path: str | Path, key: EdgeKey) -> None:
     write_private(path, msgspec.json.format(msgspec.json.encode(key), indent=1) + b"\n")
 
 
+def use_key(socket: zmq.Socket[bytes], key: EdgeKey) -> None:
+    """Let a socket show this key to the verifier it connects to, and trust no other verifier."""
+    socket.curve_serverkey = key.verifier.encode()
+    socket.curve_publickey = key.public.encode()
+    socket.curve_secretkey = key.secret.encode()
+
+
 def public_of(secret: str) -> str:
     """The public half of a secret key. Raises OptionsError where ZeroMQ cannot encrypt."""
     if not zmq.has("curve"):
