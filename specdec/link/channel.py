@@ -65,7 +65,7 @@ def connect(
             raise OptionsError(f"{name} = {value!r} is out of range: choose 0.01 to 3600 seconds")
     if key is not None:
         read_key(key)
-    return Link(address, connect_timeout_s, reply_timeout_s, round_timeout_s, key)
+    return Link(address, connect_timeout_s, reply_timeout_s, round_timeout_s, key=key)
 
 
 class Link:
@@ -77,8 +77,8 @@ class Link:
         connect_timeout_s: float,
         reply_timeout_s: float,
         round_timeout_s: float = 60.0,
-        key: str | Path | None = None,
         clock: Callable[[], float] = time.monotonic,
+        key: str | Path | None = None,
     ) -> None:
         self.address = address
         self.connect_timeout_s = connect_timeout_s

@@ -152,12 +152,22 @@ def serve(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="No keys, though other machines reach the address.")
     ] = False,
+    log_contents: Annotated[
+        bool, typer.Option("--log-contents", help="Let the log quote prompts and answers, to find an error.")
+    ] = False,
 ) -> None:
     """Run the cloud verifier: it holds the target model and answers drafts with verdicts until SIGINT or SIGTERM."""
     from specnav.serve import run_serve
 
-    flags = {"bind": bind, "model": model, "quantize": quantize, "device": device, "dtype": dtype}
-    flags |= {"exits": exits, "exit_layers": exit_layers, "keys": keys, "insecure": insecure or None}
+    flags: dict[str, object] = {
+        "bind": bind,
+        "model": model,
+        "quantize": quantize,
+        "device": device,
+        "dtype": dtype,
+    }
+    flags |= {"exits": exits, "exit_layers": exit_layers, "keys": keys}
+    flags |= {"insecure": insecure or None, "log_contents": log_contents or None}
     raise typer.Exit(run_serve(config, {name: value for name, value in flags.items() if value is not None}))
 
 

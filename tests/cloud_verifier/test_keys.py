@@ -240,6 +240,32 @@ def test_a_rotated_key_is_taken_beside_the_one_of_before_until_that_has_run_out(
     assert ring.holder(before) is None and ring.holder(after) is not None
 
 
+def test_a_robot_says_that_its_key_is_refused_and_goes_on_trying(
+    start_server: StartServer, text_pair: Pair, keys: Keys
+) -> None:
+    from spec_vlm_nav.common.codes import LinkState
+    from spec_vlm_nav.model.link_monitor import LinkMonitor
+
+    running = started(start_server, text_pair, keys)
+    monitor = LinkMonitor(running.address, PATIENCE_S, PATIENCE_S, key=str(keys.new("robot-1")))
+
+    def becomes(state: LinkState) -> bool:
+        until = time.monotonic() + PATIENCE_S
+        while monitor.report().state is not state and time.monotonic() < until:
+            time.sleep(0.02)
+        return monitor.report().state is state
+
+    try:
+        assert becomes(LinkState.UP)
+        keys.folder.revoke("robot-1", utc_now())
+        assert becomes(LinkState.LOST) and "refused this edge" in monitor.report().reason
+        keys.folder.rotate("robot-1", utc_now(), timedelta(0))
+        keys.export("robot-1")
+        assert becomes(LinkState.UP) and monitor.report().reason == ""
+    finally:
+        monitor.close()
+
+
 # -- nobody speaks for another
 
 
@@ -410,3 +436,73 @@ def test_a_key_ring_that_is_none_is_told_before_anything_else(tmp_path: Path, te
     config = ServerConfig(text_pair.target.path, "tcp://127.0.0.1:0", keys=str(tmp_path / "nowhere"))
     with pytest.raises(VerifierError, match=r"cannot read the server's key .*: specnav keys new NAME"):
         Server(config, text_pair.target, EventLog(StringIO()))
+
+
+# -- on the way, and in the log
+
+
+def test_the_emulator_shows_a_key_for_edges_that_have_none(
+    start_server: StartServer, text_pair: Pair, keys: Keys, linked
+) -> None:
+    from specdec.link.emulator import Emulator
+    from specdec.link.shaping import LinkProfile
+
+    running = started(start_server, text_pair, keys)
+    key = read_key(keys.new("link"))
+    emulator = Emulator("tcp://127.0.0.1:0", running.address, LinkProfile(), key=key)
+    with ThreadedEmulator(emulator):
+        assert linked(emulator.listen).ensure_connected().version
+
+
+class ThreadedEmulator:
+    """An emulator driven by hand: its run() wants the main thread, for signals."""
+
+    def __init__(self, emulator) -> None:
+        self._emulator, self._end = emulator, threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+        self._emulator._context.destroy(linger=0)
+
+    def _run(self) -> None:
+        while not self._end.wait(0.002):
+            while self._emulator._take() | self._emulator._pass_on():
+                pass
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_traceback_says_what_an_exception_says_only_if_asked(asked: bool) -> None:
+    log, prompt = EventLog(StringIO(), contents=asked), "".join(["my", "prompt"])
+    try:
+        try:
+            {}[prompt]
+        except KeyError as error:
+            raise ValueError(f"about {prompt}") from error
+    except ValueError as error:
+        said = log.trace_of(error)
+    assert "test_keys.py" in said and "KeyError" in said and "ValueError" in said
+    assert ("myprompt" in said) is asked
+
+
+def test_nothing_of_a_prompt_or_an_answer_is_in_the_log(
+    start_server: StartServer, text_pair: Pair, keys: Keys, linked
+) -> None:
+    running = started(start_server, text_pair, keys)
+    ids = [201, 211, 223]
+    decoder = EdgeDecoder(linked(running.address, keys.new("robot-1")), text_pair.draft)
+    answer = [
+        i for chunk in decoder.generate(Prompt(tuple(ids)), GenerationOptions(max_new_tokens=6)) for i in chunk
+    ]
+    (opened,) = events(running, "open")
+    assert opened["ids"] == len(ids)  # how many, not which
+    values = [value for line in running.log.getvalue().splitlines() for value in json.loads(line).values()]
+    large = {number for number in (*ids, *answer) if number > 10}
+    assert answer and not large & {value for value in values if isinstance(value, int)}
+    assert not [value for value in values if isinstance(value, list)]
+    secrets = [keys.folder.server_key().secret, read_key(keys.export("robot-1")).secret]
+    assert not [secret for secret in secrets if secret in running.log.getvalue()]
