@@ -1,6 +1,6 @@
 # The cloud verifier on a machine with an NVIDIA GPU. From the root of the repository:
 #   docker build -f docker/cloud.Dockerfile -t specnav-cloud .
-#   docker run --gpus all -p 5555:5555 -v "$PWD/models:/models" specnav-cloud \
+#   docker run --gpus all -p 5555:5555 -v "$PWD/models:/models" -v keys:/keys specnav-cloud \
 #       specnav serve --bind tcp://0.0.0.0:5555 --keys /keys --model Qwen/Qwen2-VL-7B-Instruct --quantize 4bit
 # torch brings its own CUDA libraries; the base image makes the container refuse a driver that is too old for them.
 # Without a GPU: --build-arg BASE=ubuntu:24.04 --build-arg TORCH=torch==2.13.0+cpu
@@ -18,7 +18,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* \
     && python3 -m venv /opt/venv \
     && useradd --create-home --uid 10001 specnav \
-    && mkdir /models && chown specnav: /models
+    && mkdir /models && chown specnav: /models && mkdir --mode=700 /keys && chown specnav: /keys
 RUN pip install "setuptools>=77.0.3,<80" wheel \
     && pip install ${TORCH_INDEX:+--index-url "${TORCH_INDEX}"} "${TORCH}"
 

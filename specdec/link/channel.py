@@ -33,8 +33,8 @@ from specdec.link.wire import (
 )
 
 _FIRST_BACKOFF_S = 0.25
-_FIRST_BACKOFF_ENCRYPTED_S = 1.0
-"""An encrypted hand-shake takes more round trips; who gives up on it too soon never gets through a long link."""
+_FIRST_BACKOFF_ENCRYPTED_S = 2.0
+"""An encrypted hand-shake takes five or six round trips; who begins it anew too soon never gets through a long link."""
 _MAX_BACKOFF_S = 2.0
 _HIGH_WATER_MARK = 1000
 _LINGER_MS = 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import threading
 import time
@@ -475,6 +476,24 @@ class ThreadedEmulator:
                 pass
 
 
+def test_the_health_check_looks_behind_the_hand_shake_only_with_a_key(
+    start_server: StartServer, text_pair: Pair, keys: Keys, capsys: pytest.CaptureFixture
+) -> None:
+    place = Path(__file__).resolve().parents[2] / "docker/healthcheck.py"
+    spec = importlib.util.spec_from_file_location("healthcheck", place)
+    assert spec is not None and spec.loader is not None
+    healthcheck = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(healthcheck)
+    running = started(start_server, text_pair, keys)
+    assert healthcheck.main([running.address, "/nowhere/health.key"]) == 0
+    assert "with keys only" in capsys.readouterr().out
+    file = keys.new("health")
+    assert healthcheck.main([running.address, str(file)]) == 0
+    assert "healthy: " in capsys.readouterr().out
+    keys.folder.revoke("health", utc_now())
+    assert healthcheck.main([running.address, str(file)]) == 1
+
+
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_traceback_says_what_an_exception_says_only_if_asked(asked: bool) -> None:
     log, prompt = EventLog(StringIO(), contents=asked), "".join(["my", "prompt"])
@@ -496,7 +515,9 @@ def test_nothing_of_a_prompt_or_an_answer_is_in_the_log(
     ids = [201, 211, 223]
     decoder = EdgeDecoder(linked(running.address, keys.new("robot-1")), text_pair.draft)
     answer = [
-        i for chunk in decoder.generate(Prompt(tuple(ids)), GenerationOptions(max_new_tokens=6)) for i in chunk
+        i
+        for chunk in decoder.generate(Prompt(tuple(ids)), GenerationOptions(max_new_tokens=6))
+        for i in chunk
     ]
     (opened,) = events(running, "open")
     assert opened["ids"] == len(ids)  # how many, not which

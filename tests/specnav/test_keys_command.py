@@ -1,4 +1,4 @@
-"""`specnav keys …`, and the keys of the commands that reach a verifier: what is written, what is said, what is refused."""
+"""`specnav keys …`, and the keys of commands that reach a verifier: what is written, said and refused."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def refused(result, said):
 
 
 def test_a_key_is_made_listed_handed_out_rotated_and_revoked(run, tmp_path):
-    code, out, _ = run("keys", "new", "robot-1", "--class", "robot", "--max-sessions", 4, "--messages-per-s", 200)
+    code, out, _ = run(
+        "keys", "new", "robot-1", "--class", "robot", "--max-sessions", 4, "--messages-per-s", 200
+    )
     assert code == 0 and "specnav keys export robot-1 --to robot-1.key" in out
     assert run("keys", "new", "runs", "--class", "batch", "--queued-mb", 1.5)[0] == 0
     code, out, _ = run("keys", "list")
@@ -102,7 +104,10 @@ def test_a_server_beyond_loopback_wants_keys(run):
 
 def test_a_key_file_that_cannot_be_used_is_told_before_a_model_is_loaded(run, tmp_path):
     refused(run("generate", "hi", "--key", "robot-1.key"), "name it with --connect")
-    refused(run("generate", "hi", "--connect", "tcp://127.0.0.1:1", "--key", "no.key"), "cannot read key file no.key")
+    refused(
+        run("generate", "hi", "--connect", "tcp://127.0.0.1:1", "--key", "no.key"),
+        "cannot read key file no.key",
+    )
 
 
 def test_a_started_verifier_is_told_of_its_keys():
