@@ -69,6 +69,18 @@ def build_parser() -> argparse.ArgumentParser:
         help="of all images of a prompt together",
     )
     bounds.add_argument("--max-output-mb", type=float, default=ServerConfig.max_output_mb, metavar="MB")
+    parser.add_argument(
+        "--keys",
+        default=ServerConfig.keys,
+        metavar="FOLDER",
+        help="keys of those who may come in, encrypted (specnav keys); without, on loopback only",
+    )
+    parser.add_argument(
+        "--insecure", action="store_true", help="no keys, though other machines reach the address"
+    )
+    parser.add_argument(
+        "--log-contents", action="store_true", help="let the log quote prompts and answers, to find an error"
+    )
     return parser
 
 
@@ -100,6 +112,9 @@ def main(arguments: list[str] | None = None) -> int:
             max_images=given.max_images,
             max_image_megapixels=given.max_image_megapixels,
             max_output_mb=given.max_output_mb,
+            keys=given.keys,
+            insecure=given.insecure,
+            log_contents=given.log_contents,
         )
         from cloud_verifier.net.server import serve
 

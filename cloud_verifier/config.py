@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.net.limits import MEBIBYTE, Limits, check_range
+from cloud_verifier.security.binding import check_binding
 
 NO_EXITS = "none"
 
@@ -26,6 +27,9 @@ class ServerConfig:
     exit_layers: which of them: auto (the few that are worth it), all, every:K, or layers like 1,3,5.
     max_client_sessions to max_output_mb: bounds on one client, see `Limits`; max_total_queued_mb: what may wait for the
     engine of all of them together.
+    keys: a folder of keys (`specnav keys`): only its clients may come in, encrypted; "" = everybody, in the clear.
+    insecure: listen without keys where other machines reach it.
+    log_contents: let the log say what may quote prompts, images or answers.
     """
 
     model: str
@@ -51,15 +55,22 @@ class ServerConfig:
     max_images: int = Limits.images
     max_image_megapixels: float = Limits.image_pixels / 1e6
     max_output_mb: float = Limits.output_bytes / MEBIBYTE
+    keys: str = ""
+    insecure: bool = False
+    log_contents: bool = False
 
     def __post_init__(self) -> None:
         if not self.model:
             raise VerifierError("no model given: name a Hugging Face folder or hub id")
         if not self.bind.startswith("tcp://") or ":" not in self.bind[6:]:
             raise VerifierError(f"bind address {self.bind!r} is not usable: give tcp://HOST:PORT")
-        for name in ("exits", "exit_layers"):
+        for name in ("exits", "exit_layers", "keys"):
             if not isinstance(value := getattr(self, name), str):
                 raise VerifierError(f"{name} = {value!r} is no text: put it in quotes")
+        for name in ("insecure", "log_contents"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise VerifierError(f"{name} = {value!r} is neither true nor false")
+        check_binding(self.bind, self.keys, self.insecure)
         check_range("threads", self.threads, 0, 1024)
         check_range("max_sessions", self.max_sessions, 1, 100_000)
         check_range("session_timeout_s", self.session_timeout_s, 0.1, 86_400)

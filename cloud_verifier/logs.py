@@ -1,5 +1,5 @@
 """Structured logs: one JSON object a line on a stream, with a limit on how often one kind of warning may
-repeat.
+repeat. What an exception says may quote a prompt: it is left out unless asked for.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from typing import TextIO
 
@@ -16,7 +17,11 @@ WARNINGS_A_MINUTE = 5
 class EventLog:
     """Writes events. Safe to use from several threads."""
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, stream: TextIO, clock: Callable[[], float] = time.time, contents: bool = False
+    ) -> None:
+        """contents: also log what may quote prompts, images or answers."""
+        self._contents = contents
         self._stream = stream
         self._clock = clock
         self._lock = threading.Lock()
@@ -30,6 +35,19 @@ class EventLog:
     def error(self, event: str, **fields: object) -> None:
         """Log something that went wrong in here."""
         self._write("error", event, fields)
+
+    def trace_of(self, error: BaseException) -> str:
+        """Where an error came from and of which types it and its causes are; with what they say only if asked for."""
+        if self._contents:
+            return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        lines: list[str] = []
+        seen: set[int] = set()
+        cause: BaseException | None = error
+        while cause is not None and id(cause) not in seen:
+            seen.add(id(cause))
+            lines = [*traceback.format_tb(cause.__traceback__), f"{type(cause).__qualname__}\n", *lines]
+            cause = cause.__cause__ or cause.__context__
+        return "".join(lines)
 
     def warning(self, event: str, **fields: object) -> None:
         """Log a warning, at most WARNINGS_A_MINUTE times a minute for one event; the rest are counted."""

@@ -1,7 +1,7 @@
 # The cloud verifier on a machine with an NVIDIA GPU. From the root of the repository:
 #   docker build -f docker/cloud.Dockerfile -t specnav-cloud .
-#   docker run --gpus all -p 5555:5555 -v "$PWD/models:/models" specnav-cloud \
-#       specnav serve --bind tcp://0.0.0.0:5555 --model Qwen/Qwen2-VL-7B-Instruct --quantize 4bit
+#   docker run --gpus all -p 5555:5555 -v "$PWD/models:/models" -v keys:/keys specnav-cloud \
+#       specnav serve --bind tcp://0.0.0.0:5555 --keys /keys --model Qwen/Qwen2-VL-7B-Instruct --quantize 4bit
 # torch brings its own CUDA libraries; the base image makes the container refuse a driver that is too old for them.
 # Without a GPU: --build-arg BASE=ubuntu:24.04 --build-arg TORCH=torch==2.13.0+cpu
 #                --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cpu
@@ -18,7 +18,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* \
     && python3 -m venv /opt/venv \
     && useradd --create-home --uid 10001 specnav \
-    && mkdir /models && chown specnav: /models
+    && mkdir /models && chown specnav: /models && mkdir --mode=700 /keys && chown specnav: /keys
 RUN pip install "setuptools>=77.0.3,<80" wheel \
     && pip install ${TORCH_INDEX:+--index-url "${TORCH_INDEX}"} "${TORCH}"
 
@@ -44,5 +44,5 @@ USER 10001:10001
 EXPOSE 5555
 # A hand-shake of the verifier's own protocol; loading a large model takes a while.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=300s --retries=3 \
-    CMD ["python", "docker/healthcheck.py", "tcp://127.0.0.1:5555"]
-CMD ["specnav", "serve", "--bind", "tcp://0.0.0.0:5555"]
+    CMD ["python", "docker/healthcheck.py", "tcp://127.0.0.1:5555", "/keys/health.key"]
+CMD ["specnav", "serve", "--bind", "tcp://0.0.0.0:5555", "--keys", "/keys"]

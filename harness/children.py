@@ -74,6 +74,12 @@ def verifier_spec(server: ServerConfig, environment: Mapping[str, str]) -> Child
     if server.exits:
         argv += ["--exits", server.exits]
     argv += ["--exit-layers", server.exit_layers]
+    if server.keys:
+        argv += ["--keys", server.keys]
+    if server.insecure:
+        argv += ["--insecure"]
+    if server.log_contents:
+        argv += ["--log-contents"]
     return ChildSpec("cloud_verifier", argv, environment, READY, ROOT)
 
 

@@ -29,3 +29,7 @@ class ProtocolError(SpecdecError):
 
 class VersionMismatch(ProtocolError):
     """Edge and cloud speak different versions of the wire contract."""
+
+
+class KeyRefused(ProtocolError):
+    """The verifier does not take this edge's key, or only one of the two sides has keys."""

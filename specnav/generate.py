@@ -19,7 +19,8 @@ MAX_IMAGE_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True)
 class GenerateConfig:
-    """What to answer, with which pair, how. `connect` None means: start a verifier here.
+    """What to answer, with which pair, how. `connect` None means: start a verifier here. key: of this edge, for
+    a verifier with keys.
 
     exits, exit_layers: of that verifier. logit_bias: ID=VALUE each. The other settings of the answer are those of
     specdec.options.
@@ -29,6 +30,7 @@ class GenerateConfig:
     images: tuple[Path, ...] = ()
     method: str = "fsd"
     connect: str | None = None
+    key: Path | None = None
     target_model: str | None = None
     draft_model: str | None = None
     exits: str = ""
@@ -88,6 +90,8 @@ def run_generate(config: GenerateConfig) -> int:
         raise UsageError(
             f"--min-new-tokens {config.min_new_tokens} is more than --max-new-tokens {config.max_new_tokens}"
         )
+    if config.key is not None and config.connect is None:
+        raise UsageError("--key is for a verifier that runs elsewhere: name it with --connect")
     images = read_images(config.images)
     biases = read_biases(config.logit_bias)
 
@@ -143,7 +147,7 @@ def run_generate(config: GenerateConfig) -> int:
         )
         endpoint = config.connect if wait_for_verifier is None else wait_for_verifier()
         assert endpoint is not None
-        link = stack.enter_context(connect(endpoint))
+        link = stack.enter_context(connect(endpoint, key=config.key))
         front = load_model(target, device=config.device, quantize=config.quantize) if method.split else None
         decoder = EdgeDecoder(link, draft, method=method.name, gamma=config.gamma, front_model=front)
         text = StreamingText(draft.tokenizer)

@@ -19,7 +19,7 @@ def run_serve(config: Path | None, flags: Mapping[str, Any]) -> int:
     values: dict[str, Any] = {"model": str(DEFAULT_TARGET)}
     values |= read_yaml(source) if config or source.exists() else {}
     # A folder in the shipped file is relative to the clone, so that the command works from anywhere.
-    for name in ("model", "exits"):
+    for name in ("model", "exits", "keys"):
         if values.get(name) and (ROOT / str(values[name])).is_dir():
             values[name] = str(ROOT / str(values[name]))
     return serve(make_settings(ServerConfig, {**values, **flags}, str(source)))

@@ -43,10 +43,14 @@ def load_trained(folder: Path) -> TrainedModel:
     from transformers import AutoTokenizer, Qwen2VLForConditionalGeneration
 
     try:
-        loaded = Qwen2VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
+        loaded = Qwen2VLForConditionalGeneration.from_pretrained(
+            folder, dtype=torch.float32, use_safetensors=True
+        )
         tokenizer = AutoTokenizer.from_pretrained(folder)
     except (OSError, ValueError) as error:
-        raise TrainingError(f"{folder} is no model folder of this pair: give one that train vlm made") from error
+        raise TrainingError(
+            f"{folder} is no model folder of this pair: give one that train vlm made"
+        ) from error
     weights, config = loaded.state_dict(), loaded.config
     text, vision = config.text_config, config.vision_config
     shape = TextShape(
@@ -89,7 +93,8 @@ class ModelSpeaker:
         """Greedy answers; instructions of equal length in tokens, frames uint8 [n, 140, 224, 3]."""
         tokenizer = self.model.encoder.tokenizer
         return [
-            tokenizer.decode(ids, skip_special_tokens=True) for ids in greedy_answers(self.model, instructions, frames)
+            tokenizer.decode(ids, skip_special_tokens=True)
+            for ids in greedy_answers(self.model, instructions, frames)
         ]
 
 
@@ -118,15 +123,26 @@ def greedy_answers(model: TrainedModel, instructions: Sequence[str], frames: np.
     positions = _positions(rows.shape[1] + limit, start)
     cos, sin = mrope_tables(positions, decoder.shape.head_dim)
     x = decoder.embed_tokens(rows)
-    x[:, start : start + arch.IMAGE_TOKENS] = model.tower(patchify(torch.from_numpy(np.ascontiguousarray(frames))))
-    shape = (len(decoder.layers), 2, count, decoder.shape.kv_heads, rows.shape[1] + limit, decoder.shape.head_dim)
+    x[:, start : start + arch.IMAGE_TOKENS] = model.tower(
+        patchify(torch.from_numpy(np.ascontiguousarray(frames)))
+    )
+    shape = (
+        len(decoder.layers),
+        2,
+        count,
+        decoder.shape.kv_heads,
+        rows.shape[1] + limit,
+        decoder.shape.head_dim,
+    )
     cache = torch.empty(shape)
     past = 0
     said = torch.full((count, limit), -1)
     ended = torch.zeros(count, dtype=torch.bool)
     for step in range(limit):
         length = x.shape[1]
-        x = _forward(decoder, x, cos[:, :, past : past + length], sin[:, :, past : past + length], cache, past)
+        x = _forward(
+            decoder, x, cos[:, :, past : past + length], sin[:, :, past : past + length], cache, past
+        )
         past += length
         logits = F.linear(decoder.norm(x[:, -1]), decoder.embed_tokens.weight)[:, : model.vocabulary]
         token = logits.argmax(-1)
@@ -165,7 +181,9 @@ def foretold(model: TrainedModel, instruction: str, frame: np.ndarray, answer: S
     ids = torch.tensor([[*prompt, *answer[:-1]]])
     start = prompt.index(model.encoder.image)
     x = model.decoder.embed_tokens(ids)
-    x[:, start : start + arch.IMAGE_TOKENS] = model.tower(patchify(torch.from_numpy(np.ascontiguousarray(frame))[None]))
+    x[:, start : start + arch.IMAGE_TOKENS] = model.tower(
+        patchify(torch.from_numpy(np.ascontiguousarray(frame))[None])
+    )
     cos, sin = mrope_tables(_positions(ids.shape[1], start), model.decoder.shape.head_dim)
     shape = model.decoder.shape
     cache = torch.empty((len(model.decoder.layers), 2, 1, shape.kv_heads, ids.shape[1], shape.head_dim))
@@ -179,7 +197,11 @@ def tokens_a_pass(answer: Sequence[int], drafted: Sequence[int], gamma: int) -> 
     at = passes = 0
     while at < len(answer):
         accepted = 0
-        while accepted < gamma and at + accepted < len(answer) and drafted[at + accepted] == answer[at + accepted]:
+        while (
+            accepted < gamma
+            and at + accepted < len(answer)
+            and drafted[at + accepted] == answer[at + accepted]
+        ):
             accepted += 1
         at += accepted + 1
         passes += 1

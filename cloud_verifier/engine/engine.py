@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import queue
 import time
-import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -176,7 +175,7 @@ class Engine:
         elif isinstance(task, OpenTask):
             self._forget(task.key)
             self._opened += 1
-            self._works[task.key] = SessionWork(self._shop, task, self._opened)
+            self._works[task.key] = SessionWork(self._shop, task, self._opened, task.rank)
             self._begin(self._works[task.key])
         elif isinstance(task, PauseTask):
             self._on_out(task)
@@ -260,7 +259,7 @@ class Engine:
             self._log.warning("refused", session=work.key[1], reason=str(error))
             self._end(work.key, ERROR_REFUSED, str(error))
         except Exception as error:  # one session's fault must not end the others' (TRAPS 20)
-            self._log.error("session_failed", session=work.key[1], traceback=traceback.format_exc())
+            self._log.error("session_failed", session=work.key[1], traceback=self._log.trace_of(error))
             self._end(work.key, ERROR_INTERNAL, f"the verifier failed on this session ({type(error).__name__})")
         return False
 

@@ -6,7 +6,6 @@ the hints of its session with it and nothing else.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
 
 from torch import Tensor
@@ -84,8 +83,8 @@ class SessionHinting:
         self._works = True
         try:
             self._hints = maker.session(message.ids, options, message.history)
-        except Exception:
-            self._fail()
+        except Exception as error:
+            self._fail(error)
 
     def observer(self, verifier: Verifier, message: DraftUp) -> LayerObserver | None:
         """Looks on at the forward that starts now; None where the verdict is known in part, or exits have failed."""
@@ -106,14 +105,14 @@ class SessionHinting:
                 queue.put(hints.after(layer, hidden))
                 for outcome in queue.take(A_LAYER):
                     self._hand_over(message, outcome, nodes, started)
-            except Exception:  # hints are a help: an answer does not depend on them
-                self._fail()
+            except Exception as error:  # hints are a help: an answer does not depend on them
+                self._fail(error)
 
         return after_layer
 
-    def _fail(self) -> None:
+    def _fail(self, error: Exception) -> None:
         self._works = False
-        text = traceback.format_exc()
+        text = self._log.trace_of(error)
         self._log.error("hints_failed", session=self._message.session, traceback=text)
 
     def _watch(self, verifier: Verifier, message: DraftUp) -> tuple[DraftHints, list[int]]:

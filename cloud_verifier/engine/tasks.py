@@ -19,11 +19,12 @@ SessionKey = tuple[bytes, int]
 
 @dataclass(frozen=True)
 class OpenTask:
-    """A prompt to prefill."""
+    """A prompt to prefill. rank: of the client's class, 0 is served first."""
 
     key: SessionKey
     message: Open
     arrived_s: float
+    rank: int = 1
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from cloud_verifier.logs import EventLog
 from cloud_verifier.net.clients import Client, Clients
 from cloud_verifier.net.limits import Ledger, Limits, units_of, weight_of
 from cloud_verifier.net.sessions import SessionEntry, SessionTable
+from cloud_verifier.security.records import ClientKey
 from specdec.errors import ModelError, ProtocolError
 from specdec.link.wire import (
     ERROR_BUSY,
@@ -62,13 +63,15 @@ _BETWEEN_COMPLAINTS_S = 0.2
 @dataclass(frozen=True)
 class Ways:
     """Where things go. reply: (identity, message). submit: hand a task to the engine. full: whether a client has more
-    to read than it may have. look_for: whether clients are still connected; those that are not are forgotten.
+    to read than it may have. look_for: whether clients are still connected; those that are not are forgotten. key_of:
+    the key that a client has shown, if any.
     """
 
     reply: Callable[[bytes, Down], None]
     submit: Callable[[Task], None]
     full: Callable[[bytes], bool]
     look_for: Callable[[set[bytes]], None]
+    key_of: Callable[[bytes], ClientKey | None] = lambda identity: None
 
 
 class Admission:
@@ -232,9 +235,14 @@ class Admission:
             return
         self.sessions.add(key, self._clock())
         self._log.info(
-            "open", session=session, ids=len(message.ids), images=len(message.images), stream=message.stream
+            "open",
+            client=client.name,
+            session=session,
+            ids=len(message.ids),
+            images=len(message.images),
+            stream=message.stream,
         )
-        self._ways.submit(OpenTask(key, message, time.perf_counter()))
+        self._ways.submit(OpenTask(key, message, time.perf_counter(), client.rank))
 
     def _too_large(self, message: Open, limits: Limits) -> str:
         """What about a prompt is too large, by headers alone: "" or with what is allowed. Raises ModelError for what
@@ -272,6 +280,9 @@ class Admission:
             self._log.warning("version_mismatch", theirs=hello.version, ours=PROTOCOL_VERSION)
             self._ways.reply(identity, ErrorDown(0, ERROR_VERSION, text))
             return
+        key = self._ways.key_of(identity)
+        if key is not None:
+            self.clients.know(identity, key)
         token = hello.token
         before = self.clients.resume(identity, token) if isinstance(token, bytes) and token else None
         if before is not None:

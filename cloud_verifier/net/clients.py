@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cloud_verifier.net.limits import Limits, TokenBucket
+from cloud_verifier.security.records import DEFAULT_CLASS, ClientKey
 from specdec.link.wire import TOKEN_BYTES
 
 MOST_CLIENTS = 10_000
@@ -18,7 +19,10 @@ MOST_CLIENTS = 10_000
 
 @dataclass
 class Client:
-    """One edge. token: the secret by which it is known again. told: when it was last told that it talks too fast."""
+    """One edge. token: the secret by which it is known again. told: when it was last told that it talks too fast.
+
+    name: of its key, "" without keys. rank: of its class, 0 is served first.
+    """
 
     identity: bytes
     token: bytes
@@ -26,6 +30,8 @@ class Client:
     bucket: TokenBucket
     heard: float
     told: float = float("-inf")
+    name: str = ""
+    rank: int = DEFAULT_CLASS.rank
 
 
 class Clients:
@@ -65,6 +71,14 @@ class Clients:
         """The bounds of a client, known or not."""
         client = self._clients.get(identity)
         return self._limits if client is None else client.limits
+
+    def know(self, identity: bytes, key: ClientKey) -> None:
+        """Whose key a client has shown: its name, its class and its bounds hold from now on."""
+        client = self.heard_of(identity)
+        client.name, client.rank = key.name, key.client_class.rank
+        limits = self._limits.with_quota(key.quota.as_limits())
+        if limits != client.limits:
+            self.use_limits(identity, limits)
 
     def use_limits(self, identity: bytes, limits: Limits) -> None:
         """Bounds of its own for a client, from now on."""

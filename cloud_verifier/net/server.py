@@ -27,7 +27,11 @@ from cloud_verifier.loading import check_pair, forwards_are_quick, is_small, loa
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.admission import Admission, Ways
 from cloud_verifier.net.outbox import RETRY_S, ClientGone, Outbox
+from cloud_verifier.security.door import Door
+from cloud_verifier.security.keyring import Keyring
+from cloud_verifier.security.records import ClientKey
 from specdec.link.wire import (
+    ERROR_KEY,
     ERROR_SHUTDOWN,
     PROTOCOL_VERSION,
     Down,
@@ -73,14 +77,15 @@ class Server:
         inline: bool = False,
         hint_maker: HintMaker | None = None,
     ) -> None:
-        """Bind the socket. inline: run forwards in the socket's thread. Raises VerifierError when the address cannot
-        be used.
+        """Bind the socket. inline: run forwards in the socket's thread. Raises VerifierError when the address or the
+        key ring cannot be used.
         """
         self._config = config
         self._model = model
         self._log = log
         self._clock = clock
         self._inline = inline
+        keyring = Keyring(config.keys, log) if config.keys else None
         self._context = zmq.Context()
         self._router = self._context.socket(zmq.ROUTER)
         self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a client that is gone must show up as an error
@@ -89,6 +94,10 @@ class Server:
         self._router.setsockopt(zmq.RCVHWM, _READ_AHEAD)
         self._router.setsockopt(zmq.LINGER, _LINGER_MS)
         self._router.setsockopt(zmq.MAXMSGSIZE, _HARD_CAP)
+        self._door: Door | None = None
+        if keyring is not None:
+            guards = (self._forget_client, self._refuse_key)
+            self._door = Door(self._context, self._router, keyring, log, *guards, clock)
         try:
             self._router.bind(config.bind)
         except zmq.ZMQError as error:
@@ -106,7 +115,7 @@ class Server:
         self._stop_socket = self._context.socket(zmq.PUSH)
         self._stop_socket.connect("inproc://replies")
         self._outbox = Outbox(self._hand_over, self._pause, clock)
-        ways = Ways(self._reply, self._submit, self._outbox.full, self._look_for)
+        ways = Ways(self._reply, self._submit, self._outbox.full, self._look_for, self._key_of)
         exits = () if hint_maker is None else tuple(hint_maker.layers)
         self._admission = Admission(config, model, log, ways, clock, exits, draft_model is not None)
         given_back = self._admission.given_back
@@ -133,6 +142,8 @@ class Server:
         poller = zmq.Poller()
         poller.register(self._router, zmq.POLLIN)
         poller.register(self._inbox, zmq.POLLIN)
+        for socket in () if self._door is None else self._door.sockets:
+            poller.register(socket, zmq.POLLIN)
         self._log.info(
             "ready",
             bind=self.bind,
@@ -140,6 +151,7 @@ class Server:
             vocab_size=self._model.vocab_size,
             device=str(self._model.device),
             protocol=PROTOCOL_VERSION,
+            keys=self._door is not None,
         )
         try:
             running = True
@@ -147,6 +159,10 @@ class Server:
                 ready = dict(poller.poll(self._poll_timeout_ms()))
                 if self._inbox in ready:
                     running = self._deliver_replies()
+                if self._door is not None:
+                    if not ready.keys().isdisjoint(self._door.sockets):
+                        self._door.work()
+                    self._door.look(self._admission.sessions.clients)
                 if self._router in ready:
                     self._take_messages()
                 if self._inline:
@@ -214,13 +230,28 @@ class Server:
         size = 0
         for _ in range(_READ_AT_ONCE):
             try:
-                identity, *frames = self._router.recv_multipart(flags=zmq.DONTWAIT)
+                frames = self._receive()
             except zmq.Again:
                 return
-            self._admission.take(identity, frames)
-            size += sum(map(len, frames))
+            if frames is None:
+                continue
+            identity, *rest = frames
+            self._admission.take(identity, rest)
+            size += sum(map(len, rest))
             if size > _BYTES_AT_ONCE:
                 return
+
+    def _receive(self) -> list[bytes] | None:
+        """The next message of somebody who may come in; None for somebody else's. Raises zmq.Again without one."""
+        if self._door is not None:
+            return self._door.receive()
+        return self._router.recv_multipart(flags=zmq.DONTWAIT)
+
+    def _key_of(self, identity: bytes) -> ClientKey | None:
+        return None if self._door is None else self._door.client(identity)
+
+    def _refuse_key(self, identity: bytes, text: str) -> None:
+        self._reply(identity, ErrorDown(0, ERROR_KEY, text))
 
     def _reply(self, identity: bytes, message: Down) -> None:
         """What nobody waits for so long that it must be kept for a client that does not read."""
@@ -273,9 +304,10 @@ class Server:
         if len(self._outbox):
             return int(RETRY_S * 1000)
         expiry = self._admission.sessions.next_expiry()
-        if expiry is None:
-            return None
-        return max(1, int((expiry - self._clock()) * 1000) + 1)
+        waits = [] if expiry is None else [expiry - self._clock()]
+        if self._door is not None:
+            waits.append(self._door.seconds_to_look())
+        return max(1, int(min(waits) * 1000) + 1) if waits else None
 
     def _shut_down(self, engine_thread: threading.Thread) -> None:
         self._engine.stop()
@@ -294,6 +326,8 @@ class Server:
             self._engine_socket.close(linger=0)
         if self._picture_socket is not None:
             self._picture_socket.close(linger=0)
+        if self._door is not None:
+            self._door.close()
         self._router.close(linger=_LINGER_MS)
         self._inbox.close(linger=0)
         self._stop_socket.close(linger=0)
@@ -309,7 +343,9 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
     Must run in the main thread (it handles signals). Raises VerifierError or specdec's ModelError with one
     line.
     """
-    log = EventLog(log_stream or sys.stderr)
+    log = EventLog(log_stream or sys.stderr, contents=config.log_contents)
+    if config.keys:
+        Keyring(config.keys, log)  # a folder that cannot be used is told before a large model is loaded
     log.info("loading", model=config.model, quantize=config.quantize)
     model = load_model(config.model, device=config.device, dtype=config.dtype, quantize=config.quantize)
     draft_model = None

@@ -67,6 +67,10 @@ class SessionTable:
         """All sessions of one client."""
         return sorted(self._of_client.get(identity, ()))
 
+    def clients(self) -> set[bytes]:
+        """Everybody who has a session."""
+        return {identity for identity, _ in self._entries}
+
     def expired(self, now: float) -> list[SessionKey]:
         """Sessions nobody mentioned for longer than the time-out."""
         return [key for key, entry in self._entries.items() if now - entry.last_heard > self._timeout_s]

@@ -20,6 +20,7 @@ from types import FrameType
 import zmq
 
 from specdec.errors import OptionsError
+from specdec.link.keys import EdgeKey, read_key, use_key
 from specdec.link.shaping import Direction, LinkProfile, parse_outages
 
 _MAX_CLIENTS = 1000
@@ -28,8 +29,13 @@ _MAX_CLIENTS = 1000
 class Emulator:
     """Proxy with one ROUTER towards the edges and one DEALER per edge towards the verifier."""
 
-    def __init__(self, listen: str, connect: str, profile: LinkProfile, seed: int = 0) -> None:
-        """Bind `listen`. Raises OptionsError when an address cannot be used."""
+    def __init__(
+        self, listen: str, connect: str, profile: LinkProfile, seed: int = 0, key: EdgeKey | None = None
+    ) -> None:
+        """Bind `listen`. key: for a verifier with keys; the edges need none then. Raises OptionsError when an address
+        cannot be used.
+        """
+        self._key = key
         self._connect_address = connect
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._front = self._context.socket(zmq.ROUTER)
@@ -131,6 +137,8 @@ class Emulator:
             socket = self._context.socket(zmq.DEALER)
             socket.setsockopt(zmq.RECONNECT_IVL, 20)
             socket.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
+            if self._key is not None:
+                use_key(socket, self._key)
             socket.connect(self._connect_address)
             self._backs[identity] = socket
             self._watched[int(socket.FD)] = identity
@@ -164,6 +172,9 @@ def build_parser() -> argparse.ArgumentParser:
         "--listen", required=True, help="where edges connect, tcp://HOST:PORT (port 0: a free one)"
     )
     parser.add_argument("--connect", required=True, help="where the verifier is, tcp://HOST:PORT")
+    parser.add_argument(
+        "--key", default="", metavar="FILE", help="key for a verifier with keys; edges then connect without"
+    )
     parser.add_argument("--rtt", type=float, default=0.0, metavar="MS")
     parser.add_argument("--jitter", type=float, default=0.0, metavar="MS")
     parser.add_argument("--bandwidth", type=float, default=0.0, metavar="MBPS", help="0 = unlimited")
@@ -184,7 +195,8 @@ def main(arguments: list[str] | None = None) -> int:
         profile = LinkProfile(
             given.rtt, given.jitter, given.bandwidth, given.loss, parse_outages(given.outage)
         )
-        emulator = Emulator(given.listen, given.connect, profile, given.seed)
+        key = read_key(given.key) if given.key else None
+        emulator = Emulator(given.listen, given.connect, profile, given.seed, key)
     except OptionsError as error:
         print(f"emulator: error: {error}", file=sys.stderr)
         return 1

@@ -306,6 +306,7 @@ ERROR_TOO_LARGE = "too_large"
 ERROR_REFUSED = "refused"
 ERROR_INTERNAL = "internal"
 ERROR_SHUTDOWN = "shutdown"
+ERROR_KEY = "key"
 
 Up = Hello | Open | DraftUp | Close | Ping | SampledUp | More | HiddenUp | AloneUp
 Down = Welcome | Opened | VerdictDown | Tokens | Pong | ErrorDown | RowDown | HintDown

@@ -26,6 +26,9 @@ TEXT_TYPES = ("llama", "qwen2")
 VISION_TYPES = ("qwen2_vl",)
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _CPU_4BIT_BLOCK = 64
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+_NO_CODE = {"trust_remote_code": False}
+"""A model folder is data: none of its Python is run. Said, as otherwise the library asks on the terminal."""
 _LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
 
 
@@ -77,7 +80,7 @@ def _load_library_tokenizer(name: str) -> Any:
     _check_folder(name)
     try:
         with _quiet_loading():
-            tokenizer = AutoTokenizer.from_pretrained(name)
+            tokenizer = AutoTokenizer.from_pretrained(name, **_NO_CODE)
     except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
         raise ModelError(
             f"{name} has no usable tokenizer ({_first_line(error)}): add tokenizer.json"
@@ -135,7 +138,7 @@ def _read_config(name: str) -> Any:
         raise ModelError(f"{name} has no config.json: it is not a Hugging Face model folder")
     try:
         with _quiet_loading():
-            config = AutoConfig.from_pretrained(name)
+            config = AutoConfig.from_pretrained(name, **_NO_CODE)
     except (OSError, ValueError, KeyError, TypeError, json.JSONDecodeError) as error:
         hint = "its config.json cannot be read" if local else "the hub cannot be reached or has no such model"
         raise ModelError(f"{name} cannot be loaded, {hint} ({_first_line(error)})") from error
@@ -166,7 +169,9 @@ def _load_weights(name: str, config: Any, place: torch.device, dtype: Any, quant
     loader: Any = (
         Qwen2VLForConditionalGeneration if config.model_type in VISION_TYPES else AutoModelForCausalLM
     )
+    _check_weight_files(name)
     settings: dict[str, Any] = {"dtype": dtype, "config": config, "output_loading_info": True}
+    settings |= {"use_safetensors": True, **_NO_CODE}
     if quantize != "none":
         _check_quantisable(name, config.get_text_config(), place, quantize)
         settings["quantization_config"] = _quantization(quantize, dtype)
@@ -186,6 +191,18 @@ def _load_weights(name: str, config: Any, place: torch.device, dtype: Any, quant
             f"{name} lacks {len(missing)} weights ({missing[0]}, ...): the checkpoint is incomplete"
         )
     return hf_model if quantize != "none" else hf_model.to(place)
+
+
+def _check_weight_files(name: str) -> None:
+    """Pickled weights may run code when they are read: a folder must have them as safetensors."""
+    folder = Path(name)
+    if not folder.is_dir() or any(folder.glob("*.safetensors")):
+        return
+    pickles = sorted(file.name for file in folder.iterdir() if file.suffix in _PICKLES)
+    if pickles:
+        raise ModelError(
+            f"{name} has its weights in {pickles[0]}, a pickle, which may run code: convert them to safetensors"
+        )
 
 
 def _check_quantisable(name: str, text_config: Any, place: torch.device, quantize: str) -> None:

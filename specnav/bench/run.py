@@ -230,7 +230,9 @@ def context_of(model: str) -> int:
         return shape.text.max_position_embeddings
     from transformers import AutoConfig
 
-    return int(AutoConfig.from_pretrained(model).get_text_config().max_position_embeddings)
+    return int(
+        AutoConfig.from_pretrained(model, trust_remote_code=False).get_text_config().max_position_embeddings
+    )
 
 
 def torch_threads() -> int:

@@ -18,6 +18,7 @@ from specnav.cli.bench import add_bench_commands
 from specnav.cli.blackbox import add_blackbox_command
 from specnav.cli.doctor import add_doctor_command
 from specnav.cli.drill import add_drill_commands
+from specnav.cli.keys import keys_app
 from specnav.cli.options import (
     Bandwidth,
     Device,
@@ -26,6 +27,7 @@ from specnav.cli.options import (
     Exits,
     Gamma,
     Jitter,
+    Key,
     Loss,
     MinP,
     Quantize,
@@ -49,6 +51,7 @@ app = typer.Typer(
     epilog="Start with [bold]specnav doctor[/], then [bold]specnav demo[/].",
 )
 app.add_typer(train_app, name="train")
+app.add_typer(keys_app, name="keys")
 
 
 @app.command(
@@ -125,7 +128,8 @@ add_robot_commands(app)
 
 
 @app.command(
-    epilog="Example:  specnav serve --bind tcp://0.0.0.0:5555 --model Qwen/Qwen2-VL-7B-Instruct --quantize 4bit"
+    epilog="Examples:  specnav serve --bind tcp://0.0.0.0:5555 --keys keys --model Qwen/Qwen2-VL-7B-Instruct "
+    "--quantize 4bit   |   specnav serve --bind tcp://0.0.0.0:5555 --insecure"
 )
 def serve(
     config: Annotated[
@@ -138,17 +142,38 @@ def serve(
     dtype: Annotated[str | None, typer.Option(help="auto, float32, float16 or bfloat16.")] = None,
     exits: Exits = None,
     exit_layers: ExitLayers = None,
+    keys: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Keys of those who may come in, encrypted (specnav keys). Without, only loopback is served.",
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="No keys, though other machines reach the address.")
+    ] = False,
+    log_contents: Annotated[
+        bool, typer.Option("--log-contents", help="Let the log quote prompts and answers, to find an error.")
+    ] = False,
 ) -> None:
     """Run the cloud verifier: it holds the target model and answers drafts with verdicts until SIGINT or SIGTERM."""
     from specnav.serve import run_serve
 
-    flags = {"bind": bind, "model": model, "quantize": quantize, "device": device, "dtype": dtype}
-    flags |= {"exits": exits, "exit_layers": exit_layers}
+    flags: dict[str, object] = {
+        "bind": bind,
+        "model": model,
+        "quantize": quantize,
+        "device": device,
+        "dtype": dtype,
+    }
+    flags |= {"exits": exits, "exit_layers": exit_layers, "keys": keys}
+    flags |= {"insecure": insecure or None, "log_contents": log_contents or None}
     raise typer.Exit(run_serve(config, {name: value for name, value in flags.items() if value is not None}))
 
 
 @app.command(
-    epilog='Example:  specnav generate "find the silver bottle" --image frame.jpg --connect tcp://127.0.0.1:5555'
+    epilog='Examples:  specnav generate "find the silver bottle" --image frame.jpg   |   '
+    'specnav generate "find the silver bottle" --connect tcp://CLOUD:5555 --key robot-1.key'
 )
 def generate(
     text: Annotated[str, typer.Argument(help="The prompt (or the instruction).")],
@@ -160,6 +185,7 @@ def generate(
         str | None,
         typer.Option(help="A running verifier, tcp://HOST:PORT (default: start one here for this answer)."),
     ] = None,
+    key: Key = None,
     target_model: Target = None,
     draft_model: Draft = None,
     exits: Exits = None,
@@ -197,6 +223,7 @@ def generate(
         images=tuple(image or ()),
         method=method,
         connect=connect,
+        key=key,
         target_model=target_model,
         draft_model=draft_model,
         exits=exits or "",

@@ -8,7 +8,18 @@ from typing import Annotated
 import typer
 
 from harness.errors import UsageError
-from specnav.cli.options import Device, Draft, ExitLayers, Exits, Gamma, Quantize, Seed, Target, Temperature
+from specnav.cli.options import (
+    Device,
+    Draft,
+    ExitLayers,
+    Exits,
+    Gamma,
+    Key,
+    Quantize,
+    Seed,
+    Target,
+    Temperature,
+)
 
 
 def add_bag_commands(app: typer.Typer) -> None:
@@ -70,6 +81,7 @@ def replay(
     connect: Annotated[
         str | None, typer.Option(help="A running verifier, tcp://HOST:PORT (default: start one here).")
     ] = None,
+    key: Key = None,
     target_model: Target = None,
     draft_model: Draft = None,
     exits: Exits = None,
@@ -107,6 +119,7 @@ def replay(
         compare=compare,
         out=out,
         connect=connect,
+        key=key,
         target_model=target_model or ReplayConfig.target_model,
         draft_model=draft_model or ReplayConfig.draft_model,
         exits=exits or "",

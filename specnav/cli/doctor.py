@@ -44,6 +44,10 @@ def doctor(
     verifier: Annotated[
         str, typer.Option(metavar="ADDRESS", help="With --robot: tcp://HOST:PORT (default: vlm_nav_node's).")
     ] = "",
+    key: Annotated[
+        str,
+        typer.Option(metavar="FILE", help="With --robot: key for the verifier (default: vlm_nav_node's)."),
+    ] = "",
     seconds: Annotated[
         float, typer.Option(min=1.0, max=600.0, help="With --robot: how long to measure rates, s.")
     ] = 4.0,
@@ -58,10 +62,10 @@ def doctor(
         from specnav.doctor.robot.config import RobotDoctorConfig
         from specnav.doctor.robot.run import run_robot_doctor
 
-        config = RobotDoctorConfig(namespace, image, odom, cmd_vel, verifier, seconds, as_json)
+        config = RobotDoctorConfig(namespace, image, odom, cmd_vel, verifier, key, seconds, as_json)
         raise typer.Exit(run_robot_doctor(config))
-    if namespace or image or odom or cmd_vel or verifier:
-        raise UsageError("--namespace, --image, --odom, --cmd-vel and --verifier are for --robot")
+    if namespace or image or odom or cmd_vel or verifier or key:
+        raise UsageError("--namespace, --image, --odom, --cmd-vel, --verifier and --key are for --robot")
     from specnav.doctor.machine import run_doctor
 
     raise typer.Exit(run_doctor(as_json))

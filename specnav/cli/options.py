@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -28,6 +29,10 @@ ExitLayers = Annotated[
 ]
 Quantize = Annotated[str, typer.Option(help="none, 8bit or 4bit (bitsandbytes).")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:0 …")]
+Key = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Key for a verifier with keys (specnav keys export); with --connect."),
+]
 Rtt = Annotated[
     float, typer.Option("--rtt", min=0, max=60_000, help="Emulated round-trip time of the link, ms.")
 ]

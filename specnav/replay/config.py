@@ -31,6 +31,7 @@ class ReplayConfig:
     rate: "frames" decides frame after frame, every method in turn; "bag" lets the frames come at the bag's own speed, a
     pass a method, and takes the newest one whenever a decision is done, as the robot does. every: of frames without a
     reference, one in so many is decided; those with one always are. connect: a running verifier; None: one is started.
+    key: of this edge, for a running verifier with keys.
     prompt: as the robot's parameter of that name; robot_config: what the robot does to a picture is taken from there.
     """
 
@@ -49,6 +50,7 @@ class ReplayConfig:
     seed: int = 0
     max_new_tokens: int = 96
     connect: str | None = None
+    key: Path | None = None
     target_model: str = str(DEFAULT_TARGET)
     draft_model: str = str(DEFAULT_DRAFT)
     exits: str = ""
@@ -67,6 +69,8 @@ class ReplayConfig:
                 raise UsageError(f"{name} is {value!r}; give a number from {low:g} to {high:g}")
         if self.rate not in RATES:
             raise UsageError(f"--rate {self.rate!r} is unknown; choose one of {', '.join(RATES)}")
+        if self.key is not None and self.connect is None:
+            raise UsageError("--key is for a verifier that runs elsewhere: name it with --connect")
         if not self.methods or len(set(self.methods)) < len(self.methods):
             raise UsageError("--methods names each method once, like fsd,ar")
         if self.instruction is not None and not self.instruction.strip():

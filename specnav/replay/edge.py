@@ -63,7 +63,7 @@ def open_edge(config: ReplayConfig, stack: ExitStack) -> Edge:
                 exit_layers=config.exit_layers,
             )
         )()
-    link = stack.enter_context(connect(endpoint, CONNECT_TIMEOUT_S, REPLY_TIMEOUT_S))
+    link = stack.enter_context(connect(endpoint, CONNECT_TIMEOUT_S, REPLY_TIMEOUT_S, key=config.key))
     link.ensure_connected()  # a verifier that is not there is said now, without trying to resume anything
     draft: LoadedModel | None = None
     if any(one.drafts for one in methods):

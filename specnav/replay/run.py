@@ -109,7 +109,7 @@ def settings_of(config: ReplayConfig) -> dict[str, Setting]:
     """The settings as results.json keeps them."""
     shown = shown_settings(
         config,
-        leave_out=("out", "methods"),
+        leave_out=("out", "methods", "key"),
         paths=("bag", "labels", "compare", "target_model", "draft_model"),
     )
     for name in ("labels", "compare"):

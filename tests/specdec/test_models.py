@@ -245,6 +245,11 @@ class TestErrorsOfLoading:
         (folder / "model.safetensors").unlink()
         self.check(folder, "weights")
 
+    def test_pickled_weights(self, model_root: Path, tmp_path: Path) -> None:
+        folder = self.copy(model_root, tmp_path)
+        (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+        self.check(folder, r"pytorch_model.bin, a pickle, which may run code: convert them to safetensors")
+
     def test_truncated_weights(self, model_root: Path, tmp_path: Path) -> None:
         folder = self.copy(model_root, tmp_path)
         data = (folder / "model.safetensors").read_bytes()

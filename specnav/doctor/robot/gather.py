@@ -309,8 +309,12 @@ class Gatherer:
         if not address:
             return lambda: None
 
+        key = self._config.key
+        if DECIDER in nodes and not key:
+            key = str(nodes[DECIDER].value("verifier_key", ""))
+
         def work() -> None:
-            self._verifier = reach(address)
+            self._verifier = reach(address, key)
 
         thread = threading.Thread(target=work, name="verifier", daemon=True)
         thread.start()

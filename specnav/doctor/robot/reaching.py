@@ -13,10 +13,13 @@ from specnav.doctor.robot.facts import Verifier
 PINGS, CONNECT_S, REPLY_S = 5, 2.0, 1.0
 
 
-def reach(address: str) -> Verifier:
-    """Greet the verifier at an address; never raises, what went wrong is in `error`. Takes 3 s at most."""
+def reach(address: str, key: str = "") -> Verifier:
+    """Greet the verifier at an address; never raises, what went wrong is in `error`. Takes 3 s at most.
+
+    key: the file of an edge's key, "" for a verifier without keys.
+    """
     try:
-        with connect(address, CONNECT_S, REPLY_S) as link:
+        with connect(address, CONNECT_S, REPLY_S, key=key or None) as link:
             model = link.ensure_connected().model
             times = []
             for _ in range(PINGS):

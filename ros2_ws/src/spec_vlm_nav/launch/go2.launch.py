@@ -15,7 +15,8 @@
 r"""
 The robot's nodes on a Unitree Go2 whose driver gives a camera and odom and takes cmd_vel.
 
-ros2 launch spec_vlm_nav go2.launch.py verifier:=tcp://192.168.1.10:5555
+ros2 launch spec_vlm_nav go2.launch.py \
+    verifier:=tcp://192.168.1.10:5555 verifier_key:=$HOME/robot-1.key
 ros2 action send_goal --feedback /navigate_instruction \
     spec_vlm_nav_interfaces/action/NavigateInstruction \
     '{instruction: "find the silver bottle", time_allowance: {sec: 120}}'
@@ -81,6 +82,7 @@ PARAMETERS = {
     'use_sim_time': (bool, EVERY, 'Stamp messages with /clock.'),
     'dry_run': (bool, (DECIDING, MOVING), 'true: decide, but move nothing.'),
     'verifier': (str, (DECIDING,), 'Address of the cloud verifier.'),
+    'verifier_key': (str, (DECIDING,), 'Key file for it; without one the wire is in the clear.'),
     'draft_model': (str, (DECIDING,), 'Draft model: folder or hub id.'),
     'quantize': (str, (DECIDING,), 'The draft model by bitsandbytes: none, 8bit or 4bit.'),
     'threads': (int, (DECIDING,), 'CPU threads of the draft model.'),

@@ -16,7 +16,7 @@ r"""
 A Unitree Go2 by its own topics, without a driver: its middleware, camera, state and lidar.
 
 ros2 launch spec_vlm_nav go2_bringup.launch.py network_interface:=eth0 \
-    verifier:=tcp://192.168.1.10:5555
+    verifier:=tcp://192.168.1.10:5555 verifier_key:=$HOME/robot-1.key
 
 Arguments of go2.launch.py are given to this file as they are.
 """

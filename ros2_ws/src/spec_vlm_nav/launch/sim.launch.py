@@ -50,6 +50,7 @@ ARGUMENTS = {
     'log_level': ('info', 'debug, info, warn or error.'),
     'start_verifier': ('true', 'Start a cloud verifier here; false: use the one at `verifier`.'),
     'verifier': ('', f'Address of the cloud verifier; else as params_file says, or {ADDRESS}.'),
+    'verifier_key': ('', 'Key file for a verifier with keys that runs elsewhere.'),
     'model': (
         'default_models/nav-target',
         "Target model of the verifier started here: folder (absolute or the package's) or hub id.",

@@ -64,7 +64,7 @@ def check_verifier(facts: Facts) -> list[Line]:
             fail(
                 "verifier",
                 found.error,
-                "specnav serve on that machine; the address is vlm_nav_node's `verifier`",
+                "specnav serve on that machine; the address is vlm_nav_node's `verifier`, the key `verifier_key`",
             )
         ]
     said = (

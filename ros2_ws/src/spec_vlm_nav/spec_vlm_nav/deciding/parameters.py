@@ -30,6 +30,11 @@ VLM_NAV = (
         'verifier', 'tcp://127.0.0.1:5555', 'Address of the cloud verifier, tcp://HOST:PORT.'
     ),
     Parameter(
+        'verifier_key',
+        '',
+        'Key file for a verifier with keys (specnav keys export); empty: in the clear.',
+    ),
+    Parameter(
         'method',
         'fsd',
         'How answers are decoded: fsd (drafts prepared while the cloud verifies), auto (chosen '

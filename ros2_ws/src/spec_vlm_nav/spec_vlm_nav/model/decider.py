@@ -116,6 +116,7 @@ class DecoderSettings:
     """What the real decider is told; see the parameters of vlm_nav_node."""
 
     verifier: str = 'tcp://127.0.0.1:5555'
+    verifier_key: str = ''
     draft_model: str = 'default_models/nav-draft'
     method: str = 'fsd'
     gamma: int = 4

@@ -31,7 +31,15 @@ from spec_vlm_nav.model.answers import Answer, DecisionFailed, Job, Question
 from spec_vlm_nav.model.decider import Decider, DecoderSettings, LinkReport, OnText
 
 # Read when the model is loaded: they cannot change while that goes on.
-OF_LOADING = ('draft_model', 'device', 'dtype', 'quantize', 'threads', 'verifier')
+OF_LOADING = (
+    'draft_model',
+    'device',
+    'dtype',
+    'quantize',
+    'threads',
+    'verifier',
+    'verifier_key',
+)
 
 
 class DeferredDecider:

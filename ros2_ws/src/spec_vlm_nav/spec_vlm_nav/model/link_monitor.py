@@ -60,17 +60,19 @@ class LinkMonitor:
         connect_timeout_s: float = 1.0,
         on_change: Callable[[LinkState], None] = lambda state: None,
         clock: Callable[[], float] = time.monotonic,
+        key: str | None = None,
     ) -> None:
         """
         Start watching.
 
         connect_timeout_s: how long one attempt to connect may take before the pause and the next
-        one.
+        one. key: file of this robot's key, read again at every attempt.
         """
         self.timeout_s = timeout_s
         self.losses = 0
         self.connections = 0
         self._address = address
+        self._key = key
         self._connect_timeout_s = max(connect_timeout_s, 0.05)
         self._on_change = on_change
         self._clock = clock
@@ -105,7 +107,8 @@ class LinkMonitor:
 
     def _run(self) -> None:
         pause_s = _FIRST_PAUSE_S
-        with Link(self._address, self._connect_timeout_s, self.timeout_s, self.timeout_s) as link:
+        timeouts = (self._connect_timeout_s, self.timeout_s, self.timeout_s)
+        with Link(self._address, *timeouts, key=self._key) as link:
             while not self._over():
                 before = self._heard_at
                 try:

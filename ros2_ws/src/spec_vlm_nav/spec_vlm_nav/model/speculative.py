@@ -39,9 +39,10 @@ from spec_vlm_nav.model.asking import Asker, spec_of
 from spec_vlm_nav.model.decider import DecoderSettings, DRAFT_ONLY, LinkReport, OnText
 from spec_vlm_nav.model.growing_answer import answer_of, CanceledOrLost, GrowingAnswer
 from spec_vlm_nav.model.link_monitor import LinkMonitor
-from specdec.edge.decoder import connect, EdgeDecoder
+from specdec.edge.decoder import EdgeDecoder
 from specdec.errors import ModelError, OptionsError, SpecdecError
 from specdec.link.channel import Link
+from specdec.link.keys import read_key
 from specdec.methods import get_method
 from specdec.models import load_model, load_tokenizer, LoadedModel
 from specdec.models.local import stream_local
@@ -50,7 +51,7 @@ import torch
 
 WARM_UP_SIZE = (224, 140)
 _OF_MODEL = ('draft_model', 'device', 'dtype', 'quantize', 'threads')
-_OF_LINK = ('verifier', 'connect_timeout_s', 'reply_timeout_s')
+_OF_LINK = ('verifier', 'verifier_key', 'connect_timeout_s', 'reply_timeout_s')
 
 
 @dataclass
@@ -83,6 +84,8 @@ class SpeculativeDecider:
         Raises specdec's SpecdecError or a NavigationError, one line each.
         """
         spec = fitting_spec(settings, get_method(settings.method).drafts)
+        if settings.verifier_key:
+            read_key(settings.verifier_key)  # one that cannot be used is told now
         torch.set_num_threads(settings.threads)
         self._model: LoadedModel | None = None
         if get_method(settings.method).drafts:
@@ -128,7 +131,11 @@ class SpeculativeDecider:
         s = self._current[0]
         if self._monitor is None:
             self._monitor = LinkMonitor(
-                s.verifier, s.link_timeout_s, s.connect_timeout_s, on_link_change
+                s.verifier,
+                s.link_timeout_s,
+                s.connect_timeout_s,
+                on_link_change,
+                key=s.verifier_key or None,
             )
 
     def close(self) -> None:
@@ -247,7 +254,10 @@ class SpeculativeDecider:
         """
         monitor = self._monitor
         if self._link is None:
-            self._link = connect(s.verifier, s.connect_timeout_s, s.reply_timeout_s)
+            # Not `connect`: a key file that cannot be read now may be there at the next decision.
+            self._link = Link(
+                s.verifier, s.connect_timeout_s, s.reply_timeout_s, key=s.verifier_key or None
+            )
         elif monitor is not None and self._connections_seen not in (0, monitor.connections):
             # A connection from before an outage may look sound and carry nothing for as long as
             # TCP backs off.

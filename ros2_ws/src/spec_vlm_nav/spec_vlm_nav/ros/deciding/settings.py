@@ -29,6 +29,7 @@ def decoder_settings(values: Mapping[str, Value]) -> DecoderSettings:
     """Return the decider's part of the parameters. Raises ParameterError for a missing model."""
     return DecoderSettings(
         verifier=str(values['verifier']),
+        verifier_key=str(values['verifier_key']),
         draft_model=find_model(str(values['draft_model'])),
         method=str(values['method']),
         gamma=int(values['gamma']),

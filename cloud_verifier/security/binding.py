@@ -1,0 +1,29 @@
+"""Where a verifier may listen without keys: on this machine only, unless somebody says otherwise."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from cloud_verifier.errors import VerifierError
+
+
+def is_loopback(bind: str) -> bool:
+    """Whether only this machine reaches tcp://HOST:PORT. A name other than localhost may be anything."""
+    host = bind.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+    if host in ("localhost", "lo"):
+        return True
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def check_binding(bind: str, keys: str, insecure: bool) -> None:
+    """Raise VerifierError for a bind beyond this machine that neither has keys nor was said to need none."""
+    if keys and insecure:
+        raise VerifierError("keys and insecure exclude each other: leave one of them out")
+    if not keys and not insecure and not is_loopback(bind):
+        raise VerifierError(
+            f"{bind} is open to other machines and there are no keys: give --keys FOLDER (specnav keys new NAME makes "
+            "one), or say --insecure if everybody may listen in and use it"
+        )

@@ -1,0 +1,182 @@
+"""The door: admits connections by their key, knows who speaks on each, and shuts out who is revoked.
+
+ZeroMQ proves in its hand-shake that a client owns the secret of its public key, asks here whether that key may come in
+(ZAP), and marks every message with it. The mark is looked up with every message, so that revoking a key works at once
+and no client can speak for another's sessions by taking its routing id. Owned by the thread that owns the sockets.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+
+import zmq
+from zmq.utils import z85
+from zmq.utils.monitor import recv_monitor_message
+
+from cloud_verifier.logs import EventLog
+from cloud_verifier.security.keyring import Keyring
+from cloud_verifier.security.records import ClientKey
+
+LOOK_S = 1.0
+"""How often the key ring is looked at; also when somebody connects."""
+_ZAP_ADDRESS = "inproc://zeromq.zap.01"
+_ZAP_VERSION = b"1.0"
+_USER_ID = "User-Id"
+_FAILURES = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+_MOST_TOLD = 1000
+
+Forget = Callable[[bytes, str], None]
+Refuse = Callable[[bytes, str], None]
+
+
+class Door:
+    """The door of one ROUTER socket. sockets: what `work` wants to be called for."""
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        router: zmq.Socket[bytes],
+        keyring: Keyring,
+        log: EventLog,
+        forget: Forget,
+        refuse: Refuse,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Must come before the socket is bound.
+
+        forget: called with a routing id whose sessions must end and the reason for the log; refuse: with a routing id
+        and the line that its client is to be told.
+        """
+        self._router = router
+        self._keyring = keyring
+        self._log = log
+        self._forget = forget
+        self._refuse = refuse
+        self._clock = clock
+        self._next_look = clock() + LOOK_S
+        self._may_refresh = clock()
+        self._speakers: dict[bytes, str] = {}
+        self._told: set[bytes] = set()
+        router.curve_server = True
+        router.curve_secretkey = keyring.server.secret.encode()
+        router.zap_domain = b"specnav"
+        self._zap = context.socket(zmq.REP)
+        self._zap.linger = 0
+        self._zap.bind(_ZAP_ADDRESS)
+        self._monitor = router.get_monitor_socket(_FAILURES)
+        self.sockets: tuple[zmq.Socket[bytes], ...] = (self._zap, self._monitor)
+
+    def receive(self) -> list[bytes] | None:
+        """The next message as [routing id, frames…]; None for one that was refused. Raises zmq.Again without one."""
+        identity = self._router.recv(zmq.DONTWAIT)
+        frame = self._router.recv(zmq.DONTWAIT, copy=False)
+        # Not copied, as only a frame of the library's tells of its connection.
+        public = str(frame.get(_USER_ID))
+        frames = [identity, frame.bytes]
+        while frame.more:
+            frame = self._router.recv(zmq.DONTWAIT, copy=False)
+            frames.append(frame.bytes)
+        if self._keyring.holder(public) is None:
+            self._shut_out(identity, public)
+            return None
+        before = self._speakers.get(identity)
+        if before != public:
+            if before is not None and not self._is_same(before, public):
+                # Somebody else has taken the routing id of one who has gone.
+                self._forget(identity, "client_gone")
+            self._speakers[identity] = public
+        return frames
+
+    def client(self, identity: bytes) -> ClientKey | None:
+        """Who speaks on a connection that something came from."""
+        public = self._speakers.get(identity)
+        return None if public is None else self._keyring.owner(public)
+
+    def work(self) -> None:
+        """Admit who waits, tell of failed hand-shakes."""
+        while self._admit_one():
+            pass
+        while self._monitor.poll(0):
+            recv_monitor_message(self._monitor)
+            # ZeroMQ does not say more: a client without a key, one with another server's key, or a stranger.
+            reason = "a client without a key, with an old key of this server, or not of this protocol"
+            self._log.warning("handshake_failed", reason=reason)
+
+    def seconds_to_look(self) -> float:
+        """When `look` is due, from now."""
+        return max(0.0, self._next_look - self._clock())
+
+    def look(self, with_sessions: Callable[[], Collection[bytes]]) -> None:
+        """Once in a while: read the key ring again, end what the revoked have here, forget who has gone.
+
+        with_sessions: the routing ids of all that have sessions.
+        """
+        if self._clock() < self._next_look:
+            return
+        self._next_look = self._clock() + LOOK_S
+        if self._keyring.refresh():
+            self._log.info("keyring", clients=len(self._keyring))
+        alive = with_sessions()
+        for identity, public in list(self._speakers.items()):
+            if self._keyring.holder(public) is None:
+                self._shut_out(identity, public)
+            elif identity not in alive:
+                del self._speakers[identity]
+        self._told.clear()
+
+    def close(self) -> None:
+        """Close its sockets."""
+        self._router.disable_monitor()
+        self._monitor.close(linger=0)
+        self._zap.close(linger=0)
+
+    def _is_same(self, public: str, other: str) -> bool:
+        return self._keyring.owner(public) is self._keyring.owner(other) is not None
+
+    def _shut_out(self, identity: bytes, public: str) -> None:
+        """Refuse who may not come in any more: a line a second at most, and its sessions end."""
+        if self._speakers.pop(identity, None) is not None:
+            self._log.warning("shut_out", client=self._name(public))
+            self._forget(identity, "revoked")
+        if identity not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add(identity)
+            self._refuse(identity, f"the key of {self._name(public)} is revoked: get a new one there")
+
+    def _name(self, public: str) -> str:
+        owner = self._keyring.owner(public)
+        return "this edge" if owner is None else owner.name
+
+    def _refresh_sparingly(self) -> None:
+        """Looking at the files takes a tenth of the time at most, however many knock."""
+        began = self._clock()
+        if began >= self._may_refresh:
+            self._keyring.refresh()
+            ended = self._clock()
+            self._may_refresh = ended + 9 * (ended - began)
+
+    def _admit_one(self) -> bool:
+        """Answer one question whether a key may come in; False where none waits."""
+        try:
+            frames = self._zap.recv_multipart(flags=zmq.DONTWAIT)
+        except zmq.Again:
+            return False
+        request = frames[1] if len(frames) > 1 else b""
+        public = ""
+        if len(frames) == 7 and frames[0] == _ZAP_VERSION and frames[5] == b"CURVE" and len(frames[6]) == 32:
+            public = z85.encode(frames[6]).decode()
+        address = frames[3].decode("ascii", "replace") if len(frames) > 3 else ""
+        self._refresh_sparingly()
+        client = self._keyring.holder(public)
+        if client is None:
+            owner = self._keyring.owner(public)
+            name = "" if owner is None else owner.name
+            self._log.warning("key_refused", client=name, address=address)
+            answer = [_ZAP_VERSION, request, b"400", b"not authorised", b"", b""]
+        else:
+            self._log.info(
+                "admitted", client=client.name, of_class=client.client_class.value, address=address
+            )
+            answer = [_ZAP_VERSION, request, b"200", b"OK", public.encode(), b""]
+        self._zap.send_multipart(answer)
+        return True

@@ -1,0 +1,205 @@
+"""A key ring on disk: `server.key`, `clients/NAME.json`, and `edges/NAME.key` for those that have not been handed out.
+
+Every file is written whole or not at all, so a server may read at any time. Only `server.key` and `edges/` are secret;
+a server needs `server.key` and `clients/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import zmq
+from msgspec import Struct
+
+from cloud_verifier.errors import VerifierError
+from cloud_verifier.security.records import ClientKey, Previous, check_name
+from specdec.errors import OptionsError
+from specdec.link.keys import (
+    CURVE_MISSING,
+    EdgeKey,
+    Z85Key,
+    public_of,
+    read_key,
+    read_private,
+    write_key,
+    write_private,
+)
+
+SERVER_KEY, CLIENTS, EDGES = "server.key", "clients", "edges"
+_MOST_BYTES = 64 * 1024
+
+
+class ServerKey(Struct, frozen=True, forbid_unknown_fields=True):
+    """The server's key pair."""
+
+    public: Z85Key
+    secret: Z85Key
+
+    def __repr__(self) -> str:
+        return f"ServerKey({self.public})"
+
+
+def new_pair() -> tuple[str, str]:
+    """A public key and its secret. Raises VerifierError where ZeroMQ cannot encrypt."""
+    if not zmq.has("curve"):
+        raise VerifierError(CURVE_MISSING)
+    public, secret = zmq.curve_keypair()
+    return public.decode(), secret.decode()
+
+
+class KeyFolder:
+    """A key ring as a person changes it: make, revoke, rotate, hand out. Every method raises VerifierError."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def server_key(self) -> ServerKey:
+        """The server's key pair, checked."""
+        place = self.path / SERVER_KEY
+        try:
+            data = read_private(place, "the server's key", "specnav keys new NAME makes one, with the folder")
+            key = msgspec.json.decode(data, type=ServerKey)
+            fits = key.public == public_of(key.secret)
+        except OptionsError as error:
+            raise VerifierError(str(error)) from error
+        except (msgspec.MsgspecError, ValueError, zmq.ZMQError) as error:
+            raise VerifierError(
+                f"{place} is no key of a server: bring back a copy, or make a new folder"
+            ) from error
+        if not fits:
+            raise VerifierError(f"{place} holds two halves that are no pair: bring back a copy")
+        return key
+
+    def create(self) -> None:
+        """Make the folder and the server's key unless they are there."""
+        with self._writing():
+            for folder in (self.path, self.path / CLIENTS, self.path / EDGES):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not (self.path / SERVER_KEY).exists():
+            try:
+                self._write_server_key(fresh=True)
+            except FileExistsError:
+                return  # somebody else was quicker
+
+    def new(self, client: ClientKey, secret: str) -> None:
+        """Add a client, whose public key is that of `secret`."""
+        try:
+            self._write_client(client, fresh=True)
+        except FileExistsError:
+            state = "" if self.client(client.name).revoked is None else ", and revoked"
+            raise VerifierError(
+                f"there is a client {client.name} already{state}: rotate its key or take another name"
+            ) from None
+        self._write_edge(client, secret)
+
+    def client(self, name: str) -> ClientKey:
+        """What is known of a client."""
+        place = self.path / CLIENTS / f"{check_name(name)}.json"
+        if not place.is_file():
+            raise VerifierError(f"there is no client {name} in {self.path}: specnav keys list shows who is")
+        return read_client(place)
+
+    def revoke(self, name: str, now: datetime) -> ClientKey:
+        """Shut a client out."""
+        client = self.client(name)
+        if client.revoked is None:
+            client = msgspec.structs.replace(client, revoked=now, previous=None)
+            self._write_client(client)
+        with self._writing():
+            (self.path / EDGES / f"{name}.key").unlink(missing_ok=True)
+        return client
+
+    def rotate(self, name: str, now: datetime, grace: timedelta) -> ClientKey:
+        """A new key for a client, revoked or not; the one of before stays good for `grace`, unless it was revoked."""
+        client = self.client(name)
+        public, secret = new_pair()
+        kept = grace > timedelta(0) and client.revoked is None
+        previous = Previous(client.public, now + grace) if kept else None
+        client = msgspec.structs.replace(client, public=public, created=now, revoked=None, previous=previous)
+        self._write_edge(client, secret)
+        self._write_client(client)
+        return client
+
+    def rotate_server(self) -> None:
+        """A new key for the server: it is used from the next start on, and every edge needs its file anew."""
+        self.server_key()
+        self._write_server_key()
+
+    def export(self, name: str) -> EdgeKey:
+        """What the edge of a client needs, with the server's key of now."""
+        client = self.client(name)
+        if client.revoked is not None:
+            raise VerifierError(f"the key of {name} is revoked: specnav keys rotate {name} makes a new one")
+        place = self.path / EDGES / f"{name}.key"
+        if not place.exists():
+            raise VerifierError(
+                f"the secret of {name} is not kept here: specnav keys rotate {name} makes a new one"
+            )
+        try:
+            key = read_key(place)
+        except OptionsError as error:
+            raise VerifierError(str(error)) from error
+        if key.public != client.public:
+            raise VerifierError(
+                f"{place} is not of the key of now: specnav keys rotate {name} makes a new one"
+            )
+        return msgspec.structs.replace(key, verifier=self.server_key().public)
+
+    def forget_secret(self, name: str) -> None:
+        """Keep a client's secret no longer: it was handed out."""
+        with self._writing():
+            (self.path / EDGES / f"{check_name(name)}.key").unlink(missing_ok=True)
+
+    def _write_client(self, client: ClientKey, fresh: bool = False) -> None:
+        data = msgspec.json.format(msgspec.json.encode(client), indent=1) + b"\n"
+        with self._writing():
+            write_private(self.path / CLIENTS / f"{check_name(client.name)}.json", data, fresh)
+
+    def _write_edge(self, client: ClientKey, secret: str) -> None:
+        key = EdgeKey(client.name, client.public, secret, self.server_key().public)
+        with self._writing():
+            write_key(self.path / EDGES / f"{client.name}.key", key)
+
+    def _write_server_key(self, fresh: bool = False) -> None:
+        data = msgspec.json.encode(ServerKey(*new_pair())) + b"\n"
+        with self._writing():
+            write_private(self.path / SERVER_KEY, data, fresh)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise VerifierError(
+                f"cannot write in {self.path} ({error.strerror}): choose another folder"
+            ) from error
+
+
+def read_client(path: Path) -> ClientKey:
+    """One client's file. Raises VerifierError for what is none."""
+    try:
+        client = msgspec.json.decode(path.read_bytes()[:_MOST_BYTES], type=ClientKey)
+    except OSError as error:
+        raise VerifierError(f"cannot read {path} ({error.strerror})") from error
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise VerifierError(f"{path} is no client's file ({error})") from error
+    if client.name != path.stem:
+        raise VerifierError(f"{path} is of client {client.name!r}: the file must have the client's name")
+    if client.created.tzinfo is None or (
+        client.previous is not None and client.previous.until.tzinfo is None
+    ):
+        raise VerifierError(f"{path} has a time without a zone: end it with Z")
+    return client
+
+
+def client_files(path: Path) -> list[Path]:
+    """The files of all clients, in order. Raises OSError."""
+    return sorted(
+        file for file in (path / CLIENTS).iterdir() if file.suffix == ".json" and file.name[0] != "."
+    )

@@ -1,0 +1,98 @@
+"""A key ring as a running server sees it: who holds which key, read again where the files have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+
+from cloud_verifier.errors import VerifierError
+from cloud_verifier.logs import EventLog
+from cloud_verifier.security.folder import CLIENTS, KeyFolder, ServerKey, client_files, read_client
+from cloud_verifier.security.records import ClientKey
+
+
+def utc_now() -> datetime:
+    """The time of day, for what is written down."""
+    return datetime.now(timezone.utc).replace(microsecond=0)
+
+
+class Keyring:
+    """Clients by name and by public key. A file that is no client's shuts out that client and nobody else."""
+
+    def __init__(self, path: str | Path, log: EventLog, now: Callable[[], datetime] = utc_now) -> None:
+        """Read a folder. Raises VerifierError for one without a usable server key or without clients."""
+        self.path = Path(path)
+        self.server: ServerKey = KeyFolder(path).server_key()
+        self._log = log
+        self._now = now
+        self._by_name: dict[str, ClientKey] = {}
+        self._by_public: dict[str, ClientKey] = {}
+        self._read: dict[Path, tuple[tuple[int, int, int], ClientKey | None]] = {}
+        self._unreadable = False
+        if not (self.path / CLIENTS).is_dir():
+            raise VerifierError(f"{self.path} has no folder {CLIENTS}: specnav keys new NAME makes one")
+        self.refresh()
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def client(self, name: str) -> ClientKey | None:
+        """A client by its name, revoked or not."""
+        return self._by_name.get(name)
+
+    def owner(self, public: str) -> ClientKey | None:
+        """Whose public key this is or was, revoked or not."""
+        return self._by_public.get(public)
+
+    def holder(self, public: str) -> ClientKey | None:
+        """Who may come in with a public key, or None."""
+        client = self._by_public.get(public)
+        if client is None or client.revoked is not None:
+            return None
+        if client.public == public:  # asked with every message
+            return client
+        previous = client.previous
+        return client if previous is not None and self._now() < previous.until else None
+
+    def refresh(self) -> bool:
+        """Read what has changed; True where anything has. Keeps what it knows while the folder cannot be read."""
+        try:
+            found = {file: _stamp(file) for file in client_files(self.path)}
+        except OSError as error:
+            if not self._unreadable:
+                self._log.error("keyring_unreadable", folder=str(self.path), reason=error.strerror)
+            self._unreadable = True
+            return False
+        self._unreadable = False
+        if found == {file: stamp for file, (stamp, _) in self._read.items()}:
+            return False
+        before, self._read = self._read, {}
+        for file, stamp in found.items():
+            known = before.get(file)
+            if known is None or known[0] != stamp:
+                known = stamp, self._client_in(file)
+            self._read[file] = known
+        clients = [client for _, client in self._read.values() if client is not None]
+        self._by_name = {client.name: client for client in clients}
+        # Of two files with one key the one that was revoked counts.
+        clients.sort(key=lambda client: client.revoked is not None)
+        self._by_public = {}
+        for client in clients:
+            if client.previous is not None:
+                self._by_public[client.previous.public] = client
+            self._by_public[client.public] = client
+        return True
+
+    def _client_in(self, file: Path) -> ClientKey | None:
+        try:
+            return read_client(file)
+        except VerifierError as error:
+            self._log.error("client_left_out", client=file.stem, reason=str(error))
+            return None
+
+
+def _stamp(file: Path) -> tuple[int, int, int]:
+    """What changes when a file does."""
+    about = file.stat()
+    return about.st_mtime_ns, about.st_size, about.st_ino

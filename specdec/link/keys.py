@@ -1,0 +1,106 @@
+"""An edge's key: one private file with the client's key pair, its name, and the public key of the verifier it trusts.
+
+`specnav keys export` writes it; only its owner may read it. Keys are CURVE keys in ZeroMQ's spelling (Z85, 40 letters).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import zmq
+from msgspec import Meta, Struct
+
+from specdec.errors import OptionsError
+
+CURVE_MISSING = "this pyzmq was built without CURVE: install the wheel of pyzmq from PyPI"
+_MOST_BYTES = 64 * 1024
+
+Z85Key = Annotated[str, Meta(pattern=r"^[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}$")]
+
+
+class EdgeKey(Struct, frozen=True, forbid_unknown_fields=True):
+    """What an edge shows and whom it trusts. public, secret: its own pair; verifier: the verifier's public key."""
+
+    name: str
+    public: Z85Key
+    secret: Z85Key
+    verifier: Z85Key
+
+    def __repr__(self) -> str:
+        return f"EdgeKey({self.name!r})"
+
+
+def read_key(path: str | Path) -> EdgeKey:
+    """The key in a file. Raises OptionsError where it is missing, readable by others, or no key."""
+    data = read_private(path, "key file", "get one with specnav keys export NAME --to FILE")
+    try:
+        key = msgspec.json.decode(data, type=EdgeKey)
+        fits = key.public == public_of(key.secret)
+    except (msgspec.MsgspecError, ValueError, zmq.ZMQError) as error:
+        # The decoder's words may quote what is in the file: they stay out of the line.
+        raise OptionsError(f"{path} is no key file of an edge: export it again") from error
+    if not fits:
+        raise OptionsError(f"{path} holds two halves that are no pair: export it again")
+    return key
+
+
+def write_key(path: str | Path, key: EdgeKey) -> None:
+    """Write a key for its owner's eyes only, whole or not at all. Raises OSError."""
+    write_private(path, msgspec.json.format(msgspec.json.encode(key), indent=1) + b"\n")
+
+
+def use_key(socket: zmq.Socket[bytes], key: EdgeKey) -> None:
+    """Let a socket show this key to the verifier it connects to, and trust no other verifier."""
+    socket.curve_serverkey = key.verifier.encode()
+    socket.curve_publickey = key.public.encode()
+    socket.curve_secretkey = key.secret.encode()
+
+
+def public_of(secret: str) -> str:
+    """The public half of a secret key. Raises OptionsError where ZeroMQ cannot encrypt."""
+    if not zmq.has("curve"):
+        raise OptionsError(CURVE_MISSING)
+    return zmq.curve_public(secret.encode()).decode()
+
+
+def read_private(path: str | Path, what: str, remedy: str) -> bytes:
+    """The bytes of a file that only its owner may read. Raises OptionsError for any other."""
+    try:
+        # One file looked at and read: what is checked cannot be exchanged before it is read.
+        with open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if not stat.S_ISREG(mode):
+                raise OptionsError(f"{what} {path} is no file: {remedy}")
+            if mode & 0o077:
+                raise OptionsError(f"others may read {what} {path}: chmod 600 {path}")
+            return file.read(_MOST_BYTES)
+    except OSError as error:
+        raise OptionsError(f"cannot read {what} {path} ({error.strerror}): {remedy}") from error
+
+
+def write_private(path: str | Path, data: bytes, fresh: bool = False) -> None:
+    """Write a file that only its owner may read: whole or not at all, whoever reads it meanwhile.
+
+    fresh: raise FileExistsError where it is there already. Raises OSError.
+    """
+    place = Path(path)
+    partial = place.with_name(f".{place.name}.{secrets.token_hex(8)}.tmp")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if fresh:
+            os.link(partial, place)
+        else:
+            os.replace(partial, place)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(partial)

@@ -1,0 +1,529 @@
+"""Keys on real sockets: who comes in, who is refused and with which line, and that nobody else is disturbed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import zmq
+from conftest_servers import PATIENCE_S, Pair, RunningServer, StartServer
+
+from cloud_verifier.classes import ClientClass
+from cloud_verifier.config import ServerConfig
+from cloud_verifier.errors import VerifierError
+from cloud_verifier.logs import EventLog
+from cloud_verifier.net.server import Server
+from cloud_verifier.security.binding import is_loopback
+from cloud_verifier.security.door import LOOK_S
+from cloud_verifier.security.folder import KeyFolder, new_pair
+from cloud_verifier.security.keyring import Keyring, utc_now
+from cloud_verifier.security.records import ClientKey, Quota
+from specdec.edge.decoder import EdgeDecoder, connect
+from specdec.errors import KeyRefused, LinkLost, OptionsError
+from specdec.link import Link
+from specdec.link.convert import sampling_to_wire
+from specdec.link.greeting import mechanism_at
+from specdec.link.keys import EdgeKey, read_key, write_key
+from specdec.link.wire import Hello, Open, Opened, Ping, Pong, encode
+from specdec.models import Prompt
+from specdec.options import GenerationOptions
+
+pytestmark = pytest.mark.skipif(not zmq.has("curve"), reason="this pyzmq has no CURVE")
+
+
+@dataclass(frozen=True)
+class Keys:
+    """A key ring, and the edges' files made of it."""
+
+    folder: KeyFolder
+    place: Path
+
+    def new(self, name: str, quota: Quota = Quota(), of_class: ClientClass = ClientClass.ROBOT) -> Path:
+        public, secret = new_pair()
+        self.folder.new(ClientKey(name, public, utc_now(), of_class, quota), secret)
+        return self.export(name)
+
+    def export(self, name: str) -> Path:
+        file = self.place / f"{name}.key"
+        write_key(file, self.folder.export(name))
+        return file
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Keys:
+    """A fresh key ring."""
+    folder = KeyFolder(tmp_path / "ring")
+    folder.create()
+    return Keys(folder, tmp_path)
+
+
+@pytest.fixture
+def linked() -> Iterator:
+    """linked(address, key) -> a patient link, closed at the end of the test."""
+    links: list[Link] = []
+
+    def make(address: str, key: Path | None = None) -> Link:
+        links.append(connect(address, PATIENCE_S, PATIENCE_S, key=key))
+        return links[-1]
+
+    yield make
+    for link in links:
+        link.close()
+
+
+def started(start_server: StartServer, pair: Pair, keys: Keys) -> RunningServer:
+    return start_server(pair.target, keys=str(keys.folder.path))
+
+
+def events(running: RunningServer, name: str) -> list[dict]:
+    return [entry for entry in map(json.loads, running.log.getvalue().splitlines()) if entry["event"] == name]
+
+
+def open_session(link: Link, number: int = 1) -> None:
+    link.ensure_connected()
+    link.send(Open(number, False, sampling_to_wire(GenerationOptions()), [1, 2, 3]))
+    received = link.receive(PATIENCE_S)
+    assert received is not None and isinstance(received[0], Opened)
+
+
+def knows(link: Link, session: int = 0) -> bool:
+    link.send(Ping(session))
+    received = link.receive(PATIENCE_S)
+    return received is not None and isinstance(received[0], Pong)
+
+
+# -- who comes in
+
+
+def test_an_edge_with_a_key_gets_the_answer_that_one_without_gets(
+    start_server: StartServer, text_pair: Pair, keys: Keys, linked
+) -> None:
+    encrypted = started(start_server, text_pair, keys)
+    plain = start_server(text_pair.target)
+    options = GenerationOptions(max_new_tokens=12)
+    answers = []
+    for link in (linked(encrypted.address, keys.new("robot-1")), linked(plain.address)):
+        decoder = EdgeDecoder(link, text_pair.draft)
+        answers.append([i for chunk in decoder.generate(Prompt((5, 6, 7)), options) for i in chunk])
+    assert answers[0] == answers[1] and answers[0]
+    (admitted,) = events(encrypted, "admitted")
+    assert (admitted["client"], admitted["of_class"]) == ("robot-1", "robot")
+    assert events(encrypted, "open")[0]["client"] == "robot-1"
+
+
+def test_a_client_made_while_the_server_runs_comes_in(
+    start_server: StartServer, text_pair: Pair, keys: Keys, linked
+) -> None:
+    running = started(start_server, text_pair, keys)
+    assert linked(running.address, keys.new("late")).ensure_connected().version
+
+
+def test_what_travels_is_encrypted(text_pair: Pair, start_server: StartServer, keys: Keys) -> None:
+    assert mechanism_at(started(start_server, text_pair, keys).address) == "CURVE"
+    assert mechanism_at(start_server(text_pair.target).address) == "NULL"
+    assert mechanism_at("tcp://127.0.0.1:1", 0.1) == ""
+
+
+# -- who does not, and what is said
+
+
+def refusal_of(address: str, key: Path | None) -> str:
+    began = time.monotonic()
+    with connect(address, PATIENCE_S, PATIENCE_S, key=key) as link, pytest.raises(KeyRefused) as refused:
+        link.ensure_connected()
+    assert time.monotonic() - began < PATIENCE_S / 4  # not only after everything was tried
+    line = str(refused.value)
+    assert "\n" not in line and address in line
+    return line
+
+
+def test_every_wrong_key_is_one_clear_line_at_once_and_disturbs_nobody(
+    start_server: StartServer, text_pair: Pair, keys: Keys, linked, tmp_path: Path
+) -> None:
+    running = started(start_server, text_pair, keys)
+    neighbour = linked(running.address, keys.new("neighbour"))
+    open_session(neighbour)
+    server = keys.folder.server_key().public
+
+    public, secret = new_pair()
+    write_key(tmp_path / "unknown.key", EdgeKey("robot-9", public, secret, server))
+    assert "not authorised" in refusal_of(running.address, tmp_path / "unknown.key")
+
+    file = keys.new("gone")
+    keys.folder.revoke("gone", utc_now())
+    assert "not authorised, or revoked" in refusal_of(running.address, file)
+
+    good = read_key(keys.new("misled"))
+    write_key(tmp_path / "misled.key", EdgeKey(good.name, good.public, good.secret, new_pair()[0]))
+    assert "its own key is not the one" in refusal_of(running.address, tmp_path / "misled.key")
+
+    assert "with keys only" in refusal_of(running.address, None)
+    plain = start_server(text_pair.target)
+    assert "started without keys" in refusal_of(plain.address, keys.export("misled"))
+
+    assert knows(neighbour, 1)
+    refused = events(running, "key_refused")
+    assert [entry["client"] for entry in refused] == ["", "gone"]
+    assert events(running, "handshake_failed")
+
+
+def test_a_verifier_that_is_not_there_is_a_lost_link_with_a_key_too(keys: Keys) -> None:
+    with connect("tcp://127.0.0.1:1", 0.3, key=keys.new("robot-1")) as link, pytest.raises(LinkLost):
+        link.ensure_connected()
+
+
+def test_an_edge_goes_on_once_its_key_is_authorised_again(
+    start_server: StartServer, text_pair: Pair, keys: Keys, linked
+) -> None:
+    running = started(start_server, text_pair, keys)
+    file = keys.new("robot-1")
+    keys.folder.revoke("robot-1", utc_now())
+    link = linked(running.address, file)
+    with pytest.raises(KeyRefused):
+        link.ensure_connected()
+    keys.folder.rotate("robot-1", utc_now(), timedelta(0))
+    keys.export("robot-1")  # the same file: it is read again at every connection
+    assert link.ensure_connected().version
+
+
+# -- revoking and rotating while clients are connected
+
+
+def test_revoking_a_key_ends_its_sessions_and_no_others(
+    start_server: StartServer, text_pair: Pair, keys: Keys, linked
+) -> None:
+    running = started(start_server, text_pair, keys)
+    mine, other = (linked(running.address, keys.new(name)) for name in ("mine", "other"))
+    open_session(mine)
+    open_session(other)
+    keys.folder.revoke("mine", utc_now())
+    with pytest.raises(KeyRefused, match="the key of mine is revoked"):  # without asking for anything
+        mine.receive(PATIENCE_S)
+    assert LOOK_S < 2
+    assert [entry["reason"] for entry in events(running, "closed")] == ["revoked"]
+    assert knows(other, 1)
+    with pytest.raises(KeyRefused):
+        mine.ensure_connected()
+
+
+def test_an_answer_under_way_ends_with_the_refusal(
+    start_server: StartServer, text_pair: Pair, keys: Keys, linked
+) -> None:
+    running = started(start_server, text_pair, keys)
+    decoder = EdgeDecoder(linked(running.address, keys.new("robot-1")), text_pair.draft)
+    answer = decoder.generate(Prompt((5, 6, 7)), GenerationOptions(max_new_tokens=400, min_new_tokens=400))
+    next(answer)
+    keys.folder.revoke("robot-1", utc_now())
+    time.sleep(1.2)
+    with pytest.raises(KeyRefused, match="robot-1 is revoked"):
+        for _ in answer:
+            pass
+
+
+def test_a_rotated_key_is_taken_beside_the_one_of_before_until_that_has_run_out(keys: Keys) -> None:
+    now = [datetime(2026, 1, 1, tzinfo=timezone.utc)]
+    ring = Keyring(keys.folder.path, EventLog(StringIO()), lambda: now[0])
+    before = read_key(keys.new("robot-1", of_class=ClientClass.BATCH)).public
+    keys.folder.rotate("robot-1", now[0], timedelta(hours=1))
+    after = read_key(keys.export("robot-1")).public
+    assert ring.refresh() and before != after
+    assert [ring.holder(one) for one in (before, after)] == [ring.client("robot-1")] * 2
+    assert ring.client("robot-1").client_class is ClientClass.BATCH
+    now[0] += timedelta(hours=1)
+    assert ring.holder(before) is None and ring.holder(after) is not None
+
+
+def test_a_robot_says_that_its_key_is_refused_and_goes_on_trying(
+    start_server: StartServer, text_pair: Pair, keys: Keys
+) -> None:
+    from spec_vlm_nav.common.codes import LinkState
+    from spec_vlm_nav.model.link_monitor import LinkMonitor
+
+    running = started(start_server, text_pair, keys)
+    monitor = LinkMonitor(running.address, PATIENCE_S, PATIENCE_S, key=str(keys.new("robot-1")))
+
+    def becomes(state: LinkState) -> bool:
+        until = time.monotonic() + PATIENCE_S
+        while monitor.report().state is not state and time.monotonic() < until:
+            time.sleep(0.02)
+        return monitor.report().state is state
+
+    try:
+        assert becomes(LinkState.UP)
+        keys.folder.revoke("robot-1", utc_now())
+        assert becomes(LinkState.LOST) and "refused this edge" in monitor.report().reason
+        keys.folder.rotate("robot-1", utc_now(), timedelta(0))
+        keys.export("robot-1")
+        assert becomes(LinkState.UP) and monitor.report().reason == ""
+    finally:
+        monitor.close()
+
+
+# -- nobody speaks for another
+
+
+def dealer(context: zmq.Context, address: str, key: EdgeKey, identity: bytes) -> zmq.Socket:
+    socket = context.socket(zmq.DEALER)
+    socket.linger = 0
+    socket.setsockopt(zmq.ROUTING_ID, identity)
+    socket.curve_serverkey, socket.curve_publickey = key.verifier.encode(), key.public.encode()
+    socket.curve_secretkey = key.secret.encode()
+    socket.connect(address)
+    return socket
+
+
+def test_who_takes_anothers_routing_id_finds_none_of_its_sessions(
+    start_server: StartServer, text_pair: Pair, keys: Keys
+) -> None:
+    running = started(start_server, text_pair, keys)
+    first, second = (read_key(keys.new(name)) for name in ("first", "second"))
+    context = zmq.Context()
+    try:
+        socket = dealer(context, running.address, first, b"x")
+        socket.send(encode(Hello(1)))  # any message; the version is refused
+        assert socket.poll(10_000)
+        socket.recv()
+        socket.send(encode(Open(1, False, sampling_to_wire(GenerationOptions()), [1, 2, 3])))
+        assert socket.poll(10_000)
+        socket.close()
+        answer = b""
+        for _ in range(100):  # ZeroMQ does not let the second one in while the first one is there
+            thief = dealer(context, running.address, second, b"x")
+            thief.send(encode(Ping(1)))
+            answer = thief.recv() if thief.poll(100) else b""
+            thief.close()
+            if answer:
+                break
+        assert b"unknown_session" in answer
+    finally:
+        context.destroy(linger=0)
+
+
+# -- the key ring
+
+
+def test_a_key_ring_is_never_seen_half_written(keys: Keys) -> None:
+    keys.new("robot-1", Quota(sessions=2))
+    ring = Keyring(keys.folder.path, log := EventLog(stream := StringIO()))
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            while not stop.is_set():
+                keys.folder.rotate("robot-1", utc_now(), timedelta(hours=1))
+        except BaseException as error:
+            failures.append(error)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    changes = 0
+    until = time.monotonic() + 0.5
+    while time.monotonic() < until:
+        changes += ring.refresh()
+        assert ring.client("robot-1").quota == Quota(sessions=2)
+    stop.set()
+    writer.join()
+    assert log and not failures and changes > 2 and "client_left_out" not in stream.getvalue()
+    assert not [file for file in keys.folder.path.rglob("*.tmp")]
+
+
+def test_secrets_are_their_owners_only(keys: Keys) -> None:
+    file = keys.new("robot-1")
+    for secret in (file, keys.folder.path / "server.key", keys.folder.path / "edges/robot-1.key"):
+        assert secret.stat().st_mode & 0o077 == 0, secret
+    about = (keys.folder.path / "clients/robot-1.json").read_text()
+    assert read_key(file).secret not in about and read_key(file).public in about
+    assert read_key(file).secret not in repr(read_key(file))
+    (keys.folder.path / "server.key").chmod(0o640)
+    with pytest.raises(VerifierError, match=r"others may read the server's key .*: chmod 600"):
+        Keyring(keys.folder.path, EventLog(StringIO()))
+
+
+def test_a_class_that_does_not_exist_shuts_out_its_client_and_nobody_else(keys: Keys) -> None:
+    good, bad = (read_key(keys.new(name)).public for name in ("good", "bad"))
+    file = keys.folder.path / "clients/bad.json"
+    file.write_text(file.read_text().replace('"robot"', '"pilot"'))
+    ring = Keyring(keys.folder.path, EventLog(stream := StringIO()))
+    assert ring.holder(good) and ring.holder(bad) is None
+    (line,) = stream.getvalue().splitlines()
+    assert "'pilot'" in line and json.loads(line)["client"] == "bad"
+    ring.refresh()
+    assert len(stream.getvalue().splitlines()) == 1  # said once
+
+
+def test_a_quota_is_told_by_the_servers_names_for_bounds() -> None:
+    assert Quota().as_limits() == {}
+    assert Quota(2, 50.0, 1.5).as_limits() == {
+        "sessions": 2,
+        "messages_per_s": 50.0,
+        "burst": 100,
+        "queued_bytes": 3 * 2**19,
+    }
+
+
+def test_the_server_knows_the_key_behind_a_connection(
+    start_server: StartServer, text_pair: Pair, keys: Keys, linked
+) -> None:
+    running = started(start_server, text_pair, keys)
+    open_session(linked(running.address, keys.new("robot-1", Quota(sessions=3), ClientClass.BATCH)))
+    (identity,) = running.server._sessions.clients()
+    known = running.server._client_key(identity)
+    assert known is not None and (known.name, known.quota.sessions) == ("robot-1", 3)
+    assert known.client_class is ClientClass.BATCH and known.client_class.rank == 2
+
+
+@pytest.mark.parametrize("name", ["", ".hidden", "a/b", "../up", "a b", "x" * 65, "ä", "a\n"])
+def test_a_name_that_could_leave_the_folder_is_refused(keys: Keys, name: str) -> None:
+    with pytest.raises(VerifierError, match="is not usable"):
+        keys.new(name)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda file: file.unlink(), "cannot read key file"),
+        (lambda file: file.chmod(0o644), "chmod 600"),
+        (lambda file: file.write_text("secret: hunter2"), "is no key file of an edge"),
+        (lambda file: file.write_text("{}"), "is no key file of an edge"),
+        (lambda file: file.write_bytes(b"\xff" * 1000), "is no key file of an edge"),
+        (lambda file: (file.unlink(), file.mkdir(0o700)), "cannot read key file"),
+        (
+            lambda file: file.write_text(file.read_text().replace(read_key(file).public, new_pair()[0])),
+            "no pair",
+        ),
+    ],
+)
+def test_a_key_file_that_cannot_be_used_is_one_line(keys: Keys, spoil, said: str) -> None:
+    file = keys.new("robot-1")
+    spoil(file)
+    with pytest.raises(OptionsError, match=said) as refused:
+        connect("tcp://127.0.0.1:5555", key=file)
+    assert str(file) in str(refused.value) and "\n" not in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
+# -- where a verifier may listen
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "[::1]", "lo"])
+def test_a_bind_on_this_machine_needs_no_keys(host: str) -> None:
+    assert is_loopback(f"tcp://{host}:5555")
+    ServerConfig("model", f"tcp://{host}:5555")
+
+
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "*", "[::]", "192.168.1.10", "eth0", "cloud.example", "", "[::ffff:1.2.3.4]"]
+)
+def test_a_bind_beyond_this_machine_wants_keys_or_insecure(host: str) -> None:
+    bind = f"tcp://{host}:5555"
+    with pytest.raises(VerifierError, match="open to other machines and there are no keys"):
+        ServerConfig("model", bind)
+    assert ServerConfig("model", bind, insecure=True).insecure
+    assert ServerConfig("model", bind, keys="ring").keys
+    with pytest.raises(VerifierError, match="exclude each other"):
+        ServerConfig("model", bind, keys="ring", insecure=True)
+
+
+def test_a_key_ring_that_is_none_is_told_before_anything_else(tmp_path: Path, text_pair: Pair) -> None:
+    config = ServerConfig(text_pair.target.path, "tcp://127.0.0.1:0", keys=str(tmp_path / "nowhere"))
+    with pytest.raises(VerifierError, match=r"cannot read the server's key .*: specnav keys new NAME"):
+        Server(config, text_pair.target, EventLog(StringIO()))
+
+
+# -- on the way, and in the log
+
+
+def test_the_emulator_shows_a_key_for_edges_that_have_none(
+    start_server: StartServer, text_pair: Pair, keys: Keys, linked
+) -> None:
+    from specdec.link.emulator import Emulator
+    from specdec.link.shaping import LinkProfile
+
+    running = started(start_server, text_pair, keys)
+    key = read_key(keys.new("link"))
+    emulator = Emulator("tcp://127.0.0.1:0", running.address, LinkProfile(), key=key)
+    with ThreadedEmulator(emulator):
+        assert linked(emulator.listen).ensure_connected().version
+
+
+class ThreadedEmulator:
+    """An emulator driven by hand: its run() wants the main thread, for signals."""
+
+    def __init__(self, emulator) -> None:
+        self._emulator, self._end = emulator, threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+        self._emulator._context.destroy(linger=0)
+
+    def _run(self) -> None:
+        while not self._end.wait(0.002):
+            while self._emulator._take() | self._emulator._pass_on():
+                pass
+
+
+def test_the_health_check_looks_behind_the_hand_shake_only_with_a_key(
+    start_server: StartServer, text_pair: Pair, keys: Keys, capsys: pytest.CaptureFixture
+) -> None:
+    place = Path(__file__).resolve().parents[2] / "docker/healthcheck.py"
+    spec = importlib.util.spec_from_file_location("healthcheck", place)
+    assert spec is not None and spec.loader is not None
+    healthcheck = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(healthcheck)
+    running = started(start_server, text_pair, keys)
+    assert healthcheck.main([running.address, "/nowhere/health.key"]) == 0
+    assert "with keys only" in capsys.readouterr().out
+    file = keys.new("health")
+    assert healthcheck.main([running.address, str(file)]) == 0
+    assert "healthy: " in capsys.readouterr().out
+    keys.folder.revoke("health", utc_now())
+    assert healthcheck.main([running.address, str(file)]) == 1
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_traceback_says_what_an_exception_says_only_if_asked(asked: bool) -> None:
+    log, prompt = EventLog(StringIO(), contents=asked), "".join(["my", "prompt"])
+    try:
+        try:
+            {}[prompt]
+        except KeyError as error:
+            raise ValueError(f"about {prompt}") from error
+    except ValueError as error:
+        said = log.trace_of(error)
+    assert "test_keys.py" in said and "KeyError" in said and "ValueError" in said
+    assert ("myprompt" in said) is asked
+
+
+def test_nothing_of_a_prompt_or_an_answer_is_in_the_log(
+    start_server: StartServer, text_pair: Pair, keys: Keys, linked
+) -> None:
+    running = started(start_server, text_pair, keys)
+    ids = [201, 211, 223]
+    decoder = EdgeDecoder(linked(running.address, keys.new("robot-1")), text_pair.draft)
+    answer = [
+        i
+        for chunk in decoder.generate(Prompt(tuple(ids)), GenerationOptions(max_new_tokens=6))
+        for i in chunk
+    ]
+    (opened,) = events(running, "open")
+    assert opened["ids"] == len(ids)  # how many, not which
+    values = [value for line in running.log.getvalue().splitlines() for value in json.loads(line).values()]
+    large = {number for number in (*ids, *answer) if number > 10}
+    assert answer and not large & {value for value in values if isinstance(value, int)}
+    assert not [value for value in values if isinstance(value, list)]
+    secrets = [keys.folder.server_key().secret, read_key(keys.export("robot-1")).secret]
+    assert not [secret for secret in secrets if secret in running.log.getvalue()]
