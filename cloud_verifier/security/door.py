@@ -142,7 +142,9 @@ class Door:
         if identity not in self._told and len(self._told) < _MOST_TOLD:
             self._told.add(identity)
             name = self._name(public)
-            self._refuse(identity, f"the key of {name} is revoked: ask whoever runs the verifier for a new one")
+            self._refuse(
+                identity, f"the key of {name} is revoked: ask whoever runs the verifier for a new one"
+            )
 
     def _name(self, public: str) -> str:
         owner = self._keyring.owner(public)
