@@ -48,6 +48,27 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--exit-layers", default=ServerConfig.exit_layers, help="auto, all, every:K or layers like 1,3,5"
     )
+    bounds = parser.add_argument_group("bounds on one client")
+    bounds.add_argument("--max-client-sessions", type=int, default=ServerConfig.max_client_sessions)
+    bounds.add_argument("--max-queued-mb", type=float, default=ServerConfig.max_queued_mb, metavar="MB")
+    bounds.add_argument(
+        "--max-total-queued-mb",
+        type=float,
+        default=ServerConfig.max_total_queued_mb,
+        metavar="MB",
+        help="of all clients together",
+    )
+    bounds.add_argument("--max-queued-forwards", type=int, default=ServerConfig.max_queued_forwards)
+    bounds.add_argument("--max-draft-nodes", type=int, default=ServerConfig.max_draft_nodes)
+    bounds.add_argument("--max-messages-per-s", type=float, default=ServerConfig.max_messages_per_s)
+    bounds.add_argument("--max-images", type=int, default=ServerConfig.max_images)
+    bounds.add_argument(
+        "--max-image-megapixels",
+        type=float,
+        default=ServerConfig.max_image_megapixels,
+        help="of all images of a prompt together",
+    )
+    bounds.add_argument("--max-output-mb", type=float, default=ServerConfig.max_output_mb, metavar="MB")
     parser.add_argument(
         "--keys",
         default=ServerConfig.keys,
@@ -82,6 +103,15 @@ def main(arguments: list[str] | None = None) -> int:
             draft_ms=given.draft_ms,
             exits=given.exits,
             exit_layers=given.exit_layers,
+            max_client_sessions=given.max_client_sessions,
+            max_queued_mb=given.max_queued_mb,
+            max_total_queued_mb=given.max_total_queued_mb,
+            max_queued_forwards=given.max_queued_forwards,
+            max_draft_nodes=given.max_draft_nodes,
+            max_messages_per_s=given.max_messages_per_s,
+            max_images=given.max_images,
+            max_image_megapixels=given.max_image_megapixels,
+            max_output_mb=given.max_output_mb,
             keys=given.keys,
             insecure=given.insecure,
             log_contents=given.log_contents,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cloud_verifier.errors import VerifierError
+from cloud_verifier.net.limits import MEBIBYTE, Limits, check_range
 from cloud_verifier.security.binding import check_binding
 
 NO_EXITS = "none"
@@ -24,6 +25,8 @@ class ServerConfig:
     exits: a folder of early exits, for sessions that want hints; "" = NAME-exits beside a model NAME-target, if it
     is there, "none" = none.
     exit_layers: which of them: auto (the few that are worth it), all, every:K, or layers like 1,3,5.
+    max_client_sessions to max_output_mb: bounds on one client, see `Limits`; max_total_queued_mb: what may wait for the
+    engine of all of them together.
     keys: a folder of keys (`specnav keys`): only its clients may come in, encrypted; "" = everybody, in the clear.
     insecure: listen without keys where other machines reach it.
     log_contents: let the log say what may quote prompts, images or answers.
@@ -43,6 +46,15 @@ class ServerConfig:
     draft_ms: float = 0.0
     exits: str = ""
     exit_layers: str = "auto"
+    max_client_sessions: int = Limits.sessions
+    max_queued_mb: float = Limits.queued_bytes / MEBIBYTE
+    max_total_queued_mb: float = 256.0
+    max_queued_forwards: int = Limits.queued_forwards
+    max_draft_nodes: int = Limits.draft_nodes
+    max_messages_per_s: float = Limits.messages_per_s
+    max_images: int = Limits.images
+    max_image_megapixels: float = Limits.image_pixels / 1e6
+    max_output_mb: float = Limits.output_bytes / MEBIBYTE
     keys: str = ""
     insecure: bool = False
     log_contents: bool = False
@@ -59,14 +71,38 @@ class ServerConfig:
             if not isinstance(value := getattr(self, name), bool):
                 raise VerifierError(f"{name} = {value!r} is neither true nor false")
         check_binding(self.bind, self.keys, self.insecure)
-        _check("threads", self.threads, 0, 1024)
-        _check("max_sessions", self.max_sessions, 1, 100_000)
-        _check("session_timeout_s", self.session_timeout_s, 0.1, 86_400)
-        _check("max_message_mb", self.max_message_mb, 0.001, 64)
-        _check("verify_ms", self.verify_ms, 0, 60_000)
-        _check("draft_ms", self.draft_ms, 0, 60_000)
+        check_range("threads", self.threads, 0, 1024)
+        check_range("max_sessions", self.max_sessions, 1, 100_000)
+        check_range("session_timeout_s", self.session_timeout_s, 0.1, 86_400)
+        check_range("max_message_mb", self.max_message_mb, 0.001, 64)
+        check_range("verify_ms", self.verify_ms, 0, 60_000)
+        check_range("draft_ms", self.draft_ms, 0, 60_000)
+        check_range("max_client_sessions", self.max_client_sessions, 1, 100_000)
+        check_range("max_queued_mb", self.max_queued_mb, 0.001, 100_000)
+        check_range("max_total_queued_mb", self.max_total_queued_mb, 0.001, 100_000)
+        check_range("max_queued_forwards", self.max_queued_forwards, 1, 100_000)
+        check_range("max_draft_nodes", self.max_draft_nodes, 1, 4096)
+        check_range("max_messages_per_s", self.max_messages_per_s, 1, 1_000_000)
+        check_range("max_images", self.max_images, 0, 64)
+        check_range("max_image_megapixels", self.max_image_megapixels, 0.001, 2000)
+        check_range("max_output_mb", self.max_output_mb, 0.001, 100_000)
 
+    @property
+    def max_message_bytes(self) -> int:
+        """max_message_mb in bytes."""
+        return int(self.max_message_mb * MEBIBYTE)
 
-def _check(name: str, value: float, low: float, high: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-        raise VerifierError(f"{name} = {value!r} is out of range: choose {low} to {high}")
+    @property
+    def limits(self) -> Limits:
+        """Bounds on a client that has none of its own."""
+        return Limits(
+            sessions=min(self.max_client_sessions, self.max_sessions),
+            queued_bytes=max(1024, int(self.max_queued_mb * MEBIBYTE)),
+            queued_forwards=self.max_queued_forwards,
+            draft_nodes=self.max_draft_nodes,
+            messages_per_s=self.max_messages_per_s,
+            burst=max(1, int(2 * self.max_messages_per_s)),
+            images=self.max_images,
+            image_pixels=max(1, int(self.max_image_megapixels * 1e6)),
+            output_bytes=max(1024, int(self.max_output_mb * MEBIBYTE)),
+        )

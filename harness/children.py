@@ -22,6 +22,18 @@ READY = re.compile(r'"event":\s*"ready"')
 LOOPBACK = "tcp://127.0.0.1"
 Parameter = str | int | float | bool
 NOTHING: Mapping[str, Parameter] = MappingProxyType({})
+BOUNDS = (
+    "max_client_sessions",
+    "max_queued_mb",
+    "max_total_queued_mb",
+    "max_queued_forwards",
+    "max_draft_nodes",
+    "max_messages_per_s",
+    "max_images",
+    "max_image_megapixels",
+    "max_output_mb",
+)
+"""Settings of the verifier that bound what one client may ask for."""
 
 
 class LinkSettings(Protocol):
@@ -55,6 +67,8 @@ def verifier_spec(server: ServerConfig, environment: Mapping[str, str]) -> Child
         "--draft-ms",
         f"{server.draft_ms:g}",
     ]
+    for name in BOUNDS:
+        argv += ["--" + name.replace("_", "-"), f"{getattr(server, name):.10g}"]
     if server.draft_model:
         argv += ["--draft-model", server.draft_model]
     if server.exits:

@@ -19,6 +19,10 @@ class LinkLost(SpecdecError):
     """The verifier did not answer within the reply time-out, or cannot be reached."""
 
 
+class VerifierBusy(LinkLost):
+    """The verifier is there and has no room for this edge at present: try again later."""
+
+
 class ProtocolError(SpecdecError):
     """A message that breaks the wire contract, or a request the other side refused."""
 

@@ -95,9 +95,15 @@ def start_server() -> Iterator[StartServer]:
     """start_server(model, **settings) -> a running server, stopped at the end of the test."""
     running: list[RunningServer] = []
 
-    def start(model: LoadedModel, bind: str = "tcp://127.0.0.1:0", **settings: float) -> RunningServer:
+    def start(
+        model: LoadedModel,
+        bind: str = "tcp://127.0.0.1:0",
+        draft_model: LoadedModel | None = None,
+        **settings: float,
+    ) -> RunningServer:
         log = StringIO()
-        server = Server(ServerConfig(model=model.path, bind=bind, **settings), model, EventLog(log))
+        config = ServerConfig(model=model.path, bind=bind, **settings)
+        server = Server(config, model, EventLog(log), draft_model)
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
         running.append(RunningServer(server, log, thread))

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from specdec.drafting import TokenTree
-from specdec.models import EncodedPrompt, Prompt
+from specdec.models import EncodedPrompt, Extension, Prompt
+from specdec.models.plans import Plan
+from specdec.models.runner import LayerObserver
 from specdec.options import GenerationOptions
 
 STATES = 4099
@@ -27,12 +29,59 @@ def next_state(state: int, token: int) -> int:
     return (state * 31 + token + 1) % STATES
 
 
+class TableRunner:
+    """Stands in for a DecoderRunner: hidden states are rows of the table, found from what each session was fed."""
+
+    def __init__(self, table: Tensor) -> None:
+        self._table = table
+        self.vocab_size = table.shape[1]
+        self.device = torch.device("cpu")
+        self.passes = 0
+        self.kv_bytes_a_token = 1
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Ids int64 [rows] -> [rows, 1]."""
+        return ids[:, None]
+
+    def forward(
+        self, hidden: Tensor, rotary: object, segments: Sequence[TableSegment], *others: object
+    ) -> Tensor:
+        """Ids [rows, 1] -> places in the table, int64 [rows]."""
+        self.passes += 1
+        states: list[int] = []
+        for segment in segments:
+            first = len(states)
+            for token, parent in zip(hidden[first : first + segment.rows, 0].tolist(), segment.parents, strict=True):
+                before = segment.before[parent] if parent < segment.past else states[first + parent - segment.past]
+                states.append(next_state(before, token))
+        return torch.tensor(states)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Places in the table [rows] -> logits [rows, vocab]."""
+        return self._table[hidden]
+
+
+@dataclass
+class TableSegment:
+    """Rows of one session in a forward. before: states that a row may follow. parents: which one each row does, those
+    of the same forward counted on from `past`.
+    """
+
+    before: list[int]
+    past: int
+    rows: int
+    parents: list[int]
+
+
 class TableSession:
     """The cache of one sequence: the states after each committed token, and a tree of speculative ones."""
 
+    layers = None
+    takes_embeddings = False
+
     def __init__(self, model: TableModel) -> None:
         self.model = model
-        self._table = model.table
+        self.runner = model.runner
         self._states = [0]
         self._tree: list[tuple[int, int]] = []  # (parent, state)
         self.tree = TokenTree()
@@ -42,29 +91,47 @@ class TableSession:
         """How many tokens are committed."""
         return len(self._states) - 1
 
-    def prefill(self, encoded: EncodedPrompt, observer: object = None) -> Tensor:
+    def plan_prefill(self, encoded: EncodedPrompt, hidden: object, observer: LayerObserver | None) -> Plan[Tensor]:
         """Feed the prompt afresh; returns logits [vocab]."""
         self._states, self._tree, self.tree = [0], [], TokenTree()
-        return self.extend(encoded.ids.tolist(), last_only=True)[0]
+        logits: Tensor = yield self.extension(encoded.ids.tolist(), None, True, observer)
+        return logits[0]
 
-    def extend(self, ids: Sequence[int], *, last_only: bool = False, observer: object = None) -> Tensor:
-        """Append a chain; returns logits [len(ids), vocab], or the last row only."""
-        assert ids and not self._tree, "nothing to extend by, or a tree is still open"
-        for token in ids:
-            self._states.append(next_state(self._states[-1], token))
-        if last_only or len(ids) == 1:
-            return self._table[self._states[-1]][None].clone()
-        return self._table[self._states[-len(ids) :]]
+    def extension(
+        self,
+        ids: Sequence[int],
+        parents: Sequence[int] | None = None,
+        last_only: bool = False,
+        observer: LayerObserver | None = None,
+    ) -> Extension:
+        """What has to go into a forward to append these ids."""
+        return Extension(self, tuple(ids), None if parents is None else tuple(parents), last_only, None, observer)
 
-    def extend_tree(self, ids: Sequence[int], parents: Sequence[int], observer: object = None) -> Tensor:
-        """Append nodes of the tree; returns logits [len(ids), vocab]."""
+    def room_for(self, extension: Extension) -> tuple[TableSegment, tuple[Tensor, Tensor]]:
+        """Where its rows go."""
+        before = [state for _, state in self._tree] + [self._states[-1]]
+        past, rows = len(before), extension.rows
+        if extension.parents is None:
+            assert not self._tree, "a tree is still open"
+            parents = [past + row - 1 for row in range(rows)]
+        else:  # node numbers go on behind the tree's; the end of the chain stands between both
+            assert all(-1 <= parent < past - 1 + row for row, parent in enumerate(extension.parents))
+            parents = [past - 1 if p < 0 else p + (p >= past - 1) for p in extension.parents]
+        nothing = torch.empty(rows, 0)
+        return TableSegment(before, past, rows, parents), (nothing, nothing)
+
+    def hold(self, extension: Extension) -> None:
+        """Count in what a forward has been over."""
         first = len(self._tree)
-        for token, parent in zip(ids, parents, strict=True):
-            assert -1 <= parent < len(self._tree), "a parent must come first"
+        if extension.parents is None:
+            for token in extension.ids:
+                self._states.append(next_state(self._states[-1], token))
+            return
+        for token, parent in zip(extension.ids, extension.parents, strict=True):
+            assert -1 <= parent < first + len(extension.ids), "a parent must come first"
             before = self._states[-1] if parent < 0 else self._tree[parent][1]
             self._tree.append((parent, next_state(before, token)))
             self.tree.append(token, parent)
-        return self._table[[state for _, state in self._tree[first:]]]
 
     def keep_path(self, nodes: Sequence[int], below: Sequence[int] = ()) -> None:
         """Commit a path of the tree and keep the nodes `below` its end, forget the rest."""
@@ -91,7 +158,7 @@ class TableModel:
 
     def __init__(self, logits: np.ndarray, eos: frozenset[int] = frozenset({0})) -> None:
         self.logits = logits.astype(np.float32)
-        self.table = torch.from_numpy(self.logits)
+        self.runner = TableRunner(torch.from_numpy(self.logits))
         self.vocab_size = logits.shape[1]
         self.eos_token_ids = eos
         self.path = "a table"
@@ -112,6 +179,9 @@ class TableModel:
     def encode(self, prompt: Prompt) -> EncodedPrompt:
         """The prompt as it is."""
         return EncodedPrompt(torch.tensor(prompt.ids))
+
+    def embed_prompt(self, encoded: EncodedPrompt) -> None:
+        """Tables know ids only."""
 
 
 @dataclass(frozen=True)

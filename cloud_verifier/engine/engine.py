@@ -1,54 +1,60 @@
-"""The engine: owns every answer in progress and runs one forward at a time, all in one thread.
+"""The engine: owns every answer in progress and carries their plans out, many in one forward, all in one thread.
 
-It takes tasks from a queue, first come first served, and hands replies to an outbox. A session's failure ends
-that session and nothing else. It knows no sockets; time comes from a clock it is given.
+It takes tasks from a queue and hands replies to an outbox. Between two forwards it takes in what has come; a forward
+takes rows of all sessions that are ready, as the scheduler says. A session's failure ends that session and nothing
+else. It knows no sockets; time comes from a clock it is given.
 """
 
 from __future__ import annotations
 
+import math
+import queue
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
 
-from cloud_verifier.engine.hints import SessionHinting
+import torch
+from torch import Tensor
+
+from cloud_verifier.engine.load import EngineLoad
+from cloud_verifier.engine.memory import KvBudget, OverBudget
+from cloud_verifier.engine.scheduler import Scheduler, Waiting
 from cloud_verifier.engine.tasks import (
     AloneTask,
     CloseTask,
     HiddenTask,
     OpenTask,
+    PauseTask,
     SessionKey,
-    StepTask,
     StopTask,
     Task,
-    TaskQueue,
     VerifyTask,
+    without_the_superseded,
 )
+from cloud_verifier.engine.work import SessionWork, Workshop
 from cloud_verifier.logs import EventLog
-from specdec.drafting import ChainDrafter, Draft, DraftModel
 from specdec.errors import ModelError, OptionsError, ProtocolError
-from specdec.link.convert import q_from_wire, row_to_wire, sampling_from_wire
-from specdec.link.wire import (
-    ERROR_INTERNAL,
-    ERROR_REFUSED,
-    Down,
-    DraftUp,
-    ErrorDown,
-    HintDown,
-    Open,
-    Opened,
-    RowDown,
-    SampledUp,
-    Tokens,
-    VerdictDown,
-)
-from specdec.models import LoadedModel, Prompt
-from specdec.models.split import BackSession
-from specdec.sampling.recoveries import Recovery
-from specdec.verifying import SampledVerdict, SampledVerifier, Verifier
+from specdec.link.wire import ERROR_BUSY, ERROR_INTERNAL, ERROR_REFUSED, Down, ErrorDown
+from specdec.models import LoadedModel
+from specdec.models.plans import Extension, Plan, Preparation, Prepared, Staged, forward_together, stage
 from specdec.verifying.hints.hints import HintMaker
 
 Outbox = Callable[[SessionKey, Down, bool], None]
 """Takes (session, reply, whether the session is over)."""
+
+PICTURE_THREADS = 1
+"""Pictures are prepared beside the forwards, one prompt after the other."""
+
+
+@dataclass(frozen=True)
+class PreparedTask:
+    """What came of a session's Preparation: a Prepared, or the error that was met."""
+
+    work: SessionWork
+    plan: Plan[None]
+    result: Any
 
 
 class Engine:
@@ -62,231 +68,286 @@ class Engine:
         draft_model: LoadedModel | None = None,
         clock: Callable[[], float] = time.perf_counter,
         hint_maker: HintMaker | None = None,
+        scheduler: Scheduler | None = None,
+        wake: Callable[[], None] = lambda: None,
+        kv_bytes: int = 1 << 62,
+        on_out: Callable[[Task], None] = lambda task: None,
     ) -> None:
-        """hint_maker: makes hints for the sessions that want them; None: there are no exits."""
-        self._model = model
-        self._draft_model = draft_model
+        """hint_maker: makes hints for the sessions that want them; None: there are no exits. scheduler: which rows
+        share a forward. wake: called in the thread that prepares pictures when some are ready, for those who wait
+        for work elsewhere than in `run`. kv_bytes: what all caches may take. on_out: called, in the engine's thread,
+        once with every task handed over, when it waits no longer.
+        """
         self._outbox = outbox
         self._log = log
         self._clock = clock
-        self._tasks = TaskQueue()
-        self._verifiers: dict[SessionKey, Verifier] = {}
-        self._fronts: dict[SessionKey, tuple[OpenTask, BackSession]] = {}
-        self._hint_maker = hint_maker
-        self._hinting: dict[SessionKey, SessionHinting] = {}
-        self._openings: dict[SessionKey, Open] = {}
-        self._drafters: dict[SessionKey, ChainDrafter] = {}
-        self._streams: dict[SessionKey, int] = {}
+        self._wake = wake
+        self.load = EngineLoad(clock())
+        self._shop = Workshop(model, draft_model, hint_maker, self._reply, log, clock, self.load, self._admit, on_out)
+        self._on_out = on_out
+        self._paused: set[bytes] = set()
+        models = [model] if draft_model is None else [model, draft_model]
+        self.budget = KvBudget(kv_bytes, sum(each.runner.kv_bytes_a_token for each in models))
+        self._starved: list[SessionWork] = []
+        self.scheduler = scheduler or Scheduler()
+        self._arriving: queue.SimpleQueue[Task | PreparedTask] = queue.SimpleQueue()
+        self._works: dict[SessionKey, SessionWork] = {}
+        self._plans: dict[SessionKey, Plan[None]] = {}
+        self._waiting: dict[SessionKey, Waiting] = {}
+        self._pictures = ThreadPoolExecutor(PICTURE_THREADS, "pictures")
+        self._opened = 0
         self._stopping = False
 
     def submit(self, task: Task) -> None:
         """Hand over a task, from any thread."""
-        self._tasks.put(task)
+        self._arriving.put(task)
 
     def stop(self) -> None:
         """End after the forward that is running now, from any thread."""
         self._stopping = True
-        self._tasks.put(StopTask())
+        self._arriving.put(StopTask())
+        self._pictures.shutdown(wait=False, cancel_futures=True)
 
     def run(self) -> None:
         """Work until stop()."""
-        while True:
-            task = self._tasks.get()
-            if self._stopping or isinstance(task, StopTask):
-                return
-            self._do(task)
+        with torch.inference_mode():
+            while not self._stopping:
+                if not self._waiting:
+                    self._take_arrivals(self._arriving.get())
+                self._work_off()
 
+    @torch.inference_mode()
     def work_off(self) -> None:
-        """Do one task, if one is there."""
-        task = self._tasks.poll()
-        if task is not None and not isinstance(task, StopTask):
-            self._do(task)
+        """Take in what has come, and run one forward, if one is wanted."""
+        self._work_off()
+
+    def _work_off(self) -> None:
+        self._take_arrivals()
+        if self._waiting and not self._stopping:
+            self._forward()
+
+    def _take_arrivals(self, first: Task | PreparedTask | None = None) -> None:
+        arrived: list[Task] = []
+        while True:
+            try:
+                task = first or self._arriving.get_nowait()
+            except queue.Empty:
+                break
+            first = None
+            if isinstance(task, PreparedTask):
+                if self._plans.get(task.work.key) is task.plan:  # else the session was closed meanwhile
+                    self._resume(task.work, task.plan, task.result)
+            else:
+                arrived.append(task)
+        if len(arrived) > 1:
+            arrived, dropped = without_the_superseded(arrived)
+            for task in dropped:
+                self._on_out(task)
+        for task in arrived:
+            self._take(task)
+
+    def _resume(self, work: SessionWork, plan: Plan[None], result: Any) -> None:
+        """Go on with a plan, and with what comes after it."""
+        if self._go_on(work, plan, result):
+            self._begin(work)
 
     @property
     def idle(self) -> bool:
-        """True where no task is waiting."""
-        return self._tasks.empty
+        """True where nothing is waiting."""
+        return not self._waiting and self._arriving.empty()
 
-    def _do(self, task: OpenTask | VerifyTask | HiddenTask | AloneTask | StepTask | CloseTask) -> None:
-        if isinstance(task, CloseTask):
-            self._forget(task.key)
+    def _reply(self, key: SessionKey, message: Down) -> None:
+        self._outbox(key, message, False)
+
+    def _take(self, task: Task) -> None:
+        if isinstance(task, VerifyTask | HiddenTask | AloneTask):
+            work = self._works.get(task.key)
+            if work is None:  # closed meanwhile
+                self._on_out(task)
+                return
+            work.tasks.put(task)
+            if task.key not in self._plans:
+                self._begin(work)
             return
-        try:
-            self._work(task)
-        except (ModelError, OptionsError, ProtocolError) as error:
-            self._log.warning("refused", session=task.key[1], reason=str(error))
-            self._end(task.key, ERROR_REFUSED, str(error))
-        except Exception as error:  # one session's fault must not end the others' (TRAPS 20)
-            self._log.error("session_failed", session=task.key[1], traceback=self._log.trace_of(error))
-            self._end(
-                task.key, ERROR_INTERNAL, f"the verifier failed on this session ({type(error).__name__})"
+        if isinstance(task, CloseTask):
+            self._on_out(task)
+            self._forget(task.key)
+        elif isinstance(task, OpenTask):
+            self._forget(task.key)
+            self._opened += 1
+            self._works[task.key] = SessionWork(self._shop, task, self._opened, task.rank)
+            self._begin(self._works[task.key])
+        elif isinstance(task, PauseTask):
+            self._on_out(task)
+            self._pause(task.key[0], task.paused)
+
+    def _pause(self, client: bytes, paused: bool) -> None:
+        """A client does not read, or does again: its sessions do not go on alone meanwhile."""
+        if paused:
+            self._paused.add(client)
+            return
+        self._paused.discard(client)
+        for key, work in list(self._works.items()):
+            if key[0] == client and key not in self._plans:
+                self._begin(work)
+
+    def _begin(self, work: SessionWork) -> None:
+        """Start on a session's next plan, if there is one."""
+        while work.has_work:
+            if work.only_streams and work.key[0] in self._paused:
+                break
+            if work.evicted and not self._make_room(work.key, self.budget.needed(work.tokens, work.prompt_bytes)):
+                self._starved.append(work)  # until another session ends or has nothing to do
+                return
+            work.evicted = False
+            plan = work.next_plan()
+            if plan is None:
+                break
+            self._plans[work.key] = plan
+            if not self._go_on(work, plan, None):
+                return
+        self._feed_the_starved()
+
+    def _feed_the_starved(self) -> None:
+        """A session has ended or rests: those that wait for room may find some now."""
+        starved, self._starved = self._starved, []
+        for work in starved:
+            if self._works.get(work.key) is work:
+                self._begin(work)
+
+    def _admit(self, work: SessionWork, tokens: int) -> None:
+        if not self._make_room(work.key, self.budget.needed(tokens, work.prompt_bytes)):
+            raise OverBudget(
+                f"all {self.budget.total / 2**20:.0f} MB of cache are in use: try again later, "
+                "or give the verifier more with --kv-gb"
             )
+
+    def _make_room(self, key: SessionKey, needed: int) -> bool:
+        """Take so many bytes of the budget for a session, from sessions that rest where that must be."""
+        if not self.budget.fits(needed):
+            for other, work in list(self._works.items()):  # the one that has rested longest comes first
+                rests = other != key and other not in self._plans and not work.has_work
+                if rests and other in self.budget.admitted and work.evict():
+                    self.budget.give_back(other)
+                    self.budget.evictions += 1
+                    if self.budget.fits(needed):
+                        break
+            else:
+                return False
+        self.budget.take(key, needed)
+        return True
+
+    def _go_on(self, work: SessionWork, plan: Plan[None], result: Any) -> bool:
+        """Tell a plan what came of what it needed, and see what it needs next; True where it has ended well."""
+        try:
+            while True:
+                need = plan.throw(result) if isinstance(result, BaseException) else plan.send(result)
+                if isinstance(need, Extension):
+                    self._waiting[work.key] = Waiting(work, need, self._clock())
+                    return False
+                if need.prompt.images:
+                    self._prepare(work, plan, need)
+                    return False
+                result = outcome_of(need)
+        except StopIteration:
+            del self._plans[work.key]
+            self._works[work.key] = self._works.pop(work.key)  # the last one to rest
+            return True
+        except OverBudget as error:
+            self._end(work.key, ERROR_BUSY, str(error))
+        except (ModelError, OptionsError, ProtocolError) as error:
+            self._log.warning("refused", session=work.key[1], reason=str(error))
+            self._end(work.key, ERROR_REFUSED, str(error))
+        except Exception as error:  # one session's fault must not end the others' (TRAPS 20)
+            self._log.error("session_failed", session=work.key[1], traceback=self._log.trace_of(error))
+            self._end(work.key, ERROR_INTERNAL, f"the verifier failed on this session ({type(error).__name__})")
+        return False
+
+    def _prepare(self, work: SessionWork, plan: Plan[None], need: Preparation) -> None:
+        """Pictures take long to decode and to look at: beside the forwards of the others."""
+
+        def prepare() -> None:
+            with torch.inference_mode():
+                result = outcome_of(need)
+            self._arriving.put(PreparedTask(work, plan, result))
+            self._wake()
+
+        self._pictures.submit(prepare)
 
     def _end(self, key: SessionKey, code: str, reason: str) -> None:
         self._forget(key)
         self._outbox(key, ErrorDown(key[1], code, reason[:1900]), True)
 
     def _forget(self, key: SessionKey) -> None:
-        self._verifiers.pop(key, None)
-        self._fronts.pop(key, None)
-        self._openings.pop(key, None)
-        self._drafters.pop(key, None)
-        self._streams.pop(key, None)
-        self._hinting.pop(key, None)
+        work = self._works.pop(key, None)
+        for task in work.tasks.drop() if work is not None else ():
+            self._on_out(task)
+        self._waiting.pop(key, None)
+        self.budget.give_back(key)
+        plan = self._plans.pop(key, None)
+        if plan is not None:
+            plan.close()
+        if self._starved:
+            self._feed_the_starved()
 
-    def _work(self, task: OpenTask | VerifyTask | HiddenTask | AloneTask | StepTask) -> None:
-        if isinstance(task, OpenTask):
-            front_layers = task.message.front_layers
-            self._forget(task.key)
-            if front_layers:  # the prompt comes through the edge's layers first
-                self._fronts[task.key] = task, BackSession(self._model, front_layers)
-            else:
-                self._open(task)
-        elif isinstance(task, HiddenTask):
-            self._go_on_with_hidden(task)
-        elif isinstance(task, VerifyTask):
-            self._verify(task)
-        elif isinstance(task, AloneTask):
-            self._go_on_alone(task)
-        elif self._verifiers.get(task.key) is task.verifier and self._streams.get(task.key) == task.stream:
-            self._step(task)
-
-    def _open(self, task: OpenTask, back: BackSession | None = None) -> None:
-        """back: where the edge runs the first layers, the session of the others."""
-        message = task.message
-        started = self._clock()
-        verifier = self._new_verifier(message, back)
-        prompt = Prompt(tuple(message.ids), tuple(message.images))
-        token = None
-        if message.pending:
-            verifier.prefill(prompt, message.history)
-        else:
-            token = verifier.open(prompt, message.history)
-        verify_us, queue_us = self._times(task.arrived_s, started)
-        self._verifiers[task.key] = verifier
-        self._outbox(task.key, Opened(message.session, token, verifier.limit, verify_us, queue_us), False)
-        if message.hints and self._hint_maker is not None and type(verifier) is Verifier:
-            self._hinting[task.key] = self._new_hinting(self._hint_maker, task.key, message)
-        if self._draft_model is not None:
-            self._openings[task.key] = message
-        if message.stream:
-            self._stream(task.key, 1, message.speculate)
-
-    def _go_on_alone(self, task: AloneTask) -> None:
-        verifier = self._verifiers.get(task.key)
-        if verifier is None:
-            return  # closed meanwhile
-        if isinstance(verifier, SampledVerifier):
-            raise ProtocolError("with rejection sampling every token needs a draft: none is decoded alone")
-        self._stream(task.key, abs(self._streams.get(task.key, 0)) + 1, task.message.speculate)
-
-    def _stream(self, key: SessionKey, stream: int, speculate: int) -> None:
-        """Begin to decode alone; the number of the stream tells its steps from those of one that a draft ended."""
-        verifier = self._verifiers[key]
-        if not verifier.finished:
-            drafter = self._drafter(key) if speculate else None
-            self._streams[key] = stream
-            self.submit(StepTask(key, verifier, self._clock(), stream, drafter, speculate))
-
-    def _verify(self, task: VerifyTask) -> None:
-        verifier = self._verifiers.get(task.key)
-        if verifier is None:
-            return  # closed meanwhile
-        message = task.message
-        # A draft ends the cloud's going on alone.
-        self._streams[task.key] = -abs(self._streams.get(task.key, 0))
-        started = self._clock()
-        if isinstance(message, (DraftUp, SampledUp)) and message.epoch < verifier.epoch:
-            return  # it assumed what a verdict has broken since: the edge expects no answer
-        if isinstance(message, DraftUp):
-            parents = None if message.parents is None else tuple(message.parents)
-            hinting = self._hinting.get(task.key)
-            observer = None if hinting is None else hinting.observer(verifier, message)
-            judgement = verifier.verify(Draft(message.base, tuple(message.ids), parents), observer)
-            verdict = SampledVerdict(judgement.last, judgement.token)
-        elif not isinstance(verifier, SampledVerifier):
-            raise ProtocolError("rejection sampling was not agreed on when the session was opened")
-        elif isinstance(message, SampledUp):
-            q = q_from_wire(message.q, len(message.ids), self._model.vocab_size)
-            verdict = verifier.verify_sampled(Draft(message.base, tuple(message.ids)), q, message.fix)
-        else:
-            verdict = SampledVerdict(verifier.rejected_at, None, verifier.more())
-        times = self._times(task.arrived_s, started)
-        self._outbox(task.key, _verdict_message(message.session, message.round, verdict, times), False)
-
-    def _go_on_with_hidden(self, task: HiddenTask) -> None:
-        """Layer split: the prompt, or the next token, as the edge's layers left it."""
-        if task.key not in self._fronts:
-            raise ProtocolError("a layer split was not agreed on when the session was opened")
-        opening, back = self._fronts[task.key]
-        message = task.message
-        verifier = self._verifiers.get(task.key)
-        if verifier is None:
-            prompt = Prompt(tuple(opening.message.ids), tuple(opening.message.images))
-            rows = self._model.encode(prompt).ids.shape[0] + len(opening.message.history)
-            back.hand_in(message.data, rows)
-            self._open(replace(opening, arrived_s=task.arrived_s), back)
+    def _forward(self) -> None:
+        """One forward for those the scheduler picks; then each goes on with what it says."""
+        began = self._clock()
+        picked = self.scheduler.pick(list(self._waiting.values()), began, len(self._works))
+        staged: list[tuple[Waiting, Staged]] = []
+        for waiting in picked:
+            try:
+                staged.append((waiting, stage(waiting.part)))
+            except Exception as error:  # its own fault: it goes before anything has changed
+                self._settle(waiting, error)
+        if not staged:
             return
-        if verifier.finished:
-            raise ProtocolError("a token came after the end of the answer")
-        started = self._clock()
-        back.hand_in(message.data, 1)
-        token = verifier.step()
-        times = self._times(task.arrived_s, started)
-        self._outbox(task.key, VerdictDown(message.session, message.round, 0, token, *times), False)
+        for waiting, _ in staged:
+            waiting.work.waited_s += began - waiting.since_s
+            waiting.work.batch = max(waiting.work.batch, len(staged))
+        results = self._run(staged)
+        ended = self._clock()
+        self.scheduler.ran([waiting for waiting, _ in staged], ended - began)
+        self.load.ran(len(staged), sum(one.segment.rows for _, one in staged), ended - began)
+        for (waiting, _), result in zip(staged, results, strict=True):
+            settling = self._clock()
+            waiting.work.waited_s += settling - ended  # the others' replies came first
+            self._settle(waiting, result)
 
-    def _new_verifier(self, message: Open, back: BackSession | None) -> Verifier:
-        options = sampling_from_wire(message.sampling)
-        recovery = Recovery(message.recovery)
-        if recovery is Recovery.NOISE:
-            return Verifier(self._model, options, back)
-        if message.stream or back is not None:
-            raise ProtocolError("an answer without drafts has none to reject: open it without recovery")
-        return SampledVerifier(self._model, options, recovery, message.recovery_size, message.ahead)
+    def _run(self, staged: list[tuple[Waiting, Staged]]) -> list[Tensor | Exception]:
+        """Logits of each; where a shared forward fails, each is tried alone, so that one alone fails."""
+        try:
+            return [_sound(logits) for logits in forward_together([one for _, one in staged])]
+        except Exception as error:
+            self.load.failed += 1
+            if len(staged) == 1:
+                return [error]
+            self._log.warning("forward_failed", sessions=len(staged), error=type(error).__name__)
+        return [result for one in staged for result in self._run([one])]
 
-    def _drafter(self, key: SessionKey) -> ChainDrafter:
-        if self._draft_model is None:
-            raise ProtocolError("this verifier has no draft model: start it with --draft-model")
-        if key not in self._drafters:
-            message = self._openings[key]
-            drafter = ChainDrafter(DraftModel(self._draft_model, sampling_from_wire(message.sampling)))
-            drafter.prefill(Prompt(tuple(message.ids), tuple(message.images)))
-            self._drafters[key] = drafter
-        return self._drafters[key]
-
-    def _new_hinting(self, maker: HintMaker, key: SessionKey, message: Open) -> SessionHinting:
-        def send(hint: HintDown) -> None:
-            self._outbox(key, hint, False)
-
-        options = sampling_from_wire(message.sampling)
-        return SessionHinting(maker, message, options, send, self._log, self._clock)
-
-    def _step(self, task: StepTask) -> None:
-        started = self._clock()
-        verifier = task.verifier
-        base = len(verifier.answer)
-        drafted = 0
-        if task.drafter is None:
-            verifier.step()
+    def _settle(self, waiting: Waiting, result: Tensor | Exception) -> None:
+        """A session's part of a forward is done."""
+        work = waiting.work
+        del self._waiting[work.key]
+        if waiting.rest is not None and not isinstance(result, Exception):
+            self._waiting[work.key] = Waiting(work, waiting.rest, self._clock())
         else:
-            draft = task.drafter.chain(verifier.answer, min(task.gamma, verifier.limit - base - 1)).draft
-            drafted = len(draft.ids)
-            epoch = verifier.epoch
-            verifier.verify(draft)
-            verifier.epoch = epoch  # the edge's drafts know nothing of this one
-        times = self._times(task.arrived_s, started)
-        self._outbox(task.key, Tokens(task.key[1], base, verifier.answer[base:], *times, drafted), False)
-        if not verifier.finished:
-            self.submit(replace(task, arrived_s=self._clock()))
-
-    def _times(self, arrived: float, started: float) -> tuple[int, int]:
-        """Microseconds of work, and of waiting before it."""
-        return int((self._clock() - started) * 1e6), max(0, int((started - arrived) * 1e6))
+            self._resume(work, self._plans[work.key], result)
 
 
-def _verdict_message(
-    session: int, round_: int, verdict: SampledVerdict, times: tuple[int, int]
-) -> VerdictDown | RowDown:
-    if verdict.row is not None:
-        return row_to_wire(session, round_, verdict.accepted, verdict.row, *times)
-    return VerdictDown(session, round_, verdict.accepted, verdict.token, *times)
+def outcome_of(need: Preparation) -> Prepared | Exception:
+    """What comes of a preparation: the plan is told of an error as well."""
+    try:
+        return need.carry_out()
+    except Exception as error:
+        return error
+
+
+def _sound(logits: Tensor) -> Tensor | Exception:
+    """The logits, or the error that they are none.
+
+    What is no number stays none: in every logit of its row, and in every row that looks at it, so in the last one.
+    """
+    if math.isfinite(float(logits[-1, 0])):
+        return logits
+    return ModelError("the model's logits are no numbers: its weights or its number type do not fit")

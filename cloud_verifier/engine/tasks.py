@@ -1,19 +1,17 @@
-"""What the engine is asked to do, and the queue it takes it from.
+"""What the engine is asked to do, and the queues it waits in.
 
 Drafts of one session that wait together are taken together, as one draft: one forward judges them all.
 """
 
 from __future__ import annotations
 
-import queue
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 
-from specdec.drafting import ChainDrafter
 from specdec.link.wire import AloneUp, DraftUp, HiddenUp, More, Open, SampledUp
-from specdec.verifying import Verifier
 
 SessionKey = tuple[bytes, int]
 """Who asks (the socket's identity of the client) and the client's own number for the session."""
@@ -21,11 +19,12 @@ SessionKey = tuple[bytes, int]
 
 @dataclass(frozen=True)
 class OpenTask:
-    """A prompt to prefill."""
+    """A prompt to prefill. rank: of the client's class, 0 is served first."""
 
     key: SessionKey
     message: Open
     arrived_s: float
+    rank: int = 1
 
 
 @dataclass(frozen=True)
@@ -56,21 +55,6 @@ class AloneTask:
 
 
 @dataclass(frozen=True)
-class StepTask:
-    """One more token, or round, for a session that the cloud decodes alone. drafter: its own, if any.
-
-    stream: which of the session's times alone this belongs to; a draft ends one.
-    """
-
-    key: SessionKey
-    verifier: Verifier
-    arrived_s: float
-    stream: int = 0
-    drafter: ChainDrafter | None = None
-    gamma: int = 0
-
-
-@dataclass(frozen=True)
 class CloseTask:
     """A session to forget."""
 
@@ -78,72 +62,73 @@ class CloseTask:
 
 
 @dataclass(frozen=True)
+class PauseTask:
+    """A client does not read: none of its sessions goes on alone until it does (paused False). key: (client, 0)."""
+
+    key: SessionKey
+    paused: bool
+
+
+@dataclass(frozen=True)
 class StopTask:
     """No more work."""
 
 
-Task = OpenTask | VerifyTask | HiddenTask | AloneTask | StepTask | CloseTask | StopTask
+Task = OpenTask | VerifyTask | HiddenTask | AloneTask | CloseTask | PauseTask | StopTask
+SessionTask = VerifyTask | HiddenTask | AloneTask
+"""Work for a session that is open."""
 
 
-class TaskQueue:
-    """First come, first served; `put` from any thread, `get` and `poll` from one."""
+class SessionQueue:
+    """What waits for one session, first come, first served."""
 
     def __init__(self) -> None:
-        self._arriving: queue.SimpleQueue[Task] = queue.SimpleQueue()
-        self._waiting: deque[Task] = deque()
+        self._waiting: deque[SessionTask] = deque()
 
-    def put(self, task: Task) -> None:
-        """Hand over a task."""
-        self._arriving.put(task)
+    def __len__(self) -> int:
+        return len(self._waiting)
 
-    def get(self) -> Task:
-        """The next task; waits for one. A draft brings along those that go on right behind it."""
-        if not self._waiting:
-            self._waiting.append(self._arriving.get())
-        return self._next()
+    def put(self, task: SessionTask) -> None:
+        """Let one wait."""
+        self._waiting.append(task)
 
-    def poll(self) -> Task | None:
-        """The same without waiting; None where nothing is there."""
-        self._take_arrivals()
-        return self._next() if self._waiting else None
+    def get(self) -> tuple[SessionTask, list[SessionTask]]:
+        """The next, and those it is made of: a draft brings along those that go on right behind it.
 
-    @property
-    def empty(self) -> bool:
-        """True where `poll` would give None."""
-        return not self._waiting and self._arriving.empty()
-
-    def _next(self) -> Task:
+        Raises IndexError where nothing waits.
+        """
         task = self._waiting.popleft()
-        if isinstance(task, VerifyTask):
-            self._take_arrivals()
-            return self._with_those_behind(task)
-        return task
-
-    def _take_arrivals(self) -> None:
-        while True:
-            try:
-                self._waiting.append(self._arriving.get_nowait())
-            except queue.Empty:
-                return
-
-    def _with_those_behind(self, task: VerifyTask) -> VerifyTask:
-        others: deque[Task] = deque()
-        open_ended = True
-        for other in self._waiting:
-            if isinstance(other, StepTask | StopTask) or other.key != task.key or not open_ended:
-                others.append(other)
-                continue
-            joined = _join(task, other)
-            open_ended = joined is not None
+        taken = [task]
+        while isinstance(task, VerifyTask) and self._waiting:
+            joined = _join(task, self._waiting[0])
             if joined is None:
-                others.append(other)
-            else:
-                task = joined
-        self._waiting = others
-        return task
+                break
+            taken.append(self._waiting.popleft())
+            task = joined
+        return task, taken
+
+    def drop(self) -> list[SessionTask]:
+        """Let nothing wait any more; returns what did."""
+        dropped, self._waiting = list(self._waiting), deque()
+        return dropped
 
 
-def _join(first: VerifyTask, second: Task) -> VerifyTask | None:
+def without_the_superseded(tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
+    """Those that still count, and those of a session that a later one of them opens anew or closes."""
+    over: set[SessionKey] = set()
+    kept: list[Task] = []
+    dropped: list[Task] = []
+    for task in reversed(tasks):
+        if not isinstance(task, PauseTask | StopTask) and task.key in over:
+            dropped.append(task)
+            continue
+        kept.append(task)
+        if isinstance(task, OpenTask | CloseTask):
+            over.add(task.key)
+    return kept[::-1], dropped[::-1]
+
+
+def _join(first: VerifyTask, second: SessionTask) -> VerifyTask | None:
     """Both as one draft, or None where the second does not go on right behind the first."""
     if not isinstance(second, VerifyTask) or type(first.message) is not type(second.message):
         return None

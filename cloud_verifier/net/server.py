@@ -8,7 +8,6 @@ another thread and back (`inline`), the socket thread runs them itself, one betw
 from __future__ import annotations
 
 import gc
-import secrets
 import signal
 import sys
 import threading
@@ -22,50 +21,47 @@ import zmq
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.engine.engine import Engine
-from cloud_verifier.engine.tasks import AloneTask, CloseTask, HiddenTask, OpenTask, SessionKey, VerifyTask
+from cloud_verifier.engine.tasks import PauseTask, SessionKey, Task
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.loading import check_pair, forwards_are_quick, is_small, load_hint_maker, warm_up
 from cloud_verifier.logs import EventLog
-from cloud_verifier.net.sessions import SessionTable
+from cloud_verifier.net.admission import Admission, Ways
+from cloud_verifier.net.outbox import RETRY_S, ClientGone, Outbox
 from cloud_verifier.security.door import Door
 from cloud_verifier.security.keyring import Keyring
 from cloud_verifier.security.records import ClientKey
-from specdec.errors import ProtocolError
 from specdec.link.wire import (
-    ERROR_BUSY,
     ERROR_KEY,
-    ERROR_MALFORMED,
     ERROR_SHUTDOWN,
-    ERROR_UNKNOWN_SESSION,
-    ERROR_VERSION,
     PROTOCOL_VERSION,
-    AloneUp,
-    Close,
     Down,
-    DraftUp,
     ErrorDown,
-    Hello,
-    HiddenUp,
-    More,
-    Open,
-    Ping,
     Pong,
     RowDown,
-    SampledUp,
     Tokens,
-    Up,
     VerdictDown,
-    Welcome,
-    decode_up,
     encode,
 )
 from specdec.models import LoadedModel, load_model
 from specdec.models.pacing import pace
 from specdec.verifying.hints.hints import HintMaker
 
-_HIGH_WATER_MARK = 10_000
+_SENT_AHEAD = 64
+"""Replies to one client that ZeroMQ holds; what goes beyond waits in the outbox, where bytes are counted."""
+_SEND_BUFFER = 1 << 20
+"""Bytes that the system holds for one client: it would take several times as many, and nobody could count them."""
+_READ_AHEAD = 8
+"""Messages of one client that ZeroMQ holds before it stops reading: any of them may be long."""
+_READ_AT_ONCE = 64
+_BYTES_AT_ONCE = 1 << 20
+"""Messages that are read before replies get their turn."""
+_HARD_CAP = 65 << 20
+"""ZeroMQ closes the connection for a longer message without a word (TRAPS 34). That is more than may be configured, so
+that what is too long by a little is refused with a reason.
+"""
 _LINGER_MS = 200
 _STOP = b"stop"
+_WAKE = b"wake"
 
 
 class Server:
@@ -84,22 +80,20 @@ class Server:
         """Bind the socket. inline: run forwards in the socket's thread. Raises VerifierError when the address or the
         key ring cannot be used.
         """
-        self._hint_maker = hint_maker
-        self._has_draft_model = draft_model is not None
         self._config = config
         self._model = model
         self._log = log
         self._clock = clock
         self._inline = inline
-        self._sessions = SessionTable(config.max_sessions, config.session_timeout_s)
         keyring = Keyring(config.keys, log) if config.keys else None
         self._context = zmq.Context()
         self._router = self._context.socket(zmq.ROUTER)
         self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a client that is gone must show up as an error
-        self._router.setsockopt(zmq.SNDHWM, _HIGH_WATER_MARK)
-        self._router.setsockopt(zmq.RCVHWM, _HIGH_WATER_MARK)
+        self._router.setsockopt(zmq.SNDHWM, _SENT_AHEAD)
+        self._router.setsockopt(zmq.SNDBUF, _SEND_BUFFER)
+        self._router.setsockopt(zmq.RCVHWM, _READ_AHEAD)
         self._router.setsockopt(zmq.LINGER, _LINGER_MS)
-        self._router.setsockopt(zmq.MAXMSGSIZE, int(config.max_message_mb * 2**20))
+        self._router.setsockopt(zmq.MAXMSGSIZE, _HARD_CAP)
         self._door: Door | None = None
         if keyring is not None:
             guards = (self._forget_client, self._refuse_key)
@@ -116,11 +110,24 @@ class Server:
         self._inbox.setsockopt(zmq.RCVHWM, 0)
         self._inbox.bind("inproc://replies")
         self._engine_socket: zmq.Socket[bytes] | None = None
+        self._picture_socket: zmq.Socket[bytes] | None = None
         self._stop_lock = threading.Lock()
         self._stop_socket = self._context.socket(zmq.PUSH)
         self._stop_socket.connect("inproc://replies")
-        self._engine = Engine(model, self._from_engine, log, draft_model, hint_maker=hint_maker)
-        self._server_number = secrets.randbits(32)
+        self._outbox = Outbox(self._hand_over, self._pause, clock)
+        ways = Ways(self._reply, self._submit, self._outbox.full, self._look_for, self._key_of)
+        exits = () if hint_maker is None else tuple(hint_maker.layers)
+        self._admission = Admission(config, model, log, ways, clock, exits, draft_model is not None)
+        given_back = self._admission.given_back
+        self._engine = Engine(
+            model,
+            self._from_engine,
+            log,
+            draft_model,
+            hint_maker=hint_maker,
+            wake=self._wake,
+            on_out=given_back,
+        )
 
     def stop(self) -> None:
         """Make run() return soon; safe from other threads and from a signal handler of the serving one."""
@@ -155,14 +162,17 @@ class Server:
                 if self._door is not None:
                     if not ready.keys().isdisjoint(self._door.sockets):
                         self._door.work()
-                    self._door.look(self._sessions.clients)
+                    self._door.look(self._admission.sessions.clients)
                 if self._router in ready:
                     self._take_messages()
                 if self._inline:
                     self._engine.work_off()
-                self._expire()
+                self._tidy()
         finally:
             self._shut_down(engine_thread)
+
+    def _submit(self, task: Task) -> None:
+        self._engine.submit(task)
 
     def _from_engine(self, key: SessionKey, message: Down, over: bool) -> None:
         """Called in the engine's thread: pass a reply to the socket thread."""
@@ -181,6 +191,15 @@ class Server:
         head = b"%d %d %d %d" % (key[1], answered, streamed, over)
         self._engine_socket.send_multipart([key[0], head, encode(message)])
 
+    def _wake(self) -> None:
+        """Called in the thread that prepares pictures: the engine has work."""
+        if not self._inline:
+            return  # its thread waits for that itself
+        if self._picture_socket is None:
+            self._picture_socket = self._context.socket(zmq.PUSH)
+            self._picture_socket.connect("inproc://replies")
+        self._picture_socket.send_multipart([_WAKE])
+
     def _deliver_replies(self) -> bool:
         """Pass on what the engine produced; False once stop was asked for."""
         while True:
@@ -190,38 +209,37 @@ class Server:
                 return True
             if frames[0] == _STOP:
                 return False
+            if frames[0] == _WAKE:
+                continue
             identity, head, payload = frames
             number, answered, streamed, over = (int(word) for word in head.split())
             self._deliver((identity, number), answered, streamed, bool(over), payload)
 
     def _deliver(self, key: SessionKey, answered: int, streamed: int, over: bool, payload: bytes) -> None:
-        entry = self._sessions.get(key)
+        entry = self._admission.sessions.get(key)
         if entry is None:
             return  # closed meanwhile
         entry.answered = max(entry.answered, answered)
         entry.streamed = max(entry.streamed, streamed)
-        if self._send(key[0], payload) and over:
-            self._sessions.remove(key)
+        if self._send(key[0], payload, needed=True) and over:
+            # Also tells the engine: under this number the client may have opened another session meanwhile.
+            self._admission.forget(key, "failed")
 
     def _take_messages(self) -> None:
         """Read what clients sent, a bounded number at a time so that replies never wait for a flood."""
-        for _ in range(64):
+        size = 0
+        for _ in range(_READ_AT_ONCE):
             try:
                 frames = self._receive()
             except zmq.Again:
                 return
             if frames is None:
                 continue
-            identity = frames[0]
-            if len(frames) != 2:
-                self._refuse_malformed(identity, f"a message of {len(frames) - 1} frames")
-                continue
-            try:
-                message = decode_up(frames[1], int(self._config.max_message_mb * 2**20))
-            except ProtocolError as error:
-                self._refuse_malformed(identity, str(error))
-                continue
-            self._take(identity, message)
+            identity, *rest = frames
+            self._admission.take(identity, rest)
+            size += sum(map(len, rest))
+            if size > _BYTES_AT_ONCE:
+                return
 
     def _receive(self) -> list[bytes] | None:
         """The next message of somebody who may come in; None for somebody else's. Raises zmq.Again without one."""
@@ -229,117 +247,63 @@ class Server:
             return self._door.receive()
         return self._router.recv_multipart(flags=zmq.DONTWAIT)
 
-    def _client_key(self, identity: bytes) -> ClientKey | None:
-        """Whose key a client has shown, with its class and its quota; None without keys."""
+    def _key_of(self, identity: bytes) -> ClientKey | None:
         return None if self._door is None else self._door.client(identity)
 
     def _refuse_key(self, identity: bytes, text: str) -> None:
-        self._send(identity, encode(ErrorDown(0, ERROR_KEY, text)))
+        self._reply(identity, ErrorDown(0, ERROR_KEY, text))
 
-    def _take(self, identity: bytes, message: Up) -> None:
-        now = self._clock()
-        if isinstance(message, Hello):
-            self._greet(identity, message)
-            return
-        key = (identity, message.session)
-        if isinstance(message, Open):
-            if not self._sessions.add(key, now):
-                self._log.warning("busy", sessions=len(self._sessions))
-                text = f"the verifier has its {self._config.max_sessions} sessions: try again later"
-                self._send(identity, encode(ErrorDown(message.session, ERROR_BUSY, text)))
-                return
-            who = self._client_key(identity)
-            self._log.info(
-                "open",
-                client="" if who is None else who.name,
-                session=message.session,
-                ids=len(message.ids),
-                images=len(message.images),
-                stream=message.stream,
-            )
-            self._engine.submit(OpenTask(key, message, time.perf_counter()))
-            return
-        if isinstance(message, Ping) and message.session == 0:
-            self._send(identity, encode(Pong(0, 0, 0)))
-            return
-        entry = self._sessions.get(key)
-        if entry is None:
-            if not isinstance(message, Close):
-                text = "the session is not known: open it again"
-                self._send(identity, encode(ErrorDown(message.session, ERROR_UNKNOWN_SESSION, text)))
-            return
-        entry.last_heard = now
-        if isinstance(message, (DraftUp, SampledUp, More)):
-            entry.received = max(entry.received, message.round)
-            if isinstance(message, More):  # the round is open again
-                entry.answered = max(0, min(entry.answered, message.round - 1))
-            self._engine.submit(VerifyTask(key, message, time.perf_counter()))
-        elif isinstance(message, HiddenUp):
-            entry.received = max(entry.received, message.round)
-            self._engine.submit(HiddenTask(key, message, time.perf_counter()))
-        elif isinstance(message, AloneUp):
-            entry.received = max(entry.received, message.round)
-            self._engine.submit(AloneTask(key, message, time.perf_counter()))
-        elif isinstance(message, Ping):
-            pong = Pong(message.session, entry.received, entry.answered, entry.streamed)
-            self._send(identity, encode(pong))
-        else:
-            self._forget(key, "close")
+    def _reply(self, identity: bytes, message: Down) -> None:
+        """What nobody waits for so long that it must be kept for a client that does not read."""
+        self._send(identity, encode(message), needed=False)
 
-    def _greet(self, identity: bytes, hello: Hello) -> None:
-        if hello.version != PROTOCOL_VERSION:
-            text = (
-                f"the verifier speaks version {PROTOCOL_VERSION} of the protocol and the edge version "
-                f"{hello.version}: install the same release on both sides"
-            )
-            self._log.warning("version_mismatch", theirs=hello.version, ours=PROTOCOL_VERSION)
-            self._send(identity, encode(ErrorDown(0, ERROR_VERSION, text)))
-            return
-        model = self._model
-        welcome = Welcome(
-            PROTOCOL_VERSION,
-            model.path[-256:],
-            model.vocab_size,
-            model.vocabulary_fingerprint,
-            sorted(model.eos_token_ids),
-            model.context_limit,
-            self._server_number,
-            [] if self._hint_maker is None else list(self._hint_maker.layers),
-            self._has_draft_model,
-        )
-        self._send(identity, encode(welcome))
+    def _send(self, identity: bytes, payload: bytes, needed: bool) -> bool:
+        limit = self._admission.clients.limits_of(identity).output_bytes
+        try:
+            self._outbox.put(identity, payload, limit, needed)
+            return True
+        except ClientGone as error:
+            self._forget_client(identity, str(error))
+            return False
 
-    def _refuse_malformed(self, identity: bytes, reason: str) -> None:
-        self._log.warning("malformed", reason=reason)
-        self._send(identity, encode(ErrorDown(0, ERROR_MALFORMED, reason)))
-
-    def _send(self, identity: bytes, payload: bytes) -> bool:
+    def _hand_over(self, identity: bytes, payload: bytes) -> bool:
         try:
             self._router.send_multipart([identity, payload], flags=zmq.DONTWAIT)
             return True
-        except (zmq.Again, zmq.ZMQError) as error:
-            keys = self._sessions.of_client(identity)
-            self._log.warning("client_gone", sessions=len(keys), reason=str(error))
-            self._forget_client(identity, "client_gone")
+        except zmq.Again:
             return False
+        except zmq.ZMQError as error:
+            raise ClientGone(str(error)) from error
+
+    def _pause(self, identity: bytes, paused: bool) -> None:
+        """A client has too much to read, or has read it: its sessions stand still, or go on."""
+        self._log.warning("suspended" if paused else "taken_up", sessions=self._admission.count_of(identity))
+        self._engine.submit(PauseTask((identity, 0), paused))
+
+    def _look_for(self, identities: set[bytes]) -> None:
+        """Whoever cannot be sent anything is gone; a Pong about no session means nothing to anybody."""
+        for identity in identities:
+            self._send(identity, encode(Pong(0, 0, 0)), needed=False)
 
     def _forget_client(self, identity: bytes, reason: str) -> None:
-        for key in self._sessions.of_client(identity):
-            self._forget(key, reason)
+        self._admission.forget_client(identity, reason)
+        self._outbox.drop(identity)
 
-    def _forget(self, key: SessionKey, reason: str) -> None:
-        if self._sessions.remove(key):
-            self._engine.submit(CloseTask(key))
-            self._log.info("closed", session=key[1], reason=reason)
-
-    def _expire(self) -> None:
-        for key in self._sessions.expired(self._clock()):
-            self._forget(key, "timeout")
+    def _tidy(self) -> None:
+        """What time brings: replies that are taken by now, clients that do not read, sessions nobody speaks of."""
+        if len(self._outbox):
+            for identity in self._outbox.flush():
+                self._forget_client(identity, "gone")
+            for identity in self._outbox.stuck(self._config.session_timeout_s):
+                self._forget_client(identity, "does not read")
+        self._admission.expire()
 
     def _poll_timeout_ms(self) -> int | None:
         if self._inline and not self._engine.idle:
             return 0
-        expiry = self._sessions.next_expiry()
+        if len(self._outbox):
+            return int(RETRY_S * 1000)
+        expiry = self._admission.sessions.next_expiry()
         waits = [] if expiry is None else [expiry - self._clock()]
         if self._door is not None:
             waits.append(self._door.seconds_to_look())
@@ -348,7 +312,7 @@ class Server:
     def _shut_down(self, engine_thread: threading.Thread) -> None:
         self._engine.stop()
         goodbye = "the verifier is shutting down"
-        for identity, number in self._sessions:
+        for identity, number in self._admission.sessions:
             try:
                 frames = [identity, encode(ErrorDown(number, ERROR_SHUTDOWN, goodbye))]
                 self._router.send_multipart(frames, flags=zmq.DONTWAIT)
@@ -360,6 +324,8 @@ class Server:
             self._log.error("engine_stuck")
         elif self._engine_socket is not None:
             self._engine_socket.close(linger=0)
+        if self._picture_socket is not None:
+            self._picture_socket.close(linger=0)
         if self._door is not None:
             self._door.close()
         self._router.close(linger=_LINGER_MS)
@@ -367,6 +333,7 @@ class Server:
         self._stop_socket.close(linger=0)
         if not engine_thread.is_alive():
             self._context.term()
+        self._log.info("served", **self._engine.load.summary(time.perf_counter()))
         self._log.info("stopped")
 
 

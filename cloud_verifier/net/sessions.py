@@ -28,16 +28,23 @@ class SessionTable:
         self._max_sessions = max_sessions
         self._timeout_s = timeout_s
         self._entries: dict[SessionKey, SessionEntry] = {}
+        self._of_client: dict[bytes, set[SessionKey]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def add(self, key: SessionKey, now: float) -> bool:
         """Open a session (again); False if the table is full."""
-        if key not in self._entries and len(self._entries) >= self._max_sessions:
+        if key not in self._entries and self.is_full:
             return False
         self._entries[key] = SessionEntry(now)
+        self._of_client.setdefault(key[0], set()).add(key)
         return True
+
+    @property
+    def is_full(self) -> bool:
+        """True where no further session may be opened."""
+        return len(self._entries) >= self._max_sessions
 
     def get(self, key: SessionKey) -> SessionEntry | None:
         """The session, or None if it is not known."""
@@ -45,14 +52,20 @@ class SessionTable:
 
     def remove(self, key: SessionKey) -> bool:
         """Forget a session; False if it was not known."""
-        return self._entries.pop(key, None) is not None
+        if self._entries.pop(key, None) is None:
+            return False
+        keys = self._of_client[key[0]]
+        keys.discard(key)
+        if not keys:
+            del self._of_client[key[0]]
+        return True
 
     def __iter__(self) -> Iterator[SessionKey]:
         return iter(self._entries)
 
     def of_client(self, identity: bytes) -> list[SessionKey]:
         """All sessions of one client."""
-        return [key for key in self._entries if key[0] == identity]
+        return sorted(self._of_client.get(identity, ()))
 
     def clients(self) -> set[bytes]:
         """Everybody who has a session."""

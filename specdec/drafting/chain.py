@@ -10,6 +10,7 @@ from torch import Tensor
 from specdec.drafting.draft import Draft
 from specdec.drafting.drafter import DraftModel, Proposal
 from specdec.models import Prompt
+from specdec.models.plans import Plan, carry_out
 from specdec.sampling import process_logits
 from specdec.sampling.rejection import draw
 from specdec.sampling.uniform import Purpose, uniform
@@ -27,7 +28,11 @@ class ChainDrafter:
 
     def prefill(self, prompt: Prompt) -> None:
         """Feed the prompt. Raises ModelError where the draft model cannot take it."""
-        self._model.prefill(prompt)
+        carry_out(self.plan_prefill(prompt))
+
+    def plan_prefill(self, prompt: Prompt) -> Plan[None]:
+        """The same as a plan."""
+        yield from self._model.plan_prefill(prompt)
         self._predicted = []
         self._rows = {}
 
@@ -35,9 +40,12 @@ class ChainDrafter:
         """How many tokens after `answer` are predicted already."""
         return len(self._predicted) - len(answer) if self._goes_on(answer) else 0
 
-    @torch.inference_mode()
     def step(self, answer: Sequence[int], size: int) -> bool:
         """Predict one more token; False where the draft ends: at its size, an EOS, or with the context."""
+        return carry_out(self.plan_step(answer, size))
+
+    def plan_step(self, answer: Sequence[int], size: int) -> Plan[bool]:
+        """The same as a plan."""
         base = len(answer)
         if not self._goes_on(answer):
             self._predicted = list(answer)
@@ -46,7 +54,8 @@ class ChainDrafter:
             return False
         if predicted and predicted[-1] in self._model.eos_ids:
             return False
-        row = self._model.without_placeholders(self._model.cursor.rows(predicted))
+        rows = yield from self._model.cursor.plan_rows(predicted)
+        row = self._model.without_placeholders(rows)
         predicted.append(self._pick(row, len(predicted)))
         return True
 
@@ -64,7 +73,11 @@ class ChainDrafter:
 
     def chain(self, answer: Sequence[int], size: int) -> Proposal:
         """Draft up to `size` tokens after `answer` at once; the chain ends early at an EOS token."""
-        while self.step(answer, size):
+        return carry_out(self.plan_chain(answer, size))
+
+    def plan_chain(self, answer: Sequence[int], size: int) -> Plan[Proposal]:
+        """The same as a plan."""
+        while (yield from self.plan_step(answer, size)):
             pass
         return self.take(answer, size, size)
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from specdec.drafting.draft import Draft
 from specdec.models import LoadedModel, Prompt
 from specdec.models.cursor import SessionCursor
+from specdec.models.plans import Plan, Preparation, Prepared, carry_out
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser
 
@@ -68,7 +69,12 @@ class DraftModel:
 
     def prefill(self, prompt: Prompt) -> None:
         """Feed the prompt. Raises ModelError where the model cannot take it."""
-        self.cursor.prefill(self._model.encode(prompt))
+        carry_out(self.plan_prefill(prompt))
+
+    def plan_prefill(self, prompt: Prompt) -> Plan[None]:
+        """The same as a plan."""
+        prepared: Prepared = yield Preparation(self._model, prompt)
+        yield from self.cursor.plan_prefill(prepared)
 
     def room(self, answer_length: int) -> int:
         """How many tokens may still be drafted before the draft model's context is full."""

@@ -6,6 +6,7 @@ verified, and what it gives out does not depend on the draft model, the link, or
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,16 +16,17 @@ from specdec.drafting import ChainDrafter, Drafter, DraftModel, OutcomeDrafter, 
 from specdec.drafting.length import LengthPolicy
 from specdec.edge.auto import AutoRounds, opening
 from specdec.edge.controller import Controller
+from specdec.edge.liveness import Patience
 from specdec.edge.measured import Measured
-from specdec.edge.protocol import Cancelled, SessionForgotten
+from specdec.edge.protocol import Cancelled, SessionForgotten, check_draft_size, check_prompt
 from specdec.edge.rounds import Rounds
 from specdec.edge.session import EdgeSession
 from specdec.edge.split import SplitRounds
 from specdec.edge.stats import AnswerStats, Finish
-from specdec.errors import LinkLost, ModelError, OptionsError
+from specdec.errors import LinkLost, ModelError, OptionsError, ProtocolError, SpecdecError, VerifierBusy
 from specdec.link.channel import Link, connect
 from specdec.link.wire import Welcome
-from specdec.methods import get_method
+from specdec.methods import METHODS, get_method
 from specdec.models import LoadedModel, Prompt
 from specdec.models.split import FrontPart
 from specdec.options import GenerationOptions
@@ -34,7 +36,11 @@ from specdec.text.stop import StopText
 __all__ = ["EdgeDecoder", "GenerationOptions", "Prompt", "connect"]
 
 MAX_GAMMA = 64
-_RETRY_PAUSE_S = 0.1
+_log = logging.getLogger(__name__)
+
+
+class DraftFailed(SpecdecError):
+    """The draft model has failed, or its context is full: the answer goes on without it."""
 
 
 class EdgeDecoder:
@@ -51,9 +57,9 @@ class EdgeDecoder:
         front_model: LoadedModel | None = None,
         tokenizer: Any = None,
     ) -> None:
-        """gamma: draft tokens a round. resume_timeout_s: how long to try to go on after a lost link (0: raise
-        at once). front_model: the target, for a method that runs its first layers here. tokenizer: what
-        answers with stop strings are spelled with; default: that of a model given here.
+        """gamma: draft tokens a round. resume_timeout_s: how long to try to go on after a lost link, or where the
+        verifier is busy (0: raise at once). front_model: the target, for a method that runs its first layers here.
+        tokenizer: what answers with stop strings are spelled with; default: that of a model given here.
 
         Raises OptionsError for an unknown method, a gamma out of range, or a method that lacks its model.
         """
@@ -80,7 +86,7 @@ class EdgeDecoder:
         self._measured = Measured()
         self._controller = Controller(self._measured, gamma)
         self._gamma = gamma
-        self._resume_timeout_s = resume_timeout_s
+        self._patience = Patience(resume_timeout_s, clock)
         self._clock = clock
         self._busy = threading.Lock()
         self._stats = AnswerStats()
@@ -101,9 +107,10 @@ class EdgeDecoder:
         """Yield verified token ids, one chunk a verdict, EOS not included.
 
         cancel: when set, the answer ends early. history: ids of the same answer that were verified before;
-        they are replayed, not yielded, and the answer goes on as if nothing had happened. Raises LinkLost
-        (after trying to resume, if asked to), ProtocolError, VersionMismatch, ModelError, and OptionsError for
-        stop strings without a tokenizer.
+        they are replayed, not yielded, and the answer goes on as if nothing had happened. A draft model that fails,
+        or whose context is full, is done without from then on. Raises LinkLost or VerifierBusy (after trying to
+        resume, if asked to), ProtocolError, VersionMismatch, ModelError, and OptionsError for stop strings without a
+        tokenizer and for what the verifier says is too large.
         """
         options = options or GenerationOptions()
         stop = StopText(self._tokenizer, options.stop, history)
@@ -135,16 +142,21 @@ class EdgeDecoder:
         """Open and go on; after a lost link open again with what is verified, as long as that may take."""
         if session.finished:  # the history holds a stop string
             return
-        draft_model = self._new_draft_model(options)
+        self._patience.begin()
+        draft_model = self._new_draft_model(prompt, options)
         drafter = None if draft_model is None else self._new_drafter(draft_model, options)
         front = self._new_front()
-        lost_at: float | None = None
         prefilled = False
         while True:
             try:
                 welcome = self._link.ensure_connected(session.cancel.is_set)
                 self._check_vocabulary(welcome)
+                check_prompt(welcome, prompt)
                 method, gamma = self._method, self._gamma
+                if method.drafts and drafter is None:
+                    method = METHODS["ar"]
+                if method.drafts:
+                    check_draft_size(welcome, gamma if method.tree is None else method.tree.budget)
                 if method.controlled:
                     self._controller.drafts_in_cloud = welcome.drafts
                     choice = self._controller.choose(None, options.max_new_tokens)
@@ -152,9 +164,13 @@ class EdgeDecoder:
                 front_layers = front.layers if front is not None else 0
                 session.open(prompt, options, welcome, method, gamma, front_layers)
                 if drafter is not None and not prefilled:
-                    session.measure_prefill(lambda: drafter.prefill(prompt))
+                    self._prefill(session, drafter, prompt)
                     prefilled = True
-                if isinstance(drafter, OutcomeDrafter) and draft_model is not None and method.controlled:
+                if (
+                    isinstance(drafter, OutcomeDrafter)
+                    and draft_model is not None
+                    and self._method.controlled
+                ):
                     chain = ChainDrafter(draft_model)
                     controlled = self._controller, self._measured, self._clock
                     advance = AutoRounds(session, drafter, chain, self._method, *controlled, choice).advance
@@ -165,27 +181,50 @@ class EdgeDecoder:
                 else:
                     advance = session.receive
                 while not session.finished:
-                    chunk = advance()
+                    chunk = advance() if drafter is None else _drafting(advance)
                     if chunk:
-                        lost_at = None
+                        self._patience.went_on()
                         yield chunk
+                    full = draft_model is not None and draft_model.room(len(session.answer)) < 1
+                    if full and session.alone_is_possible:
+                        _log.warning("the draft model's context is full: the verifier goes on alone")
+                        session.go_alone(0)
+                        draft_model = drafter = None
+                        advance = session.receive
                 return
+            except DraftFailed as error:
+                if session.rejection_is_pending:  # what follows it takes the draft model
+                    raise
+                _log.warning("%s: the verifier goes on alone", error)
+                session.close()
+                draft_model = drafter = None
             except LinkLost as error:
                 session.check_cancelled()
-                now = self._clock()
-                lost_at = now if lost_at is None else lost_at
-                session.prepare_resume()
+                session.prepare_resume(isinstance(error, VerifierBusy))
                 # A verifier that forgot the session is there, it only needs the session again.
-                patient = isinstance(error, SessionForgotten) and not session.fruitless
-                if not patient and now - lost_at >= self._resume_timeout_s:
+                endless = isinstance(error, SessionForgotten) and not session.fruitless
+                pause_s = self._patience.pause_s(error, endless)
+                if pause_s is None:
                     raise
-                session.cancel.wait(_RETRY_PAUSE_S)
+                session.cancel.wait(pause_s)
                 session.check_cancelled()
 
-    def _new_draft_model(self, options: GenerationOptions) -> DraftModel | None:
-        if not self._method.drafts or self._draft_model is None:
+    def _prefill(self, session: EdgeSession, drafter: Drafter, prompt: Prompt) -> None:
+        try:
+            session.measure_prefill(lambda: drafter.prefill(prompt))
+        except SpecdecError:
+            raise
+        except Exception as error:
+            raise _failed(error) from error
+
+    def _new_draft_model(self, prompt: Prompt, options: GenerationOptions) -> DraftModel | None:
+        model = self._draft_model
+        if not self._method.drafts or model is None:
             return None
-        return DraftModel(self._draft_model, options)
+        if not _fits(model, prompt):
+            _log.warning("the prompt exceeds the draft model's context: the verifier goes on alone")
+            return None
+        return DraftModel(model, options)
 
     def _new_drafter(self, model: DraftModel, options: GenerationOptions) -> Drafter:
         method = self._method
@@ -214,3 +253,27 @@ class EdgeDecoder:
                 f"draft {model.path} ({model.vocab_size} tokens) and target {welcome.model} "
                 f"({welcome.vocab_size} tokens) have different vocabularies: use two models of one family"
             )
+
+
+def _fits(model: LoadedModel, prompt: Prompt) -> bool:
+    """Whether a draft model has room for the prompt; True for one with images that it cannot take at all."""
+    try:
+        length = model.prompt_length(prompt) if prompt.images else len(prompt.ids)
+        return length < model.context_limit
+    except ModelError:
+        return True
+
+
+def _failed(error: Exception) -> DraftFailed:
+    text = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+    return DraftFailed(f"the draft model has failed ({text})")
+
+
+def _drafting(advance: Callable[[], list[int]]) -> list[int]:
+    """One step of a method that drafts. Raises DraftFailed for what neither the link nor the verifier has done."""
+    try:
+        return advance()
+    except (LinkLost, ProtocolError, OptionsError, Cancelled):
+        raise
+    except Exception as error:
+        raise _failed(error) from error

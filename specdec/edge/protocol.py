@@ -1,15 +1,28 @@
-"""What the edge says to the verifier and how it refuses: messages made from what a session knows, as pure functions."""
+"""What the edge says to the verifier, what it does not even ask for, and how it is refused: pure functions of what a
+session knows. No images are decoded for that.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from specdec.drafting import Draft
-from specdec.errors import LinkLost, ProtocolError, SpecdecError
+from specdec.errors import LinkLost, ModelError, OptionsError, ProtocolError, SpecdecError, VerifierBusy
 from specdec.link.convert import sampling_to_wire
-from specdec.link.wire import ERROR_SHUTDOWN, ERROR_UNKNOWN_SESSION, DraftUp, ErrorDown, Open, Pong
+from specdec.link.wire import (
+    ERROR_BUSY,
+    ERROR_SHUTDOWN,
+    ERROR_TOO_LARGE,
+    ERROR_UNKNOWN_SESSION,
+    DraftUp,
+    ErrorDown,
+    Open,
+    Pong,
+    Welcome,
+)
 from specdec.methods import HINT_ORDERS, Method
 from specdec.models import Prompt
+from specdec.models.sizes import PictureRules, picture_size
 from specdec.options import GenerationOptions
 
 
@@ -68,6 +81,10 @@ def refusal(message: ErrorDown, address: str) -> SpecdecError:
         return SessionForgotten("the verifier no longer knows the session: open it again")
     if message.code == ERROR_SHUTDOWN:
         return LinkLost(f"the verifier at {address} is shutting down: start it again")
+    if message.code == ERROR_BUSY:
+        return VerifierBusy(f"the verifier at {address} is busy: {message.message}")
+    if message.code == ERROR_TOO_LARGE:
+        return OptionsError(f"the verifier refused: {message.message}")
     return ProtocolError(f"the verifier refused: {message.message}")
 
 
@@ -85,3 +102,45 @@ def check_rounds(message: Pong, asked: int, oldest: int | None) -> None:
     """The same for a draft or its verdict. oldest: the round whose verdict comes next, None where none does."""
     if oldest == asked and (message.received < asked or message.answered >= asked):
         raise SessionForgotten("a draft or its verdict got lost on the way")
+
+
+def check_prompt(welcome: Welcome, prompt: Prompt) -> None:
+    """Raise OptionsError, with what is allowed, for a prompt that the verifier would refuse as too large.
+
+    What is no image at all is left to the verifier, and so is everything that it has not told about.
+    """
+    allowed = welcome.allowed
+    length = len(prompt.ids)
+    if prompt.images and allowed.image_factor:
+        if len(prompt.images) > allowed.images:
+            raise OptionsError(
+                f"a prompt of {len(prompt.images)} images is too large: the verifier takes {allowed.images}"
+            )
+        rules = PictureRules(allowed.image_factor, allowed.image_least, allowed.image_most)
+        pixels = 0
+        for image in prompt.images:
+            try:
+                width, height = picture_size(image)
+                length += rules.tokens(width, height) - 1  # each has one placeholder already
+            except ModelError:
+                return
+            pixels += width * height
+        if pixels > allowed.image_pixels:
+            raise OptionsError(
+                f"the images have {pixels} pixels and the verifier takes {allowed.image_pixels}, all together: "
+                "make them smaller"
+            )
+    if 0 < welcome.context_limit <= length:
+        raise OptionsError(
+            f"the prompt has {length} tokens and the verifier takes {welcome.context_limit} with the answer: "
+            "shorten it"
+        )
+
+
+def check_draft_size(welcome: Welcome, nodes: int) -> None:
+    """Raise OptionsError where drafts of so many tokens are more than the verifier takes."""
+    most = welcome.allowed.draft_nodes
+    if 0 < most < nodes:
+        raise OptionsError(
+            f"drafts of {nodes} tokens are too large: the verifier takes {most}; use a smaller gamma or tree"
+        )

@@ -109,6 +109,8 @@ class Recorder:
                 hints=sent.hints,
                 mode=self._mode,
                 why=self._why,
+                queue_ms=message.queue_us / 1e3,
+                batch=message.batch,
             )
         )
 
@@ -130,6 +132,8 @@ class Recorder:
                 len(message.ids),
                 mode=self._mode,
                 why=self._why,
+                queue_ms=message.queue_us / 1e3,
+                batch=message.batch,
             )
         )
 

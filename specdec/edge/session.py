@@ -120,6 +120,16 @@ class EdgeSession:
         return None if oldest is None else oldest.sent_s
 
     @property
+    def rejection_is_pending(self) -> bool:
+        """True where a rejection was seen in part."""
+        return self._rejections.pending is not None
+
+    @property
+    def alone_is_possible(self) -> bool:
+        """True where the cloud can be told to go on alone now."""
+        return self.quiet and not self.finished and not self._rejections.needed
+
+    @property
     def quiet(self) -> bool:
         """True where nothing can come: everything that was sent is answered."""
         return self._opened and not self._stream and not self._flight
@@ -175,7 +185,7 @@ class EdgeSession:
         self.hints.clear()
         self._round = 0
         self._opened_s = self._clock()
-        self._heartbeat.restart(self._opened_s)
+        self._heartbeat.restart(self._opened_s, welcome.allowed.timeout_ms / 1e3)
         self.record.prompt_sent(self._link.send(message))
 
     def measure_prefill(self, prefill: Callable[[], None]) -> None:
@@ -270,6 +280,8 @@ class EdgeSession:
         chunk = self._take(message, size, now)
         if chunk is not None:
             self._heartbeat.progressed(now)
+        if self._stream and not self.finished:
+            self._heartbeat.keep_alive(now, self._number, self._round)
         return chunk
 
     def _mind_silence(self) -> None:
@@ -282,10 +294,15 @@ class EdgeSession:
         if self.cancel.is_set():
             raise Cancelled("the answer was cancelled")
 
-    def prepare_resume(self) -> None:
-        """Count a lost link, and whether anything was verified since the one before."""
-        self.record.resumes += 1
-        self._resumes.lost(len(self.answer))
+    def prepare_resume(self, busy: bool = False) -> None:
+        """Count a lost link, and whether anything was verified since the one before. busy: it is not lost.
+
+        The session of before is closed, where the link still carries that: nobody will speak for it again.
+        """
+        self.close()
+        if not busy:
+            self.record.resumes += 1
+            self._resumes.lost(len(self.answer))
 
     @property
     def fruitless(self) -> bool:
@@ -305,7 +322,7 @@ class EdgeSession:
         """One message -> newly verified ids, or None where it is not about this session's present."""
         if isinstance(message, Welcome) or message.session != self._number:
             if isinstance(message, ErrorDown) and message.session == 0:
-                raise ProtocolError(f"the verifier refused a message: {message.message}")
+                raise refusal(message, self._link.address)
             return None
         if isinstance(message, ErrorDown):
             if message.code == ERROR_SHUTDOWN:

@@ -37,7 +37,8 @@ class RoundStats:
     it. draft_ms: what had to be drafted after the verdict before, where drafts are prepared for verdicts.
     ready: tokens of this draft that stood ready when the verdict before it came, and sync_ms: how long after that it
     left; None where nothing was prepared. hints: of early exits, while this draft was being judged.
-    mode, why: what a controller chose for this round, and the reason it gave.
+    mode, why: what a controller chose for this round, and the reason it gave. queue_ms: waiting in the cloud, inside
+    wait_ms; batch: sessions that shared the forward.
     """
 
     drafted: int
@@ -53,6 +54,8 @@ class RoundStats:
     hints: int = 0
     mode: str = ""
     why: str = ""
+    queue_ms: float = 0.0
+    batch: int = 1
 
 
 @dataclass(frozen=True)

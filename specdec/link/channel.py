@@ -15,10 +15,18 @@ from types import TracebackType
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from specdec.errors import KeyRefused, LinkLost, OptionsError, ProtocolError, VersionMismatch
+from specdec.errors import (
+    KeyRefused,
+    LinkLost,
+    OptionsError,
+    ProtocolError,
+    VerifierBusy,
+    VersionMismatch,
+)
 from specdec.link.greeting import mechanism_at
 from specdec.link.keys import read_key, use_key
 from specdec.link.wire import (
+    ERROR_BUSY,
     ERROR_KEY,
     ERROR_VERSION,
     MAX_DOWN_BYTES,
@@ -93,13 +101,16 @@ class Link:
         self._poller = zmq.Poller()
         self._welcome: Welcome | None = None
         self._last_session = 0
+        self._token = b""
+        self._message_bytes = 0
 
     def ensure_connected(self, give_up: Callable[[], bool] = lambda: False) -> Welcome:
         """Connect and shake hands unless that is done; returns what the verifier said about itself.
 
         give_up is asked now and then; when it says True the wait ends with LinkLost, too. Raises LinkLost
-        when nobody answers within connect_timeout_s, VersionMismatch and ProtocolError when somebody else
-        does, KeyRefused when the verifier does not take the key, OptionsError when the key's file cannot be used.
+        when nobody answers within connect_timeout_s, VerifierBusy when it takes nobody at present, VersionMismatch and
+        ProtocolError when somebody else answers, KeyRefused when the verifier does not take the key, OptionsError when
+        the key's file cannot be used.
         """
         if self._welcome is not None:
             return self._welcome
@@ -107,10 +118,12 @@ class Link:
         backoff = _FIRST_BACKOFF_S if self._key is None else _FIRST_BACKOFF_ENCRYPTED_S
         while True:
             self._open_socket()
-            self.send(Hello(PROTOCOL_VERSION, "specdec"))
+            self.send(Hello(PROTOCOL_VERSION, "specdec", self._token))
             welcome = self._await_welcome(min(deadline, self._clock() + backoff), give_up)
             if welcome is not None:
                 self._welcome = welcome
+                self._token = welcome.token
+                self._message_bytes = welcome.allowed.message_bytes
                 return welcome
             self.reset()
             if self._clock() >= deadline or give_up():
@@ -126,10 +139,17 @@ class Link:
         return self._last_session
 
     def send(self, message: Up) -> int:
-        """Send one message; returns how many bytes ZeroMQ was handed. Raises LinkLost if it takes no more."""
+        """Send one message; returns how many bytes ZeroMQ was handed. Raises LinkLost if it takes no more, OptionsError
+        for a message that is longer than the verifier takes.
+        """
         if self._socket is None:
             raise LinkLost(f"the link to {self.address} is not connected: connect first")
         data = encode(message)
+        if 0 < self._message_bytes < len(data):
+            raise OptionsError(
+                f"a message of {len(data)} bytes is too large: the verifier takes {self._message_bytes}; send smaller "
+                "images or a shorter prompt, or start it with a larger --max-message-mb"
+            )
         try:
             self._socket.send(data, flags=zmq.DONTWAIT)
         except zmq.Again:
@@ -273,6 +293,8 @@ class Link:
                 self.reset()
                 if message.code == ERROR_VERSION:
                     raise VersionMismatch(message.message)
+                if message.code == ERROR_BUSY:
+                    raise VerifierBusy(f"the verifier at {self.address} is busy: {message.message}")
                 raise ProtocolError(f"the verifier at {self.address} refused: {message.message}")
 
 

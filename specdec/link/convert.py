@@ -71,12 +71,12 @@ def q_from_wire(data: bytes, drafted: int, vocab_size: int) -> Tensor:
 
 
 def row_to_wire(
-    session: int, round_: int, accepted: int, row: TargetRow, verify_us: int, queue_us: int
+    session: int, round_: int, accepted: int, row: TargetRow, verify_us: int, queue_us: int, batch: int = 1
 ) -> RowDown:
     """What the edge needs to recover from a rejection, as it travels."""
     ids = b"" if row.tokens is None else np.asarray(row.tokens, dtype="<u4").tobytes()
     p = floats_to_wire(row.p)
-    return RowDown(session, round_, accepted, ids, p, row.samples, row.tail, verify_us, queue_us)
+    return RowDown(session, round_, accepted, ids, p, row.samples, row.tail, verify_us, queue_us, batch)
 
 
 def row_from_wire(message: RowDown) -> TargetRow:

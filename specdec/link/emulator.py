@@ -48,6 +48,10 @@ class Emulator:
             raise OptionsError(f"cannot listen on {listen} ({error}): choose a free port") from error
         self.listen: str = self._front.getsockopt_string(zmq.LAST_ENDPOINT)
         self._backs: dict[bytes, zmq.Socket[bytes]] = {}
+        # Edges that are gone leave their sockets behind: only those are read that have stirred.
+        self._watch = select.epoll()
+        self._watched: dict[int, bytes] = {}
+        self._stirred: set[bytes] = set()
         self._up = Direction(profile, seed)
         self._down = Direction(profile, seed + 1)
         self._held: list[tuple[float, int, bytes, bool, list[bytes]]] = []
@@ -71,10 +75,12 @@ class Emulator:
                 while self._take() | self._pass_on():
                     pass
                 timeout = None if not self._held else max(0.0, self._held[0][0] - self._now())
-                sockets = [self._front, *self._backs.values()]
-                select.select([wake_read, *(int(socket.FD) for socket in sockets)], [], [], timeout)
+                # An epoll waits in whole milliseconds, a select on it does not.
+                select.select([wake_read, int(self._front.FD), self._watch.fileno()], [], [], timeout)
+                self._stirred.update(self._watched[fd] for fd, _ in self._watch.poll(0))
         finally:
             signal.set_wakeup_fd(-1)
+            self._watch.close()
             self._context.destroy(linger=0)
 
     def _now(self) -> float:
@@ -90,7 +96,8 @@ class Emulator:
                 break
             moved = True
             self._hold(self._up, identity, True, frames)
-        for identity, back in self._backs.items():
+        for identity in self._stirred:
+            back = self._backs[identity]
             while True:
                 try:
                     frames = back.recv_multipart(flags=zmq.DONTWAIT)
@@ -98,6 +105,7 @@ class Emulator:
                     break
                 moved = True
                 self._hold(self._down, identity, False, frames)
+        self._stirred.clear()
         return moved
 
     def _hold(self, direction: Direction, identity: bytes, up: bool, frames: list[bytes]) -> None:
@@ -112,11 +120,12 @@ class Emulator:
             moved = True
             if up:
                 self._back(identity).send_multipart(frames)
+                self._stirred.add(identity)
                 continue
             try:
                 self._front.send_multipart([identity, *frames], flags=zmq.DONTWAIT)
             except zmq.ZMQError:  # this edge is gone; its connection to the verifier goes, too
-                self._backs.pop(identity).close(linger=0)
+                self._forget(identity)
                 self._held = [held for held in self._held if held[2] != identity]
                 heapq.heapify(self._held)
         return moved
@@ -124,8 +133,7 @@ class Emulator:
     def _back(self, identity: bytes) -> zmq.Socket[bytes]:
         if identity not in self._backs:
             if len(self._backs) >= _MAX_CLIENTS:
-                oldest = next(iter(self._backs))
-                self._backs.pop(oldest).close(linger=0)
+                self._forget(next(iter(self._backs)))
             socket = self._context.socket(zmq.DEALER)
             socket.setsockopt(zmq.RECONNECT_IVL, 20)
             socket.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
@@ -133,7 +141,18 @@ class Emulator:
                 use_key(socket, self._key)
             socket.connect(self._connect_address)
             self._backs[identity] = socket
+            self._watched[int(socket.FD)] = identity
+            self._watch.register(int(socket.FD), select.EPOLLIN)
         return self._backs[identity]
+
+    def _forget(self, identity: bytes) -> None:
+        back = self._backs.pop(identity, None)
+        if back is None:  # it was the oldest of too many
+            return
+        self._watch.unregister(int(back.FD))
+        del self._watched[int(back.FD)]
+        self._stirred.discard(identity)
+        back.close(linger=0)
 
 
 def _pipe() -> tuple[int, int]:

@@ -6,7 +6,7 @@ decoded and every field after; nothing in here may raise anything but ProtocolEr
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
@@ -14,11 +14,12 @@ from msgspec import Meta, Struct
 from specdec.errors import ProtocolError
 from specdec.options import MAX_BIASED_TOKENS
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 MAX_IDS = 1 << 20
 MAX_DRAFT = 4096
 MAX_IMAGES = 64
+TOKEN_BYTES = 16
 
 Count = Annotated[int, Meta(ge=0, lt=1 << 31)]
 Micros = Annotated[int, Meta(ge=0, lt=1 << 53)]
@@ -28,10 +29,15 @@ Name = Annotated[str, Meta(max_length=256)]
 
 
 class Hello(Struct, frozen=True, array_like=True, tag=1):
-    """First message of a client. Its first two elements never change: any two versions understand them."""
+    """First message of a client. Its first two elements never change: any two versions understand them.
+
+    token: the one of the Welcome before, where the client connects again; its sessions of then are closed. Of any
+    type: another version may mean something else by it.
+    """
 
     version: Count
     client: Name = ""
+    token: Any = b""
 
 
 class Sampling(Struct, frozen=True, array_like=True):
@@ -149,10 +155,30 @@ class AloneUp(Struct, frozen=True, array_like=True, tag=9):
     speculate: Annotated[int, Meta(ge=0, le=64)] = 0
 
 
+class Allowed(Struct, frozen=True, array_like=True):
+    """What a verifier takes of one client; 0: it does not say.
+
+    message_bytes: of a message. images, image_pixels: of a prompt, all its images together. image_factor, image_least,
+    image_most: how images become tokens (specdec.models.sizes.PictureRules). draft_nodes: of a draft. sessions: at a
+    time. timeout_ms: a session that nothing is said of for so long is forgotten.
+    """
+
+    message_bytes: Count = 0
+    images: Count = 0
+    image_pixels: Count = 0
+    image_factor: Count = 0
+    image_least: Count = 0
+    image_most: Count = 0
+    draft_nodes: Count = 0
+    sessions: Count = 0
+    timeout_ms: Count = 0
+
+
 class Welcome(Struct, frozen=True, array_like=True, tag=33):
     """Answer to Hello. server: a number that changes when the server restarts.
 
     exits: layers with an early exit, which hints come from. drafts: whether the verifier has a draft model of its own.
+    token: a secret to show when this client connects again. allowed: what it may ask for.
     """
 
     version: Count
@@ -164,6 +190,8 @@ class Welcome(Struct, frozen=True, array_like=True, tag=33):
     server: Annotated[int, Meta(ge=0)] = 0
     exits: Annotated[list[Layer], Meta(max_length=1024)] = []
     drafts: bool = False
+    token: Annotated[bytes, Meta(max_length=TOKEN_BYTES)] = b""
+    allowed: Allowed = Allowed()
 
 
 class Opened(Struct, frozen=True, array_like=True, tag=34):
@@ -183,7 +211,7 @@ class VerdictDown(Struct, frozen=True, array_like=True, tag=35):
 
     Drafts that waited together are judged together, as one chain. token: the target's own next token; None
     where a draft was accepted whole and another follows (Open.ahead).
-    verify_us: the forward; queue_us: the rest of its time in the cloud.
+    verify_us: the forward; queue_us: the rest of its time in the cloud. batch: sessions that shared the forward.
     """
 
     session: Count
@@ -192,6 +220,7 @@ class VerdictDown(Struct, frozen=True, array_like=True, tag=35):
     token: TokenId | None
     verify_us: Micros
     queue_us: Micros
+    batch: Count = 1
 
 
 class HintDown(Struct, frozen=True, array_like=True, tag=40):
@@ -227,12 +256,14 @@ class RowDown(Struct, frozen=True, array_like=True, tag=39):
     tail: Annotated[float, Meta(ge=0, le=1)]
     verify_us: Micros
     queue_us: Micros
+    batch: Count = 1
 
 
 class Tokens(Struct, frozen=True, array_like=True, tag=36):
     """Streamed tokens of a cloud that decodes alone. base: length of the answer before them.
 
-    drafted: how many its own draft model had proposed. verify_us: all forwards behind these tokens.
+    drafted: how many its own draft model had proposed. verify_us: all forwards behind these tokens. batch: as in
+    VerdictDown.
     """
 
     session: Count
@@ -241,6 +272,7 @@ class Tokens(Struct, frozen=True, array_like=True, tag=36):
     verify_us: Micros
     queue_us: Micros
     drafted: Count = 0
+    batch: Count = 1
 
 
 class Pong(Struct, frozen=True, array_like=True, tag=37):
@@ -256,7 +288,10 @@ class Pong(Struct, frozen=True, array_like=True, tag=37):
 
 
 class ErrorDown(Struct, frozen=True, array_like=True, tag=38):
-    """Something was refused. session 0: not about a session. code: one of the ERROR_* words."""
+    """Something was refused. session 0: not about a session. code: one of the ERROR_* words.
+
+    After "busy" and "too_large" the session is as it was before, if it was open; the message says what is allowed.
+    """
 
     session: Count
     code: Name
@@ -267,6 +302,7 @@ ERROR_MALFORMED = "malformed"
 ERROR_VERSION = "version"
 ERROR_UNKNOWN_SESSION = "unknown_session"
 ERROR_BUSY = "busy"
+ERROR_TOO_LARGE = "too_large"
 ERROR_REFUSED = "refused"
 ERROR_INTERNAL = "internal"
 ERROR_SHUTDOWN = "shutdown"
@@ -285,13 +321,19 @@ _up_decoder = msgspec.msgpack.Decoder(Up)
 _down_decoder = msgspec.msgpack.Decoder(Down)
 
 
+class MessageTooLarge(ProtocolError):
+    """A message that is longer than its kind may be."""
+
+
 def encode(message: Up | Down) -> bytes:
     """A message as the bytes that travel."""
     return _encoder.encode(message)
 
 
 def decode_up(data: bytes, max_bytes: int = MAX_UP_BYTES) -> Up:
-    """Bytes from a client -> message. Raises ProtocolError for the rest; too large is not even decoded."""
+    """Bytes from a client -> message. Raises ProtocolError for the rest; what is too large is not even decoded
+    (MessageTooLarge).
+    """
     _check_size(data, _UP_LIMITS, max_bytes)
     try:
         message: Up = _up_decoder.decode(data)
@@ -322,7 +364,7 @@ def _check_size(data: bytes, limits: dict[int, int], max_bytes: int) -> None:
         raise ProtocolError("a message is not of this protocol")
     limit = min(limits[number], max_bytes)
     if len(data) > limit:
-        raise ProtocolError(f"a message of {len(data)} bytes exceeds the limit of {limit} of its kind")
+        raise MessageTooLarge(f"a message of {len(data)} bytes exceeds the limit of {limit} of its kind")
 
 
 def _first_line(error: BaseException) -> str:

@@ -6,8 +6,9 @@ One interface for plain causal language models and Qwen2-VL. Nothing in here kno
 from specdec.errors import ModelError
 from specdec.models.loaded import LoadedModel
 from specdec.models.loading import load_model, load_tokenizer
+from specdec.models.plans import Extension, extend_many
 from specdec.models.prompt import EncodedPrompt, Prompt, chat_prompt
-from specdec.models.session import Extension, ModelSession, extend_many
+from specdec.models.session import ModelSession
 
 __all__ = [
     "EncodedPrompt",

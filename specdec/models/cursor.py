@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from specdec.drafting.token_tree import ROOT
+from specdec.models.plans import Plan, Prepared, carry_out
 from specdec.models.prompt import EncodedPrompt
 from specdec.models.runner import LayerObserver
 from specdec.models.session import ModelSession
@@ -41,6 +42,27 @@ class SessionCursor:
         return len(self._fed)
 
     @property
+    def takes_embeddings(self) -> bool:
+        """Whether the session starts from a prompt's embeddings, and not from what is handed in."""
+        return self._session.takes_embeddings
+
+    @property
+    def evicted(self) -> bool:
+        """Whether the cache was given back: the prompt has to be fed again before anything else."""
+        return self._prompt_row is None
+
+    def evict(self) -> None:
+        """Give the cache back."""
+        self._session.evict()
+        self._prompt_row = None
+        self._fed = []
+        self._tree_offset = 0
+
+    def expect(self, tokens: int) -> None:
+        """Prompt and answer will take no more than so many."""
+        self._session.most_tokens = tokens
+
+    @property
     def prompt_length(self) -> int:
         """Tokens of the prompt as this model expands it."""
         return self._prompt_length
@@ -50,15 +72,21 @@ class SessionCursor:
 
         Raises ModelError for a prompt or a logit bias that the model cannot take.
         """
+        return carry_out(self.plan_prefill(Prepared(encoded, None), observer))
+
+    def plan_prefill(self, prepared: Prepared, observer: LayerObserver | None = None) -> Plan[Tensor]:
+        """The same as a plan."""
         model = self._session.model
+        encoded = prepared.encoded
         self._adjuster = Adjuster(
             self._options, encoded.ids.tolist(), model.eos_token_ids, model.vocab_size, model.device
         )
-        self._prompt_row = self._session.prefill(encoded, observer)
+        self._prompt_row = yield from self._session.plan_prefill(encoded, prepared.hidden, observer)
         self._prompt_length = self._session.length
         self._fed = []
         self._tree_offset = 0
-        return self.rows(())[0]
+        rows = yield from self.plan_rows(())
+        return rows[0]
 
     def rows(
         self, answer: Sequence[int], draft: Sequence[int] = (), observer: LayerObserver | None = None
@@ -68,12 +96,19 @@ class SessionCursor:
         Feeds in one pass what the cache lacks of answer + draft. Row i is what the model says after
         answer + draft[:i].
         """
-        assert self._adjuster is not None, "prefill first"
-        return self._adjuster.chain(self._rows_of_model(answer, draft, observer), answer, draft)
+        return carry_out(self.plan_rows(answer, draft, observer))
 
-    def _rows_of_model(
+    def plan_rows(
+        self, answer: Sequence[int], draft: Sequence[int] = (), observer: LayerObserver | None = None
+    ) -> Plan[Tensor]:
+        """The same as a plan."""
+        assert self._adjuster is not None, "prefill first"
+        rows = yield from self._plan_rows_of_model(answer, draft, observer)
+        return self._adjuster.chain(rows, answer, draft)
+
+    def _plan_rows_of_model(
         self, answer: Sequence[int], draft: Sequence[int], observer: LayerObserver | None
-    ) -> Tensor:
+    ) -> Plan[Tensor]:
         assert self._prompt_row is not None
         sequence = [*answer, *draft]
         start = self._sync(sequence, len(answer))
@@ -82,7 +117,7 @@ class SessionCursor:
         if not pending:  # only at the very start of an answer: the prompt's own last row
             return self._prompt_row[None]
         last_only = wanted == 1
-        logits = self._session.extend(pending, last_only=last_only, observer=observer)
+        logits: Tensor = yield self._session.extension(pending, None, last_only, observer)
         self._fed.extend(pending)
         if last_only:
             return logits
@@ -102,6 +137,16 @@ class SessionCursor:
         parents: node indices, -1 for children of the answer's end. One pass. The tree stays in the cache:
         where a later answer goes along one of its paths, that path is not fed again.
         """
+        return carry_out(self.plan_tree_rows(answer, ids, parents, observer))
+
+    def plan_tree_rows(
+        self,
+        answer: Sequence[int],
+        ids: Sequence[int],
+        parents: Sequence[int],
+        observer: LayerObserver | None = None,
+    ) -> Plan[Tensor]:
+        """The same as a plan."""
         assert self._prompt_row is not None and self._adjuster is not None, "prefill first"
         pending = list(answer[self._sync(list(answer), len(answer)) :])
         offset = len(pending)
@@ -109,7 +154,7 @@ class SessionCursor:
         all_parents = [*range(-1, offset - 1), *(parent + offset for parent in parents)]
         if not all_ids:
             return self._adjuster.chain(self._prompt_row[None], answer)
-        logits = self._session.extend_tree(all_ids, all_parents, observer)
+        logits: Tensor = yield self._session.extension(all_ids, all_parents, observer=observer)
         self._tree_offset = offset
         after_answer = logits[offset - 1 :] if pending else torch.cat([self._prompt_row[None], logits])
         return self._adjuster.nodes(after_answer, answer, ids, parents)
@@ -118,9 +163,13 @@ class SessionCursor:
         """Logits [len(ids), vocab] after more nodes of the tree of the last tree_rows call, numbered on from
         it.
         """
+        return carry_out(self.plan_grow_tree(ids, parents))
+
+    def plan_grow_tree(self, ids: Sequence[int], parents: Sequence[int]) -> Plan[Tensor]:
+        """The same as a plan."""
         assert self._adjuster is not None, "prefill first"
         shifted = [parent + self._tree_offset for parent in parents]
-        logits = self._session.extend_tree(ids, shifted)
+        logits: Tensor = yield self._session.extension(ids, shifted)
         tree = self._session.tree
         return self._adjuster.nodes(logits, self._fed, tree.ids, tree.parents)
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specdec.errors import ModelError
 from specdec.models.positions import Grid
-from specdec.models.sizes import smart_resize
+from specdec.models.sizes import FORMATS, PictureRules, picture_size, smart_resize
 
 MAX_IMAGE_PIXELS = 64_000_000
 """Refuse to decode anything larger: a small file can describe a huge picture."""
@@ -42,6 +42,7 @@ class ImagePreparer:
         self._patch: int = processor.patch_size
         self._min_pixels: int = processor.size["shortest_edge"]
         self._max_pixels: int = processor.size["longest_edge"]
+        self.rules = PictureRules(self._factor, self._min_pixels, self._max_pixels)
 
     @classmethod
     def from_folder(cls, path: str, vision_config: Any) -> ImagePreparer:
@@ -90,13 +91,15 @@ class ImagePreparer:
 
 def decode_image(data: bytes) -> Image.Image:
     """Decode one image to RGB. Raises ModelError when it is corrupt, of an unknown type, or too large."""
+    width, height = picture_size(data)
+    if width * height > MAX_IMAGE_PIXELS:
+        raise ModelError(
+            f"the image has {width} x {height} pixels, more than {MAX_IMAGE_PIXELS}: send a smaller one"
+        )
     try:
-        image: Image.Image = Image.open(io.BytesIO(data))
-        if image.width * image.height > MAX_IMAGE_PIXELS:
-            raise ModelError(
-                f"the image has {image.width} x {image.height} pixels, "
-                f"more than {MAX_IMAGE_PIXELS}: send a smaller one"
-            )
+        image: Image.Image = Image.open(io.BytesIO(data), formats=FORMATS)
+        if image.size != (width, height):  # two headers, and bounds that were checked on the other one
+            raise ModelError("the image tells two sizes of itself: save it anew as a JPEG or PNG")
         image.load()
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise ModelError(f"the image cannot be decoded ({len(data)} bytes): send a JPEG or PNG") from error

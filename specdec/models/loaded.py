@@ -19,6 +19,7 @@ from specdec.models.positions import expand_image_pads, mrope_positions
 from specdec.models.prompt import EncodedPrompt, Prompt
 from specdec.models.runner import DecoderRunner
 from specdec.models.session import ModelSession
+from specdec.models.sizes import PictureRules, picture_size
 
 
 class LoadedModel:
@@ -100,6 +101,7 @@ class LoadedModel:
                 raise ModelError("the prompt has an image placeholder but no image: send both or neither")
             self._check_length(len(prompt.ids))
             return EncodedPrompt(torch.tensor(prompt.ids))
+        self._check_length(self.prompt_length(prompt))  # before anything is decoded (TRAPS 33)
         prepared = self._preparer.prepare(prompt.images)
         try:
             expanded = expand_image_pads(prompt.ids, self.image_pad_id, prepared.grids, self._preparer.merge)
@@ -110,6 +112,20 @@ class LoadedModel:
         return EncodedPrompt(
             torch.tensor(expanded), positions, delta, prepared.pixel_values, torch.tensor(prepared.grids)
         )
+
+    @property
+    def picture_rules(self) -> PictureRules | None:
+        """How the model sizes pictures; None where it takes none."""
+        return None if self._preparer is None else self._preparer.rules
+
+    def prompt_length(self, prompt: Prompt) -> int:
+        """How many tokens a prompt takes, images by their headers. Raises ModelError for images it cannot take."""
+        if prompt.images and self._preparer is None:
+            raise ModelError(f"{self.path} takes no images: use a Qwen2-VL model")
+        rules, length = self.picture_rules, len(prompt.ids)
+        if rules is not None:  # every image has one placeholder already
+            length += sum(rules.tokens(*picture_size(data)) - 1 for data in prompt.images)
+        return length
 
     def new_session(self) -> ModelSession:
         """An empty session; any number of them may be interleaved on this model."""

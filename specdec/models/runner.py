@@ -89,6 +89,11 @@ class DecoderRunner:
         shape = (self.layer_count if layers is None else layers, 2, self.kv_heads, capacity, self.head_dim)
         return torch.empty(shape, dtype=self.dtype, device=self.device)
 
+    @property
+    def kv_bytes_a_token(self) -> int:
+        """What one token takes in a cache of all layers."""
+        return self.layer_count * 2 * self.kv_heads * self.head_dim * self.dtype.itemsize
+
     def embed(self, ids: Tensor) -> Tensor:
         """ids int64 [rows] -> hidden [rows, hidden_size]."""
         return F.embedding(ids, self._embedding)

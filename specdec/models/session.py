@@ -9,7 +9,6 @@ speculative ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from specdec.drafting.token_tree import ROOT, TokenTree
 from specdec.errors import ModelError
+from specdec.models.plans import Extension, Plan, carry_out, extend_many
 from specdec.models.prompt import EncodedPrompt
 from specdec.models.runner import DecoderRunner, LayerObserver, Segment, causal_mask
 
@@ -43,17 +43,23 @@ class SessionModel(Protocol):
 class ModelSession:
     """One sequence on a loaded model. Not thread-safe; made by `LoadedModel.new_session()`.
 
-    tree: the speculative tokens behind the committed ones; for others to read only.
+    tree: the speculative tokens behind the committed ones; for others to read only. layers: those it holds keys and
+    values of; None: all of the model's. most_tokens: what it is expected to hold at most; the cache is made larger only
+    where it must be.
     """
+
+    takes_embeddings = True
 
     def __init__(self, model: SessionModel, layers: range | None = None) -> None:
         """layers: those whose keys and values the session holds; all of them unless it is a part of a split."""
         self.model = model
-        self._runner: DecoderRunner = model.runner
-        self._layers = layers
+        self.runner: DecoderRunner = model.runner
+        self.layers = layers
         self._cache: Tensor | None = None
         self._length = 0
         self._delta = 0
+        self._prompt_positions: Tensor | None = None
+        self.most_tokens = model.runner.context_limit
         self.tree = TokenTree()
         self._tree_sight = torch.empty(0, 0, dtype=torch.bool)
 
@@ -62,45 +68,62 @@ class ModelSession:
         """Committed tokens in the cache, image placeholders counted one by one."""
         return self._length
 
-    @torch.inference_mode()
     def prefill(self, encoded: EncodedPrompt, observer: LayerObserver | None = None) -> Tensor:
         """Start the sequence with a prompt; returns the logits float32 [vocab_size] after its last token.
 
         Whatever the session held before is forgotten. Raises ModelError when the prompt exceeds the context.
         """
-        hidden = self._prefill_hidden(encoded, self.model.embed_prompt(encoded), observer)
-        return self._runner.logits(hidden[-1:])[0]
+        return carry_out(self.plan_prefill(encoded, None, observer))
 
-    def _prefill_hidden(
-        self, encoded: EncodedPrompt, hidden: Tensor, observer: LayerObserver | None = None
-    ) -> Tensor:
-        """Start the sequence with what goes into the session's layers for a prompt; returns what comes out of them,
-        [n, hidden_size] both.
-        """
-        rows = encoded.ids.shape[0]
+    def plan_prefill(
+        self, encoded: EncodedPrompt, hidden: Tensor | None = None, observer: LayerObserver | None = None
+    ) -> Plan[Tensor]:
+        """The same as a plan. hidden: the prompt's embeddings [n, hidden_size], where they are there already."""
+        self.start(encoded)
+        if hidden is None:
+            hidden = self.prompt_input(encoded)
+        logits: Tensor = yield Extension(self, hidden=hidden, last_only=True, observer=observer)
+        return logits[0]
+
+    def start(self, encoded: EncodedPrompt) -> None:
+        """Forget everything; a prompt comes next."""
         self._length = 0
         self._clear_tree()
         self._delta = encoded.delta
-        self._reserve(rows)
-        assert self._cache is not None
-        if encoded.positions is None:
-            rotary = self._runner.rotary_range(0, rows)
-        else:
-            rotary = self._runner.rotary_at(encoded.positions.to(self._runner.device))
-        hidden = self._runner.forward(hidden, rotary, [Segment(self._cache, 0, rows)], observer, self._layers)
-        self._length = rows
-        return hidden
+        self._prompt_positions = encoded.positions
+        self._reserve(encoded.ids.shape[0])
 
-    def _extend_hidden(self, hidden: Tensor, observer: LayerObserver | None = None) -> Tensor:
-        """Append a chain by what goes into the session's layers for it; returns what comes out of them."""
-        segment, rotary = self._chain_segment(hidden.shape[0])
-        return self._runner.forward(hidden, rotary, [segment], observer, self._layers)
+    def evict(self) -> None:
+        """Forget everything and give the cache back."""
+        self._length = 0
+        self._clear_tree()
+        self._cache = None
+
+    @property
+    def kv_bytes(self) -> int:
+        """What the cache takes."""
+        return 0 if self._cache is None else self._cache.numel() * self._cache.element_size()
+
+    def prompt_input(self, encoded: EncodedPrompt) -> Tensor:
+        """What goes into the session's layers for a prompt: [n, hidden_size]."""
+        return self.model.embed_prompt(encoded)
+
+    def extension(
+        self,
+        ids: Sequence[int],
+        parents: Sequence[int] | None = None,
+        last_only: bool = False,
+        observer: LayerObserver | None = None,
+    ) -> Extension:
+        """What has to go into a forward to append these ids."""
+        tree = None if parents is None else tuple(parents)
+        return Extension(self, tuple(ids), tree, last_only, observer=observer)
 
     def extend(
         self, ids: Sequence[int], *, last_only: bool = False, observer: LayerObserver | None = None
     ) -> Tensor:
         """Append a chain; returns logits float32 [len(ids), vocab_size], or [1, vocab_size] if last_only."""
-        return extend_many([Extension(self, tuple(ids), last_only=last_only)], observer)[0]
+        return extend_many([self.extension(ids, None, last_only, observer)])[0]
 
     def extend_tree(
         self, ids: Sequence[int], parents: Sequence[int], observer: LayerObserver | None = None
@@ -111,7 +134,7 @@ class ModelSession:
         -1 for the last committed token; a parent must come before its child (TRAPS 7). End with keep_path or
         rollback.
         """
-        return extend_many([Extension(self, tuple(ids), parents=tuple(parents))], observer)[0]
+        return extend_many([self.extension(ids, parents, observer=observer)])[0]
 
     @torch.inference_mode()
     def keep_path(self, nodes: Sequence[int], below: Sequence[int] = ()) -> None:
@@ -158,7 +181,7 @@ class ModelSession:
 
     def _reserve(self, needed: int) -> None:
         """Make room for `needed` tokens; the cache grows by doubling up to the context limit."""
-        limit = self._runner.context_limit
+        limit = self.runner.context_limit
         if needed > limit:
             raise ModelError(
                 f"{needed} tokens exceed the context of {limit}: shorten the prompt or the answer"
@@ -166,103 +189,64 @@ class ModelSession:
         capacity = 0 if self._cache is None else self._cache.shape[3]
         if needed <= capacity:
             return
-        layers = None if self._layers is None else len(self._layers)
-        grown = self._runner.new_cache(min(limit, max(2 * capacity, needed + _GROWTH)), layers)
+        layers = None if self.layers is None else len(self.layers)
+        roomy = min(max(2 * capacity, needed + _GROWTH), self.most_tokens)
+        grown = self.runner.new_cache(min(limit, max(needed, roomy)), layers)
         if self._cache is not None and self._length + len(self.tree):
             held = self._length + len(self.tree)
             grown[:, :, :, :held] = self._cache[:, :, :, :held]
         self._cache = grown
 
-    def _chain_segment(self, rows: int) -> tuple[Segment, tuple[Tensor, Tensor]]:
+    def room_for(self, extension: Extension) -> tuple[Segment, tuple[Tensor, Tensor]]:
+        """Where an extension's rows go and their rotary factors; nothing but room in the cache changes.
+
+        Raises ModelError where the session cannot be extended so.
+        """
+        if extension.parents is not None:
+            return self._room_for_tree(extension.ids, extension.parents)
         if len(self.tree):
             raise ModelError(
                 "the session holds a speculative tree: keep a path or roll back before extending"
             )
-        past = self._length
+        past, rows = self._length, extension.rows
         self._reserve(past + rows)
         assert self._cache is not None
-        start = past + self._delta
-        rotary = self._runner.rotary_range(start, start + rows)
-        self._length = past + rows
-        return Segment(self._cache, past, rows, causal_mask(past, rows, self._runner.device)), rotary
+        prompt = self._prompt_positions
+        if extension.hidden is not None and prompt is not None and past < prompt.shape[1]:
+            rotary = self.runner.rotary_at(prompt[:, past : past + rows].to(self.runner.device))
+        else:
+            rotary = self.runner.rotary_range(past + self._delta, past + self._delta + rows)
+        return Segment(self._cache, past, rows, causal_mask(past, rows, self.runner.device)), rotary
 
-    def _tree_segment(
+    def _room_for_tree(
         self, ids: Sequence[int], parents: Sequence[int]
     ) -> tuple[Segment, tuple[Tensor, Tensor]]:
+        if len(parents) != len(ids):
+            raise ModelError("a tree needs one parent index per node")
         held = len(self.tree)
+        for node, parent in enumerate(parents, start=held):
+            if not ROOT <= parent < node:
+                raise ModelError(f"tree node {node} has parent {parent}: a parent must come first")
         past = self._length + held
         self._reserve(past + len(parents))
         assert self._cache is not None
-        for token, parent in zip(ids, parents, strict=True):
-            if not ROOT <= parent < len(self.tree):
-                raise ModelError(f"tree node {len(self.tree)} has parent {parent}: a parent must come first")
-            self.tree.append(token, parent)
-        self._tree_sight = grow_sight(self._tree_sight, parents)
+        depths = list(self.tree.depths)
+        for parent in parents:
+            depths.append(0 if parent == ROOT else depths[parent] + 1)
         behind = torch.ones(len(parents), self._length, dtype=torch.bool)
-        mask = torch.cat([behind, self._tree_sight[held:]], dim=1).to(self._runner.device)
-        positions = (
-            torch.tensor(self.tree.depths[held:], device=self._runner.device) + self._length + self._delta
-        )
-        return Segment(self._cache, past, len(parents), mask), self._runner.rotary_at(positions)
+        sight = grow_sight(self._tree_sight, parents)
+        mask = torch.cat([behind, sight[held:]], dim=1).to(self.runner.device)
+        positions = torch.tensor(depths[held:], device=self.runner.device) + self._length + self._delta
+        return Segment(self._cache, past, len(parents), mask), self.runner.rotary_at(positions)
 
-
-@dataclass(frozen=True)
-class Extension:
-    """What one session appends in a shared pass: a chain (parents None) or tree nodes."""
-
-    session: ModelSession
-    ids: tuple[int, ...]
-    parents: tuple[int, ...] | None = None
-    last_only: bool = False
-
-
-@torch.inference_mode()
-def extend_many(extensions: Sequence[Extension], observer: LayerObserver | None = None) -> list[Tensor]:
-    """Extend several sessions of ONE loaded model in one pass; returns each one's logits, in order.
-
-    Rows of different sessions share the matrix products and attend only to their own caches.
-    """
-    runner = extensions[0].session._runner
-    segments: list[Segment] = []
-    rotaries: list[tuple[Tensor, Tensor]] = []
-    ids: list[int] = []
-    for extension in extensions:
-        session = extension.session
-        if session._runner is not runner:
-            raise ModelError("sessions of different models cannot share a forward: group them by model")
-        if not extension.ids:
-            raise ModelError("nothing to extend by: give at least one token")
-        for token in extension.ids:
-            if not 0 <= token < runner.vocab_size:
-                raise ModelError(f"token id {token} is outside the vocabulary of {runner.vocab_size}")
+    def hold(self, extension: Extension) -> None:
+        """Count in what a forward has written into the cache."""
         if extension.parents is None:
-            segment, rotary = session._chain_segment(len(extension.ids))
-        else:
-            if len(extension.parents) != len(extension.ids):
-                raise ModelError("a tree needs one parent index per node")
-            segment, rotary = session._tree_segment(extension.ids, extension.parents)
-        segments.append(segment)
-        rotaries.append(rotary)
-        ids.extend(extension.ids)
-    if len(segments) == 1:
-        rotary = rotaries[0]
-    else:
-        rotary = (torch.cat([cos for cos, _ in rotaries]), torch.cat([sin for _, sin in rotaries]))
-    hidden = runner.embed(torch.tensor(ids, device=runner.device))
-    hidden = runner.forward(hidden, rotary, segments, observer)
-    results: list[Tensor] = []
-    start = 0
-    kept: list[Tensor] = []
-    for extension, segment in zip(extensions, segments, strict=True):
-        stop = start + segment.rows
-        kept.append(hidden[stop - 1 : stop] if extension.last_only else hidden[start:stop])
-        start = stop
-    logits = runner.logits(kept[0] if len(kept) == 1 else torch.cat(kept))
-    start = 0
-    for rows in kept:
-        results.append(logits[start : start + rows.shape[0]])
-        start += rows.shape[0]
-    return results
+            self._length += extension.rows
+            return
+        for token, parent in zip(extension.ids, extension.parents, strict=True):
+            self.tree.append(token, parent)
+        self._tree_sight = grow_sight(self._tree_sight, extension.parents)
 
 
 def grow_sight(sight: Tensor, parents: Sequence[int]) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from specdec.errors import OptionsError, ProtocolError
 from specdec.models.loaded import LoadedModel
+from specdec.models.plans import Extension, hidden_together, stage
 from specdec.models.prompt import EncodedPrompt, Prompt
 from specdec.models.runner import LayerObserver
 from specdec.models.session import ModelSession
@@ -35,7 +36,8 @@ class FrontPart:
         Raises ModelError for a prompt that the model cannot take.
         """
         encoded = self._model.encode(prompt)
-        hidden = self._session._prefill_hidden(encoded, self._model.embed_prompt(encoded))
+        self._session.start(encoded)
+        hidden = self._forward(self._model.embed_prompt(encoded))
         return _to_bytes(hidden) + (self.extend(history) if history else b"")
 
     @torch.inference_mode()
@@ -43,11 +45,16 @@ class FrontPart:
         """Append ids; returns their hidden states as they travel."""
         runner = self._model.runner
         hidden = runner.embed(torch.tensor(list(ids), device=runner.device))
-        return _to_bytes(self._session._extend_hidden(hidden))
+        return _to_bytes(self._forward(hidden))
+
+    def _forward(self, hidden: Tensor) -> Tensor:
+        return hidden_together([stage(Extension(self._session, hidden=hidden))])
 
 
 class BackSession(ModelSession):
     """The layers behind a FrontPart's, with the interface of a whole session; chains only."""
+
+    takes_embeddings = False
 
     def __init__(self, model: LoadedModel, front_layers: int) -> None:
         """Raises OptionsError unless some layers are left."""
@@ -57,7 +64,7 @@ class BackSession(ModelSession):
 
     def hand_in(self, data: bytes, rows: int) -> None:
         """Hidden states of the next `rows` tokens that will be fed. Raises ProtocolError for anything else."""
-        runner = self._runner
+        runner = self.runner
         expected = rows * runner.hidden_size * self._waiting.element_size()
         if len(data) != expected:
             raise ProtocolError(
@@ -70,19 +77,22 @@ class BackSession(ModelSession):
             raise ProtocolError("hidden states are no numbers: the edge's layers or the link broke them")
         self._waiting = torch.cat([self._waiting, hidden])
 
-    @torch.inference_mode()
-    def prefill(self, encoded: EncodedPrompt, observer: LayerObserver | None = None) -> Tensor:
-        """As ModelSession.prefill, from the hidden states that were handed in."""
-        hidden = self._prefill_hidden(encoded, self._handed_in(encoded.ids.shape[0]), observer)
-        return self._runner.logits(hidden[-1:])[0]
+    def prompt_input(self, encoded: EncodedPrompt) -> Tensor:
+        """Those that were handed in."""
+        return self._handed_in(encoded.ids.shape[0])
 
-    @torch.inference_mode()
-    def extend(
-        self, ids: Sequence[int], *, last_only: bool = False, observer: LayerObserver | None = None
-    ) -> Tensor:
-        """As ModelSession.extend, from the hidden states that were handed in."""
-        hidden = self._extend_hidden(self._handed_in(len(ids)), observer)
-        return self._runner.logits(hidden[-1:] if last_only else hidden)
+    def extension(
+        self,
+        ids: Sequence[int],
+        parents: Sequence[int] | None = None,
+        last_only: bool = False,
+        observer: LayerObserver | None = None,
+    ) -> Extension:
+        """As ModelSession.extension, from the hidden states that were handed in."""
+        if parents is not None:
+            raise ProtocolError("a layer split takes no trees")
+        hidden = self._handed_in(len(ids))
+        return Extension(self, hidden=hidden, last_only=last_only, observer=observer)
 
     def _handed_in(self, rows: int) -> Tensor:
         if self._waiting.shape[0] < rows:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from specdec.drafting import Draft, check_draft, select_nodes, usable_nodes
 from specdec.errors import ProtocolError
 from specdec.models import LoadedModel
+from specdec.models.plans import Plan, carry_out
 from specdec.models.runner import LayerObserver
 from specdec.options import GenerationOptions
 from specdec.sampling import process_logits
@@ -61,7 +61,6 @@ class SampledVerifier(Verifier):
     def _pick(self, row: Tensor, position: int) -> int:
         return self._draw(self._probabilities(row[None])[0], Purpose.BONUS, position)
 
-    @torch.inference_mode()
     def verify_sampled(
         self, draft: Draft, q: Tensor, fix: int | None, observer: LayerObserver | None = None
     ) -> SampledVerdict:
@@ -70,6 +69,12 @@ class SampledVerifier(Verifier):
         fix: the token the edge recovered after the rejection before. Raises ProtocolError for what does not
         fit.
         """
+        return carry_out(self.plan_verify_sampled(draft, q, fix, observer))
+
+    def plan_verify_sampled(
+        self, draft: Draft, q: Tensor, fix: int | None, observer: LayerObserver | None = None
+    ) -> Plan[SampledVerdict]:
+        """The same as a plan."""
         check_draft(draft, self._model.vocab_size)
         self._take_fix(fix, draft.base)
         known = self._known_of(draft)
@@ -81,7 +86,9 @@ class SampledVerifier(Verifier):
         nodes = usable_nodes(draft, self.limit - draft.base - 1, self._model.never_drafted)
         ids = select_nodes(draft, nodes).ids
         prefix = self.answer[: draft.base]
-        p = self._probabilities(self._cursor.rows(prefix, ids, observer))
+        yield from self._plan_return()
+        rows = yield from self._cursor.plan_rows(prefix, ids, observer)
+        p = self._probabilities(rows)
         for index, token in enumerate(known):  # the edge did not know of them yet: the target's own picks
             if index >= len(ids) or ids[index] != token:
                 self.epoch += index < len(draft.ids)

@@ -4,7 +4,7 @@ clocks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from specdec.errors import ProtocolError
 from specdec.models import LoadedModel, ModelSession, Prompt
 from specdec.models.cursor import SessionCursor
 from specdec.models.local import answer_limit
+from specdec.models.plans import Plan, Preparation, Prepared, carry_out
 from specdec.models.runner import LayerObserver
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser
@@ -34,6 +35,7 @@ class Verifier:
         self._options = options
         self._cursor = SessionCursor(session or model.new_session(), options)
         self._chooser = Chooser(options)
+        self._prompt: Prompt | None = None
         self.answer: list[int] = []
         self.limit = 0
         self.epoch = 0
@@ -45,13 +47,11 @@ class Verifier:
             bool(self.answer) and self.answer[-1] in self._model.eos_token_ids
         )
 
-    @torch.inference_mode()
     def open(self, prompt: Prompt, history: Sequence[int] = (), observer: LayerObserver | None = None) -> int:
         """`prefill`, and pick the next token; returns that token."""
         self.prefill(prompt, history, observer)
         return self.step(observer)
 
-    @torch.inference_mode()
     def prefill(
         self, prompt: Prompt, history: Sequence[int] = (), observer: LayerObserver | None = None
     ) -> None:
@@ -59,7 +59,21 @@ class Verifier:
 
         Raises ModelError for an unusable prompt and ProtocolError for an impossible history.
         """
-        encoded = self._model.encode(prompt)
+        carry_out(self.plan_prefill(prompt, history, observer))
+
+    def plan_prefill(
+        self,
+        prompt: Prompt,
+        history: Sequence[int] = (),
+        observer: LayerObserver | None = None,
+        admit: Callable[[int], None] = lambda tokens: None,
+    ) -> Plan[None]:
+        """The same as a plan. admit: told, before anything is allocated, how many tokens the cache may come to hold;
+        what it raises ends the plan.
+        """
+        prepared: Prepared = yield Preparation(self._model, prompt, self._cursor.takes_embeddings)
+        encoded = prepared.encoded
+        self._prompt = prompt
         self.limit = answer_limit(self._options, self._model.context_limit, encoded.ids.shape[0])
         if len(history) >= self.limit:
             raise ProtocolError(
@@ -68,13 +82,33 @@ class Verifier:
         if any(token in self._model.eos_token_ids for token in history):
             raise ProtocolError("the history holds an end-of-sequence token: that answer is complete")
         check_draft(Draft(0, tuple(history)), self._model.vocab_size)
-        self._cursor.prefill(encoded, observer)
+        most = encoded.ids.shape[0] + self.limit
+        admit(most)
+        self._cursor.expect(most)
+        yield from self._cursor.plan_prefill(prepared, observer)
         self.answer = list(history)
 
-    @torch.inference_mode()
+    def evict(self) -> bool:
+        """Give the cache back; what is asked next finds it made anew. False where that cannot be (a layer split)."""
+        if not self._cursor.takes_embeddings or self._prompt is None:
+            return False
+        self._cursor.evict()
+        return True
+
+    def _plan_return(self) -> Plan[None]:
+        """After an eviction, feed the prompt again; the cursor feeds the answer with what is asked next."""
+        if self._cursor.evicted and self._prompt is not None:
+            prepared: Prepared = yield Preparation(self._model, self._prompt)
+            yield from self._cursor.plan_prefill(prepared)
+
     def step(self, observer: LayerObserver | None = None) -> int:
         """Decode one token alone, append it to the answer and return it."""
-        row = self._cursor.rows(self.answer, observer=observer)
+        return carry_out(self.plan_step(observer))
+
+    def plan_step(self, observer: LayerObserver | None = None) -> Plan[int]:
+        """The same as a plan."""
+        yield from self._plan_return()
+        row = yield from self._cursor.plan_rows(self.answer, observer=observer)
         token = self._pick(row[0], len(self.answer))
         self.answer.append(token)
         return token
@@ -83,7 +117,6 @@ class Verifier:
         """The token of an answer position from its logits [vocab]."""
         return self._chooser.choose(row[None], position)[0]
 
-    @torch.inference_mode()
     def verify(self, draft: Draft, observer: LayerObserver | None = None) -> Judgement:
         """Judge a draft in one forward and extend the answer by what was accepted and the target's next
         token.
@@ -91,6 +124,10 @@ class Verifier:
         A draft may start before the end of the verified answer (it left before the edge heard of it): the
         known tokens then count as the target's picks. Raises ProtocolError for a draft that does not fit.
         """
+        return carry_out(self.plan_verify(draft, observer))
+
+    def plan_verify(self, draft: Draft, observer: LayerObserver | None = None) -> Plan[Judgement]:
+        """The same as a plan."""
         check_draft(draft, self._model.vocab_size)
         known = self._known_of(draft)
         if draft.parents is None and known and draft.ids[:1] != (known[0],):
@@ -99,7 +136,7 @@ class Verifier:
         nodes = self.usable(draft)
         usable = select_nodes(draft, nodes)
         prefix = self.answer[: draft.base]
-        picks = self._picks(prefix, usable, known, observer)
+        picks = yield from self._plan_picks(prefix, usable, known, observer)
         judgement = judge(usable, picks, self._model.eos_token_ids)
         verified = [usable.ids[node] for node in judgement.path] + [judgement.token]
         if len(verified) > len(known):
@@ -127,16 +164,17 @@ class Verifier:
             nodes = nodes[: max(0, self._model.context_limit - self._cursor.prompt_length - draft.base - 1)]
         return nodes
 
-    def _picks(
+    def _plan_picks(
         self, prefix: list[int], draft: Draft, known: Sequence[int], observer: LayerObserver | None
-    ) -> list[int]:
+    ) -> Plan[list[int]]:
         """The target's picks after the prefix and after every node; `known` ones are as they were before."""
+        yield from self._plan_return()
         if draft.parents is None:
-            rows = self._cursor.rows(prefix, draft.ids, observer)
+            rows = yield from self._cursor.plan_rows(prefix, draft.ids, observer)
             picks = self._chooser.choose(rows, len(prefix))
             picks[: len(known)] = known[: len(picks)]
             return picks
-        rows = self._cursor.tree_rows(prefix, draft.ids, draft.parents, observer)
+        rows = yield from self._cursor.plan_tree_rows(prefix, draft.ids, draft.parents, observer)
         offsets = [0, *(depth + 1 for depth in draft.depths())]
         positions = torch.tensor(offsets, device=rows.device) + len(prefix)
         picks = self._chooser.choose_at(rows, positions)

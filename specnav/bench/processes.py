@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cloud_verifier.config import ServerConfig
@@ -38,10 +38,12 @@ class Surroundings:
 
 
 @contextmanager
-def surroundings(config: BenchConfig, logs: Path, drafts_in_cloud: bool) -> Iterator[Surroundings]:
+def surroundings(
+    config: BenchConfig, logs: Path, drafts_in_cloud: bool, server_flags: Sequence[str] = ()
+) -> Iterator[Surroundings]:
     """Start the verifier; everything is stopped in any case. Raises ChildFailed.
 
-    drafts_in_cloud: give the verifier the draft model, too.
+    drafts_in_cloud: give the verifier the draft model, too. server_flags: more words of its command line.
     """
     server = ServerConfig(
         model=config.target_model,
@@ -56,4 +58,6 @@ def surroundings(config: BenchConfig, logs: Path, drafts_in_cloud: bool) -> Iter
         exit_layers=config.exit_layers,
     )
     with Supervisor(logs) as supervisor:
-        yield Surroundings(config, supervisor, supervisor.start(verifier_spec(server, {})))
+        spec = verifier_spec(server, {})
+        spec = replace(spec, argv=[*spec.argv, *server_flags])
+        yield Surroundings(config, supervisor, supervisor.start(spec))

@@ -28,7 +28,7 @@ def add_bench_commands(app: typer.Typer) -> None:
     app.command(
         epilog="Examples:  specnav bench   |   specnav bench --questions mt_bench.jsonl --methods ar,sd --rtt 40   |   "
         "specnav bench --point go2-wifi6   |   specnav bench --point all --limit 10 --out runs/points   |   "
-        "specnav bench --study gamma,link"
+        "specnav bench --study gamma,link   |   specnav bench --clients 1,8,16 --methods sd --verify-ms 40"
     )(bench)
     app.command(epilog="Example:  specnav payloads --vocab 150000 --top-p 0.9")(payloads)
 
@@ -135,6 +135,17 @@ def bench(
         float | None,
         typer.Option(min=0.01, max=10, help="Multiplies every time of a study's operating point (0.25)."),
     ] = None,
+    clients: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,N,...",
+            help="So many edges at a time on one verifier, each a process that asks for --seconds: a table of what it "
+            "holds.",
+        ),
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=1, max=3600, help="How long --clients ask, s (10).")
+    ] = None,
     redraw: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Redraw the studies in a folder without running anything."),
@@ -183,6 +194,14 @@ def bench(
         if study is not None:
             raise UsageError("--redraw runs nothing; leave --study out")
         raise typer.Exit(redraw_studies(redraw))
+    if clients is not None:
+        from specnav.bench.capacity import SECONDS, run_capacity
+
+        if study is not None:
+            raise UsageError("--study runs one client; leave --clients out")
+        raise typer.Exit(run_capacity(flags, clients, seconds or SECONDS, ()))
+    if seconds is not None:
+        raise UsageError("--seconds is for --clients; say how many")
     if study is not None:
         from specnav.bench.study import TIME_SCALE, run_studies
 

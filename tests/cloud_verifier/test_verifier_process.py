@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,10 +26,10 @@ COMMAND = [sys.executable, "-m", "cloud_verifier"]
 
 @contextmanager
 def verifier(
-    model: Path | str, bind: str = "tcp://127.0.0.1:0"
+    model: Path | str, bind: str = "tcp://127.0.0.1:0", arguments: Sequence[str] = ()
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
     process = subprocess.Popen(
-        [*COMMAND, "--bind", bind, "--model", str(model)],
+        [*COMMAND, "--bind", bind, "--model", str(model), *arguments],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -39,8 +39,8 @@ def make(proxy):
 
     deciders = []
 
-    def open_one(settings, wait=True):
-        decider = make_decider(replace(settings, verifier=proxy.address))
+    def open_one(settings, address=None, wait=True):
+        decider = make_decider(replace(settings, verifier=address or proxy.address))
         decider.open()
         deciders.append(decider)
         assert not wait or is_up(decider), decider.link()

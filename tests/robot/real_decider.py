@@ -42,8 +42,9 @@ ALONE = replace(SETTINGS, on_link_loss="draft_only_slow", resume_timeout_s=0.0)
 class Verifier:
     """A verifier in a thread of this process."""
 
-    def __init__(self, model, bind="tcp://127.0.0.1:0"):
-        self.server = Server(ServerConfig(model=model.path, bind=bind), model, EventLog(StringIO()))
+    def __init__(self, model, bind="tcp://127.0.0.1:0", **bounds):
+        config = ServerConfig(model=model.path, bind=bind, **bounds)
+        self.server = Server(config, model, EventLog(StringIO()))
         self.address = self.server.bind
         self._thread = threading.Thread(target=self.server.run, daemon=True)
         self._thread.start()

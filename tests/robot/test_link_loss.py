@@ -19,6 +19,10 @@ from spec_vlm_nav.language.actions import find_action
 from spec_vlm_nav.model.answers import DecisionFailed
 from spec_vlm_nav.model.speculative import SpeculativeDecider
 from spec_vlm_nav.model.worker import DecisionWorker
+from specdec.link.channel import connect
+from specdec.link.convert import sampling_to_wire
+from specdec.link.wire import Close, Open, Opened
+from specdec.options import GenerationOptions
 from tests.robot.real_decider import ALONE, SETTINGS, Oracle, Verifier, at_token, ended, job, never
 
 pytestmark = [pytest.mark.realtime, pytest.mark.slow]
@@ -187,3 +191,34 @@ def test_cancel_ends_a_decision_at_once(make, proxy, phase):
         decider.decide(job(), cancel, on_text)
     took_s = time.monotonic() - canceled_at[0]
     assert failed.value.code is ErrorCode.CANCELED and took_s < 0.25
+
+
+def test_a_busy_verifier_is_as_good_as_none_and_the_next_answer_is_right(make, target):
+    """Said in one line, within the time for resuming; who may go on with the draft alone does."""
+    small = Verifier(target, max_sessions=1)
+    holder = connect(small.address)
+    try:
+        holder.ensure_connected()
+        holder.send(Open(1, False, sampling_to_wire(GenerationOptions(4)), [1]))
+        assert isinstance(holder.receive(5.0)[0], Opened)
+        decider = make(replace(SETTINGS, resume_timeout_s=0.5), small.address)
+        began = time.monotonic()
+        with pytest.raises(DecisionFailed, match="is busy") as failed:
+            decider.decide(job(), never(), at_token(0, None))
+        assert failed.value.code is ErrorCode.LINK_LOST and time.monotonic() - began < 2.0
+        alone = make(ALONE, small.address)
+        assert alone.decide(job(), never(), at_token(0, None)).unverified
+        holder.send(Close(1))
+        assert decider.decide(job(), never(), at_token(0, None)).token_ids == Oracle(target, decider)(job())
+    finally:
+        holder.close()
+        small.close()
+
+
+def test_what_the_verifier_finds_too_large_is_no_fault_of_the_link(make, target):
+    small = Verifier(target, max_image_megapixels=0.001)
+    decider = make(SETTINGS, small.address)
+    with pytest.raises(DecisionFailed, match="pixels") as failed:
+        decider.decide(job(), never(), at_token(0, None))
+    assert failed.value.code is ErrorCode.INVALID_INPUT
+    small.close()

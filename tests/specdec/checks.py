@@ -60,6 +60,8 @@ COMBINATIONS = [
 ]
 """Points between the named methods; every axis that may change what travels or when is in one of them."""
 
+ALL_METHODS = [*METHODS, *COMBINATIONS]
+
 
 def on_tables(names: Sequence[str]) -> list[str]:
     """Those of the named methods that need no layers of a real model."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+import zmq
 from conftest_servers import Pair
 from hypothesis import given
 from hypothesis import strategies as st
@@ -179,6 +180,26 @@ class TestProxy:
                     with connect(address, reply_timeout_s=1.0) as link:
                         decoder = EdgeDecoder(link, text_pair.draft, method, resume_timeout_s=20)
                         assert [t for chunk in decoder.generate(prompt, options) for t in chunk] == right
+
+    def test_more_edges_than_a_select_takes_come_through(self) -> None:
+        """Each has descriptors of its own towards the verifier; select() knows no more than 1024."""
+        context = zmq.Context()
+        try:
+            echo = context.socket(zmq.ROUTER)
+            port = echo.bind_to_random_port("tcp://127.0.0.1")
+            with emulated(f"tcp://127.0.0.1:{port}", "--rtt", "1") as address:
+                edges = [context.socket(zmq.DEALER) for _ in range(400)]
+                for number, edge in enumerate(edges):
+                    edge.connect(address)
+                    edge.send(str(number).encode())
+                for _ in edges:
+                    assert echo.poll(10_000), "a message was lost on the way up"
+                    echo.send_multipart(echo.recv_multipart())
+                for number, edge in enumerate(edges):
+                    assert edge.poll(10_000), "a message was lost on the way down"
+                    assert edge.recv() == str(number).encode()
+        finally:
+            context.destroy(linger=0)
 
     def test_port_in_use_is_a_one_line_error(self, text_pair: Pair, servers: dict[str, str]) -> None:
         taken = servers[text_pair.target.path]

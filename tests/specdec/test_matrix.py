@@ -1,22 +1,27 @@
 """Every method on every kind of link answers real questions as the library's own `generate` of the target does.
 
-Verifier and link emulator are processes of their own, the edge is this one. Any pair will do: the default text pair
-where the project has it, else a tiny random one. These tests are not marked as `graph`, because those may be run twice:
-an answer that differs once is a fault.
+Verifier and link emulator are processes of their own, the edge is this one. Without a link in between, the project's
+default text pair answers: trained models of a real size, in numbers as they come in use. What a link does to the
+messages has nothing to do with the models that they speak of, so over the others a tiny random pair answers the same
+questions, in a fraction of the time; without the default pair it answers all. These tests are not marked as `graph`,
+because those may be run twice: an answer that differs once is a fault.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+import conftest_models as tiny
 import pytest
 import torch
-from checks import COMBINATIONS
+from checks import ALL_METHODS
+from conftest_servers import DRAFT_NOISE
 from test_emulator import emulated
+from test_exits import random_exits
 
 from cloud_verifier.config import ServerConfig
 from evaluation.questions import Question, load_questions
@@ -25,9 +30,9 @@ from harness.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET, ROOT
 from harness.processes import Supervisor
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.edge.stats import AnswerStats
-from specdec.methods import METHODS
 from specdec.models import LoadedModel, Prompt, chat_prompt, load_model
 from specdec.options import GenerationOptions
+from specdec.verifying.exits import save_exits
 
 pytestmark = pytest.mark.slow
 
@@ -38,17 +43,19 @@ QUESTIONS = 20
 in turn from method to method and from link to link."""
 TOKENS = 16
 LONGEST_PROMPT = 250
+"""In tokens; those of the tiny pair are bytes."""
 AT_ONCE = 12
 """Edges that wait for the link at the same time."""
 
+OUTAGES = [word for start in (0.2, 1.3, 2.4, 3.5, 4.6, 5.7) for word in ("--outage", f"{start}:0.8")]
+"""Too near to one another for all answers to be given between two, on a quick machine and on one that still connects
+when the first begins."""
 CONDITIONS = {
-    "no link": (),
     "40 ms RTT and jitter": ("--rtt", "40", "--jitter", "20"),
     "loss": ("--rtt", "4", "--loss", "0.02"),
-    "outage": ("--rtt", "20", "--outage", "0.2:0.8", "--outage", "2:0.8", "--outage", "5:0.8"),
+    "outage": ("--rtt", "20", *OUTAGES),
 }
-"""A quick machine meets the first outage only; a slow one, still connecting then, one of the others."""
-ALL_METHODS = [*METHODS, *COMBINATIONS]
+TINY_FORWARD_MS = 5.0
 REPLY_TIMEOUT_S = {"outage": 0.5}
 """Shorter than the outage, so that the link counts as lost; elsewhere long enough for any retransmission."""
 
@@ -64,35 +71,59 @@ class Cloud:
 
 
 @pytest.fixture(scope="module")
-def cloud(model_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+def trained_cloud(tiny_cloud: Cloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    """The default text pair; the tiny one where the project has none."""
     folders = (DEFAULT_TEXT_TARGET, DEFAULT_TEXT_DRAFT)
     if not all((folder / "model.safetensors").is_file() for folder in folders):
-        folders = (model_root / "text-target", model_root / "text-draft")
-    target_folder, draft_folder = (str(folder) for folder in folders)
+        yield tiny_cloud
+        return
+    with running_cloud(*folders, tmp_path_factory.mktemp("trained")) as cloud:
+        yield cloud
+
+
+@pytest.fixture(scope="module")
+def tiny_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    """Two layers, the fewest of which one can be on the edge and one in the cloud, and an exit in between; so slow that
+    no answer is over before the link's faults have begun.
+    """
+    folder = tmp_path_factory.mktemp("tiny")
+    target = tiny.build_llama(folder / "tiny-target", layers=2)
+    draft = tiny.noisy_copy(target, folder / "tiny-draft", DRAFT_NOISE)
+    (folder / "tiny-exits").mkdir()
+    save_exits(folder / "tiny-exits", random_exits(load_model(target), layers=(0,)))
+    with running_cloud(target, draft, folder, TINY_FORWARD_MS) as cloud:
+        yield cloud
+
+
+@contextmanager
+def running_cloud(
+    target_folder: Path, draft_folder: Path, logs: Path, verify_ms: float = 0.0
+) -> Iterator[Cloud]:
     target, draft = (load_model(folder, dtype="float32") for folder in (target_folder, draft_folder))
     expected = {question: oracle(target, prompt_of(target, question)) for question in real_questions(target)}
     config = ServerConfig(
-        target_folder,
+        str(target_folder),
         "tcp://127.0.0.1:0",
         dtype="float32",
-        draft_model=draft_folder,
+        draft_model=str(draft_folder),
         threads=1,
         max_sessions=1000,
+        verify_ms=verify_ms,
     )
-    with Supervisor(tmp_path_factory.mktemp("matrix")) as supervisor:
+    with Supervisor(logs) as supervisor:
         verifier = supervisor.start(verifier_spec(config, {}))
         yield Cloud(target, draft, expected, endpoint_of(supervisor.wait_ready(verifier, 120.0)))
         supervisor.check()  # it must have lived through all of this
 
 
 @pytest.fixture(scope="module")
-def link_of(cloud: Cloud) -> Iterator[Callable[[str], AbstractContextManager[str]]]:
+def link_of(tiny_cloud: Cloud) -> Iterator[Callable[[str], AbstractContextManager[str]]]:
     """The address behind a condition's link: one for all methods, but for faults that are timed from its start."""
     with ExitStack() as links:
-        addresses = {"no link": cloud.address}
+        addresses: dict[str, str] = {}
 
         def link(condition: str) -> AbstractContextManager[str]:
-            new = emulated(cloud.address, *CONDITIONS[condition], "--seed", "3")
+            new = emulated(tiny_cloud.address, *CONDITIONS[condition], "--seed", "3")
             if "--outage" in CONDITIONS[condition]:
                 return new
             if condition not in addresses:
@@ -153,25 +184,36 @@ def difference(question: Question, got: Sequence[int], expected: Sequence[int]) 
 
 
 @pytest.mark.parametrize("method", ALL_METHODS)
+def test_greedy_ids_equal_the_librarys_without_a_link(trained_cloud: Cloud, method: str) -> None:
+    answers = answer_all(trained_cloud, trained_cloud.address, method, 5.0, list(trained_cloud.expected))
+    check_answers(answers, f"{method}, no link")
+
+
+@pytest.mark.parametrize("method", ALL_METHODS)
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_greedy_ids_equal_the_librarys(
-    cloud: Cloud, link_of: Callable[[str], AbstractContextManager[str]], method: str, condition: str
+    tiny_cloud: Cloud, link_of: Callable[[str], AbstractContextManager[str]], method: str, condition: str
 ) -> None:
-    questions = list(cloud.expected)
-    if CONDITIONS[condition]:
-        questions = questions[(list(CONDITIONS).index(condition) + ALL_METHODS.index(method)) % 2 :: 2]
+    turn = (list(CONDITIONS).index(condition) + 1 + ALL_METHODS.index(method)) % 2
+    questions = list(tiny_cloud.expected)[turn::2]
     with link_of(condition) as address:
-        answers = answer_all(cloud, address, method, REPLY_TIMEOUT_S.get(condition, 5.0), questions)
-    wrong = [said for said, _ in answers if said]
-    assert not wrong, f"{method}, {condition}: {len(wrong)} of {len(answers)} answers differ:\n" + "\n".join(
-        wrong
-    )
+        answers = answer_all(tiny_cloud, address, method, REPLY_TIMEOUT_S.get(condition, 5.0), questions)
+    check_answers(answers, f"{method}, {condition}")
     if condition == "outage":
         assert any(cost.resumes for _, cost in answers), "no answer went through the outage"
 
 
-def test_the_questions_are_many_and_the_answers_say_something(cloud: Cloud) -> None:
+def check_answers(answers: Sequence[tuple[str, AnswerStats]], where: str) -> None:
+    wrong = [said for said, _ in answers if said]
+    assert not wrong, f"{where}: {len(wrong)} of {len(answers)} answers differ:\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize("pair", ["trained", "tiny"])
+def test_the_questions_are_many_and_the_answers_say_something(
+    trained_cloud: Cloud, tiny_cloud: Cloud, pair: str
+) -> None:
     """Else the matrix would show little."""
+    cloud = trained_cloud if pair == "trained" else tiny_cloud
     assert len(cloud.expected) >= (20 if BENCHMARKS.is_dir() else 10)
     assert len(set(cloud.expected.values())) > len(cloud.expected) / 2
     assert sum(len(ids) for ids in cloud.expected.values()) > TOKENS * len(cloud.expected) / 2
@@ -179,3 +221,6 @@ def test_the_questions_are_many_and_the_answers_say_something(cloud: Cloud) -> N
     drafted = sum(one.drafted for cost in costs for one in cost.rounds)
     accepted = sum(one.accepted for cost in costs for one in cost.rounds)
     assert 0.02 < accepted / drafted < 0.98
+    if pair == "tiny":
+        _, costs = zip(*answer_all(cloud, cloud.address, "fsd", 5.0, list(cloud.expected)), strict=True)
+        assert any(one.hints for cost in costs for one in cost.rounds)

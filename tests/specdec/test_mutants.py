@@ -286,16 +286,16 @@ def old_epoch_verified(patch: Patch) -> None:
             task = replace(task, message=msgspec.structs.replace(task.message, epoch=10**6))
         original(self, task)
 
-    wrap(patch, tasks.TaskQueue, "put", mutant)
+    wrap(patch, tasks.SessionQueue, "put", mutant)
 
 
 def history_not_replayed(patch: Patch) -> None:
-    def mutant(original: Callable[..., int], self: Any, prompt: Any, history: Any = (), *rest: Any) -> int:
-        token = original(self, prompt, (), *rest)
-        self.answer = [*history, token]
-        return token
+    def mutant(original: Callable[..., Any], self: Any, prompt: Any, history: Any = (), *rest: Any) -> Any:
+        yield from original(self, prompt, (), *rest)
+        self.answer = list(history)
+        self._cursor._fed = list(history[:-1])  # as if they had been fed
 
-    wrap(patch, verifier.Verifier, "open", mutant)
+    wrap(patch, verifier.Verifier, "plan_prefill", mutant)
 
 
 def hint_taken_for_a_verdict(patch: Patch) -> None:

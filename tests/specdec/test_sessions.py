@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import conftest_models as tiny
 import pytest
 import torch
@@ -236,13 +238,13 @@ class TestSessionCursor:
         cursor = SessionCursor(session)
         cursor.prefill(model.encode(chat_prompt(model, "grow")))
         fed: list[int] = []
-        original = session.extend
+        original = session.extension
 
-        def counting(ids: list[int], **settings: bool) -> torch.Tensor:
+        def counting(ids: list[int], *settings: Any, **others: Any) -> Extension:
             fed.extend(ids)
-            return original(ids, **settings)
+            return original(ids, *settings, **others)
 
-        session.extend = counting  # type: ignore[assignment, method-assign]
+        session.extension = counting  # type: ignore[assignment, method-assign]
         answer: list[int] = []
         for token in range(20):
             cursor.rows(answer)

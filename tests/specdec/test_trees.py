@@ -149,8 +149,8 @@ class TestFollowing:
         cursor.prefill(model.encode(prompt_for(model)))
         cursor.tree_rows([1], [10, 11, 12], [-1, -1, 1])
         fed: list[int] = []
-        original = session.extend
-        session.extend = lambda ids, **settings: (fed.extend(ids), original(ids, **settings))[1]  # type: ignore
+        original = session.extension
+        session.extension = lambda ids, *settings: (fed.extend(ids), original(ids, *settings))[1]  # type: ignore
         cursor.rows([1, 11, 12, 30])
         assert fed == [30]
 

@@ -18,6 +18,7 @@ from specdec.options import GenerationOptions
 SAMPLING = sampling_to_wire(GenerationOptions(64, 0.8, seed=2**62, top_k=5, top_p=0.9, min_p=0.1))
 UP = [
     wire.Hello(1, "edge"),
+    wire.Hello(4, "edge", b"0123456789abcdef"),
     wire.Open(1, False, SAMPLING, [1, 2, 3], [b"jpeg"], [9]),
     wire.DraftUp(1, 2, 3, [4, 5, 6], [-1, 0, 0]),
     wire.DraftUp(1, 2, 3, []),
@@ -41,6 +42,7 @@ DOWN = [
     wire.ErrorDown(1, wire.ERROR_BUSY, "full"),
     wire.HintDown(1, 2, 3, 4, 0.75, 5, 600),
     wire.Welcome(3, "model", exits=[0, 3, 1023], drafts=True),
+    wire.Welcome(4, "model", token=b"0123456789abcdef", allowed=wire.Allowed(9, 8, 7, 28, 5, 4, 3, 2, 1)),
 ]
 
 
@@ -120,7 +122,15 @@ def test_every_field_is_checked(fields: list[object]) -> None:
 
 
 def test_later_versions_may_add_fields_at_the_end() -> None:
-    assert wire.decode_up(msgspec.msgpack.encode([1, 9, "edge", "new", 5])) == wire.Hello(9, "edge")
+    assert wire.decode_up(msgspec.msgpack.encode([1, 9, "edge", b"token", "new", 5])) == wire.Hello(
+        9, "edge", b"token"
+    )
+
+
+@pytest.mark.parametrize("third", [b"", b"x" * 500, "new", 7, None, [1, {"a": 2}]])
+def test_a_greeting_of_another_version_is_understood_as_far_as_its_version(third: object) -> None:
+    hello = wire.decode_up(msgspec.msgpack.encode([1, 9, "edge", third, 5]))
+    assert isinstance(hello, wire.Hello) and (hello.version, hello.client) == (9, "edge")
 
 
 def test_more_fields_than_a_short_array_has_are_no_trouble() -> None:
@@ -139,7 +149,9 @@ def test_the_largest_hint_and_welcome_stay_below_their_limits() -> None:
     largest = 2**31 - 1
     hint = wire.HintDown(largest, largest, largest, largest, 0.3, 1023, 2**53 - 1)
     layers = list(range(1024))
-    welcome = wire.Welcome(3, "€" * 256, largest, b"x" * 32, [largest] * 64, largest, 2**64 - 1, layers, True)
+    allowed = wire.Allowed(*[largest] * 9)
+    known = ("€" * 256, largest, b"x" * 32, [largest] * 64, largest, 2**64 - 1, layers, True)
+    welcome = wire.Welcome(4, *known, b"t" * 16, allowed)
     for message in (hint, welcome):
         assert wire.decode_down(wire.encode(message)) == message
 

@@ -40,7 +40,7 @@ from spec_vlm_nav.model.decider import DecoderSettings, DRAFT_ONLY, LinkReport, 
 from spec_vlm_nav.model.growing_answer import answer_of, CanceledOrLost, GrowingAnswer
 from spec_vlm_nav.model.link_monitor import LinkMonitor
 from specdec.edge.decoder import EdgeDecoder
-from specdec.errors import ModelError, SpecdecError
+from specdec.errors import ModelError, OptionsError, SpecdecError
 from specdec.link.channel import Link
 from specdec.link.keys import read_key
 from specdec.methods import get_method
@@ -226,10 +226,10 @@ class SpeculativeDecider:
                 if self._monitor is not None:
                     self._monitor.heard()
                 tell.push(chunk)
-        except ModelError as error:
+        except (ModelError, OptionsError) as error:  # it will not fit the next time either
             failure = (ErrorCode.INVALID_INPUT, str(error))
         except SpecdecError as error:
-            # A verifier that refuses us (other version, other vocabulary) is as good as none.
+            # A verifier that refuses us (busy, other version or vocabulary) is as good as none.
             failure = (ErrorCode.LINK_LOST, str(error))
         if failure is None and decoder.stats.finish == 'cancelled':
             failure = (

@@ -1,0 +1,66 @@
+"""The KV budget: what all caches may take together, who is admitted to it, and who gives back what they hold.
+
+A session is admitted before anything is allocated, with all it may come to hold (its prompt and its longest answer).
+Where that is too much, sessions that have nothing to do give their caches back, the longest idle first; what is asked
+of them next finds the cache made anew from the prompt and the answer so far.
+"""
+
+from __future__ import annotations
+
+import psutil
+import torch
+
+from cloud_verifier.engine.tasks import SessionKey
+
+TREE_TOKENS = 128
+"""Room for a draft's branches, beside a session's prompt and answer."""
+SHARE = 0.5
+"""Of the memory that is free when the verifier has loaded: the rest is for activations, pictures and messages."""
+
+
+class OverBudget(Exception):
+    """There is no room in the KV budget now; `message` says how much there is."""
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that is free where the caches will be."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return int(psutil.virtual_memory().available)
+
+
+class KvBudget:
+    """Bytes admitted, by session; knows no caches."""
+
+    def __init__(self, total: int, bytes_a_token: int) -> None:
+        self.total = total
+        self.bytes_a_token = bytes_a_token
+        self.admitted: dict[SessionKey, int] = {}
+        self.evictions = 0
+
+    @property
+    def used(self) -> int:
+        """Bytes admitted in all."""
+        return sum(self.admitted.values())
+
+    def needed(self, tokens: int, others: int = 0) -> int:
+        """Bytes of so many tokens and of what is kept beside them. Raises OverBudget for more than there ever is."""
+        needed = (tokens + TREE_TOKENS) * self.bytes_a_token + others
+        if needed > self.total:
+            raise OverBudget(
+                f"a prompt and answer of {tokens} tokens take {needed / 2**20:.1f} MB of cache and the verifier has "
+                f"{self.total / 2**20:.1f} MB: ask for less, or give it more with --kv-gb"
+            )
+        return needed
+
+    def fits(self, needed: int) -> bool:
+        """Whether there is room for so many bytes more."""
+        return self.used + needed <= self.total
+
+    def take(self, key: SessionKey, needed: int) -> None:
+        """Admit a session with so many bytes."""
+        self.admitted[key] = needed
+
+    def give_back(self, key: SessionKey) -> None:
+        """A session is over, or was evicted."""
+        self.admitted.pop(key, None)

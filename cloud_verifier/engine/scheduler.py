@@ -1,0 +1,119 @@
+"""Which rows share the next forward.
+
+A forward has a budget of rows. Sessions that verify or decode come first, by class and by how long they have waited;
+prompts take what is left, in chunks, so that a long one delays nobody by more than its chunk. No wait is endless: what
+has waited long comes before what is of a higher class.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cloud_verifier.engine.work import SessionWork
+from specdec.models.plans import Extension
+
+ROWS = 256
+"""Of a forward, at most: beyond that a forward of a small model takes so much longer that nobody gains."""
+CHUNK = 64
+"""Rows of prompts in a forward while other sessions are there."""
+AGING_S = 1.0
+"""Who has waited for so long goes before one class above its own."""
+
+
+@dataclass
+class Waiting:
+    """What a session wants of a forward. part: the rows that come into the next one; rest: those that come later."""
+
+    work: SessionWork
+    need: Extension
+    since_s: float
+    rest: Extension | None = None
+
+    @property
+    def part(self) -> Extension:
+        """What comes into the forward that it was picked for."""
+        return self._part or self.need
+
+    _part: Extension | None = None
+
+    def take(self, rows: int) -> int:
+        """Bring in at most so many rows now; returns how many."""
+        if self.need.rows <= rows:
+            self._part, self.rest = self.need, None
+        else:
+            self._part, self.rest = self.need.divide(rows)
+        return self._part.rows
+
+
+@dataclass(frozen=True)
+class Policy:
+    """rows: of a forward, at most. chunk: of prompts in a forward while other sessions are there.
+
+    groups: sessions are dealt into so many groups that take turns, so that one's drafts are on their way while
+    another's are verified (SpecEdge, section 4.2, has two); 1: all share every forward.
+    """
+
+    rows: int = ROWS
+    chunk: int = CHUNK
+    groups: int = 1
+
+
+class Scheduler:
+    """Picks what comes into a forward and remembers who got how much."""
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self.policy = policy or Policy()
+        self._served: defaultdict[bytes, float] = defaultdict(float)
+        self._turn = 0
+
+    def pick(self, waiting: Sequence[Waiting], now: float, sessions: int) -> list[Waiting]:
+        """Those that share the next forward; at least one. sessions: how many are open.
+
+        Only sessions of one model may share a forward: the first in order says which.
+        """
+        if len(waiting) == 1 and (sessions == 1 or not waiting[0].need.divisible):
+            waiting[0].take(waiting[0].need.rows)
+            return list(waiting)
+        ordered = sorted(waiting, key=lambda one: self._order(one, now))
+        model = ordered[0].need.together_with
+        ordered = [one for one in ordered if one.need.together_with == model]
+        ordered = self._of_the_group_whose_turn_it_is(ordered)
+        picked: list[Waiting] = []
+        room = self.policy.rows
+        for one in ordered:
+            if not one.need.divisible and (one.need.rows <= room or not picked):
+                room -= one.take(one.need.rows)
+                picked.append(one)
+        # Alone, a prompt is done at once; else somebody's draft may come while its forward runs.
+        chunk = min(room, self.policy.chunk) if sessions > 1 else room
+        for one in ordered:
+            if one.need.divisible and (chunk > 0 or not picked):
+                chunk -= one.take(max(chunk, 1))
+                picked.append(one)
+        return picked
+
+    def ran(self, picked: Sequence[Waiting], seconds: float) -> None:
+        """A forward of these took so long."""
+        rows = sum(one.part.rows for one in picked)
+        for one in picked:
+            self._served[one.work.key[0]] += seconds * one.part.rows / rows
+        if len(self._served) > 1000:  # clients come and go
+            self._served.clear()
+
+    def _order(self, one: Waiting, now: float) -> tuple[int, float, float]:
+        aged = one.work.rank - int((now - one.since_s) / AGING_S)
+        return aged, self._served[one.work.key[0]] if aged >= 0 else 0.0, one.since_s
+
+    def _of_the_group_whose_turn_it_is(self, ordered: list[Waiting]) -> list[Waiting]:
+        groups = self.policy.groups
+        if groups == 1:
+            return ordered
+        for step in range(groups):
+            turn = (self._turn + step) % groups
+            chosen = [one for one in ordered if one.work.number % groups == turn]
+            if chosen:
+                self._turn = turn + 1
+                return chosen
+        return ordered

@@ -1,0 +1,308 @@
+"""The work of one session: what each of its tasks does, as a plan, and what is answered.
+
+Knows no other session and runs no forward: the engine carries the plans out, many side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cloud_verifier.engine.hints import SessionHinting
+from cloud_verifier.engine.load import EngineLoad
+from cloud_verifier.engine.tasks import (
+    AloneTask,
+    HiddenTask,
+    OpenTask,
+    SessionKey,
+    SessionQueue,
+    SessionTask,
+    Task,
+    VerifyTask,
+)
+from cloud_verifier.logs import EventLog
+from specdec.drafting import ChainDrafter, Draft, DraftModel
+from specdec.errors import ProtocolError
+from specdec.link.convert import q_from_wire, row_to_wire, sampling_from_wire
+from specdec.link.wire import (
+    Down,
+    DraftUp,
+    HintDown,
+    More,
+    Opened,
+    RowDown,
+    SampledUp,
+    Tokens,
+    VerdictDown,
+)
+from specdec.models import LoadedModel, Prompt
+from specdec.models.plans import Plan
+from specdec.models.split import BackSession
+from specdec.sampling.recoveries import Recovery
+from specdec.verifying import SampledVerdict, SampledVerifier, Verifier
+from specdec.verifying.hints.hints import HintMaker
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """What all sessions share.
+
+    draft_model: for clouds that draft; None: there is none. hint_maker: None: there are no exits. send: takes (session,
+    reply). admit: asked before a session's cache is made; takes (work, tokens), raises OverBudget. on_out: told of
+    every task that waits no longer.
+    """
+
+    model: LoadedModel
+    draft_model: LoadedModel | None
+    hint_maker: HintMaker | None
+    send: Callable[[SessionKey, Down], None]
+    log: EventLog
+    clock: Callable[[], float]
+    load: EngineLoad
+    admit: Callable[[SessionWork, int], None]
+    on_out: Callable[[Task], None]
+
+
+class SessionWork:
+    """One session, from its opening on.
+
+    tasks: what waits for it. waited_s: how long the work in hand has waited for its forwards; batch: with how many
+    sessions it shared one of them at most, itself included; both are counted by whoever carries its plans out. number:
+    counts sessions as they come. rank: of its class, 0 the first to be served. tokens: what its cache may come to hold;
+    evicted: it was given back.
+    """
+
+    def __init__(self, shop: Workshop, opening: OpenTask, number: int = 0, rank: int = 1) -> None:
+        self.key = opening.key
+        self.number = number
+        self.rank = rank
+        self.tasks = SessionQueue()
+        self.waited_s = 0.0
+        self.batch = 1
+        self.tokens = 0
+        self.evicted = False
+        self._shop = shop
+        self._opening: OpenTask | None = opening
+        self._message = opening.message
+        self._began_s = opening.arrived_s
+        self._verifier: Verifier | None = None
+        self._back: BackSession | None = None
+        self._hinting: SessionHinting | None = None
+        self._drafter: ChainDrafter | None = None
+        self._alone = False
+        self._speculate = 0
+
+    @property
+    def only_streams(self) -> bool:
+        """Whether nothing is asked of it but to go on alone."""
+        return self._alone and self._opening is None and not len(self.tasks)
+
+    @property
+    def prompt_bytes(self) -> int:
+        """What the pictures take that are kept for as long as it is open."""
+        return sum(map(len, self._message.images))
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is something to do now."""
+        return self._opening is not None or bool(len(self.tasks)) or self._alone
+
+    def next_plan(self) -> Plan[None] | None:
+        """What to do now: the opening, what waits, or one more step of an answer decoded alone; None: nothing."""
+        if self._opening is not None:
+            opening, self._opening = self._opening, None
+            return self._begin(opening)
+        if len(self.tasks):
+            task, taken = self.tasks.get()
+            for one in taken:
+                self._shop.on_out(one)
+            self._mark(task.arrived_s)
+            return self._plan(task)
+        if self._alone:
+            self._mark(self._shop.clock())
+            return self._step()
+        return None
+
+    def _mark(self, arrived_s: float) -> None:
+        """Work on something new begins, which came at `arrived_s`."""
+        self._began_s = arrived_s
+        self.waited_s = max(0.0, self._shop.clock() - arrived_s)
+        self.batch = 1
+
+    def _times(self) -> tuple[int, int]:
+        """Microseconds of work, and of waiting before and between."""
+        whole = self._shop.clock() - self._began_s
+        return max(0, int((whole - self.waited_s) * 1e6)), int(self.waited_s * 1e6)
+
+    def _send(self, message: Down) -> None:
+        self._shop.send(self.key, message)
+
+    def _begin(self, task: OpenTask) -> Plan[None]:
+        self._mark(task.arrived_s)
+        try:
+            if task.message.front_layers:  # the prompt comes through the edge's layers first
+                self._back = BackSession(self._shop.model, task.message.front_layers)
+            else:
+                yield from self._open()
+        finally:  # its pictures have waited for as long as that
+            self._shop.on_out(task)
+
+    def _plan(self, task: SessionTask) -> Plan[None]:
+        if isinstance(task, HiddenTask):
+            return self._go_on_with_hidden(task)
+        if isinstance(task, VerifyTask):
+            return self._verify(task)
+        return self._go_on_alone(task)
+
+    def _open(self) -> Plan[None]:
+        message, shop = self._message, self._shop
+        verifier = self._new_verifier()
+        prompt = Prompt(tuple(message.ids), tuple(message.images))
+        yield from verifier.plan_prefill(prompt, message.history, admit=self._admit)
+        token = None
+        if not message.pending:
+            token = yield from verifier.plan_step()
+        self._verifier = verifier
+        self._send(Opened(message.session, token, verifier.limit, *self._times()))
+        if message.hints and shop.hint_maker is not None and type(verifier) is Verifier:
+            options = sampling_from_wire(message.sampling)
+            self._hinting = SessionHinting(shop.hint_maker, message, options, self._send_hint, shop.log, shop.clock)
+        if message.stream:
+            self._stream(verifier, message.speculate)
+
+    def _admit(self, tokens: int) -> None:
+        self.tokens = tokens
+        self._shop.admit(self, tokens)
+
+    def evict(self) -> bool:
+        """Give the cache back until something is asked; False where that cannot be."""
+        if self._verifier is None or not self._verifier.evict():
+            return False
+        self._drafter = None
+        self.evicted = True
+        return True
+
+    def _send_hint(self, hint: HintDown) -> None:
+        self._send(hint)
+
+    def _new_verifier(self) -> Verifier:
+        message, model = self._message, self._shop.model
+        options = sampling_from_wire(message.sampling)
+        recovery = Recovery(message.recovery)
+        if recovery is Recovery.NOISE:
+            return Verifier(model, options, self._back)
+        if message.stream or self._back is not None:
+            raise ProtocolError("an answer without drafts has none to reject: open it without recovery")
+        return SampledVerifier(model, options, recovery, message.recovery_size, message.ahead)
+
+    def _opened(self) -> Verifier:
+        if self._verifier is None:
+            raise ProtocolError("a draft came before the prompt was in")
+        return self._verifier
+
+    def _go_on_alone(self, task: AloneTask) -> Plan[None]:
+        verifier = self._opened()
+        if isinstance(verifier, SampledVerifier):
+            raise ProtocolError("with rejection sampling every token needs a draft: none is decoded alone")
+        self._stream(verifier, task.message.speculate)
+        return
+        yield  # a plan that needs nothing
+
+    def _stream(self, verifier: Verifier, speculate: int) -> None:
+        """Decode alone from here on, until a draft comes or the answer ends."""
+        if speculate and self._shop.draft_model is None:
+            raise ProtocolError("this verifier has no draft model: start it with --draft-model")
+        self._speculate = speculate
+        self._alone = not verifier.finished
+
+    def _step(self) -> Plan[None]:
+        verifier = self._opened()
+        base = len(verifier.answer)
+        drafted = 0
+        if self._speculate:
+            drafted = yield from self._speculative_step(verifier)
+        else:
+            yield from verifier.plan_step()
+        self._alone = not verifier.finished
+        times, ids = self._times(), verifier.answer[base:]
+        self._send(Tokens(self.key[1], base, ids, *times, drafted, self.batch))
+        self._shop.load.replied(*times, len(ids), drafted, len(ids) - 1 if drafted else 0)
+
+    def _speculative_step(self, verifier: Verifier) -> Plan[int]:
+        """One round with the cloud's own draft model; returns how many tokens were drafted.
+
+        Drafts are a help: where the draft model fails, the answer goes on without it.
+        """
+        size = min(self._speculate, verifier.limit - len(verifier.answer) - 1)
+        try:
+            draft = yield from self._draft(verifier.answer, size)
+        except Exception as error:
+            self._drafter, self._speculate = None, 0
+            reason = f"{type(error).__name__}: {error}"[:500]
+            self._shop.log.warning("draft_failed", session=self.key[1], reason=reason)
+            yield from verifier.plan_step()
+            return 0
+        epoch = verifier.epoch
+        yield from verifier.plan_verify(draft)
+        verifier.epoch = epoch  # the edge's drafts know nothing of this one
+        return len(draft.ids)
+
+    def _draft(self, answer: list[int], size: int) -> Plan[Draft]:
+        if self._drafter is None:
+            assert self._shop.draft_model is not None
+            message = self._message
+            drafter = ChainDrafter(DraftModel(self._shop.draft_model, sampling_from_wire(message.sampling)))
+            yield from drafter.plan_prefill(Prompt(tuple(message.ids), tuple(message.images)))
+            self._drafter = drafter
+        proposal = yield from self._drafter.plan_chain(answer, size)
+        return proposal.draft
+
+    def _verify(self, task: VerifyTask) -> Plan[None]:
+        verifier = self._opened()
+        message = task.message
+        self._alone = False  # a draft ends the cloud's going on alone
+        if isinstance(message, (DraftUp, SampledUp)) and message.epoch < verifier.epoch:
+            return  # it assumed what a verdict has broken since: the edge expects no answer
+        if isinstance(message, DraftUp):
+            parents = None if message.parents is None else tuple(message.parents)
+            observer = None if self._hinting is None else self._hinting.observer(verifier, message)
+            draft = Draft(message.base, tuple(message.ids), parents)
+            judgement = yield from verifier.plan_verify(draft, observer)
+            verdict = SampledVerdict(judgement.last, judgement.token)
+        elif not isinstance(verifier, SampledVerifier):
+            raise ProtocolError("rejection sampling was not agreed on when the session was opened")
+        elif isinstance(message, SampledUp):
+            q = q_from_wire(message.q, len(message.ids), self._shop.model.vocab_size)
+            draft = Draft(message.base, tuple(message.ids))
+            verdict = yield from verifier.plan_verify_sampled(draft, q, message.fix)
+        else:
+            verdict = SampledVerdict(verifier.rejected_at, None, verifier.more())
+        times = self._times()
+        self._send(self._verdict_message(message.round, verdict, times))
+        drafted = 0 if isinstance(message, More) else len(message.ids)
+        self._shop.load.replied(*times, verdict.accepted + (verdict.token is not None), drafted, verdict.accepted)
+
+    def _verdict_message(
+        self, round_: int, verdict: SampledVerdict, times: tuple[int, int]
+    ) -> VerdictDown | RowDown:
+        session = self.key[1]
+        if verdict.row is not None:
+            return row_to_wire(session, round_, verdict.accepted, verdict.row, *times, self.batch)
+        return VerdictDown(session, round_, verdict.accepted, verdict.token, *times, self.batch)
+
+    def _go_on_with_hidden(self, task: HiddenTask) -> Plan[None]:
+        """Layer split: the prompt, or the next token, as the edge's layers left it."""
+        back, message = self._back, task.message
+        if back is None:
+            raise ProtocolError("a layer split was not agreed on when the session was opened")
+        if self._verifier is None:
+            prompt = Prompt(tuple(self._message.ids), tuple(self._message.images))
+            rows = self._shop.model.encode(prompt).ids.shape[0] + len(self._message.history)
+            back.hand_in(message.data, rows)
+            yield from self._open()
+            return
+        if self._verifier.finished:
+            raise ProtocolError("a token came after the end of the answer")
+        back.hand_in(message.data, 1)
+        token = yield from self._verifier.plan_step()
+        self._send(VerdictDown(message.session, message.round, 0, token, *self._times()))

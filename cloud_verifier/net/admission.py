@@ -1,0 +1,341 @@
+"""What a message is met with: a task for the engine, a reply at once, or a refusal that says what is allowed.
+
+Knows who is connected, which sessions they have and what each may ask for. No sockets, no threads, no forwards: replies
+and tasks leave through functions that it is given. Belongs to the thread that owns the sockets.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cloud_verifier.config import ServerConfig
+from cloud_verifier.engine.tasks import (
+    AloneTask,
+    CloseTask,
+    HiddenTask,
+    OpenTask,
+    SessionKey,
+    Task,
+    VerifyTask,
+)
+from cloud_verifier.logs import EventLog
+from cloud_verifier.net.clients import Client, Clients
+from cloud_verifier.net.limits import Ledger, Limits, units_of, weight_of
+from cloud_verifier.net.sessions import SessionEntry, SessionTable
+from cloud_verifier.security.records import ClientKey
+from specdec.errors import ModelError, ProtocolError
+from specdec.link.wire import (
+    ERROR_BUSY,
+    ERROR_MALFORMED,
+    ERROR_REFUSED,
+    ERROR_TOO_LARGE,
+    ERROR_UNKNOWN_SESSION,
+    ERROR_VERSION,
+    PROTOCOL_VERSION,
+    Allowed,
+    AloneUp,
+    Close,
+    Down,
+    DraftUp,
+    ErrorDown,
+    Hello,
+    HiddenUp,
+    MessageTooLarge,
+    More,
+    Open,
+    Ping,
+    Pong,
+    SampledUp,
+    Up,
+    Welcome,
+    decode_up,
+)
+from specdec.models import LoadedModel, Prompt
+from specdec.models.sizes import total_pixels
+
+_BETWEEN_COMPLAINTS_S = 0.2
+"""A client that talks too fast is told so no more often than this."""
+
+
+@dataclass(frozen=True)
+class Ways:
+    """Where things go. reply: (identity, message). submit: hand a task to the engine. full: whether a client has more
+    to read than it may have. look_for: whether clients are still connected; those that are not are forgotten. key_of:
+    the key that a client has shown, if any.
+    """
+
+    reply: Callable[[bytes, Down], None]
+    submit: Callable[[Task], None]
+    full: Callable[[bytes], bool]
+    look_for: Callable[[set[bytes]], None]
+    key_of: Callable[[bytes], ClientKey | None] = lambda identity: None
+
+
+class Admission:
+    """Takes messages one by one."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        model: LoadedModel,
+        log: EventLog,
+        ways: Ways,
+        clock: Callable[[], float],
+        exits: tuple[int, ...] = (),
+        drafts: bool = False,
+    ) -> None:
+        """exits: layers that hints come from. drafts: whether there is a draft model."""
+        self._config = config
+        self._model = model
+        self._log = log
+        self._ways = ways
+        self._clock = clock
+        self._exits = exits
+        self._drafts = drafts
+        self._server_number = secrets.randbits(32)
+        self.sessions = SessionTable(config.max_sessions, config.session_timeout_s)
+        self.clients = Clients(config.limits, config.session_timeout_s, clock)
+        self.ledger = Ledger(int(config.max_total_queued_mb * 2**20))
+        self._looked_s = float("-inf")
+
+    def take(self, identity: bytes, frames: list[bytes]) -> None:
+        """Everything that one client sent at once."""
+        client = self.clients.heard_of(identity)
+        if not client.bucket.take(sum(units_of(len(frame)) for frame in frames)):
+            self._complain(client)
+            return
+        if len(frames) != 1:
+            self._refuse(identity, 0, ERROR_MALFORMED, f"a message of {len(frames)} frames")
+            return
+        most = self._config.max_message_bytes
+        try:
+            if len(frames[0]) > most:
+                raise MessageTooLarge(f"a message of {len(frames[0])} bytes exceeds the limit of {most}")
+            message = decode_up(frames[0])
+        except MessageTooLarge as error:
+            self._refuse(identity, 0, ERROR_TOO_LARGE, str(error))
+        except ProtocolError as error:
+            self._refuse(identity, 0, ERROR_MALFORMED, str(error))
+        else:
+            self._take(client, message)
+
+    def given_back(self, task: Task) -> None:
+        """A task waits for the engine no longer; from any thread."""
+        if isinstance(task, (OpenTask, VerifyTask, HiddenTask, AloneTask)):
+            self.ledger.give_back(task.key[0], weight_of(task.message))
+
+    def forget(self, key: SessionKey, reason: str) -> None:
+        """A session is over."""
+        if self.sessions.remove(key):
+            self._ways.submit(CloseTask(key))
+            self._log.info("closed", session=key[1], reason=reason)
+
+    def forget_client(self, identity: bytes, reason: str) -> None:
+        """A client is gone, its sessions with it."""
+        keys = self.sessions.of_client(identity)
+        if keys:
+            self._log.warning("client_gone", sessions=len(keys), reason=reason)
+        for key in keys:
+            self.forget(key, "client_gone")
+        self.clients.forget(identity)
+
+    def count_of(self, identity: bytes) -> int:
+        """How many sessions a client has."""
+        return len(self.sessions.of_client(identity))
+
+    def expire(self) -> None:
+        """Forget what nobody has mentioned for long."""
+        for key in self.sessions.expired(self._clock()):
+            self.forget(key, "timeout")
+        self.clients.expire(lambda identity: self.count_of(identity) > 0)
+
+    def _take(self, client: Client, message: Up) -> None:
+        identity = client.identity
+        if isinstance(message, Hello):
+            self._greet(client, message)
+            return
+        if isinstance(message, Open):
+            self._open(client, message)
+            return
+        if isinstance(message, Ping) and message.session == 0:
+            self._ways.reply(identity, Pong(0, 0, 0))
+            return
+        key = (identity, message.session)
+        entry = self.sessions.get(key)
+        if entry is None:
+            if not isinstance(message, Close):
+                text = "the session is not known: open it again"
+                self._ways.reply(identity, ErrorDown(message.session, ERROR_UNKNOWN_SESSION, text))
+            return
+        entry.last_heard = self._clock()
+        if isinstance(message, Ping):
+            pong = Pong(message.session, entry.received, entry.answered, entry.streamed)
+            self._ways.reply(identity, pong)
+        elif isinstance(message, Close):
+            self.forget(key, "close")
+        else:
+            self._work(client, key, entry, message)
+
+    def _work(
+        self,
+        client: Client,
+        key: SessionKey,
+        entry: SessionEntry,
+        message: DraftUp | SampledUp | More | HiddenUp | AloneUp,
+    ) -> None:
+        """Something for the engine, of a session that is open."""
+        most = client.limits.draft_nodes
+        if isinstance(message, (DraftUp, SampledUp)) and len(message.ids) > most:
+            text = f"a draft of {len(message.ids)} tokens is too large: {most} are allowed"
+            self._refuse(key[0], key[1], ERROR_TOO_LARGE, text)
+            return
+        if not self._may_wait(client, message):
+            return
+        entry.received = max(entry.received, message.round)
+        if isinstance(message, More):  # the round is open again
+            entry.answered = max(0, min(entry.answered, message.round - 1))
+        now = time.perf_counter()
+        if isinstance(message, HiddenUp):
+            self._ways.submit(HiddenTask(key, message, now))
+        elif isinstance(message, AloneUp):
+            self._ways.submit(AloneTask(key, message, now))
+        else:
+            self._ways.submit(VerifyTask(key, message, now))
+
+    def _open(self, client: Client, message: Open) -> None:
+        identity, session = client.identity, message.session
+        key = (identity, session)
+        self.forget(key, "opened again")  # whatever waits of it never runs
+        limits = client.limits
+        mine = self.count_of(identity)
+        if mine >= limits.sessions:
+            text = (
+                f"you have {mine} sessions and {limits.sessions} are allowed: close one, or try again later"
+            )
+            self._refuse(identity, session, ERROR_BUSY, text)
+            return
+        if self.sessions.is_full:
+            self._look_for_the_silent()
+        if self.sessions.is_full:
+            text = f"all of the verifier's {self._config.max_sessions} sessions are taken: try again later"
+            self._refuse(identity, session, ERROR_BUSY, text)
+            return
+        try:
+            too_large = self._too_large(message, limits)
+        except ModelError as error:
+            self._refuse(identity, session, ERROR_REFUSED, str(error))
+            return
+        if too_large:
+            self._refuse(identity, session, ERROR_TOO_LARGE, too_large)
+            return
+        if not self._may_wait(client, message):
+            return
+        self.sessions.add(key, self._clock())
+        self._log.info(
+            "open",
+            client=client.name,
+            session=session,
+            ids=len(message.ids),
+            images=len(message.images),
+            stream=message.stream,
+        )
+        self._ways.submit(OpenTask(key, message, time.perf_counter(), client.rank))
+
+    def _too_large(self, message: Open, limits: Limits) -> str:
+        """What about a prompt is too large, by headers alone: "" or with what is allowed. Raises ModelError for what
+        is no picture that this model takes.
+        """
+        if len(message.images) > limits.images:
+            return f"a prompt of {len(message.images)} images is too large: {limits.images} are allowed"
+        tokens = self._model.prompt_length(Prompt(tuple(message.ids), tuple(message.images)))
+        pixels = total_pixels(message.images)
+        if pixels > limits.image_pixels:
+            return f"the images have {pixels} pixels: {limits.image_pixels} are allowed, all images together"
+        most = self._model.context_limit
+        if tokens >= most:
+            return f"the prompt has {tokens} tokens and the verifier takes {most} with the answer: shorten it"
+        return ""
+
+    def _may_wait(self, client: Client, message: Up) -> bool:
+        """Count a message that is to wait for the engine, or say why it may not."""
+        session = getattr(message, "session", 0)
+        if self._ways.full(client.identity):
+            text = "you do not read what is sent to you: read it, then try again"
+        else:
+            text = self.ledger.charge(client.identity, weight_of(message), client.limits)
+        if text:
+            self._refuse(client.identity, session, ERROR_BUSY, text)
+        return not text
+
+    def _greet(self, client: Client, hello: Hello) -> None:
+        identity = client.identity
+        if hello.version != PROTOCOL_VERSION:
+            text = (
+                f"the verifier speaks version {PROTOCOL_VERSION} of the protocol and the edge version "
+                f"{hello.version}: install the same release on both sides"
+            )
+            self._log.warning("version_mismatch", theirs=hello.version, ours=PROTOCOL_VERSION)
+            self._ways.reply(identity, ErrorDown(0, ERROR_VERSION, text))
+            return
+        key = self._ways.key_of(identity)
+        if key is not None:
+            self.clients.know(identity, key)
+        token = hello.token
+        before = self.clients.resume(identity, token) if isinstance(token, bytes) and token else None
+        if before is not None:
+            keys = self.sessions.of_client(before)
+            self._log.info("resumed", sessions=len(keys))
+            for key in keys:  # nobody speaks for them any more
+                self.forget(key, "resumed")
+        self._ways.reply(identity, self._welcome(self.clients.heard_of(identity)))
+
+    def _welcome(self, client: Client) -> Welcome:
+        model, limits, rules = self._model, client.limits, self._model.picture_rules
+        allowed = Allowed(
+            self._config.max_message_bytes,
+            limits.images if rules is not None else 0,
+            limits.image_pixels,
+            rules.factor if rules is not None else 0,
+            rules.least if rules is not None else 0,
+            min(rules.most, 2**31 - 1) if rules is not None else 0,
+            limits.draft_nodes,
+            limits.sessions,
+            int(self._config.session_timeout_s * 1000),
+        )
+        return Welcome(
+            PROTOCOL_VERSION,
+            model.path[-256:],
+            model.vocab_size,
+            model.vocabulary_fingerprint,
+            sorted(model.eos_token_ids),
+            model.context_limit,
+            self._server_number,
+            list(self._exits),
+            self._drafts,
+            client.token,
+            allowed,
+        )
+
+    def _complain(self, client: Client) -> None:
+        now = self._clock()
+        if now - client.told < _BETWEEN_COMPLAINTS_S:
+            return
+        client.told = now
+        text = f"you send too fast: {client.limits.messages_per_s:g} messages a second are allowed"
+        self._refuse(client.identity, 0, ERROR_BUSY, text)
+
+    def _refuse(self, identity: bytes, session: int, code: str, text: str) -> None:
+        """Say no. The words of logs are the codes."""
+        self._log.warning(code, session=session, reason=text)
+        self._ways.reply(identity, ErrorDown(session, code, text[:1900]))
+
+    def _look_for_the_silent(self) -> None:
+        """The table is full: who has no connection any more need not be in it."""
+        now = self._clock()
+        if now - self._looked_s < _BETWEEN_COMPLAINTS_S:
+            return
+        self._looked_s = now
+        self._ways.look_for({identity for identity, _ in self.sessions})

@@ -1,0 +1,121 @@
+"""Who is connected: a client by the identity of its connection, and by the token that it shows when it comes again.
+
+Owned by the thread that owns the sockets. Holds no sessions; knows which bounds a client has and how fast it talks.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cloud_verifier.net.limits import Limits, TokenBucket
+from cloud_verifier.security.records import DEFAULT_CLASS, ClientKey
+from specdec.link.wire import TOKEN_BYTES
+
+MOST_CLIENTS = 10_000
+"""Clients without sessions that are remembered; who connects with a new identity each time fills no memory."""
+
+
+@dataclass
+class Client:
+    """One edge. token: the secret by which it is known again. told: when it was last told that it talks too fast.
+
+    name: of its key, "" without keys. rank: of its class, 0 is served first.
+    """
+
+    identity: bytes
+    token: bytes
+    limits: Limits
+    bucket: TokenBucket
+    heard: float
+    told: float = float("-inf")
+    name: str = ""
+    rank: int = DEFAULT_CLASS.rank
+
+
+class Clients:
+    """Clients by identity and by token, the one last heard of at the end."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        timeout_s: float,
+        clock: Callable[[], float],
+        new_token: Callable[[], bytes] = lambda: secrets.token_bytes(TOKEN_BYTES),
+    ) -> None:
+        """limits: of every client that has none of its own. timeout_s: who is silent for so long is forgotten."""
+        self._limits = limits
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._new_token = new_token
+        self._clients: dict[bytes, Client] = {}
+        self._identities: dict[bytes, bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def heard_of(self, identity: bytes) -> Client:
+        """The client of a connection; one that was not known is made."""
+        now = self._clock()
+        client = self._clients.pop(identity, None)
+        if client is None:
+            bucket = TokenBucket(self._limits.messages_per_s, self._limits.burst, self._clock)
+            client = Client(identity, self._new_token(), self._limits, bucket, now)
+            self._identities[client.token] = identity
+        client.heard = now
+        self._clients[identity] = client
+        return client
+
+    def limits_of(self, identity: bytes) -> Limits:
+        """The bounds of a client, known or not."""
+        client = self._clients.get(identity)
+        return self._limits if client is None else client.limits
+
+    def know(self, identity: bytes, key: ClientKey) -> None:
+        """Whose key a client has shown: its name, its class and its bounds hold from now on."""
+        client = self.heard_of(identity)
+        client.name, client.rank = key.name, key.client_class.rank
+        limits = self._limits.with_quota(key.quota.as_limits())
+        if limits != client.limits:
+            self.use_limits(identity, limits)
+
+    def use_limits(self, identity: bytes, limits: Limits) -> None:
+        """Bounds of its own for a client, from now on."""
+        client = self.heard_of(identity)
+        client.limits = limits
+        client.bucket = TokenBucket(limits.messages_per_s, limits.burst, self._clock)
+
+    def resume(self, identity: bytes, token: bytes) -> bytes | None:
+        """A client shows its token of before: it is the same one under a new identity.
+
+        Returns the identity of before, whose sessions nobody speaks for any more; None where the token is not known or
+        is the client's own.
+        """
+        before = self._identities.get(token)
+        if before is None or before == identity:
+            return None
+        client = self._clients.pop(before)
+        self.forget(identity)
+        client.identity = identity
+        self._clients[identity] = client
+        self._identities[token] = identity
+        return before
+
+    def forget(self, identity: bytes) -> None:
+        """A client is gone."""
+        client = self._clients.pop(identity, None)
+        if client is not None:
+            self._identities.pop(client.token, None)
+
+    def expire(self, has_sessions: Callable[[bytes], bool]) -> None:
+        """Forget who has no sessions and was silent for long, or is one of too many."""
+        now = self._clock()
+        kept: list[bytes] = []
+        for identity, client in self._clients.items():
+            if now - client.heard <= self._timeout_s and len(self._clients) - len(kept) <= MOST_CLIENTS:
+                break
+            kept.append(identity)
+        for identity in kept:
+            if not has_sessions(identity):
+                self.forget(identity)

@@ -1,0 +1,1 @@
+"""What an operator sees of a verifier: metrics and health over HTTP."""

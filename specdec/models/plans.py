@@ -1,0 +1,240 @@
+"""Plans: work on sessions as generators that yield what they need and are told what came of it.
+
+A plan says which rows it wants of a model's next forward (an Extension) or which prompt it wants prepared (a
+Preparation), and goes on when it has them. So what is wanted and what it means stand in one function, and whoever runs
+the plans decides when: `carry_out` runs one alone; an engine runs many side by side, their rows in one forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from specdec.errors import ModelError
+from specdec.models.prompt import EncodedPrompt, Prompt
+from specdec.models.runner import DecoderRunner, LayerObserver, Segment
+
+T = TypeVar("T")
+
+
+class Extensible(Protocol):
+    """What a forward needs of a session; a ModelSession has it."""
+
+    runner: DecoderRunner
+    layers: range | None
+
+    def room_for(self, extension: Extension) -> tuple[Segment, tuple[Tensor, Tensor]]:
+        """Where an extension's rows go, and their rotary factors."""
+        ...
+
+    def hold(self, extension: Extension) -> None:
+        """Count in what a forward has written."""
+        ...
+
+
+class PromptModel(Protocol):
+    """What prepares prompts; a LoadedModel does."""
+
+    def encode(self, prompt: Prompt) -> EncodedPrompt:
+        """A prompt as this model takes it."""
+        ...
+
+    def embed_prompt(self, encoded: EncodedPrompt) -> Tensor:
+        """Embeddings [n, hidden_size] of a prompt."""
+        ...
+
+
+@dataclass(frozen=True)
+class Extension:
+    """What one session appends in a forward: a chain (parents None), tree nodes, or rows of its prompt.
+
+    ids: one token a row. hidden: rows [n, hidden_size] that go into the session's layers instead of the embeddings of
+    `ids`, which are not looked at then. last_only: only the last row's logits are wanted. observer: sees this session's
+    rows after each layer.
+    """
+
+    session: Extensible
+    ids: tuple[int, ...] = ()
+    parents: tuple[int, ...] | None = None
+    last_only: bool = False
+    hidden: Tensor | None = None
+    observer: LayerObserver | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows it brings into a forward."""
+        return len(self.ids) if self.hidden is None else self.hidden.shape[0]
+
+    @property
+    def together_with(self) -> tuple[int, range | None]:
+        """Extensions for which this is equal may share a forward."""
+        return id(self.session.runner), self.session.layers
+
+    @property
+    def divisible(self) -> bool:
+        """Whether it may be done in parts: nothing is wanted but the last row's logits."""
+        return self.last_only and self.parents is None and self.rows > 1 and self.observer is None
+
+    def divide(self, rows: int) -> tuple[Extension, Extension]:
+        """Its first `rows` rows, and the others."""
+        if self.hidden is None:
+            return replace(self, ids=self.ids[:rows]), replace(self, ids=self.ids[rows:])
+        return replace(self, hidden=self.hidden[:rows]), replace(self, hidden=self.hidden[rows:])
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """A prompt to encode and embed: pictures decoded, resized and seen by the vision tower. Comes back as Prepared."""
+
+    model: PromptModel
+    prompt: Prompt
+    embed: bool = True
+
+    def carry_out(self) -> Prepared:
+        """Do it here and now. Raises ModelError for a prompt that the model cannot take."""
+        encoded = self.model.encode(self.prompt)
+        return Prepared(encoded, self.model.embed_prompt(encoded) if self.embed else None)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A prompt as a model takes it. hidden: its embeddings [n, hidden_size], where they were asked for."""
+
+    encoded: EncodedPrompt
+    hidden: Tensor | None
+
+
+Need = Extension | Preparation
+Plan = Generator[Need, Any, T]
+"""Yields what it needs: for an Extension comes back a Tensor of logits float32 [rows or 1, vocab], for a Preparation a
+Prepared, or the error that was met is thrown in. Returns what it was about."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """An Extension with room in its session's cache, ready for a forward; the session has not changed."""
+
+    extension: Extension
+    segment: Segment
+    rotary: tuple[Tensor, Tensor]
+
+
+@torch.inference_mode()
+def carry_out(plan: Plan[T]) -> T:
+    """Run one plan alone, here and now; returns what it returns and raises what it raises."""
+    try:
+        need = next(plan)
+        while True:
+            if isinstance(need, Preparation):
+                need = plan.send(need.carry_out())
+            else:
+                need = plan.send(extend_many([need])[0])
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+@torch.inference_mode()
+def extend_many(extensions: Sequence[Extension]) -> list[Tensor]:
+    """Extend several sessions of ONE loaded model in one forward; returns each one's logits, in order.
+
+    Rows of different sessions share the matrix products and attend only to their own caches. Raises ModelError, before
+    any session has changed, where one of them cannot be extended so.
+    """
+    return forward_together([stage(extension) for extension in extensions])
+
+
+def stage(extension: Extension) -> Staged:
+    """Make one ready for a forward. Raises ModelError for what its session cannot take."""
+    if not extension.rows:
+        raise ModelError("nothing to extend by: give at least one token")
+    session = extension.session
+    if extension.hidden is None:
+        low, high = min(extension.ids), max(extension.ids)
+        if low < 0 or high >= session.runner.vocab_size:
+            token = low if low < 0 else high
+            raise ModelError(f"token id {token} is outside the vocabulary of {session.runner.vocab_size}")
+    segment, rotary = session.room_for(extension)
+    return Staged(extension, segment, rotary)
+
+
+def forward_together(staged: Sequence[Staged]) -> list[Tensor]:
+    """One forward for all of them, which may share it; then each session holds what it was extended by. To be called
+    in torch's inference mode.
+
+    Returns the logits float32 of each, in order. A forward that fails raises what it raises; no session has changed.
+    """
+    runner = staged[0].extension.session.runner
+    hidden = hidden_together(staged)
+    wanted = []
+    start = 0
+    for one in staged:
+        stop = start + one.segment.rows
+        wanted.append(hidden[stop - 1 : stop] if one.extension.last_only else hidden[start:stop])
+        start = stop
+    logits = runner.logits(wanted[0] if len(wanted) == 1 else torch.cat(wanted))
+    return [logits] if len(wanted) == 1 else list(torch.split(logits, [rows.shape[0] for rows in wanted]))
+
+
+def hidden_together(staged: Sequence[Staged]) -> Tensor:
+    """The same, but returns what comes out of the sessions' last layers: [rows of all, hidden_size]."""
+    first = staged[0].extension
+    runner = first.session.runner
+    if any(one.extension.together_with != first.together_with for one in staged):
+        raise ModelError("sessions of different models cannot share a forward: group them by model")
+    segments = [one.segment for one in staged]
+    if len(staged) == 1:
+        rotary = staged[0].rotary
+    else:
+        rotary = (
+            torch.cat([one.rotary[0] for one in staged]),
+            torch.cat([one.rotary[1] for one in staged]),
+        )
+    hidden = runner.forward(_input(runner, staged), rotary, segments, _observer(staged), first.session.layers)
+    for one in staged:
+        one.extension.session.hold(one.extension)
+    return hidden
+
+
+def _input(runner: DecoderRunner, staged: Sequence[Staged]) -> Tensor:
+    """What goes into the first layer: [rows, hidden_size]. The ids of all are looked up at once."""
+    if len(staged) == 1 and staged[0].extension.hidden is None:
+        return runner.embed(torch.tensor(staged[0].extension.ids, device=runner.device))
+    ids = [token for one in staged if one.extension.hidden is None for token in one.extension.ids]
+    embedded = runner.embed(torch.tensor(ids, device=runner.device)) if ids else None
+    if embedded is not None and all(one.extension.hidden is None for one in staged):
+        return embedded
+    parts = []
+    start = 0
+    for one in staged:
+        if one.extension.hidden is not None:
+            parts.append(one.extension.hidden)
+        else:
+            assert embedded is not None
+            parts.append(embedded[start : start + one.segment.rows])
+            start += one.segment.rows
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _observer(staged: Sequence[Staged]) -> LayerObserver | None:
+    """Shows each session's observer its own rows."""
+    if len(staged) == 1:
+        return staged[0].extension.observer
+    watched: list[tuple[int, int, LayerObserver]] = []
+    start = 0
+    for one in staged:
+        if one.extension.observer is not None:
+            watched.append((start, start + one.segment.rows, one.extension.observer))
+        start += one.segment.rows
+    if not watched:
+        return None
+
+    def after_layer(layer: int, hidden: Tensor) -> None:
+        for first, last, observer in watched:
+            observer(layer, hidden[first:last])
+
+    return after_layer

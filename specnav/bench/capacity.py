@@ -1,0 +1,109 @@
+"""`specnav bench --clients 1,8,16`: every method with each number of clients; a table, and `clients.json` beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from harness.errors import UsageError
+from harness.run_folder import new_run_folder, started_at
+from harness.signals import ends_on_signals
+from specnav.bench.clients import ClientsRow, ask_for, load_target, measure_clients
+from specnav.bench.config import make_config
+from specnav.bench.run import methods_of, settings_of
+from specnav.bench.view import BenchView
+
+CLIENTS_FILE = "clients.json"
+SECONDS = 10.0
+MOST_CLIENTS = 256
+LEGEND = (
+    "n: clients; x: against one; each: tok/s of a client, median; slow: what 95 % of them reach; work, wait: ms in the "
+    "cloud a verdict; batch: sessions that shared its forward; wrong: of the answers that came to their end"
+)
+
+
+def numbers_of(words: str) -> list[int]:
+    """`1,8,16` as numbers. Raises UsageError."""
+    try:
+        numbers = [int(word) for word in words.split(",")]
+    except ValueError:
+        numbers = [0]
+    if not all(1 <= number <= MOST_CLIENTS for number in numbers):
+        raise UsageError(f"--clients {words!r} is no list of numbers from 1 to {MOST_CLIENTS}; give e.g. 1,8,16")
+    return numbers
+
+
+def run_capacity(flags: Mapping[str, Any], clients: str, seconds: float, server_flags: Sequence[str]) -> int:
+    """Measure, print and write; returns the exit code (130 when interrupted). Raises UsageError and the rooms' errors.
+
+    server_flags: more words of the verifier's command line.
+    """
+    counts = numbers_of(clients)
+    config = make_config(flags)
+    methods, left_out = methods_of(config)
+    splits = [name for name in methods if "split" in name or name.startswith("hf-")]
+    methods = tuple(name for name in methods if name not in splits)
+    if not methods:
+        raise UsageError(f"{', '.join(splits)} cannot be measured with many clients; name others with --methods")
+    folder = new_run_folder(config.out, "clients", datetime.now())
+    view = BenchView()
+    if left_out:
+        view.say(left_out)
+    rows: list[ClientsRow] = []
+    began = started_at()
+    view.say("what the target alone answers")
+    prompts, expected = ask_for(config, load_target(config))
+    if not prompts:
+        raise UsageError("no question is short enough; ask shorter ones")
+    interrupted = False
+    try:
+        with ends_on_signals():
+            for method in methods:
+                for count in counts:
+                    view.say(f"{method}, {count} clients, {seconds:g} s")
+                    logs = folder / "logs" / f"{method.replace('/', '_')}-{count}"
+                    rows.append(
+                        measure_clients(config, method, count, seconds, prompts, expected, logs, server_flags)
+                    )
+    except KeyboardInterrupt:
+        interrupted = True
+    written = {
+        "config": {**settings_of(config, methods), "seconds": seconds, "server_flags": " ".join(server_flags)},
+        "started_at": began,
+        "interrupted": interrupted,
+        "rows": [asdict(row) for row in rows],
+    }
+    place = folder / CLIENTS_FILE
+    place.write_bytes(msgspec.json.format(msgspec.json.encode(written)))
+    Console().print(table(rows))
+    view.say(f"results: {place}")
+    wrong = sum(row.wrong for row in rows)
+    if wrong:
+        raise UsageError(f"{wrong} answers were not the target's: see {place}")
+    return 130 if interrupted else 0
+
+
+def table(rows: Sequence[ClientsRow]) -> Table:
+    """For the terminal. times: against one client of the same method."""
+    ones = {row.method: row.rate for row in rows if row.clients == 1}
+    found = Table(title="many clients on one verifier", caption=LEGEND)
+    for name in ("method", "n", "tok/s", "x", "each", "slow", "work", "wait", "batch", "idle", "wrong"):
+        found.add_column(name, justify="left" if name == "method" else "right", no_wrap=name != "method")
+    for row in rows:
+        times = f"{row.rate / ones[row.method]:.2f}" if ones.get(row.method) else ""
+        found.add_row(
+            row.method, str(row.clients), f"{row.rate:.1f}", times, f"{row.median:.1f}", f"{row.slow:.1f}",
+            f"{row.verify_ms:.0f}", f"{row.queue_ms:.0f}", f"{row.batch:.1f}",
+            f"{row.server.get('idle_share', 0):.0%}", f"{row.wrong}/{row.answers}",
+        )  # fmt: skip
+    for row in rows:
+        if row.errors:
+            early = f"{len(row.errors)} ended early ({row.errors[0]})"
+            found.caption = f"{LEGEND}\n{row.method}, {row.clients} clients: {early}"
+    return found

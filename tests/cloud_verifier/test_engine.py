@@ -1,0 +1,290 @@
+"""The engine: many sessions in one forward, the fault of one, long prompts, and who comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from io import StringIO
+from typing import Any
+
+import pytest
+import torch
+from conftest_servers import Pair
+
+from cloud_verifier.engine.engine import Engine
+from cloud_verifier.engine.memory import TREE_TOKENS
+from cloud_verifier.engine.scheduler import AGING_S, Policy, Scheduler, Waiting
+from cloud_verifier.engine.tasks import OpenTask, SessionKey, VerifyTask
+from cloud_verifier.logs import EventLog
+from specdec.link.convert import sampling_to_wire
+from specdec.link.wire import (
+    ERROR_BUSY,
+    ERROR_INTERNAL,
+    ERROR_REFUSED,
+    Down,
+    DraftUp,
+    ErrorDown,
+    Open,
+    Opened,
+    VerdictDown,
+)
+from specdec.models import LoadedModel, Prompt
+from specdec.models.local import generate_local
+from specdec.models.plans import Staged
+from specdec.options import GenerationOptions
+
+OPTIONS = GenerationOptions(40)
+
+
+class Cloud:
+    """An engine that runs when it is told to, and what it said to whom."""
+
+    def __init__(self, model: LoadedModel, policy: Policy | None = None, kv_bytes: int = 1 << 62) -> None:
+        self.said: list[tuple[int, Down]] = []
+        self.engine = Engine(
+            model,
+            lambda key, message, over: self.said.append((key[1], message)),
+            EventLog(StringIO()),
+            scheduler=Scheduler(policy),
+            kv_bytes=kv_bytes,
+        )
+
+    def submit_open(self, session: int, ids: Sequence[int], **more: Any) -> None:
+        message = Open(session, more.pop("stream", False), sampling_to_wire(OPTIONS), list(ids), **more)
+        self.engine.submit(OpenTask(key_of(session), message, 0.0))
+
+    def submit_draft(self, session: int, round_: int, base: int, ids: Sequence[int]) -> None:
+        self.engine.submit(VerifyTask(key_of(session), DraftUp(session, round_, base, list(ids)), 0.0))
+
+    def work(self) -> None:
+        while not self.engine.idle:
+            self.engine.work_off()
+
+    def last(self, session: int) -> Down:
+        return [message for number, message in self.said if number == session][-1]
+
+
+def key_of(session: int) -> SessionKey:
+    return (b"edge %d" % session, session)
+
+
+def prompt_ids(session: int) -> list[int]:
+    return [40 + session, 50, 60 + session]
+
+
+def opened(pair: Pair, sessions: int, **settings: Any) -> Cloud:
+    cloud = Cloud(pair.target, **settings)
+    for session in range(1, sessions + 1):
+        cloud.submit_open(session, prompt_ids(session))
+        cloud.work()
+    assert all(isinstance(cloud.last(session), Opened) for session in range(1, sessions + 1))
+    return cloud
+
+
+def expected(pair: Pair, session: int, tokens: int) -> list[int]:
+    return generate_local(pair.target, Prompt(tuple(prompt_ids(session))), GenerationOptions(tokens))
+
+
+def draft_all(cloud: Cloud, pair: Pair, sessions: Sequence[int]) -> None:
+    """For each a draft whose first two tokens are right."""
+    for session in sessions:
+        right = expected(pair, session, 3)
+        cloud.submit_draft(session, 1, 1, [*right[1:3], 7])
+
+
+def assert_right(cloud: Cloud, pair: Pair, session: int, batch: int) -> None:
+    verdict = cloud.last(session)
+    right = expected(pair, session, 4)
+    assert isinstance(verdict, VerdictDown) and verdict.last == (3 if right[3] == 7 else 2)
+    assert verdict.last == 3 or verdict.token == right[3]
+    assert verdict.batch == batch
+
+
+def test_drafts_that_wait_are_judged_in_one_forward(text_pair: Pair) -> None:
+    cloud = opened(text_pair, 5)
+    forwards = cloud.engine.load.forwards
+    draft_all(cloud, text_pair, range(1, 6))
+    cloud.work()
+    assert cloud.engine.load.forwards == forwards + 1
+    for session in range(1, 6):
+        assert_right(cloud, text_pair, session, batch=5)
+
+
+def test_one_that_does_not_fit_goes_before_anything_has_changed(text_pair: Pair) -> None:
+    cloud = opened(text_pair, 3)
+    draft_all(cloud, text_pair, (1, 3))
+    cloud.submit_draft(2, 1, 1, [10**6])
+    cloud.work()
+    refused = cloud.last(2)
+    assert isinstance(refused, ErrorDown) and refused.code == ERROR_REFUSED
+    for session in (1, 3):
+        assert_right(cloud, text_pair, session, batch=2)
+
+
+def failing_for(monkeypatch: pytest.MonkeyPatch, session_rows: int, fail: Any) -> None:
+    """Every forward that has a part of so many rows fails."""
+    from cloud_verifier.engine import engine
+
+    original = engine.forward_together
+
+    def forward(staged: Sequence[Staged]) -> list[torch.Tensor]:
+        if any(one.segment.rows == session_rows for one in staged):
+            return fail(staged, original)
+        return original(staged)
+
+    monkeypatch.setattr(engine, "forward_together", forward)
+
+
+def raise_(staged: Sequence[Staged], original: Any) -> list[torch.Tensor]:
+    raise torch.OutOfMemoryError("made up")
+
+
+def no_numbers(staged: Sequence[Staged], original: Any) -> list[torch.Tensor]:
+    return [
+        logits * float("nan") if one.segment.rows == 6 else logits
+        for one, logits in zip(staged, original(staged), strict=True)
+    ]
+
+
+@pytest.mark.parametrize(("fail", "code"), [(raise_, ERROR_INTERNAL), (no_numbers, ERROR_REFUSED)])
+def test_a_forward_that_fails_for_one_ends_that_one_only(
+    text_pair: Pair, monkeypatch: pytest.MonkeyPatch, fail: Any, code: str
+) -> None:
+    cloud = opened(text_pair, 3)
+    failing_for(monkeypatch, 6, fail)
+    draft_all(cloud, text_pair, (1, 3))
+    cloud.submit_draft(2, 1, 1, [1, 2, 3, 4, 5])
+    cloud.work()
+    ended = cloud.last(2)
+    assert isinstance(ended, ErrorDown) and ended.code == code
+    for session in (1, 3):
+        verdict = cloud.last(session)
+        assert isinstance(verdict, VerdictDown)
+        assert_right(cloud, text_pair, session, batch=verdict.batch)
+    draft_all(cloud, text_pair, ())
+    cloud.submit_open(4, prompt_ids(4))
+    cloud.work()
+    assert isinstance(cloud.last(4), Opened)
+
+
+def test_a_long_prompt_comes_in_chunks_while_others_are_served(text_pair: Pair) -> None:
+    cloud = opened(text_pair, 2, policy=Policy(chunk=16))
+    long = [30 + index % 50 for index in range(200)]
+    cloud.submit_open(9, long)
+    draft_all(cloud, text_pair, (1,))
+    cloud.engine.work_off()
+    assert_right(cloud, text_pair, 1, batch=2)
+    assert not any(number == 9 for number, _ in cloud.said)
+    rows = cloud.engine.load.rows
+    cloud.engine.work_off()
+    assert cloud.engine.load.rows - rows == 16
+    cloud.work()
+    first = cloud.last(9)
+    assert isinstance(first, Opened)
+    assert first.token == generate_local(text_pair.target, Prompt(tuple(long)), GenerationOptions(1))[0]
+
+
+def test_a_prompt_alone_is_done_at_once(text_pair: Pair) -> None:
+    cloud = Cloud(text_pair.target, Policy(chunk=16))
+    cloud.submit_open(1, range(30, 130))
+    cloud.engine.work_off()
+    assert cloud.engine.load.forwards == 1 and isinstance(cloud.last(1), Opened)
+
+
+def kv_bytes_for(pair: Pair, sessions: int) -> int:
+    tokens = len(prompt_ids(1)) + OPTIONS.max_new_tokens + TREE_TOKENS
+    return sessions * tokens * pair.target.runner.kv_bytes_a_token
+
+
+def test_sessions_that_rest_make_room_and_come_back(text_pair: Pair) -> None:
+    """Five sessions take turns in the room of two, and nobody's answer changes."""
+    cloud = opened(text_pair, 5, kv_bytes=kv_bytes_for(text_pair, 2))
+    engine = cloud.engine
+    assert engine.budget.evictions == 3 and len(engine.budget.admitted) == 2
+    base = 1
+    for round_ in range(1, 4):
+        for session in range(1, 6):
+            right = expected(text_pair, session, 4 * round_ + 1)
+            cloud.submit_draft(session, round_, base, right[base : base + 3])
+            cloud.work()
+            assert engine.budget.used <= engine.budget.total
+            held = sum(work._verifier._cursor._session.kv_bytes for work in engine._works.values())
+            assert held <= engine.budget.total
+            verdict = cloud.last(session)
+            assert isinstance(verdict, VerdictDown) and verdict.round == round_
+            assert (verdict.last, verdict.token) == (3, right[base + 3])
+        base += 4
+    assert engine.budget.evictions > 10
+
+
+def test_who_waits_for_room_goes_on_when_there_is_some(text_pair: Pair) -> None:
+    cloud = opened(text_pair, 3, kv_bytes=kv_bytes_for(text_pair, 2))
+    draft_all(cloud, text_pair, (1, 2, 3))  # at once, and one of them was evicted
+    cloud.work()
+    for session in (1, 2, 3):
+        verdict = cloud.last(session)
+        assert isinstance(verdict, VerdictDown)
+        assert_right(cloud, text_pair, session, batch=verdict.batch)
+
+
+def test_a_prompt_that_there_is_no_room_for_is_told_so(text_pair: Pair) -> None:
+    cloud = opened(text_pair, 1, kv_bytes=kv_bytes_for(text_pair, 1))
+    cloud.submit_open(2, range(30, 250))
+    cloud.work()
+    refused = cloud.last(2)
+    assert isinstance(refused, ErrorDown) and refused.code == ERROR_BUSY and "--kv-gb" in refused.message
+    draft_all(cloud, text_pair, (1,))
+    cloud.work()
+    assert_right(cloud, text_pair, 1, batch=1)
+
+
+class Work:
+    """Stands in for a SessionWork: what the scheduler looks at."""
+
+    def __init__(self, number: int, rank: int) -> None:
+        self.key, self.number, self.rank = key_of(number), number, rank
+
+
+def waiting(pair: Pair, number: int, rank: int = 1, rows: int = 5, since: float = 0.0) -> Waiting:
+    extension = pair.target.new_session().extension(range(rows))
+    return Waiting(Work(number, rank), extension, since)  # type: ignore[arg-type]
+
+
+def numbers(picked: Sequence[Waiting]) -> list[int]:
+    return [one.work.number for one in picked]
+
+
+def test_a_higher_class_comes_first_and_nobody_waits_for_ever(text_pair: Pair) -> None:
+    scheduler = Scheduler(Policy(rows=5))
+    robot, batch = waiting(text_pair, 1, rank=0), waiting(text_pair, 2, rank=2)
+    assert numbers(scheduler.pick([batch, robot], 0.1, 2)) == [1]
+    now = 3.5 * AGING_S
+    fresh = waiting(text_pair, 1, rank=0, since=now)
+    assert numbers(scheduler.pick([fresh, batch], now, 2)) == [2]
+
+
+def test_clients_of_one_class_get_equal_shares(text_pair: Pair) -> None:
+    """One has ten sessions that always want something, the other has one."""
+    scheduler = Scheduler(Policy(rows=5))
+    got = {b"many": 0, b"one": 0}
+    for turn in range(40):
+        ready = [waiting(text_pair, number, since=turn * 1e-3) for number in range(11)]
+        for one in ready:
+            one.work.key = (b"one" if one.work.number == 10 else b"many", one.work.number)
+        picked = scheduler.pick(ready, turn * 1e-3, 11)
+        scheduler.ran(picked, 0.04)
+        got[picked[0].work.key[0]] += 1
+    assert got == {b"many": 20, b"one": 20}
+
+
+def test_groups_take_turns(text_pair: Pair) -> None:
+    scheduler = Scheduler(Policy(groups=2))
+    ready = [waiting(text_pair, number) for number in range(6)]
+    assert [numbers(scheduler.pick(ready, 0.0, 6)) for _ in range(3)] == [[0, 2, 4], [1, 3, 5], [0, 2, 4]]
+    assert numbers(scheduler.pick(ready[::2], 0.0, 6)) == [0, 2, 4]  # nobody waits for an empty group
+
+
+def test_no_forward_is_larger_than_its_budget(text_pair: Pair) -> None:
+    scheduler = Scheduler(Policy(rows=12))
+    ready = [waiting(text_pair, number, rows=5) for number in range(4)]
+    assert numbers(scheduler.pick(ready, 0.0, 4)) == [0, 1]
+    assert numbers(scheduler.pick([waiting(text_pair, 7, rows=50)], 0.0, 1)) == [7]

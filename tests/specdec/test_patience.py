@@ -1,0 +1,105 @@
+"""How an edge tries again, in made-up time; and what it does not even ask for."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from specdec.edge.liveness import Heartbeat, Patience
+from specdec.edge.protocol import refusal
+from specdec.errors import LinkLost, OptionsError, ProtocolError, VerifierBusy
+from specdec.link import wire
+from specdec.link.channel import Link
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+BUSY = VerifierBusy("the verifier is busy")
+
+
+def pauses(patience: Patience, clock: Clock, error: LinkLost) -> list[float]:
+    """Until it has none any more."""
+    found = []
+    while (pause := patience.pause_s(error, False)) is not None:
+        found.append(pause)
+        clock.now += pause
+    return found
+
+
+def test_pauses_double_up_to_the_longest_and_end_with_the_time() -> None:
+    clock = Clock()
+    found = pauses(Patience(10.0, clock, lambda: 0.5), clock, BUSY)
+    assert found[:6] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 2.0])
+    assert max(found) == 2.0 and clock.now == pytest.approx(10.0)
+
+
+def test_edges_turned_away_together_do_not_come_back_together() -> None:
+    clocks = Clock(), Clock()
+    first, second = (
+        pauses(Patience(5.0, clock, lambda chance=chance: chance), clock, BUSY)  # type: ignore[misc]
+        for clock, chance in zip(clocks, (0.0, 0.99), strict=True)
+    )
+    assert first[0] == pytest.approx(0.05) and second[0] == pytest.approx(0.149)
+
+
+def test_a_lost_link_is_tried_at_an_even_pace_and_nobody_waits_without_time() -> None:
+    clock = Clock()
+    assert set(pauses(Patience(1.0, clock), clock, LinkLost("lost"))) == {0.1}
+    for error in (BUSY, LinkLost("lost")):
+        patience = Patience(0.0, clock)
+        assert patience.pause_s(error, False) is None
+        assert patience.pause_s(error, True) is not None
+
+
+def test_it_is_said_once_until_an_answer_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    patience = Patience(5.0, clock)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):  # answers that all fail
+            patience.begin()
+            pauses(patience, clock, BUSY)
+        assert len(caplog.records) == 1
+        patience.went_on()
+        pauses(patience, clock, BUSY)
+        assert len(caplog.records) == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (wire.ERROR_BUSY, VerifierBusy),
+        (wire.ERROR_TOO_LARGE, OptionsError),
+        (wire.ERROR_REFUSED, ProtocolError),
+        (wire.ERROR_MALFORMED, ProtocolError),
+    ],
+)
+def test_refusals_are_the_errors_that_say_what_to_do(code: str, error: type[Exception]) -> None:
+    assert type(refusal(wire.ErrorDown(1, code, "4 are allowed"), "tcp://x:1")) is error
+
+
+class Wire(Link):
+    """Counts what is sent."""
+
+    def __init__(self) -> None:
+        super().__init__("tcp://127.0.0.1:9", 1.0, 2.0, 60.0)
+        self.sent: list[wire.Up] = []
+
+    def send(self, message: wire.Up) -> int:
+        self.sent.append(message)
+        return 0
+
+
+@pytest.mark.parametrize(("timeout_s", "pings"), [(2.0, 40), (120.0, 2), (0.0, 2)])
+def test_an_edge_that_only_listens_says_often_enough_that_it_lives(timeout_s: float, pings: int) -> None:
+    link = Wire()
+    heartbeat = Heartbeat(link)
+    heartbeat.restart(0.0, timeout_s)
+    for tenth in range(1, 205):  # no Pong ever comes back: the pings go on all the same
+        heartbeat.keep_alive(tenth / 10, 1, 0)
+    assert pings <= len(link.sent) + 7 and len(link.sent) <= pings + 1
