@@ -141,7 +141,10 @@ class Door:
             self._forget(identity, "revoked")
         if identity not in self._told and len(self._told) < _MOST_TOLD:
             self._told.add(identity)
-            self._refuse(identity, f"the key of {self._name(public)} is revoked: get a new one there")
+            name = self._name(public)
+            self._refuse(
+                identity, f"the key of {name} is revoked: ask whoever runs the verifier for a new one"
+            )
 
     def _name(self, public: str) -> str:
         owner = self._keyring.owner(public)

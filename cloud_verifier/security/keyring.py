@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -58,7 +59,10 @@ class Keyring:
     def refresh(self) -> bool:
         """Read what has changed; True where anything has. Keeps what it knows while the folder cannot be read."""
         try:
-            found = {file: _stamp(file) for file in client_files(self.path)}
+            found = {}
+            for file in client_files(self.path):
+                with contextlib.suppress(FileNotFoundError):  # taken away in between
+                    found[file] = _stamp(file)
         except OSError as error:
             if not self._unreadable:
                 self._log.error("keyring_unreadable", folder=str(self.path), reason=error.strerror)

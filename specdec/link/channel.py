@@ -254,7 +254,8 @@ class Link:
         while self._monitor.poll(0):
             seen |= recv_monitor_message(self._monitor)["event"]
         if seen & zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-            raise self._refused(f"the key in {self._key} is not authorised, or revoked: get a new one there")
+            remedy = "ask whoever runs it for a new one"
+            raise self._refused(f"the key in {self._key} is not authorised, or revoked: {remedy}")
         if seen & _FAILED_HANDSHAKE and (why := self._why_no_handshake()):
             raise self._refused(why)
         if seen:
@@ -268,7 +269,7 @@ class Link:
         if theirs == "NULL":
             return f"it was started without keys, and {self._key} is for one with keys"
         if theirs == "CURVE":
-            return f"its own key is not the one that {self._key} trusts: export the file there again"
+            return f"its own key is not the one that {self._key} trusts: have the file exported again"
         return ""
 
     def _await_welcome(self, deadline: float, give_up: Callable[[], bool]) -> Welcome | None:

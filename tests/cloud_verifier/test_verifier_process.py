@@ -103,10 +103,12 @@ def test_killed_verifier_is_noticed_and_its_successor_continues(model_root: Path
         (["--model", "/nowhere/model"], "does not exist"),
         (["--model", "{model}", "--bind", "nonsense"], "tcp://HOST:PORT"),
         (["--model", "{model}", "--bind", "{taken}"], "cannot listen"),
+        (["--model", "{model}", "--bind", "tcp://0.0.0.0:0"], "give --keys FOLDER"),
+        (["--model", "{model}", "--keys", "/nowhere"], "cannot read the server's key /nowhere/server.key"),
         (["--model", "{model}", "--max-sessions", "0"], "out of range"),
         (["--model", "{model}", "--quantize", "3bit"], "quantize"),
     ],
-    ids=["model", "bind", "port-in-use", "range", "quantize"],
+    ids=["model", "bind", "port-in-use", "open", "keys", "range", "quantize"],
 )
 def test_mistakes_are_one_line_and_an_exit_code(
     model_root: Path, text_pair: Pair, servers: dict[str, str], arguments: list[str], words: str

@@ -66,7 +66,7 @@ class LinkMonitor:
         Start watching.
 
         connect_timeout_s: how long one attempt to connect may take before the pause and the next
-        one. key: file of this robot's key, read again at every attempt.
+        one. key: file of this robot's key, read again at every attempt; None: no encryption.
         """
         self.timeout_s = timeout_s
         self.losses = 0
