@@ -375,10 +375,11 @@ def test_the_server_knows_the_key_behind_a_connection(
 ) -> None:
     running = started(start_server, text_pair, keys)
     open_session(linked(running.address, keys.new("robot-1", Quota(sessions=3), ClientClass.BATCH)))
-    (identity,) = running.server._sessions.clients()
-    known = running.server._client_key(identity)
-    assert known is not None and (known.name, known.quota.sessions) == ("robot-1", 3)
-    assert known.client_class is ClientClass.BATCH and known.client_class.rank == 2
+    (identity,) = running.server._admission.sessions.clients()
+    known = running.server._admission.clients.heard_of(identity)
+    assert (known.name, known.limits.sessions, known.rank) == ("robot-1", 3, ClientClass.BATCH.rank)
+    (work,) = running.server._engine._works.values()
+    assert work.rank == ClientClass.BATCH.rank == 2
 
 
 @pytest.mark.parametrize("name", ["", ".hidden", "a/b", "../up", "a b", "x" * 65, "ä", "a\n"])
@@ -472,6 +473,7 @@ class ThreadedEmulator:
 
     def _run(self) -> None:
         while not self._end.wait(0.002):
+            self._emulator._stirred.update(self._emulator._backs)  # as if each had something to say
             while self._emulator._take() | self._emulator._pass_on():
                 pass
 
