@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -375,8 +377,8 @@ def test_the_server_knows_the_key_behind_a_connection(
 ) -> None:
     running = started(start_server, text_pair, keys)
     open_session(linked(running.address, keys.new("robot-1", Quota(sessions=3), ClientClass.BATCH)))
-    (identity,) = running.server._sessions.clients()
-    known = running.server._client_key(identity)
+    (identity,) = running.server._admission.sessions.clients()
+    known = running.server._key_of(identity)
     assert known is not None and (known.name, known.quota.sessions) == ("robot-1", 3)
     assert known.client_class is ClientClass.BATCH and known.client_class.rank == 2
 
@@ -445,35 +447,16 @@ def test_a_key_ring_that_is_none_is_told_before_anything_else(tmp_path: Path, te
 def test_the_emulator_shows_a_key_for_edges_that_have_none(
     start_server: StartServer, text_pair: Pair, keys: Keys, linked
 ) -> None:
-    from specdec.link.emulator import Emulator
-    from specdec.link.shaping import LinkProfile
-
     running = started(start_server, text_pair, keys)
-    key = read_key(keys.new("link"))
-    emulator = Emulator("tcp://127.0.0.1:0", running.address, LinkProfile(), key=key)
-    with ThreadedEmulator(emulator):
-        assert linked(emulator.listen).ensure_connected().version
-
-
-class ThreadedEmulator:
-    """An emulator driven by hand: its run() wants the main thread, for signals."""
-
-    def __init__(self, emulator) -> None:
-        self._emulator, self._end = emulator, threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
-        self._emulator._context.destroy(linger=0)
-
-    def _run(self) -> None:
-        while not self._end.wait(0.002):
-            while self._emulator._take() | self._emulator._pass_on():
-                pass
+    command = [sys.executable, "-m", "specdec.link.emulator", "--listen", "tcp://127.0.0.1:0"]
+    command += ["--connect", running.address, "--key", str(keys.new("link"))]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as emulator:
+        assert emulator.stderr is not None
+        try:
+            address = json.loads(emulator.stderr.readline())["bind"]
+            assert linked(address).ensure_connected().version
+        finally:
+            emulator.terminate()
 
 
 def test_the_health_check_looks_behind_the_hand_shake_only_with_a_key(
