@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.context import ForkServerContext, SpawnContext
 from pathlib import Path
 from typing import Protocol
 
@@ -93,7 +94,12 @@ def fit(build: Callable[..., Task], arguments: tuple, settings: LoopSettings, wo
         return int(read_checkpoint(settings.checkpoint)["step"])
     device = "cuda" if torch.cuda.is_available() else "cpu"
     workers = 1 if device == "cuda" else workers
-    context = multiprocessing.get_context("spawn")
+    # A clean process, without threads, imports once for the workers of all stages. What has imported must not
+    # be forked where there is a GPU: it may have looked for that.
+    context: SpawnContext | ForkServerContext = multiprocessing.get_context("spawn")
+    if device == "cpu":
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__, build.__module__, "transformers.modeling_utils"])
     reports = context.Queue()
     with tempfile.TemporaryDirectory() as scratch:
         meeting = str(Path(scratch) / "meeting")

@@ -139,7 +139,7 @@ class Admission:
         if keys:
             self._log.warning("client_gone", sessions=len(keys), reason=reason)
         for key in keys:
-            self.forget(key, "client_gone")
+            self.forget(key, reason if reason == "revoked" else "client_gone")
         self.clients.forget(identity)
 
     def count_of(self, identity: bytes) -> int:
@@ -280,9 +280,9 @@ class Admission:
             self._log.warning("version_mismatch", theirs=hello.version, ours=PROTOCOL_VERSION)
             self._ways.reply(identity, ErrorDown(0, ERROR_VERSION, text))
             return
-        key = self._ways.key_of(identity)
-        if key is not None:
-            self.clients.know(identity, key)
+        shown = self._ways.key_of(identity)
+        if shown is not None:
+            self.clients.know(identity, shown)
         token = hello.token
         before = self.clients.resume(identity, token) if isinstance(token, bytes) and token else None
         if before is not None:
