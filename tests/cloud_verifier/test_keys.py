@@ -34,7 +34,7 @@ from specdec.link import Link
 from specdec.link.convert import sampling_to_wire
 from specdec.link.greeting import mechanism_at
 from specdec.link.keys import EdgeKey, read_key, write_key
-from specdec.link.wire import Hello, Open, Opened, Ping, Pong, encode
+from specdec.link.wire import PROTOCOL_VERSION, Hello, Open, Opened, Ping, Pong, decode_down, encode
 from specdec.models import Prompt
 from specdec.options import GenerationOptions
 
@@ -305,6 +305,25 @@ def test_who_takes_anothers_routing_id_finds_none_of_its_sessions(
             if answer:
                 break
         assert b"unknown_session" in answer
+    finally:
+        context.destroy(linger=0)
+
+
+@pytest.mark.parametrize("greets", [True, False])
+def test_a_quota_binds_also_who_does_not_greet(
+    start_server: StartServer, text_pair: Pair, keys: Keys, greets: bool
+) -> None:
+    running = started(start_server, text_pair, keys)
+    context = zmq.Context()
+    try:
+        socket = dealer(context, running.address, read_key(keys.new("robot-1", Quota(sessions=1))), b"x")
+        messages = [Open(n, False, sampling_to_wire(GenerationOptions()), [1, 2, 3]) for n in (1, 2, 3)]
+        answers = []
+        for message in [Hello(PROTOCOL_VERSION), *messages] if greets else messages:
+            socket.send(encode(message))
+            assert socket.poll(10_000)
+            answers.append(decode_down(socket.recv()))
+        assert sum(isinstance(answer, Opened) for answer in answers) == 1
     finally:
         context.destroy(linger=0)
 
