@@ -104,6 +104,9 @@ class Admission:
     def take(self, identity: bytes, frames: list[bytes]) -> None:
         """Everything that one client sent at once."""
         client = self.clients.heard_of(identity)
+        # With the first message, whichever it is: who leaves Hello out has no other bounds.
+        if not client.name and (shown := self._ways.key_of(identity)) is not None:
+            self.clients.know(identity, shown)
         if not client.bucket.take(sum(units_of(len(frame)) for frame in frames)):
             self._complain(client)
             return

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -32,7 +34,7 @@ from specdec.link import Link
 from specdec.link.convert import sampling_to_wire
 from specdec.link.greeting import mechanism_at
 from specdec.link.keys import EdgeKey, read_key, write_key
-from specdec.link.wire import Hello, Open, Opened, Ping, Pong, encode
+from specdec.link.wire import PROTOCOL_VERSION, Hello, Open, Opened, Ping, Pong, decode_down, encode
 from specdec.models import Prompt
 from specdec.options import GenerationOptions
 
@@ -307,6 +309,25 @@ def test_who_takes_anothers_routing_id_finds_none_of_its_sessions(
         context.destroy(linger=0)
 
 
+@pytest.mark.parametrize("greets", [True, False])
+def test_a_quota_binds_also_who_does_not_greet(
+    start_server: StartServer, text_pair: Pair, keys: Keys, greets: bool
+) -> None:
+    running = started(start_server, text_pair, keys)
+    context = zmq.Context()
+    try:
+        socket = dealer(context, running.address, read_key(keys.new("robot-1", Quota(sessions=1))), b"x")
+        messages = [Open(n, False, sampling_to_wire(GenerationOptions()), [1, 2, 3]) for n in (1, 2, 3)]
+        answers = []
+        for message in [Hello(PROTOCOL_VERSION), *messages] if greets else messages:
+            socket.send(encode(message))
+            assert socket.poll(10_000)
+            answers.append(decode_down(socket.recv()))
+        assert sum(isinstance(answer, Opened) for answer in answers) == 1
+    finally:
+        context.destroy(linger=0)
+
+
 # -- the key ring
 
 
@@ -376,10 +397,9 @@ def test_the_server_knows_the_key_behind_a_connection(
     running = started(start_server, text_pair, keys)
     open_session(linked(running.address, keys.new("robot-1", Quota(sessions=3), ClientClass.BATCH)))
     (identity,) = running.server._admission.sessions.clients()
-    known = running.server._admission.clients.heard_of(identity)
-    assert (known.name, known.limits.sessions, known.rank) == ("robot-1", 3, ClientClass.BATCH.rank)
-    (work,) = running.server._engine._works.values()
-    assert work.rank == ClientClass.BATCH.rank == 2
+    known = running.server._key_of(identity)
+    assert known is not None and (known.name, known.quota.sessions) == ("robot-1", 3)
+    assert known.client_class is ClientClass.BATCH and known.client_class.rank == 2
 
 
 @pytest.mark.parametrize("name", ["", ".hidden", "a/b", "../up", "a b", "x" * 65, "ä", "a\n"])
@@ -446,36 +466,16 @@ def test_a_key_ring_that_is_none_is_told_before_anything_else(tmp_path: Path, te
 def test_the_emulator_shows_a_key_for_edges_that_have_none(
     start_server: StartServer, text_pair: Pair, keys: Keys, linked
 ) -> None:
-    from specdec.link.emulator import Emulator
-    from specdec.link.shaping import LinkProfile
-
     running = started(start_server, text_pair, keys)
-    key = read_key(keys.new("link"))
-    emulator = Emulator("tcp://127.0.0.1:0", running.address, LinkProfile(), key=key)
-    with ThreadedEmulator(emulator):
-        assert linked(emulator.listen).ensure_connected().version
-
-
-class ThreadedEmulator:
-    """An emulator driven by hand: its run() wants the main thread, for signals."""
-
-    def __init__(self, emulator) -> None:
-        self._emulator, self._end = emulator, threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
-        self._emulator._context.destroy(linger=0)
-
-    def _run(self) -> None:
-        while not self._end.wait(0.002):
-            self._emulator._stirred.update(self._emulator._backs)  # as if each had something to say
-            while self._emulator._take() | self._emulator._pass_on():
-                pass
+    command = [sys.executable, "-m", "specdec.link.emulator", "--listen", "tcp://127.0.0.1:0"]
+    command += ["--connect", running.address, "--key", str(keys.new("link"))]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as emulator:
+        assert emulator.stderr is not None
+        try:
+            address = json.loads(emulator.stderr.readline())["bind"]
+            assert linked(address).ensure_connected().version
+        finally:
+            emulator.terminate()
 
 
 def test_the_health_check_looks_behind_the_hand_shake_only_with_a_key(
