@@ -10,7 +10,7 @@ from cloud_verifier.config import ServerConfig
 from cloud_verifier.errors import VerifierError
 
 if TYPE_CHECKING:
-    from cloud_verifier.net.server import serve
+    from cloud_verifier.serving import serve
 
 __all__ = ["ServerConfig", "VerifierError", "serve"]
 
@@ -18,6 +18,6 @@ __all__ = ["ServerConfig", "VerifierError", "serve"]
 def __getattr__(name: str) -> Any:
     if name != "serve":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from cloud_verifier.net.server import serve
+    from cloud_verifier.serving import serve
 
     return serve

@@ -70,6 +70,35 @@ def build_parser() -> argparse.ArgumentParser:
     )
     bounds.add_argument("--max-output-mb", type=float, default=ServerConfig.max_output_mb, metavar="MB")
     parser.add_argument(
+        "--metrics",
+        default=ServerConfig.metrics,
+        metavar="HOST:PORT",
+        help="serve /metrics, /healthz and /readyz there",
+    )
+    parser.add_argument(
+        "--drain-s",
+        type=float,
+        default=ServerConfig.drain_s,
+        metavar="S",
+        help="after SIGTERM, answers in flight may take so long to end",
+    )
+    sharing = parser.add_argument_group("sessions that share forwards and memory")
+    sharing.add_argument(
+        "--kv-gb",
+        type=float,
+        default=ServerConfig.kv_gb,
+        metavar="GB",
+        help="what the caches of all sessions may take, 0 = half of what is free",
+    )
+    sharing.add_argument("--forward-rows", type=int, default=ServerConfig.forward_rows, help="of a forward")
+    sharing.add_argument(
+        "--prompt-rows",
+        type=int,
+        default=ServerConfig.prompt_rows,
+        help="of prompts in a forward that others are waiting for",
+    )
+    sharing.add_argument("--groups", type=int, default=ServerConfig.groups, help="that take turns (SpecEdge: 2)")
+    parser.add_argument(
         "--keys",
         default=ServerConfig.keys,
         metavar="FOLDER",
@@ -112,11 +141,17 @@ def main(arguments: list[str] | None = None) -> int:
             max_images=given.max_images,
             max_image_megapixels=given.max_image_megapixels,
             max_output_mb=given.max_output_mb,
+            metrics=given.metrics,
+            drain_s=given.drain_s,
+            kv_gb=given.kv_gb,
+            forward_rows=given.forward_rows,
+            prompt_rows=given.prompt_rows,
+            groups=given.groups,
             keys=given.keys,
             insecure=given.insecure,
             log_contents=given.log_contents,
         )
-        from cloud_verifier.net.server import serve
+        from cloud_verifier.serving import serve
 
         return serve(config)
     except (VerifierError, SpecdecError) as error:

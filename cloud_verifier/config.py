@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cloud_verifier.engine.policy import Policy
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.net.limits import MEBIBYTE, Limits, check_range
 from cloud_verifier.security.binding import check_binding
@@ -30,6 +31,10 @@ class ServerConfig:
     keys: a folder of keys (`specnav keys`): only its clients may come in, encrypted; "" = everybody, in the clear.
     insecure: listen without keys where other machines reach it.
     log_contents: let the log say what may quote prompts, images or answers.
+    kv_gb: what the caches of all sessions may take; 0 = half of what is free when the models are loaded.
+    forward_rows, prompt_rows, groups: which sessions share a forward, see `Policy`.
+    drain_s: after SIGTERM, answers in flight may take so long to end.
+    metrics: HOST:PORT of /metrics, /healthz and /readyz; "" = none.
     """
 
     model: str
@@ -58,13 +63,19 @@ class ServerConfig:
     keys: str = ""
     insecure: bool = False
     log_contents: bool = False
+    kv_gb: float = 0.0
+    forward_rows: int = Policy.rows
+    prompt_rows: int = Policy.chunk
+    groups: int = Policy.groups
+    drain_s: float = 5.0
+    metrics: str = ""
 
     def __post_init__(self) -> None:
         if not self.model:
             raise VerifierError("no model given: name a Hugging Face folder or hub id")
         if not self.bind.startswith("tcp://") or ":" not in self.bind[6:]:
             raise VerifierError(f"bind address {self.bind!r} is not usable: give tcp://HOST:PORT")
-        for name in ("exits", "exit_layers", "keys"):
+        for name in ("exits", "exit_layers", "keys", "metrics"):
             if not isinstance(value := getattr(self, name), str):
                 raise VerifierError(f"{name} = {value!r} is no text: put it in quotes")
         for name in ("insecure", "log_contents"):
@@ -72,6 +83,11 @@ class ServerConfig:
                 raise VerifierError(f"{name} = {value!r} is neither true nor false")
         check_binding(self.bind, self.keys, self.insecure)
         check_range("threads", self.threads, 0, 1024)
+        check_range("kv_gb", self.kv_gb, 0, 100_000)
+        check_range("forward_rows", self.forward_rows, 1, 1_000_000)
+        check_range("prompt_rows", self.prompt_rows, 1, 1_000_000)
+        check_range("groups", self.groups, 1, 16)
+        check_range("drain_s", self.drain_s, 0, 3600)
         check_range("max_sessions", self.max_sessions, 1, 100_000)
         check_range("session_timeout_s", self.session_timeout_s, 0.1, 86_400)
         check_range("max_message_mb", self.max_message_mb, 0.001, 64)
@@ -86,6 +102,11 @@ class ServerConfig:
         check_range("max_images", self.max_images, 0, 64)
         check_range("max_image_megapixels", self.max_image_megapixels, 0.001, 2000)
         check_range("max_output_mb", self.max_output_mb, 0.001, 100_000)
+
+    @property
+    def policy(self) -> Policy:
+        """Which sessions share a forward."""
+        return Policy(self.forward_rows, self.prompt_rows, self.groups)
 
     @property
     def max_message_bytes(self) -> int:

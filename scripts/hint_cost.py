@@ -18,7 +18,7 @@ from cloud_verifier.engine.engine import Engine
 from cloud_verifier.engine.tasks import OpenTask, VerifyTask
 from cloud_verifier.loading import load_hint_maker
 from cloud_verifier.logs import EventLog
-from cloud_verifier.net.server import set_threads, settle_memory
+from cloud_verifier.serving import set_threads, settle_memory
 from specdec.errors import SpecdecError
 from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import Down, DraftUp, HintDown, Open, VerdictDown, encode

@@ -13,7 +13,7 @@ from harness.settings import make_settings, read_yaml
 def run_serve(config: Path | None, flags: Mapping[str, Any]) -> int:
     """Serve until SIGINT or SIGTERM. Raises UsageError, VerifierError or a SpecdecError."""
     from cloud_verifier.config import ServerConfig
-    from cloud_verifier.net.server import serve
+    from cloud_verifier.serving import serve
 
     source = config or CONFIG / "cloud.yaml"
     values: dict[str, Any] = {"model": str(DEFAULT_TARGET)}

@@ -11,13 +11,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cloud_verifier.engine.policy import Policy
 from cloud_verifier.engine.work import SessionWork
 from specdec.models.plans import Extension
 
-ROWS = 256
-"""Of a forward, at most: beyond that a forward of a small model takes so much longer that nobody gains."""
-CHUNK = 64
-"""Rows of prompts in a forward while other sessions are there."""
 AGING_S = 1.0
 """Who has waited for so long goes before one class above its own."""
 
@@ -45,19 +42,6 @@ class Waiting:
         else:
             self._part, self.rest = self.need.divide(rows)
         return self._part.rows
-
-
-@dataclass(frozen=True)
-class Policy:
-    """rows: of a forward, at most. chunk: of prompts in a forward while other sessions are there.
-
-    groups: sessions are dealt into so many groups that take turns, so that one's drafts are on their way while
-    another's are verified (SpecEdge, section 4.2, has two); 1: all share every forward.
-    """
-
-    rows: int = ROWS
-    chunk: int = CHUNK
-    groups: int = 1
 
 
 class Scheduler:

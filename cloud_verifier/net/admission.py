@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -60,6 +61,10 @@ _BETWEEN_COMPLAINTS_S = 0.2
 """A client that talks too fast is told so no more often than this."""
 
 
+_MOST_COUNTED = 1000
+"""Clients and codes whose refusals are counted one by one."""
+
+
 @dataclass(frozen=True)
 class Ways:
     """Where things go. reply: (identity, message). submit: hand a task to the engine. full: whether a client has more
@@ -75,7 +80,7 @@ class Ways:
 
 
 class Admission:
-    """Takes messages one by one."""
+    """Takes messages one by one. closed: no new sessions. refusals: how often what was refused to whom."""
 
     def __init__(
         self,
@@ -100,6 +105,8 @@ class Admission:
         self.clients = Clients(config.limits, config.session_timeout_s, clock)
         self.ledger = Ledger(int(config.max_total_queued_mb * 2**20))
         self._looked_s = float("-inf")
+        self.closed = False
+        self.refusals: Counter[tuple[str, str]] = Counter()
 
     def take(self, identity: bytes, frames: list[bytes]) -> None:
         """Everything that one client sent at once."""
@@ -212,6 +219,10 @@ class Admission:
         identity, session = client.identity, message.session
         key = (identity, session)
         self.forget(key, "opened again")  # whatever waits of it never runs
+        if self.closed:
+            text = "the verifier is about to shut down and takes no new sessions: try again later, or another one"
+            self._refuse(identity, session, ERROR_BUSY, text)
+            return
         limits = client.limits
         mine = self.count_of(identity)
         if mine >= limits.sessions:
@@ -332,7 +343,10 @@ class Admission:
 
     def _refuse(self, identity: bytes, session: int, code: str, text: str) -> None:
         """Say no. The words of logs are the codes."""
-        self._log.warning(code, session=session, reason=text)
+        client = self.clients.name_of(identity)
+        if len(self.refusals) < _MOST_COUNTED or (client, code) in self.refusals:
+            self.refusals[client, code] += 1
+        self._log.warning(code, client=client, session=session, reason=text)
         self._ways.reply(identity, ErrorDown(session, code, text[:1900]))
 
     def _look_for_the_silent(self) -> None:

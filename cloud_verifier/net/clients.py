@@ -72,6 +72,11 @@ class Clients:
         client = self._clients.get(identity)
         return self._limits if client is None else client.limits
 
+    def name_of(self, identity: bytes) -> str:
+        """The name of a client's key; "" where it has none."""
+        client = self._clients.get(identity)
+        return "" if client is None else client.name
+
     def know(self, identity: bytes, key: ClientKey) -> None:
         """Whose key a client has shown: its name, its class and its bounds hold from now on."""
         client = self.heard_of(identity)

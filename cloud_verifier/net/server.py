@@ -7,23 +7,18 @@ another thread and back (`inline`), the socket thread runs them itself, one betw
 
 from __future__ import annotations
 
-import gc
-import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
-from types import FrameType
-from typing import TextIO
 
-import torch
 import zmq
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.engine.engine import Engine
+from cloud_verifier.engine.load import EngineLoad
+from cloud_verifier.engine.scheduler import Scheduler
 from cloud_verifier.engine.tasks import PauseTask, SessionKey, Task
 from cloud_verifier.errors import VerifierError
-from cloud_verifier.loading import check_pair, forwards_are_quick, is_small, load_hint_maker, warm_up
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.admission import Admission, Ways
 from cloud_verifier.net.outbox import RETRY_S, ClientGone, Outbox
@@ -42,8 +37,7 @@ from specdec.link.wire import (
     VerdictDown,
     encode,
 )
-from specdec.models import LoadedModel, load_model
-from specdec.models.pacing import pace
+from specdec.models import LoadedModel
 from specdec.verifying.hints.hints import HintMaker
 
 _SENT_AHEAD = 64
@@ -62,6 +56,7 @@ that what is too long by a little is refused with a reason.
 _LINGER_MS = 200
 _STOP = b"stop"
 _WAKE = b"wake"
+_DRAIN = b"drain"
 
 
 class Server:
@@ -76,9 +71,11 @@ class Server:
         clock: Callable[[], float] = time.monotonic,
         inline: bool = False,
         hint_maker: HintMaker | None = None,
+        kv_bytes: int = 1 << 62,
     ) -> None:
-        """Bind the socket. inline: run forwards in the socket's thread. Raises VerifierError when the address or the
-        key ring cannot be used.
+        """Bind the socket. inline: run forwards in the socket's thread. kv_bytes: what all caches may take.
+
+        Raises VerifierError when the address or the keys cannot be used.
         """
         self._config = config
         self._model = model
@@ -112,6 +109,9 @@ class Server:
         self._engine_socket: zmq.Socket[bytes] | None = None
         self._picture_socket: zmq.Socket[bytes] | None = None
         self._stop_lock = threading.Lock()
+        self._drain_lock = threading.Lock()
+        self._drained_by: float | None = None
+        self._engine_thread: threading.Thread | None = None
         self._stop_socket = self._context.socket(zmq.PUSH)
         self._stop_socket.connect("inproc://replies")
         self._outbox = Outbox(self._hand_over, self._pause, clock)
@@ -127,6 +127,8 @@ class Server:
             hint_maker=hint_maker,
             wake=self._wake,
             on_out=given_back,
+            scheduler=Scheduler(config.policy),
+            kv_bytes=kv_bytes,
         )
 
     def stop(self) -> None:
@@ -134,11 +136,52 @@ class Server:
         if self._stop_lock.acquire(blocking=False):  # once is enough; never waits inside a signal handler
             self._stop_socket.send_multipart([_STOP])
 
+    def drain(self) -> None:
+        """Take no new sessions, and stop when those that are open have ended, or after drain_s. As safe as stop()."""
+        if self._drain_lock.acquire(blocking=False):
+            self._stop_socket.send_multipart([_DRAIN])
+        else:  # asked for again
+            self.stop()
+
+    @property
+    def draining(self) -> bool:
+        """Whether no new sessions are taken."""
+        return self._drained_by is not None
+
+    @property
+    def load(self) -> EngineLoad:
+        """What the engine has done."""
+        return self._engine.load
+
+    @property
+    def refusals(self) -> dict[tuple[str, str], int]:
+        """How often what was refused: (client, code) -> count."""
+        return dict(self._admission.refusals)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the engine runs, or the thread that runs its forwards."""
+        return self._engine_thread is None or self._engine_thread.is_alive()
+
+    def gauges(self) -> dict[str, float]:
+        """What is so now, by name; from any thread."""
+        budget = self._engine.budget
+        return {
+            "sessions": len(self._admission.sessions),
+            "clients": len(self._admission.clients),
+            "waiting_bytes": self._admission.ledger.queued_bytes,
+            "kv_admitted_bytes": budget.used,
+            "kv_budget_bytes": budget.total,
+            "kv_evictions": budget.evictions,
+            "draining": self.draining,
+        }
+
     def run(self) -> None:
         """Serve until stop(); then tell every client, end the engine and close the sockets."""
         engine_thread = threading.Thread(target=self._engine.run, name="engine", daemon=True)
         if not self._inline:
             engine_thread.start()
+            self._engine_thread = engine_thread
         poller = zmq.Poller()
         poller.register(self._router, zmq.POLLIN)
         poller.register(self._inbox, zmq.POLLIN)
@@ -168,6 +211,7 @@ class Server:
                 if self._inline:
                     self._engine.work_off()
                 self._tidy()
+                running = running and not self._is_drained()
         finally:
             self._shut_down(engine_thread)
 
@@ -210,6 +254,9 @@ class Server:
             if frames[0] == _STOP:
                 return False
             if frames[0] == _WAKE:
+                continue
+            if frames[0] == _DRAIN:
+                self._begin_to_drain()
                 continue
             identity, head, payload = frames
             number, answered, streamed, over = (int(word) for word in head.split())
@@ -298,6 +345,16 @@ class Server:
                 self._forget_client(identity, "does not read")
         self._admission.expire()
 
+    def _begin_to_drain(self) -> None:
+        self._drained_by = self._clock() + self._config.drain_s
+        self._admission.closed = True
+        self._log.info("draining", sessions=len(self._admission.sessions), seconds=self._config.drain_s)
+
+    def _is_drained(self) -> bool:
+        if self._drained_by is None:
+            return False
+        return not len(self._admission.sessions) or self._clock() >= self._drained_by
+
     def _poll_timeout_ms(self) -> int | None:
         if self._inline and not self._engine.idle:
             return 0
@@ -305,6 +362,8 @@ class Server:
             return int(RETRY_S * 1000)
         expiry = self._admission.sessions.next_expiry()
         waits = [] if expiry is None else [expiry - self._clock()]
+        if self._drained_by is not None:
+            waits.append(max(0.0, self._drained_by - self._clock()))
         if self._door is not None:
             waits.append(self._door.seconds_to_look())
         return max(1, int(min(waits) * 1000) + 1) if waits else None
@@ -335,58 +394,3 @@ class Server:
             self._context.term()
         self._log.info("served", **self._engine.load.summary(time.perf_counter()))
         self._log.info("stopped")
-
-
-def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
-    """Load the model and serve until SIGTERM or SIGINT; returns the exit code 0.
-
-    Must run in the main thread (it handles signals). Raises VerifierError or specdec's ModelError with one
-    line.
-    """
-    log = EventLog(log_stream or sys.stderr, contents=config.log_contents)
-    if config.keys:
-        Keyring(config.keys, log)  # a folder that cannot be used is told before a large model is loaded
-    log.info("loading", model=config.model, quantize=config.quantize)
-    model = load_model(config.model, device=config.device, dtype=config.dtype, quantize=config.quantize)
-    draft_model = None
-    if config.draft_model:
-        draft_model = load_model(config.draft_model, config.device, config.dtype, config.quantize)
-        check_pair(draft_model, model)
-    hint_maker = load_hint_maker(config, model, log)
-    set_threads(config.threads, model)
-    inline = forwards_are_quick(config, model)
-    server = Server(config, model, log, draft_model, inline=inline, hint_maker=hint_maker)
-    for loaded in (model, draft_model):
-        if loaded is not None:
-            warm_up(loaded)
-    settle_memory()
-    pace(model, config.verify_ms)
-    if draft_model is not None:
-        pace(draft_model, config.draft_ms)
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        server.stop()
-
-    for name in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(name, on_signal)
-    # The socket thread must get the interpreter soon while a forward holds it: heartbeats and verdicts go
-    # through it.
-    sys.setswitchinterval(0.0005)
-    server.run()
-    return 0
-
-
-def set_threads(threads: int, model: LoadedModel) -> None:
-    """Set torch's CPU threads: as told, or one where the model is so small that more only get in each other's
-    way.
-    """
-    if threads:
-        torch.set_num_threads(threads)
-    elif is_small(model):
-        torch.set_num_threads(1)
-
-
-def settle_memory() -> None:
-    """What is loaded stays: the collector need not look through it in the middle of an answer."""
-    gc.collect()
-    gc.freeze()

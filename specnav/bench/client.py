@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
-from cloud_verifier.net.server import set_threads, settle_memory
+from cloud_verifier.serving import set_threads, settle_memory
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.errors import SpecdecError
 from specdec.methods import get_method

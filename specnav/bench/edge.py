@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from cloud_verifier.net.server import set_threads, settle_memory
+from cloud_verifier.serving import set_threads, settle_memory
 from evaluation.bench.contestants import Contestant, EdgeContestant
 from evaluation.bench.names import ORACLES
 from specdec.edge.decoder import connect

@@ -102,7 +102,7 @@ def compare(config: DemoConfig, server: ServerConfig, journal: Journal) -> Compa
     """Decode recorded answers again with the target alone; only greedy runs can be compared."""
     if config.temperature > 0 or config.compare_decisions == 0:
         return Comparison()
-    from cloud_verifier.net.server import set_threads
+    from cloud_verifier.serving import set_threads
     from specdec.models import load_model
     from specdec.models.local import generate_local
     from specdec.options import GenerationOptions

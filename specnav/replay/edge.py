@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloud_verifier.net.server import set_threads, settle_memory
+from cloud_verifier.serving import set_threads, settle_memory
 from harness.errors import UsageError
 from harness.paths import DEFAULT_TARGET
 from harness.verifier_process import verifier_process

@@ -1,0 +1,98 @@
+"""Serving: from a configuration to a verifier that runs, its signals and its metrics."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+from contextlib import ExitStack
+from types import FrameType
+from typing import TextIO
+
+import torch
+
+from cloud_verifier.config import ServerConfig
+from cloud_verifier.engine.memory import SHARE, free_bytes
+from cloud_verifier.loading import check_pair, forwards_are_quick, is_small, load_hint_maker, warm_up
+from cloud_verifier.logs import EventLog
+from cloud_verifier.net.server import Server
+from cloud_verifier.observing.http import StatusServer
+from cloud_verifier.observing.metrics import VerifierCollector, render
+from cloud_verifier.security.keyring import Keyring
+from specdec.models import LoadedModel, load_model
+from specdec.models.pacing import pace
+
+
+def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
+    """Load the model and serve until SIGTERM, which lets answers in flight end, or SIGINT; returns the exit code 0.
+
+    Must run in the main thread (it handles signals). Raises VerifierError or specdec's ModelError with one
+    line.
+    """
+    log = EventLog(log_stream or sys.stderr, contents=config.log_contents)
+    if config.keys:
+        Keyring(config.keys, log)  # a folder that cannot be used is told before a large model is loaded
+    log.info("loading", model=config.model, quantize=config.quantize)
+    model = load_model(config.model, device=config.device, dtype=config.dtype, quantize=config.quantize)
+    draft_model = None
+    if config.draft_model:
+        draft_model = load_model(config.draft_model, config.device, config.dtype, config.quantize)
+        check_pair(draft_model, model)
+    hint_maker = load_hint_maker(config, model, log)
+    set_threads(config.threads, model)
+    inline = forwards_are_quick(config, model)
+    kv_bytes = int(config.kv_gb * 2**30) or int(SHARE * free_bytes(model.device))
+    server = Server(config, model, log, draft_model, inline=inline, hint_maker=hint_maker, kv_bytes=kv_bytes)
+    for loaded in (model, draft_model):
+        if loaded is not None:
+            warm_up(loaded)
+    settle_memory()
+    pace(model, config.verify_ms)
+    if draft_model is not None:
+        pace(draft_model, config.draft_ms)
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGTERM:
+            server.drain()
+        else:
+            server.stop()
+
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, on_signal)
+    # The socket thread must get the interpreter soon while a forward holds it: heartbeats and verdicts go
+    # through it.
+    sys.setswitchinterval(0.0005)
+    with ExitStack() as stack:
+        if config.metrics:
+            status = open_status(config.metrics, server)
+            stack.callback(status.close)
+            log.info("metrics", bind=status.bind)
+        server.run()
+    return 0
+
+
+def open_status(bind: str, server: Server) -> StatusServer:
+    """Metrics and health of a server over HTTP. Raises VerifierError where the address cannot be used."""
+    collector = VerifierCollector(server.load, server.gauges, lambda: server.refusals)
+    return StatusServer(
+        bind,
+        lambda: render(collector),
+        healthy=lambda: "" if server.alive else "the engine has ended",
+        ready=lambda: "the verifier is draining" if server.draining else "",
+    )
+
+
+def set_threads(threads: int, model: LoadedModel) -> None:
+    """Set torch's CPU threads: as told, or one where the model is so small that more only get in each other's
+    way.
+    """
+    if threads:
+        torch.set_num_threads(threads)
+    elif is_small(model):
+        torch.set_num_threads(1)
+
+
+def settle_memory() -> None:
+    """What is loaded stays: the collector need not look through it in the middle of an answer."""
+    gc.collect()
+    gc.freeze()
