@@ -255,12 +255,21 @@ def _read_layer(layer: Any) -> _Layer:
     return _Layer(
         norm_1=layer.input_layernorm.weight,
         qkv=_fuse([attention.q_proj, attention.k_proj, attention.v_proj]),
-        out=attention.o_proj,
+        out=_linear(attention.o_proj),
         norm_2=layer.post_attention_layernorm.weight,
         gate_up=_fuse([mlp.gate_proj, mlp.up_proj]),
-        down=mlp.down_proj,
-        activation=mlp.act_fn,
+        down=_linear(mlp.down_proj),
+        activation=F.silu if type(mlp.act_fn) is nn.SiLU else mlp.act_fn,
     )
+
+
+def _linear(module: Any) -> Callable[[Tensor], Tensor]:
+    """A linear layer without what a module's call costs; a quantised one as it is."""
+    if type(module) is not nn.Linear:
+        called: Callable[[Tensor], Tensor] = module
+        return called
+    weight, bias = module.weight, module.bias
+    return lambda x: F.linear(x, weight, bias)
 
 
 def _fuse(modules: list[Any]) -> Callable[[Tensor], Tensor]:

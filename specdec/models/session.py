@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -255,10 +256,10 @@ def grow_sight(sight: Tensor, parents: Sequence[int]) -> Tensor:
     parents: tree indices of the new nodes' parents, -1 for the root; a parent comes before its child.
     """
     held = sight.shape[0]
-    grown = torch.zeros(held + len(parents), held + len(parents), dtype=torch.bool)
-    grown[:held, :held] = sight
+    grown = np.zeros((held + len(parents), held + len(parents)), dtype=np.bool_)  # quicker, row by row, than a tensor
+    grown[:held, :held] = sight.numpy()
     for node, parent in enumerate(parents, start=held):
         if parent >= 0:
             grown[node] = grown[parent]
         grown[node, node] = True
-    return grown
+    return torch.from_numpy(grown)
