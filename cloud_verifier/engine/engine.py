@@ -12,12 +12,13 @@ import queue
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from cloud_verifier.engine.hints import HintShare
 from cloud_verifier.engine.load import EngineLoad
 from cloud_verifier.engine.memory import KvBudget, OverBudget
 from cloud_verifier.engine.scheduler import Scheduler, Waiting
@@ -86,6 +87,7 @@ class Engine:
         self._shop = Workshop(model, draft_model, hint_maker, self._reply, log, clock, self.load, self._admit, on_out)
         self._on_out = on_out
         self._paused: set[bytes] = set()
+        self._hint_share = HintShare(clock)
         models = [model] if draft_model is None else [model, draft_model]
         self.budget = KvBudget(kv_bytes, sum(each.runner.kv_bytes_a_token for each in models))
         self._starved: list[SessionWork] = []
@@ -295,9 +297,15 @@ class Engine:
         began = self._clock()
         picked = self.scheduler.pick(list(self._waiting.values()), began, len(self._works))
         staged: list[tuple[Waiting, Staged]] = []
+        allowed, observed = self._hint_share.allowed(len(picked)), 0
         for waiting in picked:
+            part = waiting.part
+            if part.observer is not None:
+                observer = self._hint_share.timed(part.observer) if observed < allowed else None
+                observed += observer is not None
+                part = replace(part, observer=observer)
             try:
-                staged.append((waiting, stage(waiting.part)))
+                staged.append((waiting, stage(part)))
             except Exception as error:  # its own fault: it goes before anything has changed
                 self._settle(waiting, error)
         if not staged:
@@ -308,6 +316,7 @@ class Engine:
         results = self._run(staged)
         ended = self._clock()
         self.scheduler.ran([waiting for waiting, _ in staged], ended - began)
+        self._hint_share.ran(ended - began, observed)
         self.load.ran(len(staged), sum(one.segment.rows for _, one in staged), ended - began)
         for (waiting, _), result in zip(staged, results, strict=True):
             settling = self._clock()

@@ -24,6 +24,9 @@ BY_CONFIDENCE, FIRST_COME = 0, 1
 A_LAYER = 2
 """Hints that leave after one layer at most."""
 
+SHARE = 0.05
+"""Of a forward that others wait for, at most so much goes into hints."""
+
 Key = tuple[int, int]
 """What a hint is about: (last, token)."""
 
@@ -59,6 +62,46 @@ class HintQueue:
             self._sent.add(key)
             self._left -= 1
         return taken
+
+
+class HintShare:
+    """In which forwards hints are made: in a session's own always, in shared ones for as many as delay nobody much."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._forward_s = 0.0
+        self._hints_s = 0.0
+        self._spent_s = 0.0
+
+    def allowed(self, sessions: int) -> int:
+        """How many of the sessions that share a forward may have hints."""
+        if sessions == 1:
+            return 1
+        if not self._hints_s:
+            return 1  # so that it is known what they cost
+        return int(SHARE * self._forward_s / self._hints_s)
+
+    def timed(self, observer: LayerObserver) -> LayerObserver:
+        """The same observer; the time that it takes is counted."""
+
+        def after_layer(layer: int, hidden: Tensor) -> None:
+            began = self._clock()
+            observer(layer, hidden)
+            self._spent_s += self._clock() - began
+
+        return after_layer
+
+    def ran(self, seconds: float, observed: int) -> None:
+        """A forward took so long, hints for so many sessions included."""
+        self._forward_s = _latest(self._forward_s, seconds - self._spent_s)
+        if observed:
+            self._hints_s = _latest(self._hints_s, self._spent_s / observed)
+        self._spent_s = 0.0
+
+
+def _latest(mean: float, value: float) -> float:
+    """A mean in which the last ten or so values count."""
+    return value if not mean else 0.9 * mean + 0.1 * value
 
 
 class SessionHinting:

@@ -44,10 +44,13 @@ def run_capacity(flags: Mapping[str, Any], clients: str, seconds: float, server_
 
     server_flags: more words of the verifier's command line.
     """
+    from evaluation.bench.names import ORACLES
+    from specdec.methods import get_method
+
     counts = numbers_of(clients)
     config = make_config(flags)
     methods, left_out = methods_of(config)
-    splits = [name for name in methods if "split" in name or name.startswith("hf-")]
+    splits = [name for name in methods if name in ORACLES or get_method(name).split]
     methods = tuple(name for name in methods if name not in splits)
     if not methods:
         raise UsageError(f"{', '.join(splits)} cannot be measured with many clients; name others with --methods")

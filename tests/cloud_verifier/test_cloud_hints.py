@@ -13,7 +13,7 @@ from conftest_servers import Pair
 
 from cloud_verifier.config import NO_EXITS, ServerConfig
 from cloud_verifier.engine.engine import Engine
-from cloud_verifier.engine.hints import BY_CONFIDENCE, FIRST_COME, HintQueue
+from cloud_verifier.engine.hints import BY_CONFIDENCE, FIRST_COME, HintQueue, HintShare
 from cloud_verifier.engine.tasks import OpenTask, VerifyTask
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.loading import load_hint_maker
@@ -282,3 +282,36 @@ def test_hints_come_over_a_real_socket_before_their_verdict(text_pair: Pair, inl
         thread.join(timeout=10)
     assert isinstance(said[0], Opened) and isinstance(said[-1], VerdictDown)
     assert 1 <= len(hints_of(said)) <= 4 and len(said) == len(hints_of(said)) + 2
+
+
+class Clock:
+    """Seconds that pass when they are told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_in_shared_forwards_hints_take_no_more_than_their_share() -> None:
+    clock = Clock()
+    share = HintShare(clock)
+
+    def hints(layer: int, hidden: torch.Tensor) -> None:
+        clock.now += 0.0005
+
+    def forward(seconds: float, observed: int) -> None:
+        began = clock.now
+        for _ in range(observed):
+            for layer in (0, 1):
+                share.timed(hints)(layer, torch.empty(0))
+        clock.now = began + seconds + 0.001 * observed
+        share.ran(clock.now - began, observed)
+
+    assert share.allowed(8) == 1, "what they cost is not known yet"
+    forward(0.040, 1)
+    assert share.allowed(8) == 2 and share.allowed(1) == 1
+    for _ in range(60):
+        forward(0.0025, 1)
+    assert share.allowed(8) == 0 and share.allowed(1) == 1, "they would make everybody wait"

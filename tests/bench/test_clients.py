@@ -1,0 +1,77 @@
+"""`specnav bench --clients`: the table from what clients saw, mistakes in one line, and once over real processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from harness.errors import UsageError
+from specnav.bench.capacity import CLIENTS_FILE, numbers_of, run_capacity, table
+from specnav.bench.client import ClientRecord
+from specnav.bench.clients import served, summarise
+
+
+def client(number: int, every_s: float, wrong: bool = False, error: str = "") -> ClientRecord:
+    """Gets two tokens every so many seconds from second 0 to 20, and has answered question 0."""
+    times = [every_s * step for step in range(int(20 / every_s))]
+    return ClientRecord(
+        number,
+        chunks=[(at, 2) for at in times],
+        rounds=[(at, 40.0, 10.0 * number, number) for at in times],
+        answers=[(0, (1, 9) if wrong else (1, 2))],
+        error=error,
+    )
+
+
+def test_rates_are_of_the_time_when_all_were_asking() -> None:
+    records = [client(1, 0.1), client(2, 0.2), client(3, 0.4, wrong=True, error="lost")]
+    row = summarise("sd", records, 5.0, 15.0, [(1, 2)], {"idle_share": 0.25})
+    assert row.rate == pytest.approx(20 + 10 + 5, abs=1.0)
+    assert row.median == pytest.approx(10, abs=0.5) and row.slow == pytest.approx(5, abs=0.5)
+    assert (row.clients, row.answers, row.wrong, row.errors) == (3, 3, 1, ("lost",))
+    assert row.verify_ms == 40.0 and 10.0 <= row.queue_ms <= 30.0 and 1 < row.batch < 3
+
+
+def test_the_table_compares_with_one_client() -> None:
+    one = summarise("sd", [client(1, 0.2)], 5.0, 15.0, [(1, 2)], {})
+    three = summarise("sd", [client(number, 0.2) for number in (1, 2, 3)], 5.0, 15.0, [(1, 2)], {})
+    console = Console(width=100, record=True)
+    console.print(table([one, three]))
+    said = console.export_text()
+    assert "3.00" in said and "0/3" in said
+
+
+@pytest.mark.parametrize("words", ["0", "1,x", "", "1000", "-2", "1;2"])
+def test_numbers_that_are_none_are_one_line(words: str) -> None:
+    with pytest.raises(UsageError, match=r"give e\.g\. 1,8,16"):
+        numbers_of(words)
+    assert numbers_of("1,8") == [1, 8]
+
+
+def test_a_log_without_an_end_tells_nothing(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text('{"event": "ready"}\nno json "served"\n'.replace('"served"', "served"))
+    assert served(log) == {}
+    log.write_text('{"event": "served", "forwards": 7, "idle_share": 0.5}\n')
+    assert served(log) == {"forwards": 7, "idle_share": 0.5}
+
+
+@pytest.mark.graph
+def test_two_clients_share_a_verifier(tmp_path: Path, model_root: Path, capsys: pytest.CaptureFixture) -> None:
+    flags = {
+        "methods": ("sd",),
+        "max_new_tokens": 16,
+        "verify_ms": 10.0,
+        "out": tmp_path / "run",
+        "target_model": str(model_root / "text-target"),
+        "draft_model": str(model_root / "text-draft"),
+    }
+    assert run_capacity(flags, "2", 1.0, ()) == 0
+    written = msgspec.json.decode((tmp_path / "run" / CLIENTS_FILE).read_bytes())
+    (row,) = written["rows"]
+    assert row["clients"] == 2 and row["rate"] > 0 and row["answers"] > 0 and row["wrong"] == 0
+    assert row["errors"] == [] and row["server"]["forwards"] > 0
+    assert "sd" in capsys.readouterr().out
