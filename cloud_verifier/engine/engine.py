@@ -124,9 +124,14 @@ class Engine:
         self._work_off()
 
     def _work_off(self) -> None:
-        self._take_arrivals()
-        if self._waiting and not self._stopping:
-            self._forward()
+        try:
+            self._take_arrivals()
+            if self._waiting and not self._stopping:
+                self._forward()
+        except Exception as error:  # no session's, so nobody knows whose answers are sound
+            self._log.error("engine_failed", sessions=len(self._works), traceback=self._log.trace_of(error))
+            for key in list(self._works):
+                self._end(key, ERROR_INTERNAL, f"the verifier failed ({type(error).__name__}): open the session again")
 
     def _take_arrivals(self, first: Task | PreparedTask | None = None) -> None:
         arrived: list[Task] = []
@@ -269,6 +274,8 @@ class Engine:
         """Pictures take long to decode and to look at: beside the forwards of the others."""
 
         def prepare() -> None:
+            if self._plans.get(work.key) is not plan:
+                return  # closed meanwhile
             with torch.inference_mode():
                 result = outcome_of(need)
             self._arriving.put(PreparedTask(work, plan, result))

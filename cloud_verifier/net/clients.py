@@ -94,11 +94,11 @@ class Clients:
     def resume(self, identity: bytes, token: bytes) -> bytes | None:
         """A client shows its token of before: it is the same one under a new identity.
 
-        Returns the identity of before, whose sessions nobody speaks for any more; None where the token is not known or
-        is the client's own.
+        Returns the identity of before, whose sessions nobody speaks for any more; None where the token is not known, is
+        the client's own, or was given to the holder of another key.
         """
         before = self._identities.get(token)
-        if before is None or before == identity:
+        if before is None or before == identity or self.name_of(before) != self.name_of(identity):
             return None
         client = self._clients.pop(before)
         self.forget(identity)

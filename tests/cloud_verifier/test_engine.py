@@ -166,6 +166,21 @@ def test_a_forward_that_fails_for_one_ends_that_one_only(
     assert isinstance(cloud.last(4), Opened)
 
 
+def test_what_fails_for_nobody_in_particular_ends_all_and_the_engine_lives(
+    text_pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud = opened(text_pair, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Scheduler, "pick", lambda *_: 1 / 0)
+        draft_all(cloud, text_pair, (1,))
+        cloud.work()
+    assert all(isinstance(cloud.last(session), ErrorDown) for session in (1, 2))
+    assert not cloud.engine.budget.admitted
+    cloud.submit_open(1, prompt_ids(1))
+    cloud.work()
+    assert isinstance(cloud.last(1), Opened)
+
+
 def test_a_long_prompt_comes_in_chunks_while_others_are_served(text_pair: Pair) -> None:
     cloud = opened(text_pair, 2, policy=Policy(chunk=16))
     long = [30 + index % 50 for index in range(200)]
