@@ -38,7 +38,7 @@ class LengthPolicy:
         """How deep the next draft is to become."""
         if self.name in ("fixed", "latency"):
             return self.gamma
-        draft_s, verify_s, rtt_s = measured.draft_s, measured.verify_s, measured.rtt_s
+        draft_s, verify_s, rtt_s = measured.draft_s, measured.verify_s, measured.away_s
         if draft_s is None or verify_s is None or rtt_s is None:
             return self.gamma
         if self.name == "marginal":
@@ -53,7 +53,7 @@ class LengthPolicy:
 
         since_s: the time since the verdict. Only `marginal` asks; whatever it does not know speaks for drafting on.
         """
-        draft_s, verify_s, rtt_s = measured.draft_s, measured.verify_s, measured.rtt_s
+        draft_s, verify_s, rtt_s = measured.draft_s, measured.verify_s, measured.away_s
         if self.name != "marginal" or draft_s is None or verify_s is None or rtt_s is None:
             return True
         gain = measured.kept.value * measured.grown.value * prospects.frontier
@@ -68,9 +68,9 @@ class LengthPolicy:
         A draft on its way while the next one is made costs max(drafting, RTT + verification) (paper 002):
         drafting longer than the exchange takes only makes the cloud wait.
         """
-        if self.name != "latency" or measured.verify_s is None or measured.rtt_s is None:
+        if self.name != "latency" or measured.verify_s is None or measured.away_s is None:
             return float("inf")
-        return measured.rtt_s + measured.verify_s
+        return measured.away_s + measured.verify_s
 
 
 def pipeline_depth(draft_s: float, verify_s: float, rtt_s: float, limit: int) -> int:

@@ -147,7 +147,7 @@ class Controller:
         return Plan("stream", size, round_s / (measured.chain.expected(size) - whole))
 
     def _exchange_s(self, rows: int) -> float:
-        return (self._measured.rtt_s or 0.0) + (self._measured.verify_rows_s(rows) or 0.0)
+        return (self._measured.away_s or 0.0) + (self._measured.verify_rows_s(rows) or 0.0)
 
     def _change_s(self, now: Plan, then: Plan) -> float:
         """What a change costs: the cloud, or the link, is idle for about a round trip; a draft starts from nothing."""

@@ -107,6 +107,7 @@ class Measured:
         self._verify_by_rows = {rows: RunningMedian() for rows in _ROW_CLASSES}
         self._alone = {False: RunningMedian(), True: RunningMedian()}
         self._rtt = RunningMedian()
+        self._queue = RunningMedian()
         self.chain = AcceptanceEstimate()
         self.tree = AcceptanceEstimate()
         self.redrafted = RunningMean(0.3)
@@ -124,10 +125,13 @@ class Measured:
         """One forward of the draft model while a verdict was out, of as many rows as share one."""
         self._ahead.add(forward_s)
 
-    def exchanged(self, rows: int, verify_s: float, rtt_s: float) -> None:
-        """One draft and its verdict; rows: that went through the target, the draft's and one more."""
+    def exchanged(self, rows: int, verify_s: float, rtt_s: float, queue_s: float = 0.0) -> None:
+        """One draft and its verdict; rows: that went through the target, the draft's and one more. queue_s: it waited
+        in the cloud.
+        """
         self._verify.add(verify_s)
         self._rtt.add(rtt_s)
+        self._queue.add(queue_s)
         self._verify_by_rows[_row_class(rows)].add(verify_s)
 
     def went_on(self, tokens: int, seconds: float) -> None:
@@ -141,9 +145,9 @@ class Measured:
         """Tokens a second of the last dozen rounds with drafts; None before there were a few."""
         return self._tokens / self._seconds if self._went >= 4 and self._seconds > 0.0 else None
 
-    def streamed(self, tokens: int, verify_s: float, speculated: bool) -> None:
-        """Tokens of a cloud that decodes alone, with a draft model of its own or without."""
-        self._alone[speculated].add(verify_s / tokens)
+    def streamed(self, tokens: int, verify_s: float, speculated: bool, queue_s: float = 0.0) -> None:
+        """Tokens of a cloud that decodes alone, with a draft model of its own or without. queue_s: waiting."""
+        self._alone[speculated].add((verify_s + queue_s) / tokens)
         if not speculated and tokens == 1:
             self._verify_by_rows[1].add(verify_s)
 
@@ -190,6 +194,11 @@ class Measured:
     def rtt_s(self) -> float | None:
         """There and back, without what the cloud did meanwhile."""
         return self._rtt.value
+
+    @property
+    def away_s(self) -> float | None:
+        """There and back, and waiting in the cloud: a round's time beside drafting and verifying."""
+        return None if self._rtt.value is None else self._rtt.value + (self._queue.value or 0.0)
 
     def acceptance(self, depth: int) -> float:
         """Chance that a chain's token at `depth` stays if all before it did (see AcceptanceEstimate.chance)."""

@@ -225,13 +225,15 @@ class Accounts:
         self._record.verdict(message, sent, refuted, accepted, gained, size, now)
         sent.compare(verified, accepted, self._measured)
         rtt_s = max(0.0, now - sent.sent_s - _cloud_s(message))
-        self._measured.exchanged(len(sent.draft.ids) + 1, message.verify_us / 1e6, rtt_s)
+        rows, queue_s = len(sent.draft.ids) + 1, message.queue_us / 1e6
+        self._measured.exchanged(rows, message.verify_us / 1e6, rtt_s, queue_s)
 
     def streamed(self, message: Tokens, size: int, since: float, now: float) -> None:
         """Tokens of a cloud that decodes alone; since: when the message before them came."""
         self._record.streamed(message, size, since, now)
         if message.ids:
-            self._measured.streamed(len(message.ids), message.verify_us / 1e6, message.drafted > 0)
+            verify_s, queue_s = message.verify_us / 1e6, message.queue_us / 1e6
+            self._measured.streamed(len(message.ids), verify_s, message.drafted > 0, queue_s)
 
 
 def _cloud_s(message: Timed) -> float:

@@ -103,7 +103,7 @@ class Rounds:
     def _verdict_comes_before(self, now: float) -> bool:
         """Whether the verdict is due before a forward that starts now will end: it would have to wait for that."""
         since, forward_s = self._session.waiting_since, self._measured.ahead_s
-        verify_s, rtt_s = self._measured.verify_s, self._measured.rtt_s
+        verify_s, rtt_s = self._measured.verify_s, self._measured.away_s
         if since is None or forward_s is None or verify_s is None or rtt_s is None:
             return False
         return now + forward_s > since + verify_s + rtt_s

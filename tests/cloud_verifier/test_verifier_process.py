@@ -61,7 +61,19 @@ def test_signals_end_it_with_exit_code_zero_and_json_to_the_end(model_root: Path
         assert [json.loads(line)["event"] for line in err.splitlines()][-1] == "stopped"
 
 
-def test_signal_in_the_middle_of_an_answer_tells_the_client(model_root: Path, text_pair: Pair) -> None:
+def test_sigterm_lets_an_answer_in_flight_end(model_root: Path, text_pair: Pair) -> None:
+    prompt, options = chat_prompt(text_pair.target, "x" * 20), GenerationOptions(60, 3.0, seed=1)
+    got: list[int] = []
+    with verifier(model_root / "text-target") as (process, address), connect(address) as link:
+        for chunk in EdgeDecoder(link, text_pair.draft, "sd").generate(prompt, options):
+            got.extend(chunk)
+            if len(got) == len(chunk):
+                process.terminate()
+        assert process.wait(10) == 0
+    assert got == generate_local(text_pair.target, prompt, options)
+
+
+def test_ctrl_c_in_the_middle_of_an_answer_tells_the_client(model_root: Path, text_pair: Pair) -> None:
     with verifier(model_root / "text-target") as (process, address), connect(address) as link:
         decoder = EdgeDecoder(link, text_pair.draft, "ar")
         with pytest.raises(LinkLost, match=r"shutting down|closed the connection"):
@@ -69,7 +81,7 @@ def test_signal_in_the_middle_of_an_answer_tells_the_client(model_root: Path, te
                 chat_prompt(text_pair.target, "x" * 20), GenerationOptions(400, 3.0, seed=1)
             ):
                 if process.poll() is None:
-                    process.terminate()
+                    process.send_signal(signal.SIGINT)
                     process.wait(10)
         assert process.returncode == 0
 

@@ -103,3 +103,17 @@ def test_hints_pay_where_a_draft_forward_fits_behind_one() -> None:
     assert Measured().hints_pay
     assert measured(0.07, 0.6, 0.2).hints_pay
     assert not measured(0.002, 0.003, 0.2).hints_pay
+
+
+def test_waiting_in_a_busy_cloud_counts_like_a_longer_way() -> None:
+    """Else an edge would plan as if it were alone with the verifier."""
+    near, far = measured(0.011, 0.0942, 0.015), measured(0.011, 0.0942, 0.055)
+    busy = Measured()
+    busy.drafted(0.011)
+    for _ in range(8):
+        busy.exchanged(9, 0.0942, 0.015, 0.040)
+    assert busy.rtt_s == near.rtt_s and busy.away_s == pytest.approx(far.away_s)
+    for name in ("pipeline", "latency"):
+        policy = LengthPolicy(name, 4)
+        assert policy.size(busy) == policy.size(far)
+        assert policy.cut_s(busy) == pytest.approx(policy.cut_s(far))
