@@ -33,6 +33,9 @@ from specdec.options import GenerationOptions
 
 CLIENTS = 6
 SESSIONS = 5
+AT_ONCE = 20
+"""Messages that a client sends before it reads."""
+PATIENCE_S = 60.0
 SESSION_TIMEOUT_S = 3.0
 RETURNED_MB = 40.0
 """Memory that a verifier may keep after all this: allocators do not give everything back."""
@@ -72,10 +75,10 @@ class Mischief:
 
     def _message(self) -> wire.Up:
         r = self._random
-        session, self._round = r.randrange(SESSIONS), self._round + r.choice((0, 1, 1, 1, 7))
+        session, self._round = r.randrange(1, SESSIONS + 1), self._round + r.choice((0, 1, 1, 1, 7))
         kind = r.choices(
             ("draft", "tree", "ping", "sampled", "more", "alone", "close", "open", "hello", "hidden"),
-            (40, 10, 15, 8, 4, 6, 4, 8, 2, 3),
+            (36, 10, 10, 8, 4, 6, 3, 20, 2, 3),
         )[0]
         ids = [r.randrange(self._vocab + (r.random() < 0.02)) for _ in range(r.randrange(9))]
         base = r.choice((0, 1, 1, 2, 3, 5, 9, 1000))
@@ -161,23 +164,27 @@ def fuzz(address: str, messages: int, seed: int, vocab: int) -> Counter[str]:
         socket.connect(address)
         sockets.append((socket, Mischief(seed + len(sockets), vocab)))
     seen: Counter[str] = Counter()
+    last = wire.encode(wire.Ping(0))
     while seen["sent"] < messages:
         for socket, mischief in sockets:
-            for _ in range(10):
-                try:
-                    socket.send_multipart(mischief.frames(), flags=zmq.DONTWAIT)
-                    seen["sent"] += 1
-                except zmq.Again:
-                    break
-            try:
-                while True:
-                    reply = wire.decode_down(socket.recv(flags=zmq.DONTWAIT))
-                    seen[reply.code if isinstance(reply, wire.ErrorDown) else type(reply).__name__] += 1
-            except zmq.Again:
-                pass
-        time.sleep(0.0005)
+            for _ in range(AT_ONCE):
+                socket.send_multipart(mischief.frames())
+                seen["sent"] += 1
+            socket.send(last)
+        for socket, _ in sockets:
+            read_until_the_last(socket, seen)
     context.destroy(linger=0)
     return seen
+
+
+def read_until_the_last(socket: zmq.Socket[bytes], seen: Counter[str]) -> None:
+    """Count replies until that on a Ping of no session. Raises TimeoutError where the verifier does not answer it."""
+    while socket.poll(int(PATIENCE_S * 1000)):
+        reply = wire.decode_down(socket.recv())
+        if isinstance(reply, wire.Pong) and reply.session == 0:
+            return
+        seen[reply.code if isinstance(reply, wire.ErrorDown) else type(reply).__name__] += 1
+    raise TimeoutError(f"the verifier did not answer a Ping within {PATIENCE_S:.0f} s")
 
 
 def main() -> int:
