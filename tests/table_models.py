@@ -169,6 +169,7 @@ class TableModel:
         self.dtype = torch.float32
         self.is_multimodal = False
         self.image_pad_id = None
+        self.picture_rules = None
         self.parameter_count = self.logits.size
         self.tokenizer = None
 
@@ -179,6 +180,10 @@ class TableModel:
     def encode(self, prompt: Prompt) -> EncodedPrompt:
         """The prompt as it is."""
         return EncodedPrompt(torch.tensor(prompt.ids))
+
+    def prompt_length(self, prompt: Prompt) -> int:
+        """Tokens of a prompt."""
+        return len(prompt.ids)
 
     def embed_prompt(self, encoded: EncodedPrompt) -> None:
         """Tables know ids only."""

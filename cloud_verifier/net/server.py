@@ -26,6 +26,7 @@ from cloud_verifier.security.door import Door
 from cloud_verifier.security.keyring import Keyring
 from cloud_verifier.security.records import ClientKey
 from specdec.link.wire import (
+    ERROR_INTERNAL,
     ERROR_KEY,
     ERROR_SHUTDOWN,
     PROTOCOL_VERSION,
@@ -283,7 +284,12 @@ class Server:
             if frames is None:
                 continue
             identity, *rest = frames
-            self._admission.take(identity, rest)
+            try:
+                self._admission.take(identity, rest)
+            except Exception as error:  # one message must not end everybody's verifier
+                self._log.error("message_failed", traceback=self._log.trace_of(error))
+                text = f"the verifier failed on a message ({type(error).__name__})"
+                self._reply(identity, ErrorDown(0, ERROR_INTERNAL, text))
             size += sum(map(len, rest))
             if size > _BYTES_AT_ONCE:
                 return

@@ -131,3 +131,16 @@ def test_asked_twice_it_ends_at_once(running: RunningServer, text_pair: Pair) ->
         running.server.drain()
         running.thread.join(PATIENCE_S)
         assert not running.thread.is_alive()
+
+
+def test_a_message_that_the_server_fails_on_ends_nothing(
+    running: RunningServer, text_pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with patiently_connected(running.address) as link:
+        link.ensure_connected()
+        with monkeypatch.context() as patch:
+            patch.setattr(type(text_pair.target), "prompt_length", lambda *_: 1 / 0)
+            refused = open_session(link, text_pair)
+            assert isinstance(refused, ErrorDown) and "ZeroDivisionError" in refused.message
+        assert isinstance(open_session(link, text_pair), Opened)
+    assert "message_failed" in running.log.getvalue()

@@ -45,10 +45,14 @@ Ask = Callable[[str], EdgeDecoder]
 
 
 def run_side_by_side(jobs: Sequence[Callable[[], None]]) -> None:
-    """All of them, sixteen at a time; raises what the first one raises."""
+    """All of them, sixteen at a time; raises what the first one raises, and begins no other then."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for done in [pool.submit(job) for job in jobs]:
-            done.result(120.0)
+        try:
+            for done in [pool.submit(job) for job in jobs]:
+                done.result(120.0)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def assert_same(model: LoadedModel, prompt: Prompt, got: Sequence[int], expected: Sequence[int], who: str) -> None:
