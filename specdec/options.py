@@ -13,6 +13,8 @@ MAX_LOGIT_BIAS = 1e4
 MAX_BIASED_TOKENS = 1024
 MAX_STOPS = 64
 MAX_STOP_BYTES = 1024
+LEAST_TEMPERATURE = 1e-4
+"""Logits over a smaller one leave the range of float32: a distribution of nothing."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class GenerationOptions:
     """Options of one answer, the same on both sides of the link.
 
     max_new_tokens counts the end-of-sequence token like Hugging Face `generate` does.
-    temperature 0 is greedy decoding; above 0 the shared-noise sampler picks, seeded by `seed`
+    temperature 0 is greedy decoding; above 0 (LEAST_TEMPERATURE at least) the shared-noise sampler picks, seeded by `seed`
     (TRAPS 17a), after top_k (0 = off), top_p (1 = off) and min_p (0 = off).
     repetition_penalty (1 = off) makes tokens of the prompt and of the answer so far less likely, as Hugging Face
     does. logit_bias: (token id, what to add to its logit) pairs, each id once; kept in the order of the ids.
@@ -42,6 +44,11 @@ class GenerationOptions:
     def __post_init__(self) -> None:
         _check("max_new_tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS)
         _check("temperature", self.temperature, 0.0, 100.0)
+        if 0.0 < self.temperature < LEAST_TEMPERATURE:
+            raise OptionsError(
+                f"temperature = {self.temperature!r} is out of range: choose 0 (greedy) or a number from "
+                f"{LEAST_TEMPERATURE} to 100"
+            )
         _check("seed", self.seed, 0, MAX_SEED)
         _check("top_k", self.top_k, 0, 1 << 30)
         _check("top_p", self.top_p, 1e-9, 1.0)

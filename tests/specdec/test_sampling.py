@@ -16,7 +16,7 @@ from scipy import stats
 from torch import Tensor
 
 from specdec.errors import OptionsError
-from specdec.options import GenerationOptions
+from specdec.options import LEAST_TEMPERATURE, GenerationOptions
 from specdec.sampling import Chooser, gumbel_noise, process_logits, rejection
 from specdec.sampling.rejection import draw, recovery_distribution
 
@@ -87,9 +87,17 @@ class TestProcessors:
             {"seed": -1},
             {"max_new_tokens": 2.5},
             {"temperature": True},
+            {"temperature": 1e-300},
         ):
             with pytest.raises(OptionsError, match=r"out of range|whole number"):
                 GenerationOptions(**settings)  # type: ignore[arg-type]
+
+
+    def test_the_least_temperature_leaves_a_distribution(self) -> None:
+        options = GenerationOptions(temperature=LEAST_TEMPERATURE)
+        rows = torch.tensor([[1e4, 99.0, -1e4], [3.0, 3.0, 2.0]])
+        chances = process_logits(rows, options).exp()
+        assert torch.allclose(chances, torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]]))
 
 
 class TestSharedNoise:
