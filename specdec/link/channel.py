@@ -153,6 +153,8 @@ class Link:
         try:
             self._socket.send(data, flags=zmq.DONTWAIT)
         except zmq.Again:
+            if self._key is not None:  # ZeroMQ drops the queue of a connection whose key was refused
+                self._mind_events()
             raise self._lost("its send queue is full") from None
         return len(data)
 

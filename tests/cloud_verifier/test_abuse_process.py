@@ -12,7 +12,7 @@ import pytest
 import zmq
 from conftest_models import picture
 from conftest_servers import Pair
-from test_bounds import png
+from test_client_bounds import png
 from test_verifier_process import verifier
 from test_verifier_server import OPTIONS, RawClient, open_message
 
