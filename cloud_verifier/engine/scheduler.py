@@ -82,13 +82,13 @@ class Scheduler:
         """A forward of these took so long."""
         rows = sum(one.part.rows for one in picked)
         for one in picked:
-            self._served[one.work.key[0]] += seconds * one.part.rows / rows
+            self._served[one.work.owner] += seconds * one.part.rows / rows
         if len(self._served) > 1000:  # clients come and go
             self._served.clear()
 
     def _order(self, one: Waiting, now: float) -> tuple[int, float, float]:
         aged = one.work.rank - int((now - one.since_s) / AGING_S)
-        return aged, self._served[one.work.key[0]] if aged >= 0 else 0.0, one.since_s
+        return aged, self._served[one.work.owner] if aged >= 0 else 0.0, one.since_s
 
     def _of_the_group_whose_turn_it_is(self, ordered: list[Waiting]) -> list[Waiting]:
         groups = self.policy.groups

@@ -19,12 +19,15 @@ SessionKey = tuple[bytes, int]
 
 @dataclass(frozen=True)
 class OpenTask:
-    """A prompt to prefill. rank: of the client's class, 0 is served first."""
+    """A prompt to prefill. rank: of the client's class, 0 is served first. owner: who counts as one client, see
+    `Client.owner`.
+    """
 
     key: SessionKey
     message: Open
     arrived_s: float
     rank: int = 1
+    owner: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class VerifyTask:
     key: SessionKey
     message: DraftUp | SampledUp | More
     arrived_s: float
+    owner: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class HiddenTask:
     key: SessionKey
     message: HiddenUp
     arrived_s: float
+    owner: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,7 @@ class AloneTask:
     key: SessionKey
     message: AloneUp
     arrived_s: float
+    owner: bytes = b""
 
 
 @dataclass(frozen=True)

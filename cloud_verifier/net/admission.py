@@ -111,8 +111,8 @@ class Admission:
     def take(self, identity: bytes, frames: list[bytes]) -> None:
         """Everything that one client sent at once."""
         client = self.clients.heard_of(identity)
-        # With the first message, whichever it is: who leaves Hello out has no other bounds.
-        if not client.name and (shown := self._ways.key_of(identity)) is not None:
+        shown = self._ways.key_of(identity)
+        if shown is not client.key and shown is not None:  # its first message, whichever, or what it may has changed
             self.clients.know(identity, shown)
         if not client.bucket.take(sum(units_of(len(frame)) for frame in frames)):
             self._complain(client)
@@ -135,7 +135,7 @@ class Admission:
     def given_back(self, task: Task) -> None:
         """A task waits for the engine no longer; from any thread."""
         if isinstance(task, (OpenTask, VerifyTask, HiddenTask, AloneTask)):
-            self.ledger.give_back(task.key[0], weight_of(task.message))
+            self.ledger.give_back(task.owner, weight_of(task.message))
 
     def forget(self, key: SessionKey, reason: str) -> None:
         """A session is over."""
@@ -209,11 +209,11 @@ class Admission:
             entry.answered = max(0, min(entry.answered, message.round - 1))
         now = time.perf_counter()
         if isinstance(message, HiddenUp):
-            self._ways.submit(HiddenTask(key, message, now))
+            self._ways.submit(HiddenTask(key, message, now, client.owner))
         elif isinstance(message, AloneUp):
-            self._ways.submit(AloneTask(key, message, now))
+            self._ways.submit(AloneTask(key, message, now, client.owner))
         else:
-            self._ways.submit(VerifyTask(key, message, now))
+            self._ways.submit(VerifyTask(key, message, now, client.owner))
 
     def _open(self, client: Client, message: Open) -> None:
         identity, session = client.identity, message.session
@@ -224,7 +224,7 @@ class Admission:
             self._refuse(identity, session, ERROR_BUSY, text)
             return
         limits = client.limits
-        mine = self.count_of(identity)
+        mine = self.sessions.owned_by(client.owner)
         if mine >= limits.sessions:
             text = (
                 f"you have {mine} sessions and {limits.sessions} are allowed: close one, or try again later"
@@ -247,7 +247,7 @@ class Admission:
             return
         if not self._may_wait(client, message):
             return
-        self.sessions.add(key, self._clock())
+        self.sessions.add(key, self._clock(), client.owner)
         self._log.info(
             "open",
             client=client.name,
@@ -256,7 +256,7 @@ class Admission:
             images=len(message.images),
             stream=message.stream,
         )
-        self._ways.submit(OpenTask(key, message, time.perf_counter(), client.rank))
+        self._ways.submit(OpenTask(key, message, time.perf_counter(), client.rank, client.owner))
 
     def _too_large(self, message: Open, limits: Limits) -> str:
         """What about a prompt is too large, by headers alone: "" or with what is allowed. Raises ModelError for what
@@ -279,7 +279,7 @@ class Admission:
         if self._ways.full(client.identity):
             text = "you do not read what is sent to you: read it, then try again"
         else:
-            text = self.ledger.charge(client.identity, weight_of(message), client.limits)
+            text = self.ledger.charge(client.owner, weight_of(message), client.limits)
         if text:
             self._refuse(client.identity, session, ERROR_BUSY, text)
         return not text
@@ -294,9 +294,6 @@ class Admission:
             self._log.warning("version_mismatch", theirs=hello.version, ours=PROTOCOL_VERSION)
             self._ways.reply(identity, ErrorDown(0, ERROR_VERSION, text))
             return
-        shown = self._ways.key_of(identity)
-        if shown is not None:
-            self.clients.know(identity, shown)
         token = hello.token
         before = self.clients.resume(identity, token) if isinstance(token, bytes) and token else None
         if before is not None:

@@ -21,7 +21,8 @@ MOST_CLIENTS = 10_000
 class Client:
     """One edge. token: the secret by which it is known again. told: when it was last told that it talks too fast.
 
-    name: of its key, "" without keys. rank: of its class, 0 is served first.
+    key: what it has shown, None without keys. All connections of one key share its bucket,
+    and what is counted by owner.
     """
 
     identity: bytes
@@ -30,8 +31,22 @@ class Client:
     bucket: TokenBucket
     heard: float
     told: float = float("-inf")
-    name: str = ""
-    rank: int = DEFAULT_CLASS.rank
+    key: ClientKey | None = None
+
+    @property
+    def name(self) -> str:
+        """Of its key, "" without keys."""
+        return "" if self.key is None else self.key.name
+
+    @property
+    def rank(self) -> int:
+        """Of its class, 0 is served first."""
+        return (DEFAULT_CLASS if self.key is None else self.key.client_class).rank
+
+    @property
+    def owner(self) -> bytes:
+        """By whom it is counted what may be had: the key, or without keys the connection."""
+        return self.name.encode() or self.identity
 
 
 class Clients:
@@ -51,6 +66,7 @@ class Clients:
         self._new_token = new_token
         self._clients: dict[bytes, Client] = {}
         self._identities: dict[bytes, bytes] = {}
+        self._shared: dict[str, tuple[Limits, TokenBucket]] = {}
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -80,16 +96,13 @@ class Clients:
     def know(self, identity: bytes, key: ClientKey) -> None:
         """Whose key a client has shown: its name, its class and its bounds hold from now on."""
         client = self.heard_of(identity)
-        client.name, client.rank = key.name, key.client_class.rank
+        client.key = key
         limits = self._limits.with_quota(key.quota.as_limits())
-        if limits != client.limits:
-            self.use_limits(identity, limits)
-
-    def use_limits(self, identity: bytes, limits: Limits) -> None:
-        """Bounds of its own for a client, from now on."""
-        client = self.heard_of(identity)
-        client.limits = limits
-        client.bucket = TokenBucket(limits.messages_per_s, limits.burst, self._clock)
+        shared = self._shared.get(key.name)
+        if shared is None or shared[0] != limits:
+            shared = limits, TokenBucket(limits.messages_per_s, limits.burst, self._clock)
+            self._shared[key.name] = shared  # as many as there are keys
+        client.limits, client.bucket = shared
 
     def resume(self, identity: bytes, token: bytes) -> bytes | None:
         """A client shows its token of before: it is the same one under a new identity.

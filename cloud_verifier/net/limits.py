@@ -23,7 +23,8 @@ _UNIT_BYTES = 2**16
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds on one client.
+    """Bounds on one client: all connections of a key together, without keys one connection. Only output_bytes is of
+    a connection in any case.
 
     sessions: open at a time. queued_bytes, queued_forwards: of what waits for the engine. draft_nodes: of one draft.
     messages_per_s: on average; burst: so many at once (a message counts once, and once more for every 64 kB).
@@ -122,14 +123,14 @@ def weight_of(message: Up) -> int:
 
 @dataclass
 class ClientAccount:
-    """What of one client waits for the engine."""
+    """What of one owner waits for the engine."""
 
     queued_bytes: int = 0
     queued_forwards: int = 0
 
 
 class Ledger:
-    """What waits for the engine, by client. Charged where messages come in, given back in the engine's thread."""
+    """What waits for the engine, by owner. Charged where messages come in, given back in the engine's thread."""
 
     def __init__(self, total_bytes: int) -> None:
         """total_bytes: of all clients together."""

@@ -5,6 +5,7 @@ Owned by the thread that owns the sockets. Holds no models; decides only who is 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,9 +14,12 @@ from cloud_verifier.engine.tasks import SessionKey
 
 @dataclass
 class SessionEntry:
-    """received, answered: highest round in and out. streamed: how long the answer was when tokens last left."""
+    """owner: whose it is. received, answered: highest round in and out. streamed: how long the answer was when tokens
+    last left.
+    """
 
     last_heard: float
+    owner: bytes = b""
     received: int = 0
     answered: int = 0
     streamed: int = 0
@@ -29,17 +33,25 @@ class SessionTable:
         self._timeout_s = timeout_s
         self._entries: dict[SessionKey, SessionEntry] = {}
         self._of_client: dict[bytes, set[SessionKey]] = {}
+        self._owned: Counter[bytes] = Counter()
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, key: SessionKey, now: float) -> bool:
-        """Open a session (again); False if the table is full."""
-        if key not in self._entries and self.is_full:
+    def add(self, key: SessionKey, now: float, owner: bytes = b"") -> bool:
+        """Open a session (again); False if the table is full. owner: who has it, the client unless told otherwise."""
+        self.remove(key)
+        if self.is_full:
             return False
-        self._entries[key] = SessionEntry(now)
+        entry = SessionEntry(now, owner or key[0])
+        self._entries[key] = entry
         self._of_client.setdefault(key[0], set()).add(key)
+        self._owned[entry.owner] += 1
         return True
+
+    def owned_by(self, owner: bytes) -> int:
+        """How many sessions an owner has, over all its connections."""
+        return self._owned[owner]
 
     @property
     def is_full(self) -> bool:
@@ -52,8 +64,12 @@ class SessionTable:
 
     def remove(self, key: SessionKey) -> bool:
         """Forget a session; False if it was not known."""
-        if self._entries.pop(key, None) is None:
+        entry = self._entries.pop(key, None)
+        if entry is None:
             return False
+        self._owned[entry.owner] -= 1
+        if not self._owned[entry.owner]:
+            del self._owned[entry.owner]
         keys = self._of_client[key[0]]
         keys.discard(key)
         if not keys:

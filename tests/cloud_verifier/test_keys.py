@@ -310,19 +310,22 @@ def test_who_takes_anothers_routing_id_finds_none_of_its_sessions(
 
 
 @pytest.mark.parametrize("greets", [True, False])
-def test_a_quota_binds_also_who_does_not_greet(
+def test_a_quota_binds_all_connections_of_a_key_also_those_that_do_not_greet(
     start_server: StartServer, text_pair: Pair, keys: Keys, greets: bool
 ) -> None:
     running = started(start_server, text_pair, keys)
     context = zmq.Context()
     try:
-        socket = dealer(context, running.address, read_key(keys.new("robot-1", Quota(sessions=1))), b"x")
-        messages = [Open(n, False, sampling_to_wire(GenerationOptions()), [1, 2, 3]) for n in (1, 2, 3)]
+        key = read_key(keys.new("robot-1", Quota(sessions=1)))
         answers = []
-        for message in [Hello(PROTOCOL_VERSION), *messages] if greets else messages:
-            socket.send(encode(message))
-            assert socket.poll(10_000)
-            answers.append(decode_down(socket.recv()))
+        for number in range(6):
+            if number % 2 == 0:
+                socket = dealer(context, running.address, key, b"%d" % number)
+            messages = [Open(number + 1, False, sampling_to_wire(GenerationOptions()), [1, 2, 3])]
+            for message in [Hello(PROTOCOL_VERSION), *messages] if greets else messages:
+                socket.send(encode(message))
+                assert socket.poll(10_000)
+                answers.append(decode_down(socket.recv()))
         assert sum(isinstance(answer, Opened) for answer in answers) == 1
     finally:
         context.destroy(linger=0)

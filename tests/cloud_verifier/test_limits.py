@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
+
 import pytest
 
 from cloud_verifier.config import ServerConfig
@@ -9,6 +11,8 @@ from cloud_verifier.errors import VerifierError
 from cloud_verifier.net.clients import MOST_CLIENTS, Clients
 from cloud_verifier.net.limits import Ledger, Limits, TokenBucket, units_of, weight_of
 from cloud_verifier.net.outbox import ClientGone, Outbox
+from cloud_verifier.net.sessions import SessionTable
+from cloud_verifier.security.records import ClientKey, Quota
 from specdec.link import wire
 from specdec.link.convert import sampling_to_wire
 from specdec.options import GenerationOptions
@@ -94,12 +98,40 @@ class TestLedger:
         assert weight_of(wire.AloneUp(1, 1)) < 1000 < weight_of(wire.DraftUp(1, 1, 0, [1] * 100))
 
 
+def key_of(name: str, **quota: float) -> ClientKey:
+    return ClientKey(name, "p" * 40, datetime(2026, 1, 1, tzinfo=timezone.utc), quota=Quota(**quota))
+
+
 class TestClients:
+    def test_all_connections_of_a_key_have_what_one_may_have(self) -> None:
+        clients = Clients(Limits(), 60, Clock())
+        robot = key_of("robot", messages_per_s=5)
+        first, second, other = (clients.heard_of(identity) for identity in (b"1", b"2", b"3"))
+        clients.know(b"1", robot)
+        clients.know(b"2", robot)
+        clients.know(b"3", key_of("other", messages_per_s=5))
+        assert first.owner == second.owner != other.owner
+        assert sum(client.bucket.take() for client in (first, second) * 20) == 10 and other.bucket.take()
+        table = SessionTable(10, 60)
+        for identity in (b"1", b"2"):
+            table.add((identity, 1), 0.0, clients.heard_of(identity).owner)
+        table.add((b"1", 1), 0.0, first.owner)  # opened again
+        assert table.owned_by(b"robot") == 2
+        table.remove((b"1", 1))
+        assert table.owned_by(b"robot") == 1 and table.owned_by(b"other") == 0
+
+    def test_another_quota_in_the_file_holds_from_the_next_message_on(self) -> None:
+        clients = Clients(Limits(), 60, Clock())
+        clients.know(b"1", key_of("robot", sessions=3))
+        clients.know(b"1", key_of("robot", sessions=5))
+        assert clients.limits_of(b"1").sessions == 5
+
     def test_a_client_keeps_its_bounds_when_it_comes_again(self) -> None:
         clock = Clock()
         clients = Clients(Limits(messages_per_s=10, burst=10), 60, clock)
         first = clients.heard_of(b"a")
-        clients.use_limits(b"a", Limits(sessions=1, messages_per_s=10, burst=10))
+        clients.know(b"a", key_of("robot", sessions=1))
+        clients.know(b"b", key_of("robot", sessions=1))
         while first.bucket.take():
             pass
         clients.heard_of(b"b")
