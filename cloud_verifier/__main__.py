@@ -23,7 +23,14 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--threads", type=int, default=ServerConfig.threads, help="CPU threads, 0 = choose")
     parser.add_argument("--max-sessions", type=int, default=ServerConfig.max_sessions)
-    parser.add_argument("--session-timeout", type=float, default=ServerConfig.session_timeout_s, metavar="S")
+    parser.add_argument(
+        "--session-timeout",
+        "--session-timeout-s",
+        dest="session_timeout_s",
+        type=float,
+        default=ServerConfig.session_timeout_s,
+        metavar="S",
+    )
     parser.add_argument("--max-message-mb", type=float, default=ServerConfig.max_message_mb, metavar="MB")
     parser.add_argument(
         "--verify-ms",
@@ -90,7 +97,26 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="GB",
         help="what the caches of all sessions may take, 0 = half of what is free",
     )
+    sharing.add_argument(
+        "--share",
+        default=ServerConfig.share,
+        help="who shares the caches of equal prompts and pictures: key (of one key), all, none",
+    )
+    sharing.add_argument(
+        "--shared-mb",
+        type=float,
+        default=ServerConfig.shared_mb,
+        metavar="MB",
+        help="what is kept of them for sessions to come, 0 = choose",
+    )
     sharing.add_argument("--forward-rows", type=int, default=ServerConfig.forward_rows, help="of a forward")
+    sharing.add_argument(
+        "--forward-latency-ms",
+        type=float,
+        default=ServerConfig.forward_latency_ms,
+        metavar="MS",
+        help="a forward takes no more rows than end within this, 0 = no bound",
+    )
     sharing.add_argument(
         "--prompt-rows",
         type=int,
@@ -117,40 +143,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     given = build_parser().parse_args(arguments)
     try:
-        config = ServerConfig(
-            model=given.model,
-            bind=given.bind,
-            device=given.device,
-            dtype=given.dtype,
-            quantize=given.quantize,
-            draft_model=given.draft_model,
-            threads=given.threads,
-            max_sessions=given.max_sessions,
-            session_timeout_s=given.session_timeout,
-            max_message_mb=given.max_message_mb,
-            verify_ms=given.verify_ms,
-            draft_ms=given.draft_ms,
-            exits=given.exits,
-            exit_layers=given.exit_layers,
-            max_client_sessions=given.max_client_sessions,
-            max_queued_mb=given.max_queued_mb,
-            max_total_queued_mb=given.max_total_queued_mb,
-            max_queued_forwards=given.max_queued_forwards,
-            max_draft_nodes=given.max_draft_nodes,
-            max_messages_per_s=given.max_messages_per_s,
-            max_images=given.max_images,
-            max_image_megapixels=given.max_image_megapixels,
-            max_output_mb=given.max_output_mb,
-            metrics=given.metrics,
-            drain_s=given.drain_s,
-            kv_gb=given.kv_gb,
-            forward_rows=given.forward_rows,
-            prompt_rows=given.prompt_rows,
-            groups=given.groups,
-            keys=given.keys,
-            insecure=given.insecure,
-            log_contents=given.log_contents,
-        )
+        config = ServerConfig(**vars(given))
         from cloud_verifier.serving import serve
 
         return serve(config)

@@ -10,6 +10,7 @@ from cloud_verifier.net.limits import MEBIBYTE, Limits, check_range
 from cloud_verifier.security.binding import check_binding
 
 NO_EXITS = "none"
+SHARES = ("key", "all", "none")
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,9 @@ class ServerConfig:
     insecure: listen without keys where other machines reach it.
     log_contents: let the log say what may quote prompts, images or answers.
     kv_gb: what the caches of all sessions may take; 0 = half of what is free when the models are loaded.
-    forward_rows, prompt_rows, groups: which sessions share a forward, see `Policy`.
+    forward_rows, forward_latency_ms, prompt_rows, groups: which sessions share a forward, see `Policy`.
+    share: who shares the caches of equal prompts and pictures: key (sessions of one key; without keys everybody), all,
+    or none. shared_mb: what is kept of them for sessions to come, 0 = as `shared_bytes` says.
     drain_s: after SIGTERM, answers in flight may take so long to end.
     metrics: HOST:PORT of /metrics, /healthz and /readyz; "" = none.
     """
@@ -64,7 +67,10 @@ class ServerConfig:
     insecure: bool = False
     log_contents: bool = False
     kv_gb: float = 0.0
+    share: str = "key"
+    shared_mb: float = 0.0
     forward_rows: int = Policy.rows
+    forward_latency_ms: float = Policy.latency_ms
     prompt_rows: int = Policy.chunk
     groups: int = Policy.groups
     drain_s: float = 5.0
@@ -84,7 +90,11 @@ class ServerConfig:
         check_binding(self.bind, self.keys, self.insecure)
         check_range("threads", self.threads, 0, 1024)
         check_range("kv_gb", self.kv_gb, 0, 100_000)
+        check_range("shared_mb", self.shared_mb, 0, 100_000_000)
+        if self.share not in SHARES:
+            raise VerifierError(f"share = {self.share!r} is none of {', '.join(SHARES)}")
         check_range("forward_rows", self.forward_rows, 1, 1_000_000)
+        check_range("forward_latency_ms", self.forward_latency_ms, 0, 60_000)
         check_range("prompt_rows", self.prompt_rows, 1, 1_000_000)
         check_range("groups", self.groups, 1, 16)
         check_range("drain_s", self.drain_s, 0, 3600)
@@ -106,7 +116,7 @@ class ServerConfig:
     @property
     def policy(self) -> Policy:
         """Which sessions share a forward."""
-        return Policy(self.forward_rows, self.prompt_rows, self.groups)
+        return Policy(self.forward_rows, self.prompt_rows, self.groups, self.forward_latency_ms)
 
     @property
     def max_message_bytes(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import signal
 import sys
+import time
 from contextlib import ExitStack
 from types import FrameType
 from typing import TextIO
@@ -13,6 +14,7 @@ import torch
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.engine.memory import SHARE, free_bytes
+from cloud_verifier.engine.prompts import shared_bytes
 from cloud_verifier.loading import check_pair, forwards_are_quick, is_small, load_hint_maker, warm_up
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.server import Server
@@ -42,7 +44,8 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
     set_threads(config.threads, model)
     inline = forwards_are_quick(config, model)
     kv_bytes = int(config.kv_gb * 2**30) or int(SHARE * free_bytes(model.device))
-    server = Server(config, model, log, draft_model, inline=inline, hint_maker=hint_maker, kv_bytes=kv_bytes)
+    shared = shared_of(config, kv_bytes, model)
+    server = Server(config, model, log, draft_model, time.monotonic, inline, hint_maker, kv_bytes, shared)
     for loaded in (model, draft_model):
         if loaded is not None:
             warm_up(loaded)
@@ -69,6 +72,14 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
             log.info("metrics", bind=status.bind)
         server.run()
     return 0
+
+
+def shared_of(config: ServerConfig, kv_bytes: int, model: LoadedModel) -> int:
+    """Bytes that are kept of prompts and pictures for sessions to come."""
+    if config.share == "none":
+        return 0
+    told = int(config.shared_mb * 2**20)
+    return min(told, kv_bytes) if told else shared_bytes(kv_bytes, model.runner.kv_bytes_a_token)
 
 
 def open_status(bind: str, server: Server) -> StatusServer:

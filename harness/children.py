@@ -10,6 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
@@ -22,18 +23,6 @@ READY = re.compile(r'"event":\s*"ready"')
 LOOPBACK = "tcp://127.0.0.1"
 Parameter = str | int | float | bool
 NOTHING: Mapping[str, Parameter] = MappingProxyType({})
-BOUNDS = (
-    "max_client_sessions",
-    "max_queued_mb",
-    "max_total_queued_mb",
-    "max_queued_forwards",
-    "max_draft_nodes",
-    "max_messages_per_s",
-    "max_images",
-    "max_image_megapixels",
-    "max_output_mb",
-)
-"""Settings of the verifier that bound what one client may ask for."""
 
 
 class LinkSettings(Protocol):
@@ -53,33 +42,13 @@ class LinkSettings(Protocol):
 
 
 def verifier_spec(server: ServerConfig, environment: Mapping[str, str]) -> ChildSpec:
-    """The cloud verifier."""
-    argv = [sys.executable, "-m", "cloud_verifier", "--bind", server.bind, "--model", server.model]
-    argv += ["--device", server.device, "--dtype", server.dtype, "--quantize", server.quantize]
-    argv += ["--threads", str(server.threads), "--max-sessions", str(server.max_sessions)]
-    argv += [
-        "--session-timeout",
-        f"{server.session_timeout_s:g}",
-        "--max-message-mb",
-        f"{server.max_message_mb:g}",
-        "--verify-ms",
-        f"{server.verify_ms:g}",
-        "--draft-ms",
-        f"{server.draft_ms:g}",
-    ]
-    for name in BOUNDS:
-        argv += ["--" + name.replace("_", "-"), f"{getattr(server, name):.10g}"]
-    if server.draft_model:
-        argv += ["--draft-model", server.draft_model]
-    if server.exits:
-        argv += ["--exits", server.exits]
-    argv += ["--exit-layers", server.exit_layers]
-    if server.keys:
-        argv += ["--keys", server.keys]
-    if server.insecure:
-        argv += ["--insecure"]
-    if server.log_contents:
-        argv += ["--log-contents"]
+    """The cloud verifier; on its command line is what differs from the defaults."""
+    argv = [sys.executable, "-m", "cloud_verifier"]
+    for field in fields(server):
+        value = getattr(server, field.name)
+        if value != field.default:
+            argv.append("--" + field.name.replace("_", "-"))
+            argv += [] if value is True else [f"{value:.10g}" if isinstance(value, float) else str(value)]
     return ChildSpec("cloud_verifier", argv, environment, READY, ROOT)
 
 

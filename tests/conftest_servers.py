@@ -103,7 +103,7 @@ def start_server() -> Iterator[StartServer]:
     ) -> RunningServer:
         log = StringIO()
         config = ServerConfig(model=model.path, bind=bind, **settings)
-        server = Server(config, model, EventLog(log), draft_model)
+        server = Server(config, model, EventLog(log), draft_model, shared_bytes=1 << 24)
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
         running.append(RunningServer(server, log, thread))
@@ -125,6 +125,7 @@ def servers(text_pair: Pair, vision_pair: Pair) -> Iterator[dict[str, str]]:
             pair.target,
             EventLog(StringIO()),
             pair.draft,
+            shared_bytes=1 << 24,
         )
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()

@@ -91,7 +91,9 @@ class TableSession:
         """How many tokens are committed."""
         return len(self._states) - 1
 
-    def plan_prefill(self, encoded: EncodedPrompt, hidden: object, observer: LayerObserver | None) -> Plan[Tensor]:
+    def plan_prefill(
+        self, encoded: EncodedPrompt, hidden: object, observer: LayerObserver | None, prefix: object = None
+    ) -> Plan[Tensor]:
         """Feed the prompt afresh; returns logits [vocab]."""
         self._states, self._tree, self.tree = [0], [], TokenTree()
         logits: Tensor = yield self.extension(encoded.ids.tolist(), None, True, observer)
@@ -177,7 +179,7 @@ class TableModel:
         """An empty session."""
         return TableSession(self)
 
-    def encode(self, prompt: Prompt) -> EncodedPrompt:
+    def encode(self, prompt: Prompt, seen: object = None) -> EncodedPrompt:
         """The prompt as it is."""
         return EncodedPrompt(torch.tensor(prompt.ids))
 

@@ -11,8 +11,7 @@ import math
 import queue
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from torch import Tensor
 from cloud_verifier.engine.hints import HintShare
 from cloud_verifier.engine.load import EngineLoad
 from cloud_verifier.engine.memory import KvBudget, OverBudget
+from cloud_verifier.engine.prompts import PreparedTask, Prompts, Request
 from cloud_verifier.engine.scheduler import Scheduler, Waiting
 from cloud_verifier.engine.tasks import (
     AloneTask,
@@ -39,24 +39,11 @@ from cloud_verifier.logs import EventLog
 from specdec.errors import ModelError, OptionsError, ProtocolError
 from specdec.link.wire import ERROR_BUSY, ERROR_INTERNAL, ERROR_REFUSED, Down, ErrorDown
 from specdec.models import LoadedModel
-from specdec.models.plans import Extension, Plan, Preparation, Prepared, Staged, forward_together, stage
+from specdec.models.plans import Extension, Plan, Prepared, Staged, forward_together, stage
 from specdec.verifying.hints.hints import HintMaker
 
 Outbox = Callable[[SessionKey, Down, bool], None]
 """Takes (session, reply, whether the session is over)."""
-
-PICTURE_THREADS = 1
-"""Pictures are prepared beside the forwards, one prompt after the other."""
-
-
-@dataclass(frozen=True)
-class PreparedTask:
-    """What came of a session's Preparation: a Prepared, or the error that was met."""
-
-    work: SessionWork
-    plan: Plan[None]
-    result: Any
-
 
 class Engine:
     """Runs forwards: `run()` in a thread of its own until stop(), or `work_off()` between other things."""
@@ -73,11 +60,13 @@ class Engine:
         wake: Callable[[], None] = lambda: None,
         kv_bytes: int = 1 << 62,
         on_out: Callable[[Task], None] = lambda task: None,
+        shared_bytes: int = 0,
     ) -> None:
         """hint_maker: makes hints for the sessions that want them; None: there are no exits. scheduler: which rows
         share a forward. wake: called in the thread that prepares pictures when some are ready, for those who wait
         for work elsewhere than in `run`. kv_bytes: what all caches may take. on_out: called, in the engine's thread,
-        once with every task handed over, when it waits no longer.
+        once with every task handed over, when it waits no longer. shared_bytes: what may be kept of
+        prompts and pictures for sessions to come, where sessions leave room for it.
         """
         self._outbox = outbox
         self._log = log
@@ -89,14 +78,15 @@ class Engine:
         self._paused: set[bytes] = set()
         self._hint_share = HintShare(clock)
         models = [model] if draft_model is None else [model, draft_model]
-        self.budget = KvBudget(kv_bytes, sum(each.runner.kv_bytes_a_token for each in models))
+        self.prompts = Prompts(shared_bytes, self._arrive, lambda one: self._plans.get(one.work.key) is one.plan)
+        a_token = sum(each.runner.kv_bytes_a_token for each in models)
+        self.budget = KvBudget(kv_bytes, a_token, self.prompts.store.leave)
         self._starved: list[SessionWork] = []
         self.scheduler = scheduler or Scheduler()
         self._arriving: queue.SimpleQueue[Task | PreparedTask] = queue.SimpleQueue()
         self._works: dict[SessionKey, SessionWork] = {}
         self._plans: dict[SessionKey, Plan[None]] = {}
         self._waiting: dict[SessionKey, Waiting] = {}
-        self._pictures = ThreadPoolExecutor(PICTURE_THREADS, "pictures")
         self._opened = 0
         self._stopping = False
 
@@ -108,7 +98,7 @@ class Engine:
         """End after the forward that is running now, from any thread."""
         self._stopping = True
         self._arriving.put(StopTask())
-        self._pictures.shutdown(wait=False, cancel_futures=True)
+        self.prompts.close()
 
     def run(self) -> None:
         """Work until stop()."""
@@ -128,6 +118,8 @@ class Engine:
             self._take_arrivals()
             if self._waiting and not self._stopping:
                 self._forward()
+            for task in self.prompts.free():
+                self._take_prepared(task)
         except Exception as error:  # no session's, so nobody knows whose answers are sound
             self._log.error("engine_failed", sessions=len(self._works), traceback=self._log.trace_of(error))
             for key in list(self._works):
@@ -142,8 +134,7 @@ class Engine:
                 break
             first = None
             if isinstance(task, PreparedTask):
-                if self._plans.get(task.work.key) is task.plan:  # else the session was closed meanwhile
-                    self._resume(task.work, task.plan, task.result)
+                self._take_prepared(task)
             else:
                 arrived.append(task)
         if len(arrived) > 1:
@@ -152,6 +143,19 @@ class Engine:
                 self._on_out(task)
         for task in arrived:
             self._take(task)
+
+    def _take_prepared(self, task: PreparedTask) -> None:
+        request, result = task.request, task.result
+        if self._plans.get(request.work.key) is not request.plan:
+            return  # the session was closed meanwhile
+        shared = self.prompts.share(request, result) if isinstance(result, Prepared) else result
+        if shared is not None:
+            self._resume(request.work, request.plan, shared)
+
+    def _arrive(self, task: PreparedTask) -> None:
+        """Called in the thread that looks at pictures."""
+        self._arriving.put(task)
+        self._wake()
 
     def _resume(self, work: SessionWork, plan: Plan[None], result: Any) -> None:
         """Go on with a plan, and with what comes after it."""
@@ -252,11 +256,11 @@ class Engine:
                 if isinstance(need, Extension):
                     self._waiting[work.key] = Waiting(work, need, self._clock())
                     return False
-                if need.prompt.images:
-                    self._prepare(work, plan, need)
+                result = self.prompts.prepare(Request(work, plan, need))
+                if result is None:
                     return False
-                result = outcome_of(need)
         except StopIteration:
+            self.prompts.ended(work)
             del self._plans[work.key]
             self._works[work.key] = self._works.pop(work.key)  # the last one to rest
             return True
@@ -270,25 +274,14 @@ class Engine:
             self._end(work.key, ERROR_INTERNAL, f"the verifier failed on this session ({type(error).__name__})")
         return False
 
-    def _prepare(self, work: SessionWork, plan: Plan[None], need: Preparation) -> None:
-        """Pictures take long to decode and to look at: beside the forwards of the others."""
-
-        def prepare() -> None:
-            if self._plans.get(work.key) is not plan:
-                return  # closed meanwhile
-            with torch.inference_mode():
-                result = outcome_of(need)
-            self._arriving.put(PreparedTask(work, plan, result))
-            self._wake()
-
-        self._pictures.submit(prepare)
-
     def _end(self, key: SessionKey, code: str, reason: str) -> None:
         self._forget(key)
         self._outbox(key, ErrorDown(key[1], code, reason[:1900]), True)
 
     def _forget(self, key: SessionKey) -> None:
         work = self._works.pop(key, None)
+        if work is not None:
+            self.prompts.ended(work)
         for task in work.tasks.drop() if work is not None else ():
             self._on_out(task)
         self._waiting.pop(key, None)
@@ -349,14 +342,6 @@ class Engine:
             self._waiting[work.key] = Waiting(work, waiting.rest, self._clock())
         else:
             self._resume(work, self._plans[work.key], result)
-
-
-def outcome_of(need: Preparation) -> Prepared | Exception:
-    """What comes of a preparation: the plan is told of an error as well."""
-    try:
-        return need.carry_out()
-    except Exception as error:
-        return error
 
 
 def _sound(logits: Tensor) -> Tensor | Exception:

@@ -7,6 +7,8 @@ of them next finds the cache made anew from the prompt and the answer so far.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import psutil
 import torch
 
@@ -32,11 +34,16 @@ def free_bytes(device: torch.device) -> int:
 class KvBudget:
     """Bytes admitted, by session; knows no caches."""
 
-    def __init__(self, total: int, bytes_a_token: int) -> None:
+    def __init__(
+        self, total: int, bytes_a_token: int, leave: Callable[[int], None] = lambda left: None
+    ) -> None:
+        """leave: told how many bytes sessions leave, whenever that changes."""
         self.total = total
         self.bytes_a_token = bytes_a_token
         self.admitted: dict[SessionKey, int] = {}
         self.evictions = 0
+        self._leave = leave
+        leave(total)
 
     @property
     def used(self) -> int:
@@ -60,7 +67,9 @@ class KvBudget:
     def take(self, key: SessionKey, needed: int) -> None:
         """Admit a session with so many bytes."""
         self.admitted[key] = needed
+        self._leave(self.total - self.used)
 
     def give_back(self, key: SessionKey) -> None:
         """A session is over, or was evicted."""
-        self.admitted.pop(key, None)
+        if self.admitted.pop(key, None) is not None:
+            self._leave(self.total - self.used)

@@ -12,7 +12,8 @@ CHUNK = 64
 
 @dataclass(frozen=True)
 class Policy:
-    """rows: of a forward, at most. chunk: of prompts in a forward while other sessions are there.
+    """rows: of a forward, at most; latency_ms: and no more than end within this, by how long forwards have taken so
+    far, 0: no bound. chunk: of prompts in a forward while other sessions are there.
 
     groups: sessions are dealt into so many groups that take turns, so that one's drafts are on their way while
     another's are verified (SpecEdge, section 4.2, has two); 1: all share every forward.
@@ -21,3 +22,4 @@ class Policy:
     rows: int = ROWS
     chunk: int = CHUNK
     groups: int = 1
+    latency_ms: float = 0.0

@@ -1,8 +1,9 @@
 """Which rows share the next forward.
 
-A forward has a budget of rows. Sessions that verify or decode come first, by class and by how long they have waited;
-prompts take what is left, in chunks, so that a long one delays nobody by more than its chunk. No wait is endless: what
-has waited long comes before what is of a higher class.
+A forward has a budget of rows: a fixed one and, where a latency is asked for, as many as have ended within it. Sessions
+that verify or decode come first, by class and by how long they have waited; prompts take what is left, in chunks, so
+that a long one delays nobody by more than its chunk. No wait is endless: what has waited long comes before what is of a
+higher class.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cloud_verifier.engine.policy import Policy
+from cloud_verifier.engine.row_cost import RowCost
 from cloud_verifier.engine.work import SessionWork
 from specdec.models.plans import Extension
 
@@ -51,6 +53,7 @@ class Scheduler:
         self.policy = policy or Policy()
         self._served: defaultdict[bytes, float] = defaultdict(float)
         self._turn = 0
+        self._cost = RowCost()
 
     def pick(self, waiting: Sequence[Waiting], now: float, sessions: int) -> list[Waiting]:
         """Those that share the next forward; at least one. sessions: how many are open.
@@ -65,7 +68,7 @@ class Scheduler:
         ordered = [one for one in ordered if one.need.together_with == model]
         ordered = self._of_the_group_whose_turn_it_is(ordered)
         picked: list[Waiting] = []
-        room = self.policy.rows
+        room = self._room()
         for one in ordered:
             if not one.need.divisible and (one.need.rows <= room or not picked):
                 room -= one.take(one.need.rows)
@@ -81,10 +84,18 @@ class Scheduler:
     def ran(self, picked: Sequence[Waiting], seconds: float) -> None:
         """A forward of these took so long."""
         rows = sum(one.part.rows for one in picked)
+        self._cost.ran(rows, seconds)
         for one in picked:
             self._served[one.work.owner] += seconds * one.part.rows / rows
         if len(self._served) > 1000:  # clients come and go
             self._served.clear()
+
+    def _room(self) -> int:
+        """Rows of the next forward, at most."""
+        within = None
+        if self.policy.latency_ms:
+            within = self._cost.rows_within(self.policy.latency_ms / 1e3)
+        return self.policy.rows if within is None else min(self.policy.rows, within)
 
     def _order(self, one: Waiting, now: float) -> tuple[int, float, float]:
         aged = one.work.rank - int((now - one.since_s) / AGING_S)

@@ -20,7 +20,7 @@ SessionKey = tuple[bytes, int]
 @dataclass(frozen=True)
 class OpenTask:
     """A prompt to prefill. rank: of the client's class, 0 is served first. owner: who counts as one client, see
-    `Client.owner`.
+    `Client.owner`. scope: prompts of different ones share nothing.
     """
 
     key: SessionKey
@@ -28,6 +28,7 @@ class OpenTask:
     arrived_s: float
     rank: int = 1
     owner: bytes = b""
+    scope: bytes = b""
 
 
 @dataclass(frozen=True)

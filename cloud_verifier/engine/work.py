@@ -69,8 +69,8 @@ class SessionWork:
     tasks: what waits for it. waited_s: how long the work in hand has waited for its forwards; batch: with how many
     sessions it shared one of them at most, itself included; both are counted by whoever carries its plans out. number:
     counts sessions as they come. rank: of its class, 0 the first to be served. owner: whose it is, of
-    all that share what one client may have. tokens: what its cache may come to hold;
-    evicted: it was given back.
+    all that share what one client may have; scope: with whose sessions it shares prompts. tokens: what its cache may
+    come to hold; evicted: it was given back.
     """
 
     def __init__(self, shop: Workshop, opening: OpenTask, number: int = 0, rank: int = 1) -> None:
@@ -78,6 +78,7 @@ class SessionWork:
         self.number = number
         self.rank = rank
         self.owner = opening.owner or opening.key[0]
+        self.scope = opening.scope
         self.tasks = SessionQueue()
         self.waited_s = 0.0
         self.batch = 1

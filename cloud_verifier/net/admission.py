@@ -256,7 +256,12 @@ class Admission:
             images=len(message.images),
             stream=message.stream,
         )
-        self._ways.submit(OpenTask(key, message, time.perf_counter(), client.rank, client.owner))
+        now, scope = time.perf_counter(), self._scope_of(client)
+        self._ways.submit(OpenTask(key, message, now, client.rank, client.owner, scope))
+
+    def _scope_of(self, client: Client) -> bytes:
+        """Who finds by the time it takes which prompts others have asked is of the same scope."""
+        return client.name.encode() if self._config.share == "key" else b""
 
     def _too_large(self, message: Open, limits: Limits) -> str:
         """What about a prompt is too large, by headers alone: "" or with what is allowed. Raises ModelError for what

@@ -73,8 +73,10 @@ class Server:
         inline: bool = False,
         hint_maker: HintMaker | None = None,
         kv_bytes: int = 1 << 62,
+        shared_bytes: int = 0,
     ) -> None:
-        """Bind the socket. inline: run forwards in the socket's thread. kv_bytes: what all caches may take.
+        """Bind the socket. inline: run forwards in the socket's thread. kv_bytes: what all caches may take;
+        shared_bytes: what of it is kept for sessions to come.
 
         Raises VerifierError when the address or the keys cannot be used.
         """
@@ -130,6 +132,7 @@ class Server:
             on_out=given_back,
             scheduler=Scheduler(config.policy),
             kv_bytes=kv_bytes,
+            shared_bytes=shared_bytes,
         )
 
     def stop(self) -> None:
@@ -174,6 +177,7 @@ class Server:
             "kv_admitted_bytes": budget.used,
             "kv_budget_bytes": budget.total,
             "kv_evictions": budget.evictions,
+            "shared_bytes": self._engine.prompts.store.bytes,
             "draining": self.draining,
         }
 

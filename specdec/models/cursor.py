@@ -58,9 +58,10 @@ class SessionCursor:
         self._fed = []
         self._tree_offset = 0
 
-    def expect(self, tokens: int) -> None:
-        """Prompt and answer will take no more than so many."""
+    def expect(self, tokens: int, at_once: bool = False) -> None:
+        """Prompt and answer will take no more than so many tokens. at_once: make room for all when the prompt comes."""
         self._session.most_tokens = tokens
+        self._session.at_once = at_once
 
     @property
     def prompt_length(self) -> int:
@@ -81,7 +82,9 @@ class SessionCursor:
         self._adjuster = Adjuster(
             self._options, encoded.ids.tolist(), model.eos_token_ids, model.vocab_size, model.device
         )
-        self._prompt_row = yield from self._session.plan_prefill(encoded, prepared.hidden, observer)
+        self._prompt_row = yield from self._session.plan_prefill(
+            encoded, prepared.hidden, observer, prepared.prefix
+        )
         self._prompt_length = self._session.length
         self._fed = []
         self._tree_offset = 0

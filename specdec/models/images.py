@@ -31,6 +31,14 @@ class PreparedImages:
     grids: tuple[Grid, ...]
 
 
+@dataclass(frozen=True)
+class SeenPicture:
+    """What a model has made of one picture. grid: (t, h, w) of its patches. features: [tokens, hidden_size]."""
+
+    grid: Grid
+    features: Tensor
+
+
 class ImagePreparer:
     """The image half of Qwen2-VL's processor, built from a model folder (TRAPS 27)."""
 

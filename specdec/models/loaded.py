@@ -6,7 +6,7 @@ Shared and read-only once loaded: everything that changes during an answer lives
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from specdec.errors import ModelError
-from specdec.models.images import ImagePreparer
-from specdec.models.positions import expand_image_pads, mrope_positions
+from specdec.models.images import ImagePreparer, PreparedImages, SeenPicture
+from specdec.models.positions import expand_image_pads, image_token_count, mrope_positions, picture_starts
 from specdec.models.prompt import EncodedPrompt, Prompt
 from specdec.models.runner import DecoderRunner
 from specdec.models.session import ModelSession
@@ -83,8 +83,11 @@ class LoadedModel:
             digest.update(f"{index}\0{token}\n".encode("utf-8", "surrogatepass"))
         return digest.digest()[:8]
 
-    def encode(self, prompt: Prompt) -> EncodedPrompt:
-        """Prepare a prompt for this model. Raises ModelError for ids or images that it cannot take."""
+    def encode(self, prompt: Prompt, seen: Sequence[SeenPicture] | None = None) -> EncodedPrompt:
+        """Prepare a prompt for this model. Raises ModelError for ids or images that it cannot take.
+
+        seen: what `look` has made of the prompt's pictures, which are not decoded then.
+        """
         if not prompt.ids:
             raise ModelError("the prompt is empty: give at least one token")
         if min(prompt.ids) < 0 or max(prompt.ids) >= self.vocab_size:
@@ -102,16 +105,39 @@ class LoadedModel:
             self._check_length(len(prompt.ids))
             return EncodedPrompt(torch.tensor(prompt.ids))
         self._check_length(self.prompt_length(prompt))  # before anything is decoded (TRAPS 33)
-        prepared = self._preparer.prepare(prompt.images)
+        prepared = self._preparer.prepare(prompt.images) if seen is None else None
+        grids = prepared.grids if prepared is not None else tuple(picture.grid for picture in seen or ())
         try:
-            expanded = expand_image_pads(prompt.ids, self.image_pad_id, prepared.grids, self._preparer.merge)
+            expanded = expand_image_pads(prompt.ids, self.image_pad_id, grids, self._preparer.merge)
         except ValueError as error:
             raise ModelError(f"the prompt has {error}: put one placeholder where each image goes") from error
         self._check_length(len(expanded))
-        positions, delta = mrope_positions(expanded, self.image_pad_id, prepared.grids, self._preparer.merge)
-        return EncodedPrompt(
-            torch.tensor(expanded), positions, delta, prepared.pixel_values, torch.tensor(prepared.grids)
-        )
+        positions, delta = mrope_positions(expanded, self.image_pad_id, grids, self._preparer.merge)
+        starts = picture_starts(prompt.ids, self.image_pad_id, grids, self._preparer.merge)
+        ids, rows = torch.tensor(expanded), torch.tensor(grids)
+        if prepared is not None:
+            return EncodedPrompt(ids, positions, delta, prepared.pixel_values, rows, None, starts)
+        features = torch.cat([picture.features for picture in seen or ()])
+        return EncodedPrompt(ids, positions, delta, None, rows, features, starts)
+
+    def decode(self, image: bytes) -> PreparedImages:
+        """One picture as the vision tower takes it; from any thread. Raises ModelError for what is none, or where the
+        model takes none.
+        """
+        if self._preparer is None:
+            raise ModelError(f"{self.path} takes no images: use a Qwen2-VL model")
+        return self._preparer.prepare([image])
+
+    @torch.inference_mode()
+    def look(self, pictures: Sequence[PreparedImages]) -> list[SeenPicture]:
+        """What the vision tower makes of all the pictures, in one pass."""
+        grids = [grid for prepared in pictures for grid in prepared.grids]
+        pixels = torch.cat([prepared.pixel_values for prepared in pictures])
+        assert self._preparer is not None
+        tokens = [image_token_count(grid, self._preparer.merge) for grid in grids]
+        features = torch.split(self._features(pixels, torch.tensor(grids)), tokens)
+        # Copies: each is kept and given up by itself.
+        return [SeenPicture(grid, rows.clone()) for grid, rows in zip(grids, features, strict=True)]
 
     @property
     def picture_rules(self) -> PictureRules | None:
@@ -135,13 +161,17 @@ class LoadedModel:
         """Embeddings [n, hidden_size] of a prompt, image features in place of their placeholders."""
         ids = encoded.ids.to(self.device)
         hidden = self.runner.embed(ids)
-        if encoded.pixel_values is None or encoded.grids is None:
-            return hidden
-        features = self.network.get_image_features(
-            encoded.pixel_values.to(self.device), image_grid_thw=encoded.grids.to(self.device)
-        ).pooler_output
-        hidden[ids == self.image_pad_id] = torch.cat(list(features)).to(hidden.dtype)
+        features = encoded.features
+        if encoded.pixel_values is not None and encoded.grids is not None:
+            features = self._features(encoded.pixel_values, encoded.grids)
+        if features is not None:
+            hidden[ids == self.image_pad_id] = features.to(hidden.dtype)
         return hidden
+
+    def _features(self, pixel_values: Tensor, grids: Tensor) -> Tensor:
+        """[tokens of all pictures, hidden_size]. pixel_values [patches, features]; grids int64 [images, 3]."""
+        found = self.network.get_image_features(pixel_values.to(self.device), image_grid_thw=grids.to(self.device))
+        return torch.cat(list(found.pooler_output))
 
     def _check_length(self, length: int) -> None:
         if length >= self.context_limit:

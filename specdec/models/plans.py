@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from specdec.errors import ModelError
+from specdec.models.images import PreparedImages, SeenPicture
 from specdec.models.prompt import EncodedPrompt, Prompt
 from specdec.models.runner import DecoderRunner, LayerObserver, Segment
 
@@ -39,8 +40,20 @@ class Extensible(Protocol):
 class PromptModel(Protocol):
     """What prepares prompts; a LoadedModel does."""
 
-    def encode(self, prompt: Prompt) -> EncodedPrompt:
+    def encode(self, prompt: Prompt, seen: Sequence[SeenPicture] | None = None) -> EncodedPrompt:
         """A prompt as this model takes it."""
+        ...
+
+    def decode(self, image: bytes) -> PreparedImages:
+        """A picture as the vision tower takes it."""
+        ...
+
+    def look(self, pictures: Sequence[PreparedImages]) -> list[SeenPicture]:
+        """What the vision tower makes of pictures."""
+        ...
+
+    def prompt_length(self, prompt: Prompt) -> int:
+        """How many tokens a prompt takes, images by their headers."""
         ...
 
     def embed_prompt(self, encoded: EncodedPrompt) -> Tensor:
@@ -94,18 +107,40 @@ class Preparation:
     prompt: Prompt
     embed: bool = True
 
-    def carry_out(self) -> Prepared:
-        """Do it here and now. Raises ModelError for a prompt that the model cannot take."""
-        encoded = self.model.encode(self.prompt)
+    def carry_out(self, seen: Sequence[SeenPicture] | None = None) -> Prepared:
+        """Do it here and now. Raises ModelError for a prompt that the model cannot take.
+
+        seen: what the model has made of the prompt's pictures, where it has looked at them already.
+        """
+        encoded = self.model.encode(self.prompt, seen)
         return Prepared(encoded, self.model.embed_prompt(encoded) if self.embed else None)
+
+
+class KnownPrefix(Protocol):
+    """What is known already of a prompt's keys and values, and who wants to know the others.
+
+    Caches are [layers, 2, kv_heads, capacity, head_dim].
+    """
+
+    def fill(self, cache: Tensor) -> int:
+        """Write those of the prompt's first tokens, short of its last; returns how many tokens."""
+        ...
+
+    def learn(self, cache: Tensor) -> None:
+        """Called when the cache holds all of the prompt, and nothing behind it."""
+        ...
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A prompt as a model takes it. hidden: its embeddings [n, hidden_size], where they were asked for."""
+    """A prompt as a model takes it. hidden: its embeddings [n, hidden_size], where they were asked for.
+
+    prefix: None: nothing is known of its keys and values.
+    """
 
     encoded: EncodedPrompt
     hidden: Tensor | None
+    prefix: KnownPrefix | None = None
 
 
 Need = Extension | Preparation

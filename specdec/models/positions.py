@@ -40,6 +40,17 @@ def expand_image_pads(ids: Sequence[int], pad_id: int, grids: Sequence[Grid], me
     return expanded
 
 
+def picture_starts(ids: Sequence[int], pad_id: int, grids: Sequence[Grid], merge: int) -> tuple[int, ...]:
+    """Where each image begins in the expanded ids. ids: one placeholder an image."""
+    starts: list[int] = []
+    shift = 0
+    for index, token in enumerate(ids):
+        if token == pad_id:
+            starts.append(index + shift)
+            shift += image_token_count(grids[len(starts) - 1], merge) - 1
+    return tuple(starts)
+
+
 def mrope_positions(
     ids: Sequence[int], pad_id: int, grids: Sequence[Grid], merge: int
 ) -> tuple[torch.Tensor, int]:

@@ -38,7 +38,9 @@ class EncodedPrompt:
 
     ids: int64 [n], image placeholders expanded. positions: int64 [3, n], or None where they are simply 0 ..
     n-1. delta: what to add to an index after the prompt to get its position.
-    pixel_values: float32 [patches, features] or None; grids: int64 [images, 3] or None.
+    pixel_values: float32 [patches, features] or None; grids: int64 [images, 3] or None. features: [image tokens,
+    hidden_size], of pictures that the model has looked at already, instead of pixel_values. picture_starts: where in
+    `ids` each picture begins.
     """
 
     ids: Tensor
@@ -46,6 +48,8 @@ class EncodedPrompt:
     delta: int = 0
     pixel_values: Tensor | None = None
     grids: Tensor | None = None
+    features: Tensor | None = None
+    picture_starts: tuple[int, ...] = ()
 
 
 def chat_prompt(

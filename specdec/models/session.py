@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specdec.drafting.token_tree import ROOT, TokenTree
 from specdec.errors import ModelError
-from specdec.models.plans import Extension, Plan, carry_out, extend_many
+from specdec.models.plans import Extension, KnownPrefix, Plan, carry_out, extend_many
 from specdec.models.prompt import EncodedPrompt
 from specdec.models.runner import DecoderRunner, LayerObserver, Segment, causal_mask
 
@@ -46,7 +46,8 @@ class ModelSession:
 
     tree: the speculative tokens behind the committed ones; for others to read only. layers: those it holds keys and
     values of; None: all of the model's. most_tokens: what it is expected to hold at most; the cache is made larger only
-    where it must be.
+    where it must be. at_once: make the cache as large as that from the beginning, so that it need not be copied when it
+    grows.
     """
 
     takes_embeddings = True
@@ -61,6 +62,7 @@ class ModelSession:
         self._delta = 0
         self._prompt_positions: Tensor | None = None
         self.most_tokens = model.runner.context_limit
+        self.at_once = False
         self.tree = TokenTree()
         self._tree_sight = torch.empty(0, 0, dtype=torch.bool)
 
@@ -77,13 +79,27 @@ class ModelSession:
         return carry_out(self.plan_prefill(encoded, None, observer))
 
     def plan_prefill(
-        self, encoded: EncodedPrompt, hidden: Tensor | None = None, observer: LayerObserver | None = None
+        self,
+        encoded: EncodedPrompt,
+        hidden: Tensor | None = None,
+        observer: LayerObserver | None = None,
+        prefix: KnownPrefix | None = None,
     ) -> Plan[Tensor]:
-        """The same as a plan. hidden: the prompt's embeddings [n, hidden_size], where they are there already."""
+        """The same as a plan. hidden: the prompt's embeddings [n, hidden_size], where they are there already.
+
+        prefix: keys and values that need not be worked out; an observer would not see those rows.
+        """
         self.start(encoded)
         if hidden is None:
             hidden = self.prompt_input(encoded)
-        logits: Tensor = yield Extension(self, hidden=hidden, last_only=True, observer=observer)
+        if prefix is not None:
+            assert self._cache is not None
+            self._length = prefix.fill(self._cache)
+        left = hidden[self._length :]
+        logits: Tensor = yield Extension(self, hidden=left, last_only=True, observer=observer)
+        if prefix is not None:
+            assert self._cache is not None
+            prefix.learn(self._cache)
         return logits[0]
 
     def start(self, encoded: EncodedPrompt) -> None:
@@ -191,7 +207,10 @@ class ModelSession:
         if needed <= capacity:
             return
         layers = None if self.layers is None else len(self.layers)
-        roomy = min(max(2 * capacity, needed + _GROWTH), self.most_tokens)
+        if self.at_once and not capacity:
+            roomy = self.most_tokens + _GROWTH  # and branches
+        else:
+            roomy = min(max(2 * capacity, needed + _GROWTH), self.most_tokens)
         grown = self.runner.new_cache(min(limit, max(needed, roomy)), layers)
         if self._cache is not None and self._length + len(self.tree):
             held = self._length + len(self.tree)

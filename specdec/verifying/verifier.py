@@ -66,10 +66,10 @@ class Verifier:
         prompt: Prompt,
         history: Sequence[int] = (),
         observer: LayerObserver | None = None,
-        admit: Callable[[int], None] = lambda tokens: None,
+        admit: Callable[[int], None] | None = None,
     ) -> Plan[None]:
         """The same as a plan. admit: told, before anything is allocated, how many tokens the cache may come to hold;
-        what it raises ends the plan.
+        what it raises ends the plan. Whoever admits them has room for all of them at once.
         """
         prepared: Prepared = yield Preparation(self._model, prompt, self._cursor.takes_embeddings)
         encoded = prepared.encoded
@@ -83,8 +83,9 @@ class Verifier:
             raise ProtocolError("the history holds an end-of-sequence token: that answer is complete")
         check_draft(Draft(0, tuple(history)), self._model.vocab_size)
         most = encoded.ids.shape[0] + self.limit
-        admit(most)
-        self._cursor.expect(most)
+        if admit is not None:
+            admit(most)
+        self._cursor.expect(most, at_once=admit is not None)
         yield from self._cursor.plan_prefill(prepared, observer)
         self.answer = list(history)
 

@@ -56,6 +56,7 @@ def surroundings(
         draft_ms=config.draft_ms_in_cloud,
         exits=config.exits,
         exit_layers=config.exit_layers,
+        share="none",  # the second method must not find what the first one has worked out
     )
     with Supervisor(logs) as supervisor:
         spec = verifier_spec(server, {})

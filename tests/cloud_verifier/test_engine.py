@@ -38,7 +38,9 @@ OPTIONS = GenerationOptions(40)
 class Cloud:
     """An engine that runs when it is told to, and what it said to whom."""
 
-    def __init__(self, model: LoadedModel, policy: Policy | None = None, kv_bytes: int = 1 << 62) -> None:
+    def __init__(
+        self, model: LoadedModel, policy: Policy | None = None, kv_bytes: int = 1 << 62, shared_bytes: int = 0
+    ) -> None:
         self.said: list[tuple[int, Down]] = []
         self.engine = Engine(
             model,
@@ -46,6 +48,7 @@ class Cloud:
             EventLog(StringIO()),
             scheduler=Scheduler(policy),
             kv_bytes=kv_bytes,
+            shared_bytes=shared_bytes,
         )
 
     def submit_open(self, session: int, ids: Sequence[int], **more: Any) -> None:
@@ -290,6 +293,16 @@ def test_clients_of_one_class_get_equal_shares(text_pair: Pair) -> None:
         scheduler.ran(picked, 0.04)
         got[picked[0].work.owner] += 1
     assert got == {b"many": 20, b"one": 20}
+
+
+def test_a_latency_bounds_the_rows_of_a_forward(text_pair: Pair) -> None:
+    scheduler = Scheduler(Policy(rows=100, latency_ms=30))
+    ready = [waiting(text_pair, number) for number in range(10)]
+    assert len(scheduler.pick(ready, 0.0, 10)) == 10, "nothing is known yet"
+    for rows in (5, 20, 50):
+        scheduler.ran([waiting(text_pair, 1, rows=rows)], 0.010 + 0.001 * rows)
+    assert len(scheduler.pick(ready, 0.0, 10)) == 4
+    assert len(Scheduler(Policy(rows=100)).pick(ready, 0.0, 10)) == 10
 
 
 def test_groups_take_turns(text_pair: Pair) -> None:

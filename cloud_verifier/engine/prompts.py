@@ -1,0 +1,130 @@
+"""Prompts on their way into a cache: pictures beside the forwards, and nothing worked out that is known already.
+
+A prompt that begins as one that is being worked on waits for that one's keys and values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from cloud_verifier.engine.pictures import Order, PictureRoom, name_of
+from cloud_verifier.engine.prefixes import Prefixes, SharedPrefix
+from cloud_verifier.engine.store import SharedStore
+from cloud_verifier.engine.work import SessionWork
+from specdec.models.plans import Plan, Preparation, Prepared
+
+SHARED_TOKENS = 16_384
+"""Tokens whose keys and values are kept for prompts to come, unless told otherwise."""
+SHARED_PART = 8
+"""And no more than this part of the KV budget."""
+
+
+def shared_bytes(kv_bytes: int, bytes_a_token: int) -> int:
+    """What is kept for prompts to come, unless told otherwise."""
+    return min(kv_bytes // SHARED_PART, SHARED_TOKENS * bytes_a_token)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A plan that wants a prompt prepared."""
+
+    work: SessionWork
+    plan: Plan[None]
+    need: Preparation
+
+
+@dataclass(frozen=True)
+class PreparedTask:
+    """What came of a request's pictures: a Prepared, or the error that was met."""
+
+    request: Request
+    result: Prepared | Exception
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A prompt that waits for another's keys and values."""
+
+    request: Request
+    prepared: Prepared
+    prefix: SharedPrefix
+
+
+class Prompts:
+    """Prepares prompts. store: what is shared. Belongs to the engine's thread."""
+
+    def __init__(
+        self, most_bytes: int, arrive: Callable[[PreparedTask], None], wanted: Callable[[Request], bool]
+    ) -> None:
+        """most_bytes: of what is shared, 0 shares nothing. arrive: takes prompts with pictures, in another thread.
+        wanted: asked there whether a request still counts.
+        """
+        self.store = SharedStore(most_bytes)
+        self.pictures = PictureRoom(self.store)
+        self._prefixes = Prefixes(self.store)
+        self._arrive = arrive
+        self._wanted = wanted
+        self._held: list[_Held] = []
+
+    def prepare(self, request: Request) -> Prepared | Exception | None:
+        """What comes of it; None: it comes later, through `arrive` or from `free`."""
+        need, work = request.need, request.work
+        try:
+            if not need.prompt.images:
+                return self.share(request, need.carry_out())
+            order = Order(
+                need,
+                self._names(request) if need.embed else (),
+                lambda: self._wanted(request),
+                lambda result: self._arrive(PreparedTask(request, result)),
+                work.rank,
+            )
+            self.pictures.submit(order)
+        except Exception as error:  # the plan is told
+            return error
+        return None
+
+    def share(self, request: Request, prepared: Prepared) -> Prepared | None:
+        """With what is known of its keys and values; None where that is being worked on: it comes from `free`."""
+        need, work = request.need, request.work
+        if not self.store.most_bytes or not need.embed or prepared.prefix is not None:
+            return prepared
+        pictures = list(zip(prepared.encoded.picture_starts, self._names(request), strict=True))
+        prefix = self._prefixes.of(need.model, work.scope, prepared.encoded.ids, pictures)
+        held = _Held(request, prepared, replace(prefix, on_learned=lambda: self.ended(work)))
+        if self._must_wait(held):
+            self._held.append(held)
+            return None
+        return self._begun(held)
+
+    def free(self) -> Iterator[PreparedTask]:
+        """Those that wait no longer."""
+        held, self._held = self._held, []
+        for one in held:
+            if not self._wanted(one.request):
+                continue
+            if self._must_wait(one):
+                self._held.append(one)
+            else:
+                yield PreparedTask(one.request, self._begun(one))
+
+    def ended(self, work: SessionWork) -> None:
+        """A session works on no prompt any more."""
+        self._prefixes.ended(work)
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self.pictures.close()
+
+    def _must_wait(self, held: _Held) -> bool:
+        maker = self._prefixes.maker(held.prefix)
+        # Nobody waits for a session of a lower class.
+        return maker is not None and maker.rank <= held.request.work.rank
+
+    def _begun(self, held: _Held) -> Prepared:
+        self._prefixes.begin(held.prefix, held.request.work)
+        return replace(held.prepared, prefix=held.prefix)
+
+    def _names(self, request: Request) -> list[bytes]:
+        return [name_of(picture, request.work.scope) for picture in request.need.prompt.images]

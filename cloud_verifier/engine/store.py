@@ -1,0 +1,56 @@
+"""What several sessions can use, kept by its content: what was used longest ago goes first."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Any
+
+
+class SharedStore:
+    """Values by key, within so many bytes; from any thread."""
+
+    def __init__(self, most_bytes: int) -> None:
+        """most_bytes: 0 keeps nothing."""
+        self.most_bytes = most_bytes
+        self.bytes = 0
+        self._room = most_bytes
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __contains__(self, key: Hashable) -> bool:
+        """Whether it is there; that is no use of it."""
+        return key in self._kept
+
+    def get(self, key: Hashable) -> Any:
+        """The value, or None."""
+        with self._lock:
+            found = self._kept.get(key)
+            if found is None:
+                return None
+            self._kept.move_to_end(key)
+            return found[0]
+
+    def put(self, key: Hashable, value: Any, size: int) -> None:
+        """Keep a value of so many bytes, unless all there is would have to go for it."""
+        with self._lock:
+            if key in self._kept or size > self._room:
+                return
+            self._kept[key] = value, size
+            self.bytes += size
+            self._shrink()
+
+    def leave(self, room: int) -> None:
+        """Have no more than so many bytes from now on, or most_bytes."""
+        with self._lock:
+            self._room = max(0, min(room, self.most_bytes))
+            self._shrink()
+
+    def _shrink(self) -> None:
+        while self.bytes > self._room:
+            _, (_, size) = self._kept.popitem(last=False)
+            self.bytes -= size
