@@ -56,7 +56,7 @@ def view_study(folder: str, results: StudyResults) -> StudyView:
         words=found.words,
         charts=[chart for chart in charts if chart.picture],
         tables=[table for table in found.tables if table.rows],
-        how=how_measured(results),
+        how=study.how(results) if study.how else how_measured(results),
         runs=[(f"{folder}/{one.folder}", one.label) for one in results.settings if one.rows],
     )
 
@@ -105,9 +105,9 @@ def _sameness(results: StudyResults) -> str:
 def _alert(results: StudyResults) -> str:
     if not results.error and not results.interrupted:
         return ""
-    done = sum(bool(one.rows) for one in results.settings)
     what = f"The study failed: {results.error}" if results.error else "Interrupted."
-    return f"{what} Drawn from {done} of {results.asked} settings; go on with --resume."
+    unit = "settings" if results.settings else "measurements"
+    return f"{what} Drawn from {results.done} of {results.asked} {unit}; go on with --resume."
 
 
 def _view_chart(chart: LineChart | RowChart) -> ChartView:
@@ -130,17 +130,24 @@ def build_studies(studies: Sequence[tuple[str, StudyResults]]) -> str:
             style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
             lead=f"{len(views)} ablation stud{'y' if len(views) == 1 else 'ies'}, {when}. In each, one thing is varied "
             "and everything else stays. Dashed lines and diamonds are what the papers print.",
-            chips=[
-                ("Emulated link", "delays on real messages"),
-                ("Paced", "edge and cloud"),
-                ("Real", "two processes, every message over ZeroMQ"),
-            ],
+            chips=_chips(studies),
             alert="",
             figures=[],
             studies=views,
             machine=[(name, word(value)) for name, value in first.machine.items()],
         )
     )
+
+
+def _chips(studies: Sequence[tuple[str, StudyResults]]) -> list[tuple[str, str]]:
+    """What is real and what is not; forwards alone are measured as they come."""
+    if all(study_named(results.name).kind == "batch" for _, results in studies):
+        return [("Real", "the verifier's own forward, nothing paced")]
+    return [
+        ("Emulated link", "delays on real messages"),
+        ("Paced", "edge and cloud"),
+        ("Real", "processes of their own, every message over ZeroMQ"),
+    ]
 
 
 def write_studies(folder: Path) -> Path:

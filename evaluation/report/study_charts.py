@@ -55,7 +55,7 @@ def line_chart(chart: LineChart) -> str:
         return ""
     lines = [one for one in chart.lines if one.points]
     colours = colours_of([one.family for one in lines])
-    right = LABELS + LABEL_CHAR_PX * max(len(one.name) for one in lines)
+    right = LABELS + LABEL_CHAR_PX * max(len(one.name) for one in lines if not one.computed)
     xs = [x for one in lines for x, _ in one.points] + list(chart.x_ticks)
     ys = [y for one in lines for _, y in one.points] + ([] if chart.level is None else [chart.level])
     low = 0.0 if min(ys) < 0.5 * max(ys) else min(ys) - 0.15 * (max(ys) - min(ys) or 0.2)
@@ -149,7 +149,7 @@ def _dot(x: float, y: float, series: RowSeries, title: str) -> str:
 
 def _drawn(one: Line, colour: str, across: Scale, up: Scale) -> str:
     places = [(across(x), up(y)) for x, y in one.points]
-    dashes = ";stroke-dasharray:6 4" if one.paper or one.family == "formula" else ""
+    dashes = ";stroke-dasharray:6 4" if one.paper or one.computed or one.family == "formula" else ""
     parts = [trail(places, f"stroke:{colour};stroke-width:2{dashes}")] if one.joined else []
     for (x, y), (at_x, at_y) in zip(one.points, places, strict=True):
         title = f"{one.name}, {x:g}: {y:.2f}"
@@ -186,22 +186,29 @@ def _ring(one: Mark, number: int, across: Scale, up: Scale) -> str:
 
 def _end_labels(lines: Sequence[Line], colours: dict[str, str], across: Scale, up: Scale) -> str:
     """Names right of the plot, each as near its line's end as the others let it; a hair leads there from far away."""
-    ends = sorted(((up(one.points[-1][1]), one) for one in lines), key=lambda end: end[0])
-    lowest, placed = TOP - LABEL_STEP, []
-    for y, one in ends:
-        lowest = max(y, lowest + LABEL_STEP)
-        placed.append((lowest, one))
-    over = max(0.0, placed[-1][0] - (HEIGHT - BOTTOM))
+    ends = sorted(((up(one.points[-1][1]), one) for one in lines if not one.computed), key=lambda end: end[0])
     parts = []
-    for y, one in placed:
+    for y, (_, one) in zip(apart([y for y, _ in ends], TOP, HEIGHT - BOTTOM), ends, strict=True):
         colour, (x, value) = colours[one.family], one.points[-1]
         if across(x) < across.end - 1:
             hair = f"stroke:{colour};stroke-width:.7;stroke-dasharray:1 4"
-            parts.append(trail([(across(x) + 6, up(value)), (across.end + 8, y - over)], hair))
+            parts.append(trail([(across(x) + 6, up(value)), (across.end + 8, y)], hair))
         parts.append(
-            text(across.end + LABELS, y - over + 4, one.name, style=f"fill:{colour};font-weight:600")
+            text(across.end + LABELS, y + 4, one.name, style=f"fill:{colour};font-weight:600")
         )
     return "".join(parts)
+
+
+def apart(ys: Sequence[float], top: float, bottom: float, step: float = LABEL_STEP) -> list[float]:
+    """Heights in order, moved so that neighbours are a step apart: down first, then up again from the bottom."""
+    placed: list[float] = []
+    for y in ys:
+        placed.append(max(y, placed[-1] + step if placed else top))
+    lowest = bottom
+    for place in reversed(range(len(placed))):
+        placed[place] = min(placed[place], lowest)
+        lowest = placed[place] - step
+    return placed
 
 
 def _far_enough(values: Sequence[float], across: Scale) -> list[float]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from evaluation.errors import EvaluationError
 from evaluation.studies import exits, gamma, link, queues, threads
 from evaluation.studies.plan import Study
+from evaluation.studies.serving import batch, clients
 
 STUDIES: dict[str, Study] = {
-    study.name: study for study in (threads.STUDY, gamma.STUDY, queues.STUDY, exits.STUDY, link.STUDY)
+    study.name: study
+    for study in (threads.STUDY, gamma.STUDY, queues.STUDY, exits.STUDY, link.STUDY, batch.STUDY, clients.STUDY)
 }
 ALL = "all"
+"""All that are made of bench runs; the others measure the verifier, and are named by themselves."""
 
 
 def study_named(name: str) -> Study:
@@ -22,12 +25,18 @@ def study_named(name: str) -> Study:
 
 
 def study_names(given: str) -> list[str]:
-    """The studies that `--study` names. Raises EvaluationError."""
+    """The studies that `--study` names; one that is not made of bench runs stands alone. Raises EvaluationError."""
     if given.strip() == ALL:
-        return list(STUDIES)
+        return [name for name, study in STUDIES.items() if study.kind == "runs"]
     names = [name.strip() for name in given.split(",") if name.strip()]
     for name in names or [given]:
         study_named(name)
+    alone = [name for name in names if STUDIES[name].kind != "runs"]
+    if alone and len(names) > 1:
+        raise EvaluationError(
+            f"study {alone[0]} measures the verifier and is named by itself; --resume --out DIR puts it on the page of "
+            "the others"
+        )
     if len(set(names)) < len(names):
         raise EvaluationError(f"--study {given} names a study twice; give each once")
     return names

@@ -10,16 +10,39 @@ from evaluation.bench.journal import load_answers
 from evaluation.bench.predicted import predictions_of
 from evaluation.bench.records import BenchResults, load_bench
 from evaluation.bench.summary import common_answers
+from evaluation.capacity import BATCH_FILE, load_curve
+from evaluation.files import read_json
 from evaluation.results import RESULTS_FILE
 from evaluation.studies.catalogue import study_named
-from evaluation.studies.records import FormulaRecord, SettingRecord, StudyResults
+from evaluation.studies.records import CellRecord, FormulaRecord, SettingRecord, StudyResults
+
+CELLS = "cells"
+"""Folder of a study's measurements, a file each."""
 
 
 def gather(folder: Path, results: StudyResults) -> StudyResults:
-    """The same study with what its settings' runs say now; a run that is not there leaves its setting as it was.
+    """The same study with what its measurements say now; one that is not there any more leaves what was known of it.
 
     Raises EvaluationError.
     """
+    study = study_named(results.name)
+    results = (_with_runs if study.kind == "runs" else _with_measurements)(folder, results)
+    return msgspec.structs.replace(results, words=list(study.read(results).words))
+
+
+def _with_measurements(folder: Path, results: StudyResults) -> StudyResults:
+    """The cells and the curve that lie in the folder."""
+    cells = {path.name: read_json(path, CellRecord) for path in sorted((folder / CELLS).glob("*.json"))}
+    if cells:
+        wall_s = sum(one.wall_s for one in cells.values())
+        results = msgspec.structs.replace(results, cells=list(cells.values()), wall_s=wall_s)
+    if (folder / BATCH_FILE).is_file():
+        results = msgspec.structs.replace(results, curve=load_curve(folder))
+    return results
+
+
+def _with_runs(folder: Path, results: StudyResults) -> StudyResults:
+    """What the settings' bench runs say."""
     runs = {
         one.folder: load_bench(folder / one.folder)
         for one in results.settings
@@ -40,7 +63,7 @@ def gather(folder: Path, results: StudyResults) -> StudyResults:
             started_at=min(run.started_at for run in runs.values()),
             wall_s=sum(run.wall_s for run in runs.values()),
         )
-    return msgspec.structs.replace(results, words=list(study_named(results.name).read(results).words))
+    return results
 
 
 def _measured(setting: SettingRecord, place: Path, run: BenchResults) -> SettingRecord:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from evaluation.studies.records import StudyResults
 
 Value = int | float | str
+Kind = Literal["runs", "clients", "batch"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Asked:
 class Line:
     """One line of a chart. family: the method it is about, which gives the colour. paper: printed, not measured.
 
-    joined: false for figures of different systems.
+    joined: false for figures of different systems. computed: by a formula, not measured.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Line:
     family: str
     paper: bool = False
     joined: bool = True
+    computed: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,8 @@ class Study:
     """One study. sets: the bench's settings that it varies itself, which no flag may fix.
 
     takes_methods: whether the user may name the methods. needs_exits: without early exits it would say nothing.
-    limit, max_new_tokens: questions and tokens by default.
+    limit, max_new_tokens: questions and tokens by default. kind: what its measurements are: bench runs of single
+    clients, many clients on one verifier, or forwards. how: how it was measured, in sentences; None: as bench runs are.
     """
 
     name: str
@@ -140,3 +144,5 @@ class Study:
     needs_exits: bool = False
     limit: int = 2
     max_new_tokens: int = 24
+    kind: Kind = "runs"
+    how: Callable[[StudyResults], list[str]] | None = None

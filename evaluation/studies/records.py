@@ -7,7 +7,9 @@ from pathlib import Path
 
 import msgspec
 
+from evaluation.bench.clients import ClientsRow
 from evaluation.bench.records import BenchRow, PointRecord
+from evaluation.capacity import BatchCurve
 from evaluation.files import read_json, write_json
 from evaluation.results import Setting, Versioned
 
@@ -65,10 +67,27 @@ class SettingRecord(msgspec.Struct, frozen=True, kw_only=True):
         return None if found is None else 100 * (found.measured_token / found.predicted_token - 1)
 
 
+class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One measurement of the study of many clients, as it was run.
+
+    name: what was measured, in words. gamma: as it was set; some methods choose their own. groups: of the verifier's
+    sessions, which take turns. rtt_ms: of the operating point, before it was scaled. wall_s: starting included.
+    """
+
+    name: str
+    method: str
+    gamma: int
+    groups: int
+    rtt_ms: float
+    row: ClientsRow
+    wall_s: float = 0.0
+
+
 class StudyResults(Versioned, frozen=True, kw_only=True):
     """`study.json`. time_scale: every time of the operating point was multiplied by it.
 
-    config: of the first setting's run. words: the findings in sentences. asked: settings it was to have.
+    config: of the first setting's run. words: the findings in sentences. asked: settings it was to have. cells: of the
+    study of many clients. curve: of the study of forwards, or the one to plan with.
     """
 
     name: str
@@ -79,11 +98,18 @@ class StudyResults(Versioned, frozen=True, kw_only=True):
     machine: dict[str, Setting] = msgspec.field(default_factory=dict)
     notes: list[str] = msgspec.field(default_factory=list)
     words: list[str] = msgspec.field(default_factory=list)
+    cells: list[CellRecord] = msgspec.field(default_factory=list)
+    curve: BatchCurve | None = None
     asked: int = 0
     interrupted: bool = False
     error: str = ""
     started_at: str = ""
     wall_s: float = 0.0
+
+    @property
+    def done(self) -> int:
+        """How much of what was asked has been measured."""
+        return sum(bool(one.rows) for one in self.settings) + len(self.cells)
 
     @property
     def gamma(self) -> int:

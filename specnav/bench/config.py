@@ -14,6 +14,7 @@ from harness.errors import UsageError
 from harness.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
 from harness.settings import make_settings, read_yaml
 from specdec.link.shaping import LinkProfile, parse_outages
+from specdec.options import GenerationOptions
 
 POINTS = CONFIG / "points"
 QUESTIONS = CONFIG / "questions" / "short.jsonl"
@@ -178,6 +179,19 @@ def _paper_figure(entry: Mapping[str, Any], place: str) -> PaperFigure:
     if quantity not in QUANTITIES:
         raise UsageError(f"{place}: quantity {quantity!r} is unknown; choose {', '.join(QUANTITIES)}")
     return PaperFigure(method=method, quantity=quantity, value=figure(where), over=over, where=where)
+
+
+def generation_options(config: BenchConfig) -> GenerationOptions:
+    """How answers are made. Raises OptionsError."""
+    return GenerationOptions(
+        max_new_tokens=config.max_new_tokens,
+        temperature=config.temperature,
+        seed=config.seed,
+        top_k=config.top_k,
+        top_p=config.top_p,
+        min_p=config.min_p,
+        repetition_penalty=config.repetition_penalty,
+    )
 
 
 def make_config(flags: Mapping[str, Any]) -> BenchConfig:

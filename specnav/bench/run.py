@@ -26,7 +26,7 @@ from harness.paths import ROOT
 from harness.run_folder import new_run_folder, started_at
 from harness.settings import shown_settings
 from harness.signals import ends_on_signals
-from specnav.bench.config import BenchConfig, load_point
+from specnav.bench.config import BenchConfig, generation_options, load_point
 from specnav.bench.processes import surroundings
 from specnav.bench.view import BenchView
 
@@ -175,7 +175,6 @@ def _answer_all(run: Run, questions: Sequence[Question], view: BenchView, stack:
     from evaluation.bench.names import ORACLES, comparable_with_ar
     from specdec.errors import LinkLost
     from specdec.methods import get_method
-    from specdec.options import GenerationOptions
     from specnav.bench.edge import load_edge
 
     config = run.config
@@ -195,15 +194,7 @@ def _answer_all(run: Run, questions: Sequence[Question], view: BenchView, stack:
     if not run.questions:
         raise EvaluationError(f"no question fits: {run.skipped[0].reason}; ask shorter ones")
     contestants = edge.contestants(stack, place.open_link())
-    options = GenerationOptions(
-        max_new_tokens=config.max_new_tokens,
-        temperature=config.temperature,
-        seed=config.seed,
-        top_k=config.top_k,
-        top_p=config.top_p,
-        min_p=config.min_p,
-        repetition_penalty=config.repetition_penalty,
-    )
+    options = generation_options(config)
     earlier = whole_questions(load_answers(run.folder), run.questions, run.methods)
     journal = Journal(run.folder, run.results, earlier)
     missing = sum(not journal.has(q, name) for q in run.questions for name in run.methods)

@@ -49,7 +49,7 @@ def run_studies(
     check_flags(flags, studies)
     asked = {name: value for name, value in flags.items() if name not in ("out", "resume")}
     jobs = make_jobs(asked, studies, time_scale)  # a wrong flag ends the command before a folder is made
-    folder = _folder(flags.get("out"), bool(flags.get("resume")))
+    folder = study_folder(flags.get("out"), bool(flags.get("resume")))
     jobs = [job.within(folder) for job in jobs]
     for job in jobs:
         _check_same(job)
@@ -60,7 +60,7 @@ def run_studies(
 
     def keep(study: Study) -> None:
         mine = [job for job in jobs if job.study is study]
-        _keep(folder / study.name, _asked_of(study, mine, flags.get("point") or POINT, time_scale, error))
+        keep_study(folder / study.name, _asked_of(study, mine, flags.get("point") or POINT, time_scale, error))
 
     try:
         with ends_on_signals(), StudyView(console, missing) as view:
@@ -76,20 +76,25 @@ def run_studies(
         error = str(failed)
     for study in studies:
         keep(study)
-    if kept := load_studies(folder):
-        for name, results in kept:
-            for words in results.words:
-                say(Console(), f"{name}: {words}")
-        say(console, f"report: {write_studies(folder)}")
+    show(folder, console)
     if error:
         raise UsageError(error)
     return code
 
 
+def show(folder: Path, console: Console) -> None:
+    """Say what the studies in a folder found, and draw their page; nothing where nothing was measured."""
+    if kept := load_studies(folder):
+        for name, results in kept:
+            for words in results.words:
+                say(Console(), f"{name}: {words}")
+        say(console, f"report: {write_studies(folder)}")
+
+
 def redraw(folder: Path) -> int:
     """Draw the studies in a folder again, from their runs where they are still there. Raises EvaluationError."""
     for name, results in load_studies(folder):
-        _keep(folder / name, results)
+        keep_study(folder / name, results)
     say(Console(stderr=True), f"report: {write_studies(folder)}")
     return 0
 
@@ -109,7 +114,8 @@ def _check_same(job: Job) -> None:
         raise UsageError(f"cannot resume {place}: {differing}; use the same settings or a new folder")
 
 
-def _folder(out: Path | None, resumed: bool) -> Path:
+def study_folder(out: Path | None, resumed: bool) -> Path:
+    """A new folder for studies, or the one to go on in. Raises UsageError."""
     if not resumed:
         return new_run_folder(out, "study", datetime.now())
     if out is None:
@@ -155,8 +161,9 @@ def _asked_of(study: Study, jobs: Sequence[Job], point: str, time_scale: float, 
     )
 
 
-def _keep(folder: Path, results: StudyResults) -> None:
-    """Write `study.json` if anything was measured."""
+def keep_study(folder: Path, results: StudyResults) -> None:
+    """Write `study.json` with what the measurements in its folder say, if there are any. Raises EvaluationError."""
     found = gather(folder, results)
-    if any(one.rows for one in found.settings):
+    measures_forwards = study_named(results.name).kind == "batch"
+    if found.curve is not None if measures_forwards else found.done:
         save_study(folder, found)

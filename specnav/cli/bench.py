@@ -128,23 +128,35 @@ def bench(
         str | None,
         typer.Option(
             help="Ablation studies: threads, gamma, queues, exits, link, several separated by commas, or all; paced to "
-            "--point (go2-wifi6)."
+            "--point (go2-wifi6). By itself: clients (how many one verifier serves; point specedge-32b) or batch (what "
+            "a shared forward costs)."
         ),
     ] = None,
     time_scale: Annotated[
         float | None,
-        typer.Option(min=0.01, max=10, help="Multiplies every time of a study's operating point (0.25)."),
+        typer.Option(min=0.01, max=10, help="Multiplies every time of a study's operating point (0.25; 1)."),
     ] = None,
     clients: Annotated[
         str | None,
         typer.Option(
             metavar="N,N,...",
             help="So many edges at a time on one verifier, each a process that asks for --seconds: a table of what it "
-            "holds.",
+            "holds. With --study clients or batch: the numbers to measure.",
         ),
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(min=1, max=3600, help="How long --clients ask, s (10).")
+        float | None,
+        typer.Option(min=1, max=3600, help="How long --clients ask, s (10; study clients: 12; batch: 30)."),
+    ] = None,
+    groups: Annotated[
+        int | None,
+        typer.Option(min=1, max=16, help="With --clients: the verifier's interleaved groups, as in specnav serve."),
+    ] = None,
+    batch_curve: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="With --study clients: plan with the batch.json of --study batch, beside the measured."
+        ),
     ] = None,
     redraw: Annotated[
         Path | None,
@@ -194,14 +206,29 @@ def bench(
         if study is not None:
             raise UsageError("--redraw runs nothing; leave --study out")
         raise typer.Exit(redraw_studies(redraw))
+    if batch_curve is not None and study != "clients":
+        raise UsageError("--batch-curve plans for --study clients; name that")
+    if groups is not None and (clients is None or study is not None):
+        raise UsageError("--groups is for --clients N; --study clients measures with groups and without")
+    if study == "clients":
+        from specnav.bench.serving.study import run_clients_study
+
+        raise typer.Exit(run_clients_study(flags, time_scale, clients, seconds, batch_curve))
+    if study == "batch":
+        from specnav.bench.serving.batch_study import run_batch_study
+
+        if time_scale is not None:
+            raise UsageError("study batch paces nothing; leave --time-scale out")
+        raise typer.Exit(run_batch_study(flags, clients, seconds))
     if clients is not None:
-        from specnav.bench.capacity import SECONDS, run_capacity
+        from specnav.bench.serving.capacity import SECONDS, run_capacity
 
         if study is not None:
-            raise UsageError("--study runs one client; leave --clients out")
-        raise typer.Exit(run_capacity(flags, clients, seconds or SECONDS, ()))
+            raise UsageError(f"study {study} runs one client; leave --clients out")
+        server_flags = () if groups is None else ("--groups", str(groups))
+        raise typer.Exit(run_capacity(flags, clients, seconds or SECONDS, server_flags))
     if seconds is not None:
-        raise UsageError("--seconds is for --clients; say how many")
+        raise UsageError("--seconds is for --clients and their study; say how many")
     if study is not None:
         from specnav.bench.study import TIME_SCALE, run_studies
 

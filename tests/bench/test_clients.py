@@ -8,10 +8,13 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from harness.errors import UsageError
-from specnav.bench.capacity import CLIENTS_FILE, numbers_of, run_capacity, table
-from specnav.bench.client import ClientRecord
-from specnav.bench.clients import served, summarise
+from harness.errors import HarnessError, UsageError
+from specnav.bench.serving.capacity import CLIENTS_FILE, numbers_of, run_capacity, table
+from specnav.bench.serving.client import ClientRecord, Round
+from specnav.bench.serving.clients import summarise
+from specnav.bench.serving.watch import Between, Look, between, metrics_of
+
+SEEN = Between({"idle_share": 0.25}, 0.4, 0.3)
 
 
 def client(number: int, every_s: float, wrong: bool = False, error: str = "") -> ClientRecord:
@@ -20,7 +23,7 @@ def client(number: int, every_s: float, wrong: bool = False, error: str = "") ->
     return ClientRecord(
         number,
         chunks=[(at, 2) for at in times],
-        rounds=[(at, 40.0, 10.0 * number, number) for at in times],
+        rounds=[Round(at, 40.0, 10.0 * number, number, 2, 4) for at in times],
         answers=[(0, (1, 9) if wrong else (1, 2))],
         error=error,
     )
@@ -28,20 +31,23 @@ def client(number: int, every_s: float, wrong: bool = False, error: str = "") ->
 
 def test_rates_are_of_the_time_when_all_were_asking() -> None:
     records = [client(1, 0.1), client(2, 0.2), client(3, 0.4, wrong=True, error="lost")]
-    row = summarise("sd", records, 5.0, 15.0, [(1, 2)], {"idle_share": 0.25})
+    row = summarise("sd", records, 5.0, 15.0, [(1, 2)], SEEN)
     assert row.rate == pytest.approx(20 + 10 + 5, abs=1.0)
     assert row.median == pytest.approx(10, abs=0.5) and row.slow == pytest.approx(5, abs=0.5)
-    assert (row.clients, row.answers, row.wrong, row.errors) == (3, 3, 1, ("lost",))
+    assert (row.clients, row.answers, row.wrong, row.errors) == (3, 3, 1, ["lost"])
+    assert (row.tokens_a_round, row.rows, row.client_bound) == (2.0, 5.0, False)
     assert row.verify_ms == 40.0 and 10.0 <= row.queue_ms <= 30.0 and 1 < row.batch < 3
 
 
 def test_the_table_compares_with_one_client() -> None:
-    one = summarise("sd", [client(1, 0.2)], 5.0, 15.0, [(1, 2)], {})
-    three = summarise("sd", [client(number, 0.2) for number in (1, 2, 3)], 5.0, 15.0, [(1, 2)], {})
-    console = Console(width=100, record=True)
+    one = summarise("sd", [client(1, 0.2)], 5.0, 15.0, [(1, 2)], SEEN)
+    busy = Between({"idle_share": 0.1}, 0.95, 0.9)
+    three = summarise("sd", [client(number, 0.2) for number in (1, 2, 3)], 5.0, 15.0, [(1, 2)], busy)
+    console = Console(width=80, record=True)
     console.print(table([one, three]))
     said = console.export_text()
-    assert "3.00" in said and "0/3" in said
+    assert "3.00" in said and "0/3" in said and "sd" in said
+    assert "95%!" in said and "the clients decide, not the verifier" in " ".join(said.split())
 
 
 @pytest.mark.parametrize("words", ["0", "1,x", "", "1000", "-2", "1;2"])
@@ -51,12 +57,25 @@ def test_numbers_that_are_none_are_one_line(words: str) -> None:
     assert numbers_of("1,8") == [1, 8]
 
 
-def test_a_log_without_an_end_tells_nothing(tmp_path: Path) -> None:
+def test_two_looks_make_the_figures_of_the_time_between() -> None:
+    before = Look(100.0, 10, 20, 50, 1.0, 300.0, 600.0, 5.0)
+    after = Look(110.0, 110, 520, 2550, 9.0, 302.0, 620.0, 15.0)
+    seen = between(before, after)
+    assert seen.server == {
+        "forwards": 100, "forwards_per_s": 10.0, "sessions_a_forward": 5.0, "rows_a_forward": 25.0, "forward_ms": 80.0,
+        "idle_share": 0.2,
+    }  # fmt: skip
+    assert (seen.cores_busy, seen.cores_ours) == (0.9, 0.5)
+    assert between(before, before).server["forward_ms"] == 0
+
+
+def test_a_log_without_metrics_is_one_line(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    log.write_text('{"event": "ready"}\nno json "served"\n'.replace('"served"', "served"))
-    assert served(log) == {}
-    log.write_text('{"event": "served", "forwards": 7, "idle_share": 0.5}\n')
-    assert served(log) == {"forwards": 7, "idle_share": 0.5}
+    log.write_text('{"event": "ready"}\n')
+    with pytest.raises(HarnessError, match="does not say where its metrics are"):
+        metrics_of(log)
+    log.write_text('{"event": "metrics", "bind": "127.0.0.1:9"}\n')
+    assert metrics_of(log) == "127.0.0.1:9"
 
 
 @pytest.mark.graph

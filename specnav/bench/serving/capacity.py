@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -11,12 +10,14 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from evaluation.bench.clients import ClientsRow
+from harness.console import plain_table
 from harness.errors import UsageError
 from harness.run_folder import new_run_folder, started_at
 from harness.signals import ends_on_signals
-from specnav.bench.clients import ClientsRow, ask_for, load_target, measure_clients
-from specnav.bench.config import make_config
+from specnav.bench.config import BenchConfig, make_config
 from specnav.bench.run import methods_of, settings_of
+from specnav.bench.serving.clients import ask_for, load_target, measure_clients
 from specnav.bench.view import BenchView
 
 CLIENTS_FILE = "clients.json"
@@ -24,7 +25,8 @@ SECONDS = 10.0
 MOST_CLIENTS = 256
 LEGEND = (
     "n: clients; x: against one; each: tok/s of a client, median; slow: what 95 % of them reach; work, wait: ms in the "
-    "cloud a verdict; batch: sessions that shared its forward; wrong: of the answers that came to their end"
+    "cloud a verdict; batch: sessions that shared its forward; idle: share of the time without a forward; cores: busy, "
+    "of the whole machine; wrong: of the answers that came to their end"
 )
 
 
@@ -39,21 +41,27 @@ def numbers_of(words: str) -> list[int]:
     return numbers
 
 
-def run_capacity(flags: Mapping[str, Any], clients: str, seconds: float, server_flags: Sequence[str]) -> int:
-    """Measure, print and write; returns the exit code (130 when interrupted). Raises UsageError and the rooms' errors.
-
-    server_flags: more words of the verifier's command line.
-    """
+def methods_for_clients(config: BenchConfig) -> tuple[tuple[str, ...], str]:
+    """The methods to measure, and what is to be said about those left out. Raises UsageError where none is left."""
     from evaluation.bench.names import ORACLES
     from specdec.methods import get_method
 
-    counts = numbers_of(clients)
-    config = make_config(flags)
     methods, left_out = methods_of(config)
     splits = [name for name in methods if name in ORACLES or get_method(name).split]
     methods = tuple(name for name in methods if name not in splits)
     if not methods:
         raise UsageError(f"{', '.join(splits)} cannot be measured with many clients; name others with --methods")
+    return methods, left_out
+
+
+def run_capacity(flags: Mapping[str, Any], clients: str, seconds: float, server_flags: Sequence[str]) -> int:
+    """Measure, print and write; returns the exit code (130 when interrupted). Raises UsageError and the rooms' errors.
+
+    server_flags: more words of the verifier's command line.
+    """
+    counts = numbers_of(clients)
+    config = make_config(flags)
+    methods, left_out = methods_for_clients(config)
     folder = new_run_folder(config.out, "clients", datetime.now())
     view = BenchView()
     if left_out:
@@ -62,8 +70,6 @@ def run_capacity(flags: Mapping[str, Any], clients: str, seconds: float, server_
     began = started_at()
     view.say("what the target alone answers")
     prompts, expected = ask_for(config, load_target(config))
-    if not prompts:
-        raise UsageError("no question is short enough; ask shorter ones")
     interrupted = False
     try:
         with ends_on_signals():
@@ -80,7 +86,7 @@ def run_capacity(flags: Mapping[str, Any], clients: str, seconds: float, server_
         "config": {**settings_of(config, methods), "seconds": seconds, "server_flags": " ".join(server_flags)},
         "started_at": began,
         "interrupted": interrupted,
-        "rows": [asdict(row) for row in rows],
+        "rows": rows,
     }
     place = folder / CLIENTS_FILE
     place.write_bytes(msgspec.json.format(msgspec.json.encode(written)))
@@ -95,18 +101,21 @@ def run_capacity(flags: Mapping[str, Any], clients: str, seconds: float, server_
 def table(rows: Sequence[ClientsRow]) -> Table:
     """For the terminal. times: against one client of the same method."""
     ones = {row.method: row.rate for row in rows if row.clients == 1}
-    found = Table(title="many clients on one verifier", caption=LEGEND)
-    for name in ("method", "n", "tok/s", "x", "each", "slow", "work", "wait", "batch", "idle", "wrong"):
-        found.add_column(name, justify="left" if name == "method" else "right", no_wrap=name != "method")
+    titles = ("method", "n", "tok/s", "x", "each", "slow", "work", "wait", "batch", "idle", "cores", "wrong")
+    found = plain_table(titles, {"method"}, "many clients on one verifier")
+    found.caption = LEGEND
     for row in rows:
         times = f"{row.rate / ones[row.method]:.2f}" if ones.get(row.method) else ""
         found.add_row(
             row.method, str(row.clients), f"{row.rate:.1f}", times, f"{row.median:.1f}", f"{row.slow:.1f}",
             f"{row.verify_ms:.0f}", f"{row.queue_ms:.0f}", f"{row.batch:.1f}",
-            f"{row.server.get('idle_share', 0):.0%}", f"{row.wrong}/{row.answers}",
+            f"{row.server.get('idle_share', 0):.0%}", f"{row.cores_busy:.0%}{'!' * row.client_bound}",
+            f"{row.wrong}/{row.answers}",
         )  # fmt: skip
+    if any(row.client_bound for row in rows):
+        found.caption = f"{LEGEND}\n!: the cores were so busy that the clients decide, not the verifier"
     for row in rows:
         if row.errors:
             early = f"{len(row.errors)} ended early ({row.errors[0]})"
-            found.caption = f"{LEGEND}\n{row.method}, {row.clients} clients: {early}"
+            found.caption = f"{found.caption}\n{row.method}, {row.clients} clients: {early}"
     return found

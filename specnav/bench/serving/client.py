@@ -6,6 +6,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from typing import NamedTuple
 
 from cloud_verifier.serving import set_threads, settle_memory
 from specdec.edge.decoder import EdgeDecoder, connect
@@ -33,17 +34,30 @@ class ClientJob:
     options: GenerationOptions
 
 
+class Round(NamedTuple):
+    """One verdict. at_s: when its answer ended. verify_ms, queue_ms: forward and waiting in the cloud; batch: sessions
+    that shared the forward; gained: tokens it brought; drafted: tokens it judged.
+    """
+
+    at_s: float
+    verify_ms: float
+    queue_ms: float
+    batch: int
+    gained: int = 1
+    drafted: int = 0
+
+
 @dataclass
 class ClientRecord:
     """What came of it; times are seconds of the machine's monotonic clock.
 
-    chunks: (time, tokens) as they came. rounds: (time, forward in the cloud ms, waiting in the cloud ms, sessions that
-    shared the forward). answers: which prompt, and its ids where the answer came to its end. error: why it ended early.
+    chunks: (time, tokens) as they came. rounds: in order. answers: which prompt, and its ids where the answer came to
+    its end. error: why it ended early.
     """
 
     number: int
     chunks: list[tuple[float, int]] = field(default_factory=list)
-    rounds: list[tuple[float, float, float, int]] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
     answers: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
     error: str = ""
 
@@ -89,4 +103,6 @@ def _ask(job: ClientJob, decoder: EdgeDecoder, index: int, record: ClientRecord,
     if not left.is_set():
         record.answers.append((index, tuple(ids)))
     now = time.monotonic()
-    record.rounds += [(now, one.verify_ms, one.queue_ms, one.batch) for one in decoder.stats.rounds]
+    record.rounds += [
+        Round(now, one.verify_ms, one.queue_ms, one.batch, one.gained, one.drafted) for one in decoder.stats.rounds
+    ]

@@ -6,53 +6,31 @@ came while all of them were asking.
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import multiprocessing.context
 import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from evaluation.bench.clients import ClientsRow
 from evaluation.questions import load_questions
-from harness.errors import HarnessError
+from harness.errors import HarnessError, UsageError
 from specdec.models import LoadedModel, Prompt, chat_prompt, load_model
 from specdec.models.local import generate_local
-from specdec.options import GenerationOptions
-from specnav.bench.client import PATIENCE_S, ClientJob, ClientRecord, run_client
-from specnav.bench.config import BenchConfig
+from specnav.bench.config import BenchConfig, generation_options
 from specnav.bench.processes import surroundings
+from specnav.bench.serving.client import PATIENCE_S, ClientJob, ClientRecord, run_client
+from specnav.bench.serving.watch import METRICS_FLAGS, Between, between, look, metrics_of
 
 PROMPTS = 12
 LONGEST_PROMPT = 200
 STAGGER_S = 0.05
+SETTLING_S = 1.0
+MOST_SESSIONS = 64
 START_TIMEOUT_S = 300.0
-
-
-@dataclass(frozen=True)
-class ClientsRow:
-    """One method with so many clients. Rates are tokens a second while all were asking.
-
-    slow: what all but a twentieth of the clients reach or exceed. verify_ms, queue_ms, batch: medians of the rounds as
-    the verdicts tell them. server: the engine's own figures over its whole life. wrong: answers that were not the
-    target's. errors: clients that ended early, and why.
-    """
-
-    method: str
-    clients: int
-    rate: float
-    median: float
-    slow: float
-    verify_ms: float
-    queue_ms: float
-    batch: float
-    answers: int
-    wrong: int
-    errors: tuple[str, ...]
-    server: dict[str, float]
 
 
 def measure_clients(
@@ -62,9 +40,12 @@ def measure_clients(
     """Run so many clients against a verifier of their own. Raises ChildFailed, HarnessError."""
     from specdec.methods import get_method
 
-    options = GenerationOptions(config.max_new_tokens, seed=config.seed)
-    with surroundings(config, logs, get_method(method).cloud_drafts, server_flags) as place:
+    options = generation_options(config)
+    most = ("--max-sessions", str(max(MOST_SESSIONS, 2 * clients)))
+    flags = (*METRICS_FLAGS, *most, *server_flags)
+    with surroundings(config, logs, get_method(method).cloud_drafts, flags) as place:
         endpoint = place.open_link()
+        metrics = metrics_of(place.verifier.log)
         jobs = [
             ClientJob(
                 number, endpoint, method, config.draft_model, config.gamma, config.draft_ms, tuple(prompts),
@@ -75,23 +56,32 @@ def measure_clients(
         with processes_of(jobs) as pipes:
             _await_ready(pipes)
             begin = time.monotonic() + 0.2
-            first, last = begin + STAGGER_S * clients + 1.0, begin + STAGGER_S * clients + 1.0 + seconds
+            first = begin + STAGGER_S * clients + settling_s(config, clients)
+            last = first + seconds
             for number, pipe in enumerate(pipes):
                 pipe.send((begin + STAGGER_S * number, last))
-            records = [_receive(pipe, seconds + PATIENCE_S) for pipe in pipes]
+            time.sleep(max(0.0, first - time.monotonic()))
+            before = look(metrics)
+            time.sleep(max(0.0, last - time.monotonic()))
+            seen = between(before, look(metrics))
+            records = [_receive(pipe, PATIENCE_S) for pipe in pipes]
         place.supervisor.stop(place.verifier.name)
-        server = served(place.verifier.log)
-    return summarise(method, records, first, last, expected, server)
+    return summarise(method, records, first, last, expected, seen)
+
+
+def settling_s(config: BenchConfig, clients: int) -> float:
+    """How long it takes until the prompts of all are in: at most a forward each."""
+    return SETTLING_S + (clients * config.verify_ms + 2 * config.rtt_ms) / 1e3
 
 
 def summarise(
     method: str, records: Sequence[ClientRecord], first: float, last: float,
-    expected: Sequence[tuple[int, ...]], server: dict[str, float],
+    expected: Sequence[tuple[int, ...]], seen: Between,
 ) -> ClientsRow:
     """The row of a run. first, last: the clock when all were asking, and when they were told to end."""
     whole = last - first
     rates = sorted(sum(n for at, n in record.chunks if first <= at <= last) / whole for record in records)
-    rounds = [one for record in records for one in record.rounds if first <= one[0]]
+    rounds = [one for record in records for one in record.rounds if first <= one.at_s]
     answers = [one for record in records for one in record.answers]
     return ClientsRow(
         method=method,
@@ -99,21 +89,28 @@ def summarise(
         rate=sum(rates),
         median=statistics.median(rates),
         slow=rates[len(rates) // 20],
-        verify_ms=statistics.median([one[1] for one in rounds] or [0.0]),
-        queue_ms=statistics.median([one[2] for one in rounds] or [0.0]),
-        batch=statistics.fmean([one[3] for one in rounds] or [0.0]),
+        verify_ms=statistics.median([one.verify_ms for one in rounds] or [0.0]),
+        queue_ms=statistics.median([one.queue_ms for one in rounds] or [0.0]),
+        batch=statistics.fmean([one.batch for one in rounds] or [0.0]),
         answers=len(answers),
         wrong=sum(ids != expected[index] for index, ids in answers),
-        errors=tuple(record.error for record in records if record.error),
-        server=server,
+        errors=[record.error for record in records if record.error],
+        server=seen.server,
+        tokens_a_round=statistics.fmean([one.gained for one in rounds] or [0.0]),
+        rows=1 + statistics.fmean([one.drafted for one in rounds] or [0.0]),
+        cores_busy=seen.cores_busy,
+        cores_ours=seen.cores_ours,
+        seconds=whole,
     )
 
 
 def ask_for(config: BenchConfig, target: LoadedModel) -> tuple[list[Prompt], list[tuple[int, ...]]]:
-    """Prompts that fit, and what the target alone answers."""
-    options = GenerationOptions(config.max_new_tokens, seed=config.seed)
+    """Prompts that fit, and what the target alone answers. Raises UsageError where none fits."""
+    options = generation_options(config)
     prompts = [chat_prompt(target, question.turns[0]) for question in load_questions(config.questions, config.limit)]
     fit = [prompt for prompt in prompts if len(prompt.ids) <= LONGEST_PROMPT][:PROMPTS]
+    if not fit:
+        raise UsageError("no question is short enough; ask shorter ones")
     return fit, [tuple(generate_local(target, prompt, options)) for prompt in fit]
 
 
@@ -122,20 +119,11 @@ def load_target(config: BenchConfig) -> LoadedModel:
     return load_model(config.target_model, config.device, config.dtype, config.quantize)
 
 
-def served(log: Path) -> dict[str, float]:
-    """What a verifier's log says at its end of the work it has done; nothing where it does not."""
-    for line in log.read_text().splitlines():
-        if '"served"' in line:
-            found = json.loads(line)
-            return {name: value for name, value in found.items() if isinstance(value, int | float)}
-    return {}
-
-
 @contextmanager
 def processes_of(jobs: Sequence[ClientJob]) -> Iterator[list[Connection]]:
     """A process for each, forked from one that has imported everything; all are ended in any case."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["specnav.bench.client"])
+    context.set_forkserver_preload(["specnav.bench.serving.client"])
     pipes: list[Connection] = []
     started: list[multiprocessing.context.ForkServerProcess] = []
     try:

@@ -1,0 +1,42 @@
+"""What `specnav bench --clients` leaves of one method with so many clients."""
+
+from __future__ import annotations
+
+import msgspec
+
+CLIENT_BOUND = 0.9
+"""With more than this share of the machine's cores busy, the clients' own computing decides, not the verifier."""
+
+
+class ClientsRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One method with so many clients. Rates are tokens a second while all were asking.
+
+    slow: what all but a twentieth of the clients reach or exceed. verify_ms, queue_ms, batch: of the rounds as the
+    verdicts tell them (medians, and the mean). tokens_a_round, rows: tokens that a round brought, and rows that it
+    brought into a forward. server: the engine's own figures of that time. answers, wrong: those that came to their end,
+    and which of them were not the target's. errors: clients that ended early, and why. cores_busy: share of the
+    machine's cores that worked, whoever it was for; cores_ours: for the verifier, the link and the clients.
+    """
+
+    method: str
+    clients: int
+    rate: float
+    median: float
+    slow: float
+    verify_ms: float
+    queue_ms: float
+    batch: float
+    answers: int
+    wrong: int
+    errors: list[str] = msgspec.field(default_factory=list)
+    server: dict[str, float] = msgspec.field(default_factory=dict)
+    tokens_a_round: float = 1.0
+    rows: float = 1.0
+    cores_busy: float = 0.0
+    cores_ours: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def client_bound(self) -> bool:
+        """Whether the machine was too busy for the figures to be the verifier's."""
+        return self.cores_busy > CLIENT_BOUND

@@ -1,0 +1,80 @@
+"""Measures what a forward costs that many sessions share: the verifier's own forward, in this process."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import torch
+
+from evaluation.capacity import CurvePoint
+from specdec.models import LoadedModel, Prompt
+from specdec.models.plans import extend_many
+from specdec.models.session import ModelSession
+
+CONTEXT = 256
+"""Tokens that each session holds."""
+LEAST_TIMES = 3
+
+
+def measure_curve(
+    model: LoadedModel, counts: Sequence[int], kinds: Sequence[int], budget_s: float,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[CurvePoint]:
+    """Medians over as many rounds as fit into the budget, `LEAST_TIMES` at least; each round measures every point once.
+
+    counts: sessions that share a forward; kinds: rows of each. Raises ModelError where the context is too short.
+    """  # fmt: skip
+    drawn = random.Random(0)
+    context = min(CONTEXT, model.context_limit - max(kinds) - 1)
+    ids = [drawn.choice(plain_ids(model)) for _ in range(context + max(kinds))]
+    sessions = [model.new_session() for _ in range(max(counts))]
+    for session in sessions:
+        session.prefill(model.encode(Prompt(tuple(ids[:context]))))
+    grid = [(count, rows) for count in counts for rows in kinds]
+    together: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
+    apart: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
+    began = clock()
+    times = 0
+    while times < LEAST_TIMES + 1 or clock() - began < budget_s:
+        for count, rows in grid:
+            some, draft = sessions[:count], ids[context : context + rows]
+            shared = _timed(model, clock, some, draft)
+            _roll_back(some, context)
+            single = sum(_timed(model, clock, [one], draft) for one in some)
+            _roll_back(some, context)
+            if times:  # the first round makes the caches and warms up
+                together[count, rows].append(shared)
+                apart[count, rows].append(single)
+        times += 1
+    return [
+        CurvePoint(
+            sessions=count, rows=rows, together_ms=1e3 * statistics.median(together[count, rows]),
+            apart_ms=1e3 * statistics.median(apart[count, rows]),
+        )
+        for count, rows in grid
+    ]  # fmt: skip
+
+
+def plain_ids(model: LoadedModel) -> list[int]:
+    """Ids that stand for text."""
+    return [one for one in range(model.vocab_size) if one not in model.never_drafted and one not in model.eos_token_ids]
+
+
+def _roll_back(sessions: Sequence[ModelSession], length: int) -> None:
+    for session in sessions:
+        session.rollback(length)
+
+
+def _timed(
+    model: LoadedModel, clock: Callable[[], float], sessions: Sequence[ModelSession], ids: Sequence[int]
+) -> float:
+    """Seconds of one forward in which each session is extended by `ids`, the device's own work included."""
+    began = clock()
+    extend_many([session.extension(ids) for session in sessions])
+    if model.device.type == "cuda":
+        torch.cuda.synchronize(model.device)
+    return clock() - began

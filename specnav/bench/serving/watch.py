@@ -1,0 +1,110 @@
+"""Looks at a verifier and at the machine: two looks make the figures of the time between them."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from prometheus_client.parser import text_string_to_metric_families
+
+from harness.errors import HarnessError
+
+METRICS = re.compile(r'"event":\s*"metrics"')
+METRICS_FLAGS = ("--metrics", "127.0.0.1:0")
+_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Look:
+    """Counters at one moment, seconds and numbers since they began. ours_s: CPU of this process and all below it."""
+
+    at_s: float
+    forwards: float
+    sessions: float
+    rows: float
+    forwards_s: float
+    cores_idle_s: float
+    cores_s: float
+    ours_s: float
+
+
+@dataclass(frozen=True)
+class Between:
+    """The time between two looks. server: the engine's figures; shares of all cores' time."""
+
+    server: dict[str, float]
+    cores_busy: float
+    cores_ours: float
+
+
+def metrics_of(log: Path) -> str:
+    """Where a verifier's metrics are, HOST:PORT, as its log says. Raises HarnessError."""
+    for line in log.read_text(errors="replace").splitlines():
+        if METRICS.search(line):
+            return str(json.loads(line)["bind"])
+    raise HarnessError(f"the verifier's log does not say where its metrics are: see {log}")
+
+
+def look(metrics: str) -> Look:
+    """Look now. Raises HarnessError where the verifier does not answer."""
+    found = _scrape(metrics)
+    times = psutil.cpu_times()
+    return Look(
+        time.monotonic(),
+        found["specdec_forwards_total"],
+        found["specdec_forward_sessions_total"],
+        found["specdec_forward_rows_total"],
+        found["specdec_forward_seconds_total"],
+        times.idle + getattr(times, "iowait", 0.0),
+        sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0),
+        _own_s(),
+    )
+
+
+def between(before: Look, after: Look) -> Between:
+    """What happened from one look to the other."""
+    whole = max(after.at_s - before.at_s, 1e-9)
+    cores_s = max(after.cores_s - before.cores_s, 1e-9)
+    forwards, seconds = after.forwards - before.forwards, after.forwards_s - before.forwards_s
+    each = max(forwards, 1.0)
+    server = {
+        "forwards": forwards,
+        "forwards_per_s": round(forwards / whole, 2),
+        "sessions_a_forward": round((after.sessions - before.sessions) / each, 2),
+        "rows_a_forward": round((after.rows - before.rows) / each, 2),
+        "forward_ms": round(seconds / each * 1e3, 3),
+        "idle_share": round(min(1.0, max(0.0, 1 - seconds / whole)), 3),
+    }
+    busy = 1 - (after.cores_idle_s - before.cores_idle_s) / cores_s
+    ours = (after.ours_s - before.ours_s) / cores_s
+    return Between(server, round(min(1.0, max(0.0, busy)), 3), round(max(0.0, ours), 3))
+
+
+def _own_s() -> float:
+    """CPU seconds of this process and all its children."""
+    total = 0.0
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system
+    return total
+
+
+def _scrape(metrics: str) -> dict[str, float]:
+    connection = http.client.HTTPConnection(metrics, timeout=_TIMEOUT_S)
+    try:
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+    except (OSError, http.client.HTTPException) as error:
+        raise HarnessError(f"the verifier does not answer on {metrics}: {error}") from error
+    finally:
+        connection.close()
+    families = text_string_to_metric_families(text)
+    return {sample.name: sample.value for family in families for sample in family.samples if not sample.labels}
