@@ -263,6 +263,7 @@ class SessionWork:
     def _verify(self, task: VerifyTask) -> Plan[None]:
         verifier = self._opened()
         message = task.message
+        accepted: int | None = None
         self._alone = False  # a draft ends the cloud's going on alone
         if isinstance(message, (DraftUp, SampledUp)) and message.epoch < verifier.epoch:
             return  # it assumed what a verdict has broken since: the edge expects no answer
@@ -272,6 +273,7 @@ class SessionWork:
             draft = Draft(message.base, tuple(message.ids), parents)
             judgement = yield from verifier.plan_verify(draft, observer)
             verdict = SampledVerdict(judgement.last, judgement.token)
+            accepted = len(judgement.path)  # of a tree: what the verdict names is a node
         elif not isinstance(verifier, SampledVerifier):
             raise ProtocolError("rejection sampling was not agreed on when the session was opened")
         elif isinstance(message, SampledUp):
@@ -283,7 +285,8 @@ class SessionWork:
         times = self._times()
         self._send(self._verdict_message(message.round, verdict, times))
         drafted = 0 if isinstance(message, More) else len(message.ids)
-        self._shop.load.replied(*times, verdict.accepted + (verdict.token is not None), drafted, verdict.accepted)
+        accepted = verdict.accepted if accepted is None else accepted
+        self._shop.load.replied(*times, accepted + (verdict.token is not None), drafted, accepted)
 
     def _verdict_message(
         self, round_: int, verdict: SampledVerdict, times: tuple[int, int]

@@ -54,9 +54,12 @@ def open_session(link, text_pair: Pair, session: int = 1) -> object:
     return received[0]
 
 
-def test_metrics_tell_what_was_done(running: RunningServer, status: StatusServer, text_pair: Pair) -> None:
+@pytest.mark.parametrize("method", ["sd", "sd+tree:12x3"])
+def test_metrics_tell_what_was_done(
+    running: RunningServer, status: StatusServer, text_pair: Pair, method: str
+) -> None:
     with patiently_connected(running.address) as link:
-        decoder = EdgeDecoder(link, text_pair.draft, "sd", gamma=3)
+        decoder = EdgeDecoder(link, text_pair.draft, method, gamma=3)
         options = GenerationOptions(20)
         tokens = sum(map(len, decoder.generate(chat_prompt(text_pair.target, "hello"), options)))
         found = metrics(status)

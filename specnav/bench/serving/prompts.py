@@ -71,13 +71,13 @@ def measure_prompt(model: LoadedModel, chunk: int, sessions: int = SESSIONS) -> 
 def _measure(
     engine: Engine, said: queue.SimpleQueue[_Said], model: LoadedModel, chunk: int, sessions: int
 ) -> PromptDelay:
-    prompt = long_prompt(model)
+    prompts = [long_prompt(model, number) for number in range(PROMPTS)]
     edges = _Edges(engine, said, chat_prompt(model, SHORT), plain_ids(model)[:DRAFT], sessions)
     edges.verdicts(BETWEEN)
     alone = edges.verdicts(ALONE)
     during: list[float] = []
     opened: list[float] = []
-    for _ in range(PROMPTS):
+    for prompt in prompts:
         began = time.perf_counter()
         engine.submit(_open(_NEWCOMER, prompt))
         more, ended = edges.until_opened(_NEWCOMER)
@@ -86,12 +86,12 @@ def _measure(
         engine.submit(CloseTask(_key(_NEWCOMER)))
         edges.verdicts(BETWEEN)
     edges.end()
-    tokens = model.prompt_length(prompt)
-    what = "and a picture " * bool(prompt.images)
+    tokens = model.prompt_length(prompts[0])
+    what = "and a picture " * bool(prompts[0].images)
     return PromptDelay(
         label=f"A prompt of {tokens} tokens {what}on {model.path.rstrip('/').rpartition('/')[2]}",
         tokens=tokens,
-        pictures=len(prompt.images),
+        pictures=len(prompts[0].images),
         chunk=chunk,
         sessions=sessions,
         alone_ms=1e3 * statistics.median(alone),
@@ -102,20 +102,23 @@ def _measure(
     )
 
 
-def long_prompt(model: LoadedModel) -> Prompt:
-    """About `TOKENS` tokens, or what the context has room for, a picture first where the model takes one."""
-    images = [picture()] if model.is_multimodal else []
+def long_prompt(model: LoadedModel, number: int) -> Prompt:
+    """About `TOKENS` tokens, or what the context has room for, a picture first where the model takes one.
+
+    number: prompts of different numbers have nothing in common that could be worked out once.
+    """
+    images = [picture(number)] if model.is_multimodal else []
     most = min(TOKENS, model.context_limit - 64)
-    text = SHORT
+    text = f"{number}: {SHORT}"
     while model.prompt_length(chat_prompt(model, f"{text} {SHORT}", images)) <= most:
         text = f"{text} {SHORT}"
     return chat_prompt(model, text, images)
 
 
-def picture() -> bytes:
+def picture(seed: int) -> bytes:
     """A JPEG of coloured blocks."""
     width, height = PICTURE
-    blocks = np.random.default_rng(0).integers(0, 256, size=(8, 8, 3), dtype=np.uint8)
+    blocks = np.random.default_rng(seed).integers(0, 256, size=(8, 8, 3), dtype=np.uint8)
     buffer = io.BytesIO()
     Image.fromarray(np.kron(blocks, np.ones((height // 8, width // 8, 1), dtype=np.uint8))).save(buffer, "JPEG")
     return buffer.getvalue()
