@@ -41,6 +41,7 @@ NAME = "clients"
 POINT = "specedge-32b"
 TIME_SCALE = 1.0
 SECONDS = 12.0
+"""Of the operating point: of a clock that runs as slowly as the time scale says."""
 START_S = 9.0
 """Starting a verifier and clients, and ending them."""
 MAY_DIFFER = frozenset({"methods", "limit", "questions", "seconds"})
@@ -90,7 +91,7 @@ def run_clients_study(
     clients: the numbers of clients; curve: of `--study batch`, to plan with. measure: makes one measurement.
     Raises UsageError and the rooms' errors.
     """  # fmt: skip
-    plan = _plan(flags, time_scale or TIME_SCALE, clients, seconds or SECONDS, curve)
+    plan = _plan(flags, time_scale or TIME_SCALE, clients, seconds or SECONDS * max(1.0, time_scale or TIME_SCALE), curve)
     resumed = bool(flags.get("resume"))
     folder = study_folder(flags.get("out"), resumed) / NAME
     if (folder / STUDY_FILE).is_file():
