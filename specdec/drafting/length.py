@@ -38,7 +38,9 @@ class LengthPolicy:
         """How deep the next draft is to become."""
         if self.name in ("fixed", "latency"):
             return self.gamma
-        draft_s, verify_s, rtt_s = measured.draft_s, measured.verify_s, measured.away_s
+        draft_s, verify_s = measured.draft_s, measured.verify_s
+        # A draft that waits in the cloud came too early for its forward: `pipeline` must not make it shorter yet.
+        rtt_s = measured.rtt_s if self.name == "pipeline" else measured.away_s
         if draft_s is None or verify_s is None or rtt_s is None:
             return self.gamma
         if self.name == "marginal":

@@ -113,7 +113,14 @@ def test_waiting_in_a_busy_cloud_counts_like_a_longer_way() -> None:
     for _ in range(8):
         busy.exchanged(9, 0.0942, 0.015, 0.040)
     assert busy.rtt_s == near.rtt_s and busy.away_s == pytest.approx(far.away_s)
-    for name in ("pipeline", "latency"):
-        policy = LengthPolicy(name, 4)
-        assert policy.size(busy) == policy.size(far)
-        assert policy.cut_s(busy) == pytest.approx(policy.cut_s(far))
+    policy = LengthPolicy("latency", 4)
+    assert policy.cut_s(busy) == pytest.approx(policy.cut_s(far))
+
+
+def test_pipeline_does_not_shorten_a_draft_that_comes_too_early_anyway() -> None:
+    """It would come earlier still, and wait longer: the depth would fall to 1 as soon as others are there."""
+    busy = Measured()
+    busy.drafted(0.011)
+    for _ in range(8):
+        busy.exchanged(9, 0.0942, 0.015, 0.040)
+    assert LengthPolicy("pipeline", 4).size(busy) == 7
