@@ -146,7 +146,9 @@ def bench(
     ] = None,
     seconds: Annotated[
         float | None,
-        typer.Option(min=1, max=3600, help="How long --clients ask, s (10; study clients: 12 times --time-scale; batch: 30)."),
+        typer.Option(
+            min=1, max=3600, help="How long --clients ask, s (10; study clients: 12 times --time-scale; batch: 30)."
+        ),
     ] = None,
     groups: Annotated[
         int | None,

@@ -150,9 +150,9 @@ def _table(results: StudyResults, seen: Seen, rtt: float) -> Table:
                 )
             )  # fmt: skip
     caption = (
-        "p95: what all but a twentieth of the clients reach. Forward, wait: of a verdict, in the cloud. Sessions a "
-        "forward: of a draft model in the cloud as well. Client-bound: the machine's cores were busy for more than "
-        f"{CLIENT_BOUND:.0%} of the time."
+        "p95: what all but a twentieth of the clients reach. Forward, wait: of a verdict, in the cloud; a draft model's "
+        "forwards there included, which count in sessions a forward, too. Client-bound: the machine's cores were busy "
+        f"for more than {CLIENT_BOUND:.0%} of the time."
     )
     return Table(f"Every measurement at a round trip of {rtt:g} ms", head, tuple(rows), caption)
 
@@ -227,7 +227,8 @@ def _how(results: StudyResults) -> list[str]:
     words.append(
         f"As run: draft forwards paced to {config.get('draft_ms')} ms, verification to {config.get('verify_ms')} ms; "
         f"temperature {config.get('temperature')}, answers of at most {config.get('max_new_tokens')} tokens; each "
-        f"measurement {config.get('seconds')} s after all prompts were in; {results.wall_s:.0f} s in all."
+        f"measurement {config.get('seconds')} s after all prompts were in, twice that with one or two clients; "
+        f"{results.wall_s:.0f} s in all."
     )
     answers, wrong = sum(row.answers for row in rows), sum(row.wrong for row in rows)
     verdict = f"{wrong} DIFFER" if wrong else "identical, every token"

@@ -41,9 +41,10 @@ NAME = "clients"
 POINT = "specedge-32b"
 TIME_SCALE = 1.0
 SECONDS = 12.0
-"""Of the operating point: of a clock that runs as slowly as the time scale says."""
+"""Of a clock that runs as slowly as the time scale says."""
 START_S = 9.0
 """Starting a verifier and clients, and ending them."""
+FEW, FEW_LONGER = 2, 2.0
 MAY_DIFFER = frozenset({"methods", "limit", "questions", "seconds"})
 
 Measure = Callable[[Cell, Path], ClientsRow]
@@ -68,9 +69,13 @@ class Plan:
         """The settings of one measurement."""
         return replace(self.config, gamma=cell.gamma, rtt_ms=cell.rtt_ms * self.time_scale)
 
+    def seconds_of(self, cell: Cell) -> float:
+        """How long its clients are watched: the few longer, for they have few rounds, and plans are made of them."""
+        return self.seconds * (FEW_LONGER if cell.clients <= FEW else 1)
+
     def estimate_s(self, cell: Cell) -> float:
         """Seconds that a measurement takes."""
-        return START_S + settling_s(self.of(cell), cell.clients) + self.seconds
+        return START_S + settling_s(self.of(cell), cell.clients) + self.seconds_of(cell)
 
     def searches(self) -> list[Cell]:
         """What finds draft lengths: nothing where one was given."""
@@ -91,7 +96,8 @@ def run_clients_study(
     clients: the numbers of clients; curve: of `--study batch`, to plan with. measure: makes one measurement.
     Raises UsageError and the rooms' errors.
     """  # fmt: skip
-    plan = _plan(flags, time_scale or TIME_SCALE, clients, seconds or SECONDS * max(1.0, time_scale or TIME_SCALE), curve)
+    scale = time_scale or TIME_SCALE
+    plan = _plan(flags, scale, clients, seconds or SECONDS * max(1.0, scale), curve)
     resumed = bool(flags.get("resume"))
     folder = study_folder(flags.get("out"), resumed) / NAME
     if (folder / STUDY_FILE).is_file():
@@ -206,7 +212,7 @@ def _measuring(plan: Plan, console: Console) -> Measure:
         prompts, expected = asked[0]
         groups = ("--groups", str(cell.groups))
         return measure_clients(
-            plan.of(cell), cell.method, cell.clients, plan.seconds, prompts, expected, logs, groups
+            plan.of(cell), cell.method, cell.clients, plan.seconds_of(cell), prompts, expected, logs, groups
         )
 
     return measure
