@@ -150,8 +150,8 @@ def _table(results: StudyResults, seen: Seen, rtt: float) -> Table:
                 )
             )  # fmt: skip
     caption = (
-        "p95: what all but a twentieth of the clients reach. Forward, wait: of a verdict, in the cloud; a draft model's "
-        "forwards there included, which count in sessions a forward, too. Client-bound: the machine's cores were busy "
+        "p95: what all but a twentieth of the clients reach. Forward, wait: of a verdict, in the cloud; a draft "
+        "model's forwards there included, which count in sessions a forward, too. Client-bound: the cores were busy "
         f"for more than {CLIENT_BOUND:.0%} of the time."
     )
     return Table(f"Every measurement at a round trip of {rtt:g} ms", head, tuple(rows), caption)
