@@ -9,6 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from copy import copy
 from typing import TextIO
 
 WARNINGS_A_MINUTE = 5
@@ -27,6 +28,13 @@ class EventLog:
         self._lock = threading.Lock()
         self._recent: dict[str, list[float]] = {}
         self._suppressed: dict[str, int] = {}
+        self._fields: dict[str, object] = {}
+
+    def bind(self, **fields: object) -> EventLog:
+        """The same log; whatever it is told from now on also says this."""
+        bound = copy(self)
+        bound._fields = {**self._fields, **fields}
+        return bound
 
     def info(self, event: str, **fields: object) -> None:
         """Log an event with its fields."""
@@ -67,7 +75,8 @@ class EventLog:
             self._write("warning", event, fields)
 
     def _write(self, level: str, event: str, fields: dict[str, object]) -> None:
-        record = {"time": round(self._clock(), 3), "level": level, "event": event, **fields}
+        about = {"time": round(self._clock(), 3), "level": level, "event": event}
+        record = {**about, **self._fields, **fields}
         line = json.dumps(record, default=str)
         with self._lock:
             self._stream.write(line + "\n")

@@ -84,7 +84,7 @@ def shared_of(config: ServerConfig, kv_bytes: int, model: LoadedModel) -> int:
 
 def open_status(bind: str, server: Server) -> StatusServer:
     """Metrics and health of a server over HTTP. Raises VerifierError where the address cannot be used."""
-    collector = VerifierCollector(server.load, server.gauges, lambda: server.refusals)
+    collector = VerifierCollector(server)
     return StatusServer(
         bind,
         lambda: render(collector),

@@ -76,7 +76,7 @@ class Engine:
         self._shop = Workshop(model, draft_model, hint_maker, self._reply, log, clock, self.load, self._admit, on_out)
         self._on_out = on_out
         self._paused: set[bytes] = set()
-        self._hint_share = HintShare(clock)
+        self._hint_share = HintShare(clock, self.load.hints)
         models = [model] if draft_model is None else [model, draft_model]
         self.prompts = Prompts(shared_bytes, self._arrive, lambda one: self._plans.get(one.work.key) is one.plan)
         a_token = sum(each.runner.kv_bytes_a_token for each in models)
@@ -207,10 +207,13 @@ class Engine:
         while work.has_work:
             if work.only_streams and work.key[0] in self._paused:
                 break
-            if work.evicted and not self._make_room(work.key, self.budget.needed(work.tokens, work.prompt_bytes)):
-                self._starved.append(work)  # until another session ends or has nothing to do
-                return
-            work.evicted = False
+            if work.evicted:
+                if not self._make_room(work.key, self.budget.needed(work.tokens, work.prompt_bytes)):
+                    self._starved.append(work)  # until another session ends or has nothing to do
+                    return
+                work.evicted = False
+                self.load.restored += 1
+                work.use.log.info("restored")
             plan = work.next_plan()
             if plan is None:
                 break
@@ -241,6 +244,7 @@ class Engine:
                 if rests and other in self.budget.admitted and work.evict():
                     self.budget.give_back(other)
                     self.budget.evictions += 1
+                    work.use.log.info("evicted", tokens=work.tokens)
                     if self.budget.fits(needed):
                         break
             else:
@@ -265,16 +269,19 @@ class Engine:
             self._works[work.key] = self._works.pop(work.key)  # the last one to rest
             return True
         except OverBudget as error:
+            work.use.log.warning(ERROR_BUSY, reason=str(error))
             self._end(work.key, ERROR_BUSY, str(error))
         except (ModelError, OptionsError, ProtocolError) as error:
-            self._log.warning("refused", session=work.key[1], reason=str(error))
+            work.use.log.warning(ERROR_REFUSED, reason=str(error))
             self._end(work.key, ERROR_REFUSED, str(error))
         except Exception as error:  # one session's fault must not end the others' (TRAPS 20)
-            self._log.error("session_failed", session=work.key[1], traceback=self._log.trace_of(error))
+            work.use.log.error("session_failed", traceback=self._log.trace_of(error))
             self._end(work.key, ERROR_INTERNAL, f"the verifier failed on this session ({type(error).__name__})")
         return False
 
     def _end(self, key: SessionKey, code: str, reason: str) -> None:
+        if key in self._works:
+            self._works[key].use.ended_with(code)
         self._forget(key)
         self._outbox(key, ErrorDown(key[1], code, reason[:1900]), True)
 
