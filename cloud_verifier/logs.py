@@ -5,6 +5,7 @@ repeat. What an exception says may quote a prompt: it is left out unless asked f
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 import traceback
@@ -81,3 +82,15 @@ class EventLog:
         with self._lock:
             self._stream.write(line + "\n")
             self._stream.flush()
+
+
+def pass_on_warnings(name: str, log: EventLog) -> None:
+    """What a library of that name warns of comes into the log, as all the rest does: an event of its name."""
+
+    class PassOn(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            log.warning(name, reason=record.getMessage()[:500])
+
+    logger = logging.getLogger(name)
+    logger.addHandler(PassOn(logging.WARNING))
+    logger.propagate = False

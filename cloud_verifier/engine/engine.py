@@ -40,6 +40,7 @@ from specdec.errors import ModelError, OptionsError, ProtocolError
 from specdec.link.wire import ERROR_BUSY, ERROR_INTERNAL, ERROR_REFUSED, Down, ErrorDown
 from specdec.models import LoadedModel
 from specdec.models.plans import Extension, Plan, Prepared, Staged, forward_together, stage
+from specdec.tracing import Tracing
 from specdec.verifying.hints.hints import HintMaker
 
 Outbox = Callable[[SessionKey, Down, bool], None]
@@ -61,19 +62,23 @@ class Engine:
         kv_bytes: int = 1 << 62,
         on_out: Callable[[Task], None] = lambda task: None,
         shared_bytes: int = 0,
+        tracing: Tracing | None = None,
     ) -> None:
         """hint_maker: makes hints for the sessions that want them; None: there are no exits. scheduler: which rows
         share a forward. wake: called in the thread that prepares pictures when some are ready, for those who wait
         for work elsewhere than in `run`. kv_bytes: what all caches may take. on_out: called, in the engine's thread,
         once with every task handed over, when it waits no longer. shared_bytes: what may be kept of
-        prompts and pictures for sessions to come, where sessions leave room for it.
+        prompts and pictures for sessions to come, where sessions leave room for it. tracing: where spans go; None:
+        nobody traces.
         """
         self._outbox = outbox
         self._log = log
         self._clock = clock
         self._wake = wake
         self.load = EngineLoad(clock())
-        self._shop = Workshop(model, draft_model, hint_maker, self._reply, log, clock, self.load, self._admit, on_out)
+        self._shop = Workshop(
+            model, draft_model, hint_maker, self._reply, log, clock, self.load, self._admit, on_out, tracing
+        )
         self._on_out = on_out
         self._paused: set[bytes] = set()
         self._hint_share = HintShare(clock, self.load.hints)
@@ -328,6 +333,8 @@ class Engine:
         for (waiting, _), result in zip(staged, results, strict=True):
             settling = self._clock()
             waiting.work.waited_s += settling - ended  # the others' replies came first
+            if waiting.work.trace is not None:
+                waiting.work.trace.forward(began, ended, len(staged))
             self._settle(waiting, result)
 
     def _run(self, staged: list[tuple[Waiting, Staged]]) -> list[Tensor | Exception]:

@@ -20,6 +20,7 @@ from cloud_verifier.engine.tasks import (
     Task,
     VerifyTask,
 )
+from cloud_verifier.engine.traced import SessionTrace, trace_of
 from cloud_verifier.engine.usage import SessionUse
 from cloud_verifier.logs import EventLog
 from specdec.drafting import ChainDrafter, Draft, DraftModel
@@ -40,6 +41,7 @@ from specdec.models import LoadedModel, Prompt
 from specdec.models.plans import Plan
 from specdec.models.split import BackSession
 from specdec.sampling.recoveries import Recovery
+from specdec.tracing import Tracing
 from specdec.verifying import SampledVerdict, SampledVerifier, Verifier
 from specdec.verifying.hints.hints import HintMaker
 
@@ -50,7 +52,7 @@ class Workshop:
 
     draft_model: for clouds that draft; None: there is none. hint_maker: None: there are no exits. send: takes (session,
     reply). admit: asked before a session's cache is made; takes (work, tokens), raises OverBudget. on_out: told of
-    every task that waits no longer.
+    every task that waits no longer. tracing: None: nobody traces.
     """
 
     model: LoadedModel
@@ -62,6 +64,7 @@ class Workshop:
     load: EngineLoad
     admit: Callable[[SessionWork, int], None]
     on_out: Callable[[Task], None]
+    tracing: Tracing | None = None
 
 
 class SessionWork:
@@ -70,8 +73,8 @@ class SessionWork:
     tasks: what waits for it. waited_s: how long the work in hand has waited for its forwards; batch: with how many
     sessions it shared one of them at most, itself included; both are counted by whoever carries its plans out. number:
     counts sessions as they come. rank: of its class, 0 the first to be served. owner: whose it is, of all that share
-    what one client may have; scope: with whose sessions it shares prompts. use: what it has used, and its log. tokens:
-    what its cache may come to hold; evicted: it was given back.
+    what one client may have; scope: with whose sessions it shares prompts. use: what it has used, and its log. trace:
+    its spans; None: its edge does not trace. tokens: what its cache may come to hold; evicted: it was given back.
     """
 
     def __init__(self, shop: Workshop, opening: OpenTask, number: int = 0, rank: int = 1) -> None:
@@ -81,6 +84,9 @@ class SessionWork:
         self.owner = opening.owner or opening.key[0]
         self.scope = opening.scope
         self.use = opening.use or SessionUse("", shop.log.bind(session=opening.key[1]))
+        self.trace: SessionTrace | None = None
+        if shop.tracing is not None:
+            self.trace = trace_of(shop.tracing, opening.message, self.use, shop.clock)
         self.tasks = SessionQueue()
         self.waited_s = 0.0
         self.batch = 1
@@ -116,16 +122,19 @@ class SessionWork:
         """What to do now: the opening, what waits, or one more step of an answer decoded alone; None: nothing."""
         if self._opening is not None:
             opening, self._opening = self._opening, None
-            return self._begin(opening)
+            plan = self._begin(opening)
+            return plan if self.trace is None else self.trace.around("prefill", None, opening.arrived_s, plan)
         if len(self.tasks):
             task, taken = self.tasks.get()
             for one in taken:
                 self._shop.on_out(one)
             self._mark(task.arrived_s)
-            return self._plan(task)
+            plan = self._plan(task)
+            return plan if self.trace is None else self.trace.around("verify", task.message, task.arrived_s, plan)
         if self._alone:
             self._mark(self._shop.clock())
-            return self._step()
+            plan = self._step()
+            return plan if self.trace is None else self.trace.around("decode", None, self._began_s, plan)
         return None
 
     def _mark(self, arrived_s: float) -> None:
@@ -201,6 +210,8 @@ class SessionWork:
         self._shop.load.replied(*times, tokens)
         self.use.worked(*times)
         self.use.replied(tokens, drafted, accepted)
+        if self.trace is not None:
+            self.trace.replied(tokens, drafted, accepted)
 
     def _new_verifier(self) -> Verifier:
         message, model = self._message, self._shop.model

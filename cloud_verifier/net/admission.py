@@ -87,8 +87,9 @@ class Admission:
         clock: Callable[[], float],
         exits: tuple[int, ...] = (),
         drafts: bool = False,
+        decode: Callable[[bytes], Up] = decode_up,
     ) -> None:
-        """exits: layers that hints come from. drafts: whether there is a draft model."""
+        """exits: layers that hints come from. drafts: whether there is a draft model. decode: of messages."""
         self._config = config
         self._model = model
         self._log = log
@@ -96,6 +97,7 @@ class Admission:
         self._clock = clock
         self._exits = exits
         self._drafts = drafts
+        self._decode = decode
         self._server_number = secrets.randbits(32)
         self.sessions = SessionTable(config.max_sessions, config.session_timeout_s)
         self.clients = Clients(config.limits, config.session_timeout_s, clock)
@@ -123,7 +125,7 @@ class Admission:
         try:
             if len(frames[0]) > most:
                 raise MessageTooLarge(f"a message of {len(frames[0])} bytes exceeds the limit of {most}")
-            message = decode_up(frames[0])
+            message = self._decode(frames[0])
         except MessageTooLarge as error:
             self._refuse(identity, 0, ERROR_TOO_LARGE, str(error))
         except ProtocolError as error:

@@ -27,6 +27,7 @@ from cloud_verifier.net.outbox import RETRY_S, ClientGone, Outbox
 from cloud_verifier.security.door import Door
 from cloud_verifier.security.keyring import Keyring
 from cloud_verifier.security.records import ClientKey
+from specdec.link.traced import decode_traced
 from specdec.link.wire import (
     ERROR_INTERNAL,
     ERROR_KEY,
@@ -38,9 +39,11 @@ from specdec.link.wire import (
     RowDown,
     Tokens,
     VerdictDown,
+    decode_up,
     encode,
 )
 from specdec.models import LoadedModel
+from specdec.tracing import Tracing
 from specdec.verifying.hints.hints import HintMaker
 
 _SENT_AHEAD = 64
@@ -76,9 +79,10 @@ class Server:
         hint_maker: HintMaker | None = None,
         kv_bytes: int = 1 << 62,
         shared_bytes: int = 0,
+        tracing: Tracing | None = None,
     ) -> None:
         """Bind the socket. inline: run forwards in the socket's thread. kv_bytes: what all caches may take;
-        shared_bytes: what of it is kept for sessions to come.
+        shared_bytes: what of it is kept for sessions to come. tracing: where spans go; None: nobody traces.
 
         Raises VerifierError when the address or the keys cannot be used.
         """
@@ -122,7 +126,8 @@ class Server:
         self._outbox = Outbox(self._hand_over, self._pause, clock)
         ways = Ways(self._reply, self._submit, self._outbox.full, self._look_for, self._key_of)
         exits = () if hint_maker is None else tuple(hint_maker.layers)
-        self._admission = Admission(config, model, log, ways, clock, exits, draft_model is not None)
+        decode = decode_up if tracing is None else decode_traced
+        self._admission = Admission(config, model, log, ways, clock, exits, draft_model is not None, decode)
         given_back = self._admission.given_back
         self._engine = Engine(
             model,
@@ -135,6 +140,7 @@ class Server:
             scheduler=Scheduler(config.policy),
             kv_bytes=kv_bytes,
             shared_bytes=shared_bytes,
+            tracing=tracing,
         )
 
     def stop(self) -> None:

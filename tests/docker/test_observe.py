@@ -104,3 +104,11 @@ def test_alerts_say_what_is_wrong_and_what_to_do() -> None:
     for rule in RULES:
         assert rule["labels"]["severity"] in ("warning", "critical")
         assert {"summary", "description"} == set(rule["annotations"])
+
+
+def test_the_page_about_operating_lists_every_metric() -> None:
+    page = (ROOT / "docs/operating.md").read_text(encoding="utf-8")
+    table = page.partition("## Metrics")[2].partition("\n## ")[0]
+    listed = {name for row in re.findall(r"^\| ([^|]*) \|", table, re.M) for name in re.findall(r"`(\w+)`", row)}
+    names = {re.sub(r"_(bucket|sum|count)$", "", name).removeprefix("specdec_") for name in exported()}
+    assert listed == names - {"up"}
