@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from cloud_verifier.engine.load import EngineLoad
-from cloud_verifier.engine.usage import ClientUse
 from cloud_verifier.observing.metrics import COUNTERS, GAUGES, VerifierCollector, render
+from cloud_verifier.observing.usage import ClientUse
 
 
 class MadeUpVerifier:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from cloud_verifier.engine.usage import SessionUse
+from cloud_verifier.observing.usage import SessionUse
 from specdec.link.wire import AloneUp, DraftUp, HiddenUp, More, Open, SampledUp
 
 SessionKey = tuple[bytes, int]

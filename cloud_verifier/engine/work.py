@@ -20,9 +20,9 @@ from cloud_verifier.engine.tasks import (
     Task,
     VerifyTask,
 )
-from cloud_verifier.engine.traced import SessionTrace, trace_of
-from cloud_verifier.engine.usage import SessionUse
 from cloud_verifier.logs import EventLog
+from cloud_verifier.observing.spans import SessionTrace, trace_of
+from cloud_verifier.observing.usage import SessionUse
 from specdec.drafting import ChainDrafter, Draft, DraftModel
 from specdec.errors import ProtocolError
 from specdec.link.convert import q_from_wire, row_to_wire, sampling_from_wire

@@ -21,11 +21,11 @@ from cloud_verifier.engine.tasks import (
     Task,
     VerifyTask,
 )
-from cloud_verifier.engine.usage import SessionUse
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.clients import Client, Clients
 from cloud_verifier.net.limits import Ledger, Limits, units_of, weight_of
 from cloud_verifier.net.sessions import SessionEntry, SessionTable
+from cloud_verifier.observing.usage import SessionUse
 from cloud_verifier.security.records import ClientKey
 from specdec.errors import ModelError, ProtocolError
 from specdec.link.wire import (

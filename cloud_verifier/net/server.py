@@ -19,11 +19,11 @@ from cloud_verifier.engine.engine import Engine
 from cloud_verifier.engine.load import EngineLoad
 from cloud_verifier.engine.scheduler import Scheduler
 from cloud_verifier.engine.tasks import PauseTask, SessionKey, Task
-from cloud_verifier.engine.usage import ClientUse
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.admission import Admission, Ways
 from cloud_verifier.net.outbox import RETRY_S, ClientGone, Outbox
+from cloud_verifier.observing.usage import ClientUse
 from cloud_verifier.security.door import Door
 from cloud_verifier.security.keyring import Keyring
 from cloud_verifier.security.records import ClientKey

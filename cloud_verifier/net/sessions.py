@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cloud_verifier.engine.tasks import SessionKey
-from cloud_verifier.engine.usage import SessionUse
+from cloud_verifier.observing.usage import SessionUse
 
 
 @dataclass

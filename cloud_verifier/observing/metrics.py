@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from cloud_verifier.engine.load import EngineLoad, Histogram
-from cloud_verifier.engine.usage import ClientUse
+from cloud_verifier.observing.usage import ClientUse
 from specdec.link.wire import (
     ERROR_BUSY,
     ERROR_INTERNAL,
@@ -28,6 +28,7 @@ GAUGES = {
     "kv_admitted_bytes": "Cache that sessions may come to hold, all together",
     "kv_session_max_bytes": "Cache that the largest session may come to hold",
     "kv_budget_bytes": "Cache that there is for all sessions",
+    "shared_bytes": "Cache that is kept of prompts and pictures for sessions to come",
     "draining": "1 once no new sessions are taken",
 }
 COUNTERS = {
@@ -74,11 +75,11 @@ class VerifierCollector(Collector):
         """All of them, as they are now."""
         yield from _of_the_engine(self._verifier.load)
         counts = self._verifier.counters()
-        for name, text in COUNTERS.items():
-            yield CounterMetricFamily(PREFIX + name, text, value=counts[name])
+        for name, count in counts.items():
+            yield CounterMetricFamily(PREFIX + name, COUNTERS.get(name, ""), value=count)
         values = self._verifier.gauges()
-        for name, text in GAUGES.items():
-            yield GaugeMetricFamily(PREFIX + name, text, value=values[name])
+        for name, value in values.items():
+            yield GaugeMetricFamily(PREFIX + name, GAUGES.get(name, ""), value=value)
         yield from _of_the_clients(self._verifier.uses(), self._verifier.kv_bytes())
 
     def describe(self) -> Iterator[Metric]:

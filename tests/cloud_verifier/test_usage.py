@@ -18,7 +18,7 @@ from cloud_verifier.config import ServerConfig
 from cloud_verifier.engine.memory import TREE_TOKENS
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.server import Server
-from cloud_verifier.observing.metrics import CODES, VerifierCollector, render
+from cloud_verifier.observing.metrics import CODES, COUNTERS, GAUGES, VerifierCollector, render
 from cloud_verifier.security.folder import KeyFolder
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.link.convert import sampling_to_wire
@@ -117,4 +117,5 @@ def test_an_id_finds_everything_that_happened_to_a_session(text_pair: Pair) -> N
     assert end["verify_ms"] > verdict.verify_us / 1e3 > 0 and end["queue_ms"] >= 0 < end["seconds"]
     (other,) = [line for line in lines if line["event"] == "closed" and line["session"] == 2]
     assert other["reason"] == "shutdown" and other["id"] != number
+    assert server.gauges().keys() == GAUGES.keys() and server.counters().keys() == COUNTERS.keys()
     assert server.counters()["kv_evictions"] == 2 and server.load.restored == 1
