@@ -5,10 +5,12 @@ repeat. What an exception says may quote a prompt: it is left out unless asked f
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 import traceback
 from collections.abc import Callable
+from copy import copy
 from typing import TextIO
 
 WARNINGS_A_MINUTE = 5
@@ -27,6 +29,13 @@ class EventLog:
         self._lock = threading.Lock()
         self._recent: dict[str, list[float]] = {}
         self._suppressed: dict[str, int] = {}
+        self._fields: dict[str, object] = {}
+
+    def bind(self, **fields: object) -> EventLog:
+        """The same log; whatever it is told from now on also says this."""
+        bound = copy(self)
+        bound._fields = {**self._fields, **fields}
+        return bound
 
     def info(self, event: str, **fields: object) -> None:
         """Log an event with its fields."""
@@ -67,8 +76,21 @@ class EventLog:
             self._write("warning", event, fields)
 
     def _write(self, level: str, event: str, fields: dict[str, object]) -> None:
-        record = {"time": round(self._clock(), 3), "level": level, "event": event, **fields}
+        about = {"time": round(self._clock(), 3), "level": level, "event": event}
+        record = {**about, **self._fields, **fields}
         line = json.dumps(record, default=str)
         with self._lock:
             self._stream.write(line + "\n")
             self._stream.flush()
+
+
+def pass_on_warnings(name: str, log: EventLog) -> None:
+    """What a library of that name warns of comes into the log, as all the rest does: an event of its name."""
+
+    class PassOn(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            log.warning(name, reason=record.getMessage()[:500])
+
+    logger = logging.getLogger(name)
+    logger.addHandler(PassOn(logging.WARNING))
+    logger.propagate = False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import signal
 import sys
-import time
 from contextlib import ExitStack
 from types import FrameType
 from typing import TextIO
@@ -16,13 +15,14 @@ from cloud_verifier.config import ServerConfig
 from cloud_verifier.engine.memory import SHARE, free_bytes
 from cloud_verifier.engine.prompts import shared_bytes
 from cloud_verifier.loading import check_pair, forwards_are_quick, is_small, load_hint_maker, warm_up
-from cloud_verifier.logs import EventLog
+from cloud_verifier.logs import EventLog, pass_on_warnings
 from cloud_verifier.net.server import Server
 from cloud_verifier.observing.http import StatusServer
 from cloud_verifier.observing.metrics import VerifierCollector, render
 from cloud_verifier.security.keyring import Keyring
 from specdec.models import LoadedModel, load_model
 from specdec.models.pacing import pace
+from specdec.tracing import tracing_from_environment
 
 
 def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
@@ -34,6 +34,9 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
     log = EventLog(log_stream or sys.stderr, contents=config.log_contents)
     if config.keys:
         Keyring(config.keys, log)  # a folder that cannot be used is told before a large model is loaded
+    tracing = tracing_from_environment("specnav-verifier")
+    if tracing is not None:
+        pass_on_warnings("opentelemetry", log)
     log.info("loading", model=config.model, quantize=config.quantize)
     model = load_model(config.model, device=config.device, dtype=config.dtype, quantize=config.quantize)
     draft_model = None
@@ -45,7 +48,17 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
     inline = forwards_are_quick(config, model)
     kv_bytes = int(config.kv_gb * 2**30) or int(SHARE * free_bytes(model.device))
     shared = shared_of(config, kv_bytes, model)
-    server = Server(config, model, log, draft_model, time.monotonic, inline, hint_maker, kv_bytes, shared)
+    server = Server(
+        config,
+        model,
+        log,
+        draft_model,
+        inline=inline,
+        hint_maker=hint_maker,
+        kv_bytes=kv_bytes,
+        shared_bytes=shared,
+        tracing=tracing,
+    )
     for loaded in (model, draft_model):
         if loaded is not None:
             warm_up(loaded)
@@ -84,7 +97,7 @@ def shared_of(config: ServerConfig, kv_bytes: int, model: LoadedModel) -> int:
 
 def open_status(bind: str, server: Server) -> StatusServer:
     """Metrics and health of a server over HTTP. Raises VerifierError where the address cannot be used."""
-    collector = VerifierCollector(server.load, server.gauges, lambda: server.refusals)
+    collector = VerifierCollector(server)
     return StatusServer(
         bind,
         lambda: render(collector),

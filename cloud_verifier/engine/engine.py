@@ -40,6 +40,7 @@ from specdec.errors import ModelError, OptionsError, ProtocolError
 from specdec.link.wire import ERROR_BUSY, ERROR_INTERNAL, ERROR_REFUSED, Down, ErrorDown
 from specdec.models import LoadedModel
 from specdec.models.plans import Extension, Plan, Prepared, Staged, forward_together, stage
+from specdec.tracing import Tracing
 from specdec.verifying.hints.hints import HintMaker
 
 Outbox = Callable[[SessionKey, Down, bool], None]
@@ -61,22 +62,26 @@ class Engine:
         kv_bytes: int = 1 << 62,
         on_out: Callable[[Task], None] = lambda task: None,
         shared_bytes: int = 0,
+        tracing: Tracing | None = None,
     ) -> None:
         """hint_maker: makes hints for the sessions that want them; None: there are no exits. scheduler: which rows
         share a forward. wake: called in the thread that prepares pictures when some are ready, for those who wait
         for work elsewhere than in `run`. kv_bytes: what all caches may take. on_out: called, in the engine's thread,
         once with every task handed over, when it waits no longer. shared_bytes: what may be kept of
-        prompts and pictures for sessions to come, where sessions leave room for it.
+        prompts and pictures for sessions to come, where sessions leave room for it. tracing: where spans go; None:
+        nobody traces.
         """
         self._outbox = outbox
         self._log = log
         self._clock = clock
         self._wake = wake
         self.load = EngineLoad(clock())
-        self._shop = Workshop(model, draft_model, hint_maker, self._reply, log, clock, self.load, self._admit, on_out)
+        self._shop = Workshop(
+            model, draft_model, hint_maker, self._reply, log, clock, self.load, self._admit, on_out, tracing
+        )
         self._on_out = on_out
         self._paused: set[bytes] = set()
-        self._hint_share = HintShare(clock)
+        self._hint_share = HintShare(clock, self.load.hints)
         models = [model] if draft_model is None else [model, draft_model]
         self.prompts = Prompts(shared_bytes, self._arrive, lambda one: self._plans.get(one.work.key) is one.plan)
         a_token = sum(each.runner.kv_bytes_a_token for each in models)
@@ -207,10 +212,13 @@ class Engine:
         while work.has_work:
             if work.only_streams and work.key[0] in self._paused:
                 break
-            if work.evicted and not self._make_room(work.key, self.budget.needed(work.tokens, work.prompt_bytes)):
-                self._starved.append(work)  # until another session ends or has nothing to do
-                return
-            work.evicted = False
+            if work.evicted:
+                if not self._make_room(work.key, self.budget.needed(work.tokens, work.prompt_bytes)):
+                    self._starved.append(work)  # until another session ends or has nothing to do
+                    return
+                work.evicted = False
+                self.load.restored += 1
+                work.use.log.info("restored")
             plan = work.next_plan()
             if plan is None:
                 break
@@ -241,6 +249,7 @@ class Engine:
                 if rests and other in self.budget.admitted and work.evict():
                     self.budget.give_back(other)
                     self.budget.evictions += 1
+                    work.use.log.info("evicted", tokens=work.tokens)
                     if self.budget.fits(needed):
                         break
             else:
@@ -265,16 +274,19 @@ class Engine:
             self._works[work.key] = self._works.pop(work.key)  # the last one to rest
             return True
         except OverBudget as error:
+            work.use.log.warning(ERROR_BUSY, reason=str(error))
             self._end(work.key, ERROR_BUSY, str(error))
         except (ModelError, OptionsError, ProtocolError) as error:
-            self._log.warning("refused", session=work.key[1], reason=str(error))
+            work.use.log.warning(ERROR_REFUSED, reason=str(error))
             self._end(work.key, ERROR_REFUSED, str(error))
         except Exception as error:  # one session's fault must not end the others' (TRAPS 20)
-            self._log.error("session_failed", session=work.key[1], traceback=self._log.trace_of(error))
+            work.use.log.error("session_failed", traceback=self._log.trace_of(error))
             self._end(work.key, ERROR_INTERNAL, f"the verifier failed on this session ({type(error).__name__})")
         return False
 
     def _end(self, key: SessionKey, code: str, reason: str) -> None:
+        if key in self._works:
+            self._works[key].use.ended_with(code)
         self._forget(key)
         self._outbox(key, ErrorDown(key[1], code, reason[:1900]), True)
 
@@ -321,6 +333,8 @@ class Engine:
         for (waiting, _), result in zip(staged, results, strict=True):
             settling = self._clock()
             waiting.work.waited_s += settling - ended  # the others' replies came first
+            if waiting.work.trace is not None:
+                waiting.work.trace.forward(began, ended, len(staged))
             self._settle(waiting, result)
 
     def _run(self, staged: list[tuple[Waiting, Staged]]) -> list[Tensor | Exception]:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from cloud_verifier.engine.load import Histogram
 from cloud_verifier.logs import EventLog
 from specdec.drafting import Draft, select_nodes
 from specdec.link.wire import DraftUp, HintDown, Open
@@ -67,8 +68,10 @@ class HintQueue:
 class HintShare:
     """In which forwards hints are made: in a session's own always, in shared ones for as many as delay nobody much."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], spent: Histogram) -> None:
+        """spent: takes the seconds that hints took of each forward that had any."""
         self._clock = clock
+        self._spent = spent
         self._forward_s = 0.0
         self._hints_s = 0.0
         self._spent_s = 0.0
@@ -96,6 +99,7 @@ class HintShare:
         self._forward_s = _latest(self._forward_s, seconds - self._spent_s)
         if observed:
             self._hints_s = _latest(self._hints_s, self._spent_s / observed)
+            self._spent.add(self._spent_s)
         self._spent_s = 0.0
 
 
@@ -116,7 +120,10 @@ class SessionHinting:
         log: EventLog,
         clock: Callable[[], float],
     ) -> None:
-        """message: the one that opened the session and asked for hints. send: takes each hint when its turn comes."""
+        """message: the one that opened the session and asked for hints. send: takes each hint when its turn comes.
+
+        log: says which session it is about.
+        """
         self._layers = frozenset(maker.layers)
         self._last_layer = maker.model.runner.layer_count - 1
         self._message = message
@@ -156,7 +163,7 @@ class SessionHinting:
     def _fail(self, error: Exception) -> None:
         self._works = False
         text = self._log.trace_of(error)
-        self._log.error("hints_failed", session=self._message.session, traceback=text)
+        self._log.error("hints_failed", traceback=text)
 
     def _watch(self, verifier: Verifier, message: DraftUp) -> tuple[DraftHints, list[int]]:
         """Hints for the part of a draft that is fed to the target, and that part's nodes.

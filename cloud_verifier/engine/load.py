@@ -6,6 +6,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+HINT_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1)
 SESSIONS = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -28,8 +29,9 @@ class EngineLoad:
     """Counted since the engine began; written by its thread, read by any.
 
     rows, sessions: of all forwards together. busy_s: seconds in forwards. failed: forwards that ended in an error.
-    tokens: verified ones that verdicts and streams brought; drafted, accepted: of the drafts behind them. batch:
-    sessions that shared a forward; verify, queue: seconds of work and of waiting behind each reply.
+    tokens: verified ones that verdicts and streams brought. restored: caches that were made anew for a session that had
+    given its own back. hints_sent: hints that left. batch: sessions that shared a forward; verify, queue: seconds of
+    work and of waiting behind each reply; hints: seconds that making hints took of each forward with any.
     """
 
     began_s: float
@@ -39,11 +41,12 @@ class EngineLoad:
     busy_s: float = 0.0
     failed: int = 0
     tokens: int = 0
-    drafted: int = 0
-    accepted: int = 0
+    restored: int = 0
+    hints_sent: int = 0
     batch: Histogram = field(default_factory=lambda: Histogram(SESSIONS))
     verify: Histogram = field(default_factory=lambda: Histogram(SECONDS))
     queue: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+    hints: Histogram = field(default_factory=lambda: Histogram(HINT_SECONDS))
 
     def ran(self, sessions: int, rows: int, seconds: float) -> None:
         """One forward more."""
@@ -53,11 +56,9 @@ class EngineLoad:
         self.busy_s += seconds
         self.batch.add(sessions)
 
-    def replied(self, verify_us: int, queue_us: int, tokens: int, drafted: int, accepted: int) -> None:
+    def replied(self, verify_us: int, queue_us: int, tokens: int) -> None:
         """One verdict, or tokens of a stream, more."""
         self.tokens += tokens
-        self.drafted += drafted
-        self.accepted += accepted
         self.verify.add(verify_us / 1e6)
         self.queue.add(queue_us / 1e6)
 

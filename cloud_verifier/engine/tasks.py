@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from cloud_verifier.observing.usage import SessionUse
 from specdec.link.wire import AloneUp, DraftUp, HiddenUp, More, Open, SampledUp
 
 SessionKey = tuple[bytes, int]
@@ -20,7 +21,8 @@ SessionKey = tuple[bytes, int]
 @dataclass(frozen=True)
 class OpenTask:
     """A prompt to prefill. rank: of the client's class, 0 is served first. owner: who counts as one client, see
-    `Client.owner`. scope: prompts of different ones share nothing.
+    `Client.owner`. scope: prompts of different ones share nothing. use: where it is counted what the session uses;
+    None: nobody asks.
     """
 
     key: SessionKey
@@ -29,6 +31,7 @@ class OpenTask:
     rank: int = 1
     owner: bytes = b""
     scope: bytes = b""
+    use: SessionUse | None = None
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@ from cloud_verifier.engine.tasks import (
     VerifyTask,
 )
 from cloud_verifier.logs import EventLog
+from cloud_verifier.observing.spans import SessionTrace, trace_of
+from cloud_verifier.observing.usage import SessionUse
 from specdec.drafting import ChainDrafter, Draft, DraftModel
 from specdec.errors import ProtocolError
 from specdec.link.convert import q_from_wire, row_to_wire, sampling_from_wire
@@ -39,6 +41,7 @@ from specdec.models import LoadedModel, Prompt
 from specdec.models.plans import Plan
 from specdec.models.split import BackSession
 from specdec.sampling.recoveries import Recovery
+from specdec.tracing import Tracing
 from specdec.verifying import SampledVerdict, SampledVerifier, Verifier
 from specdec.verifying.hints.hints import HintMaker
 
@@ -49,7 +52,7 @@ class Workshop:
 
     draft_model: for clouds that draft; None: there is none. hint_maker: None: there are no exits. send: takes (session,
     reply). admit: asked before a session's cache is made; takes (work, tokens), raises OverBudget. on_out: told of
-    every task that waits no longer.
+    every task that waits no longer. tracing: None: nobody traces.
     """
 
     model: LoadedModel
@@ -61,6 +64,7 @@ class Workshop:
     load: EngineLoad
     admit: Callable[[SessionWork, int], None]
     on_out: Callable[[Task], None]
+    tracing: Tracing | None = None
 
 
 class SessionWork:
@@ -68,9 +72,9 @@ class SessionWork:
 
     tasks: what waits for it. waited_s: how long the work in hand has waited for its forwards; batch: with how many
     sessions it shared one of them at most, itself included; both are counted by whoever carries its plans out. number:
-    counts sessions as they come. rank: of its class, 0 the first to be served. owner: whose it is, of
-    all that share what one client may have; scope: with whose sessions it shares prompts. tokens: what its cache may
-    come to hold; evicted: it was given back.
+    counts sessions as they come. rank: of its class, 0 the first to be served. owner: whose it is, of all that share
+    what one client may have; scope: with whose sessions it shares prompts. use: what it has used, and its log. trace:
+    its spans; None: its edge does not trace. tokens: what its cache may come to hold; evicted: it was given back.
     """
 
     def __init__(self, shop: Workshop, opening: OpenTask, number: int = 0, rank: int = 1) -> None:
@@ -79,6 +83,10 @@ class SessionWork:
         self.rank = rank
         self.owner = opening.owner or opening.key[0]
         self.scope = opening.scope
+        self.use = opening.use or SessionUse("", shop.log.bind(session=opening.key[1]))
+        self.trace: SessionTrace | None = None
+        if shop.tracing is not None:
+            self.trace = trace_of(shop.tracing, opening.message, self.use, shop.clock)
         self.tasks = SessionQueue()
         self.waited_s = 0.0
         self.batch = 1
@@ -114,16 +122,19 @@ class SessionWork:
         """What to do now: the opening, what waits, or one more step of an answer decoded alone; None: nothing."""
         if self._opening is not None:
             opening, self._opening = self._opening, None
-            return self._begin(opening)
+            plan = self._begin(opening)
+            return plan if self.trace is None else self.trace.around("prefill", None, opening.arrived_s, plan)
         if len(self.tasks):
             task, taken = self.tasks.get()
             for one in taken:
                 self._shop.on_out(one)
             self._mark(task.arrived_s)
-            return self._plan(task)
+            plan = self._plan(task)
+            return plan if self.trace is None else self.trace.around("verify", task.message, task.arrived_s, plan)
         if self._alone:
             self._mark(self._shop.clock())
-            return self._step()
+            plan = self._step()
+            return plan if self.trace is None else self.trace.around("decode", None, self._began_s, plan)
         return None
 
     def _mark(self, arrived_s: float) -> None:
@@ -166,10 +177,15 @@ class SessionWork:
         if not message.pending:
             token = yield from verifier.plan_step()
         self._verifier = verifier
-        self._send(Opened(message.session, token, verifier.limit, *self._times()))
+        times = self._times()
+        self.use.worked(*times)
+        self._send(Opened(message.session, token, verifier.limit, *times))
+        self.use.log.info("prefilled", verify_ms=times[0] / 1e3, queue_ms=times[1] / 1e3)
         if message.hints and shop.hint_maker is not None and type(verifier) is Verifier:
             options = sampling_from_wire(message.sampling)
-            self._hinting = SessionHinting(shop.hint_maker, message, options, self._send_hint, shop.log, shop.clock)
+            self._hinting = SessionHinting(
+                shop.hint_maker, message, options, self._send_hint, self.use.log, shop.clock
+            )
         if message.stream:
             self._stream(verifier, message.speculate)
 
@@ -186,7 +202,16 @@ class SessionWork:
         return True
 
     def _send_hint(self, hint: HintDown) -> None:
+        self._shop.load.hints_sent += 1
         self._send(hint)
+
+    def _count(self, times: tuple[int, int], tokens: int, drafted: int, accepted: int) -> None:
+        """A verdict, or tokens of a stream, is about to leave."""
+        self._shop.load.replied(*times, tokens)
+        self.use.worked(*times)
+        self.use.replied(tokens, drafted, accepted)
+        if self.trace is not None:
+            self.trace.replied(tokens, drafted, accepted)
 
     def _new_verifier(self) -> Verifier:
         message, model = self._message, self._shop.model
@@ -228,8 +253,8 @@ class SessionWork:
             yield from verifier.plan_step()
         self._alone = not verifier.finished
         times, ids = self._times(), verifier.answer[base:]
+        self._count(times, len(ids), drafted, len(ids) - 1 if drafted else 0)
         self._send(Tokens(self.key[1], base, ids, *times, drafted, self.batch))
-        self._shop.load.replied(*times, len(ids), drafted, len(ids) - 1 if drafted else 0)
 
     def _speculative_step(self, verifier: Verifier) -> Plan[int]:
         """One round with the cloud's own draft model; returns how many tokens were drafted.
@@ -242,7 +267,7 @@ class SessionWork:
         except Exception as error:
             self._drafter, self._speculate = None, 0
             reason = f"{type(error).__name__}: {error}"[:500]
-            self._shop.log.warning("draft_failed", session=self.key[1], reason=reason)
+            self.use.log.warning("draft_failed", reason=reason)
             yield from verifier.plan_step()
             return 0
         epoch = verifier.epoch
@@ -283,10 +308,10 @@ class SessionWork:
         else:
             verdict = SampledVerdict(verifier.rejected_at, None, verifier.more())
         times = self._times()
-        self._send(self._verdict_message(message.round, verdict, times))
         drafted = 0 if isinstance(message, More) else len(message.ids)
         accepted = verdict.accepted if accepted is None else accepted
-        self._shop.load.replied(*times, accepted + (verdict.token is not None), drafted, accepted)
+        self._count(times, accepted + (verdict.token is not None), drafted, accepted)
+        self._send(self._verdict_message(message.round, verdict, times))
 
     def _verdict_message(
         self, round_: int, verdict: SampledVerdict, times: tuple[int, int]
@@ -311,4 +336,6 @@ class SessionWork:
             raise ProtocolError("a token came after the end of the answer")
         back.hand_in(message.data, 1)
         token = yield from self._verifier.plan_step()
-        self._send(VerdictDown(message.session, message.round, 0, token, *self._times()))
+        times = self._times()
+        self._count(times, 1, 0, 0)
+        self._send(VerdictDown(message.session, message.round, 0, token, *times))

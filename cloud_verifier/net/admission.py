@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -26,6 +25,7 @@ from cloud_verifier.logs import EventLog
 from cloud_verifier.net.clients import Client, Clients
 from cloud_verifier.net.limits import Ledger, Limits, units_of, weight_of
 from cloud_verifier.net.sessions import SessionEntry, SessionTable
+from cloud_verifier.observing.usage import SessionUse
 from cloud_verifier.security.records import ClientKey
 from specdec.errors import ModelError, ProtocolError
 from specdec.link.wire import (
@@ -61,10 +61,6 @@ _BETWEEN_COMPLAINTS_S = 0.2
 """A client that talks too fast is told so no more often than this."""
 
 
-_MOST_COUNTED = 1000
-"""Clients and codes whose refusals are counted one by one."""
-
-
 @dataclass(frozen=True)
 class Ways:
     """Where things go. reply: (identity, message). submit: hand a task to the engine. full: whether a client has more
@@ -80,7 +76,7 @@ class Ways:
 
 
 class Admission:
-    """Takes messages one by one. closed: no new sessions. refusals: how often what was refused to whom."""
+    """Takes messages one by one. closed: no new sessions."""
 
     def __init__(
         self,
@@ -91,8 +87,9 @@ class Admission:
         clock: Callable[[], float],
         exits: tuple[int, ...] = (),
         drafts: bool = False,
+        decode: Callable[[bytes], Up] = decode_up,
     ) -> None:
-        """exits: layers that hints come from. drafts: whether there is a draft model."""
+        """exits: layers that hints come from. drafts: whether there is a draft model. decode: of messages."""
         self._config = config
         self._model = model
         self._log = log
@@ -100,13 +97,14 @@ class Admission:
         self._clock = clock
         self._exits = exits
         self._drafts = drafts
+        self._decode = decode
         self._server_number = secrets.randbits(32)
         self.sessions = SessionTable(config.max_sessions, config.session_timeout_s)
         self.clients = Clients(config.limits, config.session_timeout_s, clock)
         self.ledger = Ledger(int(config.max_total_queued_mb * 2**20))
         self._looked_s = float("-inf")
         self.closed = False
-        self.refusals: Counter[tuple[str, str]] = Counter()
+        self._opened = 0
 
     def take(self, identity: bytes, frames: list[bytes]) -> None:
         """Everything that one client sent at once."""
@@ -114,6 +112,9 @@ class Admission:
         shown = self._ways.key_of(identity)
         if shown is not client.key and shown is not None:  # its first message, whichever, or what it may has changed
             self.clients.know(identity, shown)
+        size = sum(map(len, frames))
+        client.use.messages_up += 1
+        client.use.bytes_up += size
         if not client.bucket.take(sum(units_of(len(frame)) for frame in frames)):
             self._complain(client)
             return
@@ -124,13 +125,13 @@ class Admission:
         try:
             if len(frames[0]) > most:
                 raise MessageTooLarge(f"a message of {len(frames[0])} bytes exceeds the limit of {most}")
-            message = decode_up(frames[0])
+            message = self._decode(frames[0])
         except MessageTooLarge as error:
             self._refuse(identity, 0, ERROR_TOO_LARGE, str(error))
         except ProtocolError as error:
             self._refuse(identity, 0, ERROR_MALFORMED, str(error))
         else:
-            self._take(client, message)
+            self._take(client, message, size)
 
     def given_back(self, task: Task) -> None:
         """A task waits for the engine no longer; from any thread."""
@@ -139,18 +140,29 @@ class Admission:
 
     def forget(self, key: SessionKey, reason: str) -> None:
         """A session is over."""
-        if self.sessions.remove(key):
-            self._ways.submit(CloseTask(key))
-            self._log.info("closed", session=key[1], reason=reason)
+        entry = self.sessions.get(key)
+        if entry is None:
+            return
+        self.sessions.remove(key)
+        self._ways.submit(CloseTask(key))
+        if entry.use is not None:
+            entry.use.client.sessions -= 1
+            entry.use.log.info("closed", reason=reason, **entry.use.totals(self._clock()))
 
     def forget_client(self, identity: bytes, reason: str) -> None:
         """A client is gone, its sessions with it."""
         keys = self.sessions.of_client(identity)
         if keys:
-            self._log.warning("client_gone", sessions=len(keys), reason=reason)
+            self.log_of(identity).warning("client_gone", reason=reason)
         for key in keys:
             self.forget(key, reason if reason == "revoked" else "client_gone")
         self.clients.forget(identity)
+
+    def log_of(self, identity: bytes) -> EventLog:
+        """A log about a client and its sessions, each by its id."""
+        entries = [self.sessions.get(key) for key in self.sessions.of_client(identity)]
+        ids = [entry.use.id for entry in entries if entry is not None and entry.use is not None]
+        return self._log.bind(client=self.clients.name_of(identity), sessions=len(ids), session_ids=ids)
 
     def count_of(self, identity: bytes) -> int:
         """How many sessions a client has."""
@@ -162,13 +174,14 @@ class Admission:
             self.forget(key, "timeout")
         self.clients.expire(lambda identity: self.count_of(identity) > 0)
 
-    def _take(self, client: Client, message: Up) -> None:
+    def _take(self, client: Client, message: Up, size: int) -> None:
+        """size: of the message, bytes."""
         identity = client.identity
         if isinstance(message, Hello):
             self._greet(client, message)
             return
         if isinstance(message, Open):
-            self._open(client, message)
+            self._open(client, message, size)
             return
         if isinstance(message, Ping) and message.session == 0:
             self._ways.reply(identity, Pong(0, 0, 0))
@@ -181,6 +194,8 @@ class Admission:
                 self._ways.reply(identity, ErrorDown(message.session, ERROR_UNKNOWN_SESSION, text))
             return
         entry.last_heard = self._clock()
+        if entry.use is not None:
+            entry.use.bytes_up += size
         if isinstance(message, Ping):
             pong = Pong(message.session, entry.received, entry.answered, entry.streamed)
             self._ways.reply(identity, pong)
@@ -215,7 +230,7 @@ class Admission:
         else:
             self._ways.submit(VerifyTask(key, message, now, client.owner))
 
-    def _open(self, client: Client, message: Open) -> None:
+    def _open(self, client: Client, message: Open, size: int) -> None:
         identity, session = client.identity, message.session
         key = (identity, session)
         self.forget(key, "opened again")  # whatever waits of it never runs
@@ -247,21 +262,31 @@ class Admission:
             return
         if not self._may_wait(client, message):
             return
-        self.sessions.add(key, self._clock(), client.owner)
-        self._log.info(
+        use = self._new_use(client, message, size)
+        self.sessions.add(key, use.began_s, client.owner, use)
+        use.log.info(
             "open",
-            client=client.name,
-            session=session,
             ids=len(message.ids),
             images=len(message.images),
+            history=len(message.history),
             stream=message.stream,
         )
         now, scope = time.perf_counter(), self._scope_of(client)
-        self._ways.submit(OpenTask(key, message, now, client.rank, client.owner, scope))
+        self._ways.submit(OpenTask(key, message, now, client.rank, client.owner, scope, use))
 
     def _scope_of(self, client: Client) -> bytes:
         """Who finds by the time it takes which prompts others have asked is of the same scope."""
         return client.name.encode() if self._config.share == "key" else b""
+
+    def _new_use(self, client: Client, message: Open, size: int) -> SessionUse:
+        """A session begins. The number that its client gives it is nobody else's business: its id is unique."""
+        self._opened += 1
+        client.use.opened += 1
+        client.use.sessions += 1
+        client.use.resumed += bool(message.history)
+        number = f"{self._server_number:08x}-{self._opened}"
+        log = self._log.bind(client=client.name, session=message.session, id=number)
+        return SessionUse(number, log, client.use, self._clock(), bytes_up=size)
 
     def _too_large(self, message: Open, limits: Limits) -> str:
         """What about a prompt is too large, by headers alone: "" or with what is allowed. Raises ModelError for what
@@ -302,9 +327,9 @@ class Admission:
         token = hello.token
         before = self.clients.resume(identity, token) if isinstance(token, bytes) and token else None
         if before is not None:
-            keys = self.sessions.of_client(before)
-            self._log.info("resumed", sessions=len(keys))
-            for key in keys:  # nobody speaks for them any more
+            client.use.reconnects += 1
+            self.log_of(before).info("resumed", client=client.name)
+            for key in self.sessions.of_client(before):  # nobody speaks for them any more
                 self.forget(key, "resumed")
         self._ways.reply(identity, self._welcome(self.clients.heard_of(identity)))
 
@@ -345,10 +370,10 @@ class Admission:
 
     def _refuse(self, identity: bytes, session: int, code: str, text: str) -> None:
         """Say no. The words of logs are the codes."""
-        client = self.clients.name_of(identity)
-        if len(self.refusals) < _MOST_COUNTED or (client, code) in self.refusals:
-            self.refusals[client, code] += 1
-        self._log.warning(code, client=client, session=session, reason=text)
+        self.clients.use_of(identity).refused[code] += 1
+        entry = self.sessions.get((identity, session))
+        log = self._log.bind(client=self.clients.name_of(identity), session=session)
+        (log if entry is None or entry.use is None else entry.use.log).warning(code, reason=text)
         self._ways.reply(identity, ErrorDown(session, code, text[:1900]))
 
     def _look_for_the_silent(self) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cloud_verifier.net.limits import Limits, TokenBucket
+from cloud_verifier.observing.usage import ClientUse
 from cloud_verifier.security.records import DEFAULT_CLASS, ClientKey
 from specdec.link.wire import TOKEN_BYTES
 
@@ -21,8 +22,8 @@ MOST_CLIENTS = 10_000
 class Client:
     """One edge. token: the secret by which it is known again. told: when it was last told that it talks too fast.
 
-    key: what it has shown, None without keys. All connections of one key share its bucket,
-    and what is counted by owner.
+    key: what it has shown, None without keys. All connections of one key share its bucket, its use, and what is
+    counted by owner.
     """
 
     identity: bytes
@@ -30,6 +31,7 @@ class Client:
     limits: Limits
     bucket: TokenBucket
     heard: float
+    use: ClientUse
     told: float = float("-inf")
     key: ClientKey | None = None
 
@@ -67,6 +69,8 @@ class Clients:
         self._clients: dict[bytes, Client] = {}
         self._identities: dict[bytes, bytes] = {}
         self._shared: dict[str, tuple[Limits, TokenBucket]] = {}
+        self._anonymous = ClientUse()
+        self._uses: dict[str, ClientUse] = {}
 
     def __len__(self) -> int:
         return len(self._clients)
@@ -77,7 +81,7 @@ class Clients:
         client = self._clients.pop(identity, None)
         if client is None:
             bucket = TokenBucket(self._limits.messages_per_s, self._limits.burst, self._clock)
-            client = Client(identity, self._new_token(), self._limits, bucket, now)
+            client = Client(identity, self._new_token(), self._limits, bucket, now, self._anonymous)
             self._identities[client.token] = identity
         client.heard = now
         self._clients[identity] = client
@@ -93,6 +97,15 @@ class Clients:
         client = self._clients.get(identity)
         return "" if client is None else client.name
 
+    def use_of(self, identity: bytes) -> ClientUse:
+        """Where it is counted what a client uses, known or not."""
+        client = self._clients.get(identity)
+        return self._anonymous if client is None else client.use
+
+    def uses(self) -> list[ClientUse]:
+        """What everybody has used who ever came; from any thread."""
+        return [self._anonymous, *self._uses.copy().values()]
+
     def know(self, identity: bytes, key: ClientKey) -> None:
         """Whose key a client has shown: its name, its class and its bounds hold from now on."""
         client = self.heard_of(identity)
@@ -103,6 +116,9 @@ class Clients:
             shared = limits, TokenBucket(limits.messages_per_s, limits.burst, self._clock)
             self._shared[key.name] = shared  # as many as there are keys
         client.limits, client.bucket = shared
+        if key.name not in self._uses:
+            self._uses[key.name] = ClientUse(key.name)
+        client.use = self._uses[key.name]
 
     def resume(self, identity: bytes, token: bytes) -> bytes | None:
         """A client shows its token of before: it is the same one under a new identity.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import zmq
@@ -22,9 +23,11 @@ from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.admission import Admission, Ways
 from cloud_verifier.net.outbox import RETRY_S, ClientGone, Outbox
+from cloud_verifier.observing.usage import ClientUse
 from cloud_verifier.security.door import Door
 from cloud_verifier.security.keyring import Keyring
 from cloud_verifier.security.records import ClientKey
+from specdec.link.traced import decode_traced
 from specdec.link.wire import (
     ERROR_INTERNAL,
     ERROR_KEY,
@@ -36,9 +39,11 @@ from specdec.link.wire import (
     RowDown,
     Tokens,
     VerdictDown,
+    decode_up,
     encode,
 )
 from specdec.models import LoadedModel
+from specdec.tracing import Tracing
 from specdec.verifying.hints.hints import HintMaker
 
 _SENT_AHEAD = 64
@@ -74,9 +79,10 @@ class Server:
         hint_maker: HintMaker | None = None,
         kv_bytes: int = 1 << 62,
         shared_bytes: int = 0,
+        tracing: Tracing | None = None,
     ) -> None:
         """Bind the socket. inline: run forwards in the socket's thread. kv_bytes: what all caches may take;
-        shared_bytes: what of it is kept for sessions to come.
+        shared_bytes: what of it is kept for sessions to come. tracing: where spans go; None: nobody traces.
 
         Raises VerifierError when the address or the keys cannot be used.
         """
@@ -120,7 +126,8 @@ class Server:
         self._outbox = Outbox(self._hand_over, self._pause, clock)
         ways = Ways(self._reply, self._submit, self._outbox.full, self._look_for, self._key_of)
         exits = () if hint_maker is None else tuple(hint_maker.layers)
-        self._admission = Admission(config, model, log, ways, clock, exits, draft_model is not None)
+        decode = decode_up if tracing is None else decode_traced
+        self._admission = Admission(config, model, log, ways, clock, exits, draft_model is not None, decode)
         given_back = self._admission.given_back
         self._engine = Engine(
             model,
@@ -133,6 +140,7 @@ class Server:
             scheduler=Scheduler(config.policy),
             kv_bytes=kv_bytes,
             shared_bytes=shared_bytes,
+            tracing=tracing,
         )
 
     def stop(self) -> None:
@@ -158,11 +166,6 @@ class Server:
         return self._engine.load
 
     @property
-    def refusals(self) -> dict[tuple[str, str], int]:
-        """How often what was refused: (client, code) -> count."""
-        return dict(self._admission.refusals)
-
-    @property
     def alive(self) -> bool:
         """Whether the engine runs, or the thread that runs its forwards."""
         return self._engine_thread is None or self._engine_thread.is_alive()
@@ -176,10 +179,28 @@ class Server:
             "waiting_bytes": self._admission.ledger.queued_bytes,
             "kv_admitted_bytes": budget.used,
             "kv_budget_bytes": budget.total,
-            "kv_evictions": budget.evictions,
             "shared_bytes": self._engine.prompts.store.bytes,
+            "kv_session_max_bytes": max(budget.admitted.copy().values(), default=0),
             "draining": self.draining,
         }
+
+    def counters(self) -> dict[str, float]:
+        """What only ever grows, by name; from any thread."""
+        refused = 0 if self._door is None else self._door.refused
+        return {"kv_evictions": self._engine.budget.evictions, "handshakes_refused": refused}
+
+    def uses(self) -> list[ClientUse]:
+        """What each client has used; from any thread."""
+        return self._admission.clients.uses()
+
+    def kv_bytes(self) -> Counter[str]:
+        """Bytes of cache by the name of the client, as in uses(); from any thread."""
+        found: Counter[str] = Counter()
+        for key, admitted in self._engine.budget.admitted.copy().items():
+            entry = self._admission.sessions.get(key)
+            if entry is not None and entry.use is not None:
+                found[entry.use.client.name] += admitted
+        return found
 
     def run(self) -> None:
         """Serve until stop(); then tell every client, end the engine and close the sockets."""
@@ -273,6 +294,8 @@ class Server:
             return  # closed meanwhile
         entry.answered = max(entry.answered, answered)
         entry.streamed = max(entry.streamed, streamed)
+        if entry.use is not None:
+            entry.use.bytes_down += len(payload)
         if self._send(key[0], payload, needed=True) and over:
             # Also tells the engine: under this number the client may have opened another session meanwhile.
             self._admission.forget(key, "failed")
@@ -308,6 +331,7 @@ class Server:
         return None if self._door is None else self._door.client(identity)
 
     def _refuse_key(self, identity: bytes, text: str) -> None:
+        self._admission.clients.use_of(identity).refused[ERROR_KEY] += 1
         self._reply(identity, ErrorDown(0, ERROR_KEY, text))
 
     def _reply(self, identity: bytes, message: Down) -> None:
@@ -326,15 +350,18 @@ class Server:
     def _hand_over(self, identity: bytes, payload: bytes) -> bool:
         try:
             self._router.send_multipart([identity, payload], flags=zmq.DONTWAIT)
-            return True
         except zmq.Again:
             return False
         except zmq.ZMQError as error:
             raise ClientGone(str(error)) from error
+        use = self._admission.clients.use_of(identity)
+        use.messages_down += 1
+        use.bytes_down += len(payload)
+        return True
 
     def _pause(self, identity: bytes, paused: bool) -> None:
         """A client has too much to read, or has read it: its sessions stand still, or go on."""
-        self._log.warning("suspended" if paused else "taken_up", sessions=self._admission.count_of(identity))
+        self._admission.log_of(identity).warning("suspended" if paused else "taken_up")
         self._engine.submit(PauseTask((identity, 0), paused))
 
     def _look_for(self, identities: set[bytes]) -> None:
@@ -400,6 +427,8 @@ class Server:
         self._router.close(linger=_LINGER_MS)
         self._inbox.close(linger=0)
         self._stop_socket.close(linger=0)
+        for key in list(self._admission.sessions):
+            self._admission.forget(key, "shutdown")
         if not engine_thread.is_alive():
             self._context.term()
         self._log.info("served", **self._engine.load.summary(time.perf_counter()))

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cloud_verifier.engine.tasks import SessionKey
+from cloud_verifier.observing.usage import SessionUse
 
 
 @dataclass
 class SessionEntry:
     """owner: whose it is. received, answered: highest round in and out. streamed: how long the answer was when tokens
-    last left.
+    last left. use: what it has used; None: nobody asks.
     """
 
     last_heard: float
@@ -23,6 +24,7 @@ class SessionEntry:
     received: int = 0
     answered: int = 0
     streamed: int = 0
+    use: SessionUse | None = None
 
 
 class SessionTable:
@@ -38,12 +40,12 @@ class SessionTable:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, key: SessionKey, now: float, owner: bytes = b"") -> bool:
+    def add(self, key: SessionKey, now: float, owner: bytes = b"", use: SessionUse | None = None) -> bool:
         """Open a session (again); False if the table is full. owner: who has it, the client unless told otherwise."""
         self.remove(key)
         if self.is_full:
             return False
-        entry = SessionEntry(now, owner or key[0])
+        entry = SessionEntry(now, owner or key[0], use=use)
         self._entries[key] = entry
         self._of_client.setdefault(key[0], set()).add(key)
         self._owned[entry.owner] += 1

@@ -1,1 +1,4 @@
-"""What an operator sees of a verifier: metrics and health over HTTP."""
+"""What an operator sees of a verifier: metrics and health over HTTP, what clients use, spans.
+
+Decides nothing: whoever works counts and marks here what was done, and it is read off when somebody asks.
+"""

@@ -31,7 +31,7 @@ Refuse = Callable[[bytes, str], None]
 
 
 class Door:
-    """The door of one ROUTER socket. sockets: what `work` wants to be called for."""
+    """The door of one ROUTER socket. sockets: what `work` wants to be called for. refused: hand-shakes that failed."""
 
     def __init__(
         self,
@@ -58,6 +58,7 @@ class Door:
         self._may_refresh = clock()
         self._speakers: dict[bytes, str] = {}
         self._told: set[bytes] = set()
+        self.refused = 0
         router.curve_server = True
         router.curve_secretkey = keyring.server.secret.encode()
         router.zap_domain = b"specnav"
@@ -101,6 +102,7 @@ class Door:
             recv_monitor_message(self._monitor)
             # ZeroMQ does not say more: a client without a key, one with another server's key, or a stranger.
             reason = "a client without a key, with an old key of this server, or not of this protocol"
+            self.refused += 1
             self._log.warning("handshake_failed", reason=reason)
 
     def seconds_to_look(self) -> float:
@@ -172,6 +174,7 @@ class Door:
         self._refresh_sparingly()
         client = self._keyring.holder(public)
         if client is None:
+            self.refused += 1
             owner = self._keyring.owner(public)
             name = "" if owner is None else owner.name
             self._log.warning("key_refused", client=name, address=address)

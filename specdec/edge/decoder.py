@@ -32,6 +32,7 @@ from specdec.models.split import FrontPart
 from specdec.options import GenerationOptions
 from specdec.sampling.recoveries import Recovery
 from specdec.text.stop import StopText
+from specdec.tracing import AnswerTrace, Tracing, tracing_from_environment
 
 __all__ = ["EdgeDecoder", "GenerationOptions", "Prompt", "connect"]
 
@@ -56,12 +57,15 @@ class EdgeDecoder:
         clock: Callable[[], float] = time.perf_counter,
         front_model: LoadedModel | None = None,
         tokenizer: Any = None,
+        tracing: Tracing | None = None,
     ) -> None:
         """gamma: draft tokens a round. resume_timeout_s: how long to try to go on after a lost link, or where the
         verifier is busy (0: raise at once). front_model: the target, for a method that runs its first layers here.
-        tokenizer: what answers with stop strings are spelled with; default: that of a model given here.
+        tokenizer: what answers with stop strings are spelled with; default: that of a model given here. tracing: where
+        spans go; default: as the environment says (specdec.tracing).
 
-        Raises OptionsError for an unknown method, a gamma out of range, or a method that lacks its model.
+        Raises OptionsError for an unknown method, a gamma out of range, a method that lacks its model, or tracing that
+        is asked for and cannot be had.
         """
         self._method = get_method(method)
         if not 1 <= gamma <= MAX_GAMMA:
@@ -88,6 +92,7 @@ class EdgeDecoder:
         self._gamma = gamma
         self._patience = Patience(resume_timeout_s, clock)
         self._clock = clock
+        self._tracing = tracing or tracing_from_environment("specnav-edge")
         self._busy = threading.Lock()
         self._stats = AnswerStats()
         self._session: EdgeSession | None = None
@@ -118,9 +123,11 @@ class EdgeDecoder:
             raise OptionsError(
                 "this decoder is in the middle of an answer: use one decoder an answer at a time"
             )
-        session = EdgeSession(
-            self._link, self._clock, cancel or threading.Event(), list(history), self._measured, stop
-        )
+        cancel = cancel or threading.Event()
+        trace = None
+        if self._tracing is not None:
+            trace = AnswerTrace(self._tracing, self._clock, self._method.name)
+        session = EdgeSession(self._link, self._clock, cancel, list(history), self._measured, stop, trace)
         self._session = session
         finish: Finish = "failed"
         try:
@@ -133,6 +140,8 @@ class EdgeDecoder:
         finally:
             session.close()
             self._stats = session.stats(finish)
+            if trace is not None:
+                trace.end(self._clock(), finish, self._stats.tokens)
             self._session = None
             self._busy.release()
 

@@ -12,6 +12,7 @@ from specdec.edge.flight import DraftInFlight
 from specdec.edge.measured import Measured
 from specdec.edge.stats import AnswerStats, Finish, Lane, RoundStats, Span
 from specdec.link.wire import Opened, RowDown, Tokens, VerdictDown
+from specdec.tracing import AnswerTrace
 
 Timed = Opened | VerdictDown | RowDown | Tokens
 """Messages that tell how long the cloud took."""
@@ -22,8 +23,10 @@ _ADJACENT_S = 2e-4
 class Recorder:
     """The record of one answer, from the moment it is made. Times are seconds of `clock`."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], trace: AnswerTrace | None = None) -> None:
+        """trace: takes what happens as spans as well; None: nobody traces."""
         self._clock = clock
+        self._trace = trace
         self._start = clock()
         self._first_token_s: float | None = None
         self._prompt_bytes = 0
@@ -75,6 +78,8 @@ class Recorder:
 
     def opened(self, message: Opened, sent: float, now: float) -> None:
         """The cloud has the prompt."""
+        if self._trace is not None:
+            self._trace.opened(now)
         self._cloud_prefill_ms = message.verify_us / 1e3
         self._exchange("prefill", "first token", ((sent, self._prompt_bytes),), 0, now, message)
 
@@ -113,9 +118,13 @@ class Recorder:
                 batch=message.batch,
             )
         )
+        if self._trace is not None:
+            self._trace.judged(sent.round, now, self._clock(), accepted, gained, [one.round for one in refuted])
 
     def streamed(self, message: Tokens, size: int, since: float, now: float) -> None:
         """Tokens of a cloud that decodes alone; since: when the message before them came."""
+        if self._trace is not None:
+            self._trace.streamed(since, now, len(message.ids))
         began = max(since, now - _cloud_s(message))
         self._exchange("decode", "token", ((began, 0),), size, now, message)
         accepted = max(0, min(len(message.ids) - 1, message.drafted))

@@ -29,6 +29,7 @@ from specdec.edge.stats import AnswerStats, Finish
 from specdec.edge.verified import VerifiedAnswer
 from specdec.errors import LinkLost, ProtocolError
 from specdec.link.channel import Link
+from specdec.link.traced import with_trace
 from specdec.link.wire import (
     ERROR_SHUTDOWN,
     AloneUp,
@@ -51,6 +52,7 @@ from specdec.methods import Method
 from specdec.models import Prompt
 from specdec.options import GenerationOptions
 from specdec.text.stop import StopText
+from specdec.tracing import AnswerTrace
 from specdec.verifying import path_to
 
 _CANCEL_CHECK_S = 0.05
@@ -71,15 +73,17 @@ class EdgeSession:
         history: list[int],
         measured: Measured,
         stop: StopText,
+        trace: AnswerTrace | None = None,
     ) -> None:
-        """stop: has seen the history."""
+        """stop: has seen the history. trace: None where nobody traces."""
         self._verified = VerifiedAnswer(history, stop)
         self.cancel = cancel
-        self.record = Recorder(clock)
+        self.record = Recorder(clock, trace)
         self._link = link
         self._clock = clock
         self._measured = measured
         self._accounts = Accounts(self.record, measured)
+        self._trace = trace
         self._replayed = len(history)
         self._number = 0
         self._stream = False
@@ -186,6 +190,8 @@ class EdgeSession:
         self._round = 0
         self._opened_s = self._clock()
         self._heartbeat.restart(self._opened_s, welcome.allowed.timeout_ms / 1e3)
+        if self._trace is not None:
+            message = with_trace(message, self._trace.opening(self._opened_s))
         self.record.prompt_sent(self._link.send(message))
 
     def measure_prefill(self, prefill: Callable[[], None]) -> None:
@@ -235,6 +241,10 @@ class EdgeSession:
         self, message: DraftUp | SampledUp | HiddenUp, proposal: Proposal, preparation: Preparation
     ) -> None:
         now = self._clock()
+        if self._trace is not None:
+            began_s = now - preparation.draft_ms / 1e3
+            trace = self._trace.sent(self._round, began_s, now, len(proposal.draft.ids))
+            message = message if isinstance(message, HiddenUp) else with_trace(message, trace)
         size = self._link.send(message)
         if not self._flight:  # nothing could have come: nobody listened
             self._heartbeat.heard(now)

@@ -20,6 +20,7 @@ from specnav.cli.doctor import add_doctor_command
 from specnav.cli.drill import add_drill_commands
 from specnav.cli.keys import keys_app
 from specnav.cli.options import (
+    METRICS,
     Bandwidth,
     Device,
     Draft,
@@ -41,6 +42,7 @@ from specnav.cli.options import (
 )
 from specnav.cli.pipeline import add_pipeline_command
 from specnav.cli.robot import add_robot_commands
+from specnav.cli.top import add_top_command
 from specnav.cli.train import train_app
 
 app = typer.Typer(
@@ -125,6 +127,7 @@ add_blackbox_command(app)
 add_drill_commands(app)
 add_pipeline_command(app)
 add_robot_commands(app)
+add_top_command(app)
 
 
 @app.command(
@@ -152,6 +155,12 @@ def serve(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="No keys, though other machines reach the address.")
     ] = False,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help=f"Serve /metrics, /healthz and /readyz there; specnav top reads {METRICS}."
+        ),
+    ] = None,
     log_contents: Annotated[
         bool, typer.Option("--log-contents", help="Let the log quote prompts and answers, to find an error.")
     ] = False,
@@ -166,7 +175,7 @@ def serve(
         "device": device,
         "dtype": dtype,
     }
-    flags |= {"exits": exits, "exit_layers": exit_layers, "keys": keys}
+    flags |= {"exits": exits, "exit_layers": exit_layers, "keys": keys, "metrics": metrics}
     flags |= {"insecure": insecure or None, "log_contents": log_contents or None}
     raise typer.Exit(run_serve(config, {name: value for name, value in flags.items() if value is not None}))
 

@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+METRICS = "127.0.0.1:9464"
+"""Where commands and documents expect a verifier's --metrics; 9090 is where Prometheus itself listens."""
+
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of everything random.")]
 Target = Annotated[
     str | None,

@@ -14,6 +14,7 @@ from conftest_servers import Pair
 from cloud_verifier.config import NO_EXITS, ServerConfig
 from cloud_verifier.engine.engine import Engine
 from cloud_verifier.engine.hints import BY_CONFIDENCE, FIRST_COME, HintQueue, HintShare
+from cloud_verifier.engine.load import Histogram
 from cloud_verifier.engine.tasks import OpenTask, VerifyTask
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.loading import load_hint_maker
@@ -296,7 +297,7 @@ class Clock:
 
 def test_in_shared_forwards_hints_take_no_more_than_their_share() -> None:
     clock = Clock()
-    share = HintShare(clock)
+    share = HintShare(clock, Histogram((0.001,)))
 
     def hints(layer: int, hidden: torch.Tensor) -> None:
         clock.now += 0.0005

@@ -47,6 +47,8 @@ def run(monkeypatch, capsys, *arguments):
         (["bench", "--clients", "2", "--study", "gamma"], "leave --clients out"),
         (["bench", "--clients", "2", "--methods", "hf-generate"], "cannot be measured with many clients"),
         (["bench", "--redraw", "/nowhere"], "/nowhere holds no study"),
+        (["top", "here"], "'here' is not HOST:PORT"),
+        (["top", "--once", "127.0.0.1:1"], "nothing answers at http://127.0.0.1:1/metrics ("),
         (["cost", "--target-price", "cheap"], "a price is IN,OUT"),
         (["cost", "--target-price", "nan,1"], "must be finite"),
         (["train", "vlm", "--frames", "17"], "use a multiple of 1000"),

@@ -72,4 +72,4 @@ def test_verifier_and_edge_get_ready_without_the_library_and_torchs_compiler() -
         "model.new_session().prefill(model.encode(prompt))\n"
         f"load_tokenizer({str(DEFAULTS / 'text-draft')!r})"  # all that an edge needs that drafts nothing
     )
-    assert imported(code, (*LIBRARY, *COMPILER)) == []
+    assert imported(code, (*LIBRARY, *COMPILER, "opentelemetry")) == []

@@ -1,0 +1,73 @@
+"""Messages with a trace: the same ones with one more field at their end, sent only where tracing is on.
+
+A side that traces nothing neither sends the field nor looks at it: trailing fields that are not known are ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from specdec.link.wire import (
+    MAX_UP_BYTES,
+    AloneUp,
+    Close,
+    DraftUp,
+    Hello,
+    HiddenUp,
+    More,
+    Open,
+    Ping,
+    SampledUp,
+    Up,
+    decode_up,
+)
+
+Trace = Annotated[str, Meta(max_length=128)]
+"""A W3C traceparent, "00-<trace>-<span>-<flags>"; "": none. What is none counts for nothing."""
+
+
+class TracedOpen(Open, frozen=True, array_like=True, tag=2):
+    """An Open, and the span that it belongs to."""
+
+    trace: Trace = ""
+
+
+class TracedDraftUp(DraftUp, frozen=True, array_like=True, tag=3):
+    """A DraftUp, and the span that it belongs to."""
+
+    trace: Trace = ""
+
+
+class TracedSampledUp(SampledUp, frozen=True, array_like=True, tag=6):
+    """A SampledUp, and the span that it belongs to."""
+
+    trace: Trace = ""
+
+
+Carrier = TypeVar("Carrier", bound=Open | DraftUp | SampledUp)
+_KINDS: dict[type, Callable[..., Any]] = {Open: TracedOpen, DraftUp: TracedDraftUp, SampledUp: TracedSampledUp}
+_decoder = msgspec.msgpack.Decoder(
+    Hello | TracedOpen | TracedDraftUp | Close | Ping | TracedSampledUp | More | HiddenUp | AloneUp
+)
+
+
+def with_trace(message: Carrier, trace: str) -> Carrier:
+    """The same message with a traceparent."""
+    traced: Carrier = _KINDS[type(message)](*msgspec.structs.astuple(message), trace)
+    return traced
+
+
+def decode_traced(data: bytes, max_bytes: int = MAX_UP_BYTES) -> Up:
+    """As decode_up; what may have a trace comes with it, unless what stands there cannot be one."""
+    message = decode_up(data, max_bytes)
+    if type(message) not in _KINDS:
+        return message
+    try:
+        traced: Up = _decoder.decode(data)
+    except msgspec.MsgspecError:
+        return message
+    return traced

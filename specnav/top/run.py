@@ -1,0 +1,92 @@
+"""Look, draw, wait, again: until Ctrl-C, or once."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+
+from specnav.top.figures import Figures, figures_between
+from specnav.top.scrape import Address, NoAnswer, Scrape, fetch, parse
+from specnav.top.view import view_of
+
+
+@dataclass(frozen=True)
+class TopConfig:
+    """address: HOST:PORT of a verifier's --metrics. interval_s: between two looks. once: one snapshot, then end."""
+
+    address: str
+    interval_s: float = 1.0
+    once: bool = False
+
+
+class Watch:
+    """What is known of one verifier, look by look. A verifier that goes away is waited for."""
+
+    def __init__(self, address: Address, text: Callable[[], str], clock: Callable[[], float]) -> None:
+        """text: the verifier's /metrics now, or NoAnswer is raised. clock: seconds."""
+        self._address = address
+        self._text = text
+        self._clock = clock
+        self._before: Scrape | None = None
+        self._figures: Figures | None = None
+        self._heard_s = clock()
+        self._heard_at = time.strftime("%H:%M:%S")
+        self._answers = False
+
+    def look(self) -> None:
+        """Look once; figures are of what happened since the look before. Raises NoAnswer."""
+        try:
+            now = parse(self._text(), self._clock())
+        except NoAnswer:
+            self._before, self._answers = None, False  # what happened meanwhile is of no one interval
+            raise
+        self._figures = None if self._before is None else figures_between(self._before, now)
+        self._before, self._answers = now, True
+        self._heard_s, self._heard_at = now.at_s, time.strftime("%H:%M:%S")
+
+    def view(self) -> RenderableType:
+        """How it looks now."""
+        where = f"verifier {self._address}"
+        if not self._answers:
+            silent_s = self._clock() - self._heard_s
+            return view_of(f"{where}   no answer since {self._heard_at} ({silent_s:.0f} s)", self._figures)
+        state = "draining" if self._figures is not None and self._figures.draining else "serving"
+        seconds = "" if self._figures is None else f"   of the last {self._figures.seconds:.1f} s"
+        return view_of(f"{where}   {self._heard_at}   {state}{seconds}", self._figures)
+
+
+def run_top(
+    config: TopConfig, console: Console | None = None, pause: Callable[[float], None] = time.sleep
+) -> int:
+    """Show until interrupted, or once (returns 0).
+
+    Raises UsageError for a bad address, NoAnswer where nothing answers at first.
+    """
+    address = Address.of(config.address)
+    console = console or Console(highlight=False)
+    watch = Watch(address, lambda: fetch(address), time.monotonic)
+    watch.look()
+    if config.once:
+        pause(config.interval_s)
+        watch.look()
+        console.print(watch.view())
+        return 0
+    if not console.is_terminal:
+        while True:
+            _look_again(watch, config.interval_s, pause)
+            console.print(watch.view())
+    with Live(watch.view(), console=console, auto_refresh=False, vertical_overflow="crop") as live:
+        while True:
+            _look_again(watch, config.interval_s, pause)
+            live.update(watch.view(), refresh=True)
+
+
+def _look_again(watch: Watch, interval_s: float, pause: Callable[[float], None]) -> None:
+    pause(interval_s)
+    with contextlib.suppress(NoAnswer):  # the view says since when
+        watch.look()
