@@ -75,7 +75,8 @@ class Crew:
         self._new_job = new_job
         self._size = size
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["soak_client"])
+        # What a client imports; the module of the client itself lies where a fork server does not look.
+        self._context.set_forkserver_preload(["specdec.edge.decoder", "cloud_verifier.serving", "harness.children"])
         self._members: dict[int, _Member] = {}
         self._started = 0
 
