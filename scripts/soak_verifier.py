@@ -1,6 +1,6 @@
 """Soak a real verifier: honest edges ask for as long as you like, while edges, links and the verifier itself fail.
 
-    python scripts/soak_verifier.py --minutes 60 [--clients 16] [--pause 3] [--out FILE.json]
+    python scripts/soak_verifier.py --minutes 60 [--clients 16] [--pause 6] [--out FILE.json]
 
 Each answer is compared with what the target alone answers. Meanwhile edges are killed in the middle of an answer, links
 are cut, a hostile client sends garbage, and the verifier is killed, or drained, and started again on its port. Ctrl-C
@@ -255,7 +255,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--pause", type=float, default=3.0, metavar="S", help="between answers; more: less load")
+    parser.add_argument("--pause", type=float, default=6.0, metavar="S", help="between answers; more: less load")
     parser.add_argument("--verify-ms", type=float, default=15.0, metavar="MS", help="pacing, so that answers last")
     parser.add_argument("--out", type=Path, help="figures as JSON")
     given = parser.parse_args()
