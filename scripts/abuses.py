@@ -162,8 +162,11 @@ def long_drafts(hostile: Hostile) -> Iterator[None]:
 
 def flapping(hostile: Hostile) -> Iterator[None]:
     """Connect, open, vanish, with a new identity each time."""
-    data = hostile.open(1, [1] * 200, [])
+    most = hostile.ammunition.vocab // 2
+    turn = 0
     while True:
+        turn += 1
+        data = hostile.open(1, [(turn * 7 + place) % most for place in range(200)], [])
         socket = hostile.connect()
         socket.send(wire.encode(wire.Hello(wire.PROTOCOL_VERSION, "flap")))
         socket.send(data)
