@@ -352,10 +352,12 @@ class Engine:
         """A session's part of a forward is done."""
         work = waiting.work
         del self._waiting[work.key]
-        if waiting.rest is not None and not isinstance(result, Exception):
-            self._waiting[work.key] = Waiting(work, waiting.rest, self._clock())
-        else:
+        if isinstance(result, Exception):
             self._resume(work, self._plans[work.key], result)
+        elif (left := waiting.after(result, self._clock())) is not None:
+            self._waiting[work.key] = left
+        else:
+            self._resume(work, self._plans[work.key], waiting.whole(result))
 
 
 def _sound(logits: Tensor) -> Tensor | Exception:

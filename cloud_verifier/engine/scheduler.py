@@ -1,9 +1,9 @@
 """Which rows share the next forward.
 
 A forward has a budget of rows: a fixed one and, where a latency is asked for, as many as have ended within it. Sessions
-that verify or decode come first, by class and by how long they have waited; prompts take what is left, in chunks, so
-that a long one delays nobody by more than its chunk. No wait is endless: what has waited long comes before what is of a
-higher class.
+that verify or decode come first, by class and by how long they have waited; prompts and very long drafts take what is
+left, in chunks, so that a long one delays nobody by more than its chunk. No wait is endless: what has waited long comes
+before what is of a higher class.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from cloud_verifier.engine.policy import Policy
 from cloud_verifier.engine.row_cost import RowCost
 from cloud_verifier.engine.work import SessionWork
@@ -19,16 +22,22 @@ from specdec.models.plans import Extension
 
 AGING_S = 1.0
 """Who has waited for so long goes before one class above its own."""
+LONGEST_WHOLE = 64
+"""Rows of a draft that come in one forward whatever the chunks of prompts are."""
 
 
 @dataclass
 class Waiting:
-    """What a session wants of a forward. part: the rows that come into the next one; rest: those that come later."""
+    """What a session wants of a forward. part: the rows that come into the next one; rest: those that come later.
+
+    done: logits of the rows of forwards before, where those of all rows are wanted.
+    """
 
     work: SessionWork
     need: Extension
     since_s: float
     rest: Extension | None = None
+    done: tuple[Tensor, ...] = ()
 
     @property
     def part(self) -> Extension:
@@ -45,6 +54,17 @@ class Waiting:
             self._part, self.rest = self.need.divide(rows)
         return self._part.rows
 
+    def after(self, logits: Tensor, now: float) -> Waiting | None:
+        """What is left to do after its part has come; None: nothing."""
+        if self.rest is None:
+            return None
+        done = () if self.need.last_only else (*self.done, logits)
+        return Waiting(self.work, self.rest, now, done=done)
+
+    def whole(self, logits: Tensor) -> Tensor:
+        """The logits that were wanted, from those of the last part."""
+        return torch.cat([*self.done, logits]) if self.done else logits
+
 
 class Scheduler:
     """Picks what comes into a forward and remembers who got how much."""
@@ -60,7 +80,7 @@ class Scheduler:
 
         Only sessions of one model may share a forward: the first in order says which.
         """
-        if len(waiting) == 1 and (sessions == 1 or not waiting[0].need.divisible):
+        if len(waiting) == 1 and (sessions == 1 or not self._comes_in_parts(waiting[0])):
             waiting[0].take(waiting[0].need.rows)
             return list(waiting)
         ordered = sorted(waiting, key=lambda one: self._order(one, now))
@@ -70,13 +90,14 @@ class Scheduler:
         picked: list[Waiting] = []
         room = self._room()
         for one in ordered:
-            if not one.need.divisible and (one.need.rows <= room or not picked):
+            if not self._comes_in_parts(one) and (one.need.rows <= room or not picked):
                 room -= one.take(one.need.rows)
                 picked.append(one)
         # Alone, a prompt is done at once; else somebody's draft may come while its forward runs.
         chunk = min(room, self.policy.chunk) if sessions > 1 else room
-        for one in ordered:
-            if one.need.divisible and (chunk > 0 or not picked):
+        # What has begun is ended before another begins: the logits of its parts take memory.
+        for one in sorted(ordered, key=lambda one: not one.done):
+            if self._comes_in_parts(one) and (chunk > 0 or not picked):
                 chunk -= one.take(max(chunk, 1))
                 picked.append(one)
         return picked
@@ -89,6 +110,10 @@ class Scheduler:
             self._served[one.work.owner] += seconds * one.part.rows / rows
         if len(self._served) > 1000:  # clients come and go
             self._served.clear()
+
+    def _comes_in_parts(self, one: Waiting) -> bool:
+        """Whether it need not come in one forward: a prompt, or a draft so long that others would wait for it."""
+        return bool(one.done) or one.need.divisible or one.need.rows > max(LONGEST_WHOLE, self.policy.chunk)
 
     def _room(self) -> int:
         """Rows of the next forward, at most."""

@@ -16,6 +16,8 @@ from specdec.link.wire import AloneUp, DraftUp, HiddenUp, More, Open, SampledUp
 
 SessionKey = tuple[bytes, int]
 """Who asks (the socket's identity of the client) and the client's own number for the session."""
+LONGEST_JOINED = 64
+"""Tokens of drafts that are judged as one: else one client's could fill a context, and a forward, in one go."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,8 @@ def _join(first: VerifyTask, second: SessionTask) -> VerifyTask | None:
     if isinstance(before, More) or isinstance(after, More):
         return None
     if before.epoch != after.epoch or after.base != before.base + len(before.ids):
+        return None
+    if len(before.ids) + len(after.ids) > LONGEST_JOINED:
         return None
     ids = [*before.ids, *after.ids]
     if isinstance(before, SampledUp) and isinstance(after, SampledUp):

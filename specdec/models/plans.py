@@ -93,10 +93,14 @@ class Extension:
         return self.last_only and self.parents is None and self.rows > 1 and self.observer is None
 
     def divide(self, rows: int) -> tuple[Extension, Extension]:
-        """Its first `rows` rows, and the others."""
-        if self.hidden is None:
-            return replace(self, ids=self.ids[:rows]), replace(self, ids=self.ids[rows:])
-        return replace(self, hidden=self.hidden[:rows]), replace(self, hidden=self.hidden[rows:])
+        """Its first `rows` rows, and the others. Nobody observes them: who does wants all rows at once."""
+        whole = replace(self, observer=None)
+        if self.hidden is not None:
+            return replace(whole, hidden=self.hidden[:rows]), replace(whole, hidden=self.hidden[rows:])
+        first, others = replace(whole, ids=self.ids[:rows]), replace(whole, ids=self.ids[rows:])
+        if self.parents is not None:  # they count from the tree's first node in both parts
+            first, others = replace(first, parents=self.parents[:rows]), replace(others, parents=self.parents[rows:])
+        return first, others
 
 
 @dataclass(frozen=True)

@@ -201,6 +201,44 @@ def test_a_long_prompt_comes_in_chunks_while_others_are_served(text_pair: Pair) 
     assert first.token == generate_local(text_pair.target, Prompt(tuple(long)), GenerationOptions(1))[0]
 
 
+@pytest.mark.parametrize("shape", ["chain", "deep tree", "flat tree"])
+def test_a_very_long_draft_comes_in_chunks_while_others_are_served(
+    text_pair: Pair, shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its verdict is the one on the whole draft, and those of others come meanwhile."""
+    monkeypatch.setattr("cloud_verifier.engine.scheduler.LONGEST_WHOLE", 8)
+    right = expected(text_pair, 2, 40)
+    if shape == "flat tree":  # the right token comes in the last part
+        others = [token for token in range(30, 70) if token != right[1]]
+        draft = DraftUp(2, 1, 1, [*others[:30], right[1]], [-1] * 31)
+        accepted, then = 31, right[2]
+    else:
+        wrong = 7 if right[30] != 7 else 8
+        draft = DraftUp(2, 1, 1, [*right[1:30], wrong, 9, 9], None if shape == "chain" else list(range(-1, 31)))
+        accepted, then = 29, right[30]
+    cloud = opened(text_pair, 2, policy=Policy(chunk=8))
+    cloud.engine.submit(VerifyTask(key_of(2), draft, 0.0))
+    draft_all(cloud, text_pair, (1,))
+    cloud.engine.work_off()
+    assert_right(cloud, text_pair, 1, batch=2)
+    assert isinstance(cloud.last(2), Opened)
+    rows = cloud.engine.load.rows
+    cloud.engine.work_off()
+    assert cloud.engine.load.rows - rows == 8
+    cloud.work()
+    verdict = cloud.last(2)
+    assert isinstance(verdict, VerdictDown) and (verdict.last, verdict.token) == (accepted, then)
+
+
+def test_one_very_long_draft_is_done_before_another_begins(text_pair: Pair) -> None:
+    """The logits of all their rows are held until then."""
+    scheduler = Scheduler(Policy(chunk=64))
+    one, other = (waiting(text_pair, number, rows=150) for number in (1, 2))
+    assert numbers(scheduler.pick([one, other], 0.0, 2)) == [1]
+    left = one.after(torch.zeros(64, 5), 9.0)
+    assert left is not None and numbers(scheduler.pick([other, left], 9.0, 2)) == [1]
+
+
 def test_a_prompt_alone_is_done_at_once(text_pair: Pair) -> None:
     cloud = Cloud(text_pair.target, Policy(chunk=16))
     cloud.submit_open(1, range(30, 130))

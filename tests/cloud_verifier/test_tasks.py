@@ -68,6 +68,12 @@ def test_what_does_not_go_on_right_behind_stays_by_itself(second: VerifyTask) ->
     assert [tasks.get()[0], tasks.get()[0], tasks.get()[0]] == [first, second, third]
 
 
+def test_drafts_are_joined_to_no_more_than_a_forward_takes_at_once() -> None:
+    drafts = [draft(number + 1, 40 * number, *range(40)) for number in range(3)]
+    tasks = queue_of(*drafts)
+    assert [tasks.get()[0] for _ in drafts] == drafts
+
+
 def test_a_recovered_token_begins_a_draft_of_its_own() -> None:
     tasks = queue_of(sampled(1, 0, 1, 2), sampled(2, 2, 3, fix=9))
     assert len(tasks.get()[0].message.ids) == 2  # type: ignore[union-attr]
