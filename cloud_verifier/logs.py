@@ -10,7 +10,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from copy import copy
 from typing import TextIO
 
 WARNINGS_A_MINUTE = 5
@@ -33,8 +32,8 @@ class EventLog:
 
     def bind(self, **fields: object) -> EventLog:
         """The same log; whatever it is told from now on also says this."""
-        bound = copy(self)
-        bound._fields = {**self._fields, **fields}
+        bound = object.__new__(EventLog)  # with every session that opens: copy() takes ten times as long
+        bound.__dict__ = {**self.__dict__, "_fields": {**self._fields, **fields}}
         return bound
 
     def info(self, event: str, **fields: object) -> None:

@@ -372,8 +372,10 @@ class Admission:
         """Say no. The words of logs are the codes."""
         self.clients.use_of(identity).refused[code] += 1
         entry = self.sessions.get((identity, session))
-        log = self._log.bind(client=self.clients.name_of(identity), session=session)
-        (log if entry is None or entry.use is None else entry.use.log).warning(code, reason=text)
+        if entry is not None and entry.use is not None:
+            entry.use.log.warning(code, reason=text)
+        else:
+            self._log.warning(code, client=self.clients.name_of(identity), session=session, reason=text)
         self._ways.reply(identity, ErrorDown(session, code, text[:1900]))
 
     def _look_for_the_silent(self) -> None:

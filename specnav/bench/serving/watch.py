@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 import time
@@ -10,13 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from prometheus_client.parser import text_string_to_metric_families
 
 from harness.errors import HarnessError
+from specnav.top.scrape import Address, fetch, parse
 
 METRICS = re.compile(r'"event":\s*"metrics"')
 METRICS_FLAGS = ("--metrics", "127.0.0.1:0")
-_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -52,14 +50,14 @@ def metrics_of(log: Path) -> str:
 
 def look(metrics: str) -> Look:
     """Look now. Raises HarnessError where the verifier does not answer."""
-    found = _scrape(metrics)
+    found = parse(fetch(Address.of(metrics)), time.monotonic())
     times = psutil.cpu_times()
     return Look(
         time.monotonic(),
-        found["specdec_forwards_total"],
-        found["specdec_forward_sessions_total"],
-        found["specdec_forward_rows_total"],
-        found["specdec_forward_seconds_total"],
+        found.total("forwards_total"),
+        found.total("forward_sessions_total"),
+        found.total("forward_rows_total"),
+        found.total("forward_seconds_total"),
         times.idle + getattr(times, "iowait", 0.0),
         sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0),
         _own_s(),
@@ -95,16 +93,3 @@ def _own_s() -> float:
             continue
         total += times.user + times.system
     return total
-
-
-def _scrape(metrics: str) -> dict[str, float]:
-    connection = http.client.HTTPConnection(metrics, timeout=_TIMEOUT_S)
-    try:
-        connection.request("GET", "/metrics")
-        text = connection.getresponse().read().decode()
-    except (OSError, http.client.HTTPException) as error:
-        raise HarnessError(f"the verifier does not answer on {metrics}: {error}") from error
-    finally:
-        connection.close()
-    families = text_string_to_metric_families(text)
-    return {sample.name: sample.value for family in families for sample in family.samples if not sample.labels}
