@@ -57,7 +57,9 @@ MOST_SLOWER, MOST_OVER = 1.5, 1.1
 
 @dataclass(frozen=True)
 class Row:
-    """What one abuse did. ms: by method the p50 and p95 without and with it. budget_mb: what the verifier may take."""
+    """What one abuse did. ms: by method the p50 and p95 without and with it; first_ms: the same of first tokens, of all
+    methods. budget_mb: what the verifier may take.
+    """
 
     name: str
     before_mb: float
@@ -66,6 +68,7 @@ class Row:
     budget_mb: float
     ms: dict[str, tuple[float, float, float, float]]
     samples: dict[str, tuple[int, int]]
+    first_ms: tuple[float, float, float, float]
     sent: int
     replies: dict[str, int]
     problems: list[str]
@@ -83,36 +86,40 @@ class Row:
         missed = " memory" * (self.peak_mb > MOST_OVER * self.budget_mb)
         missed += "".join(f" {m}" for m in METHODS if self.slower(m) > MOST_SLOWER)
         told = ", ".join(f"{count} {kind}" for kind, count in Counter(self.replies).most_common(3))
+        figures += "{:4.0f} {:4.0f} → {:4.0f} {:4.0f}  ".format(*self.first_ms)
         return f"{self.name:16} {memory}  {figures}{self.sent} sent: {told}{'  MISSED' + missed if missed else ''}"
 
 
 def ask(address: str, method: str, key: str | None, prompt: Prompt, pipe: Connection) -> None:
     """An honest edge, a process of its own: asks until something comes through the pipe; then tells how long each of
-    its verdicts took, (time, ms), and what went wrong.
+    its verdicts took and each first token, (time, ms), and what went wrong.
     """
     draft = load_model(str(DEFAULT_DRAFT))
     set_threads(0, draft)
     settle_memory()
     options = GenerationOptions(48, min_new_tokens=48)
     taken: list[tuple[float, float]] = []
+    first: list[tuple[float, float]] = []
     error = ""
     with connect(address, connect_timeout_s=30, reply_timeout_s=10, key=key) as link:
         decoder = EdgeDecoder(link, draft, method, resume_timeout_s=LOST_S)
         pipe.send("ready")
         try:
             while not pipe.poll():
-                told, last = 0, None
+                asked = last = time.monotonic()
+                told = 0
                 for _ in decoder.generate(prompt, options):
                     now, rounds = time.monotonic(), decoder.stats.rounds
-                    if method == "ar":  # what a listener waits from one token to the next
-                        taken += [] if last is None else [(now, 1e3 * (now - last))]
-                        last = now
+                    if last == asked:
+                        first.append((now, 1e3 * (now - asked)))
+                    elif method == "ar":  # what a listener waits from one token to the next
+                        taken.append((now, 1e3 * (now - last)))
                     else:
                         taken += [(now, one.wait_ms) for one in rounds[told:]]
-                        told = len(rounds)
+                    last, told = now, len(rounds)
         except Exception as failure:
             error = f"{method}: {type(failure).__name__}: {failure}"
-    pipe.send((taken, error))
+    pipe.send((taken, first, error))
 
 
 def abuse(name: str, address: str, ammunition: Ammunition, pipe: Connection) -> None:
@@ -221,15 +228,18 @@ def measure(name: str, config: ServerConfig, model: LoadedModel, seconds: float,
         after_mb = verifier.life.samples[-1].rss_mb
         problems = [watch.died] * bool(watch.died)
         ms, samples = {}, {}
+        firsts: list[tuple[float, float]] = []
         for method, pipe in zip(METHODS, honest, strict=True):
             pipe.send("end")
-            taken, error = receive(pipe, LOST_S)  # type: ignore[misc]
+            taken, first, error = receive(pipe, LOST_S)  # type: ignore[misc]
             problems += [error] * bool(error)
             ms[method], samples[method] = figures(taken, phases)
+            firsts += first
+        first_ms = figures(firsts, phases)[0]
         verifier.read_log()
         problems += verifier.life.errors
     budget_mb = before_mb + (config.kv_gb * 2**30 + config.max_total_queued_mb * 2**20) / 1e6
-    return Row(name, before_mb, peak_mb, after_mb, budget_mb, ms, samples, sent, replies, problems)
+    return Row(name, before_mb, peak_mb, after_mb, budget_mb, ms, samples, first_ms, sent, replies, problems)
 
 
 def figures(
@@ -290,7 +300,8 @@ def main() -> int:
     given = parser.parse_args()
     model = load_model(str(DEFAULT_TARGET))
     set_threads(0, model)
-    print(f"{'':16} memory, MB: before, peak, after   ms: {' · '.join(f'{m} p50 p95 → p50 p95' for m in METHODS)}")
+    kinds = " · ".join(f"{kind} p50 p95 → p50 p95" for kind in (*METHODS, "first token"))
+    print(f"{'':16} memory, MB: before, peak, after of budget   ms: {kinds}")
     rows = []
     for name in given.only:
         config = ServerConfig(

@@ -95,9 +95,13 @@ class Scheduler:
                 picked.append(one)
         # Alone, a prompt is done at once; else somebody's draft may come while its forward runs.
         chunk = min(room, self.policy.chunk) if sessions > 1 else room
-        # What has begun is ended before another begins: the logits of its parts take memory.
-        for one in sorted(ordered, key=lambda one: not one.done):
-            if self._comes_in_parts(one) and (chunk > 0 or not picked):
+        # Of long drafts one is ended before another begins: the logits of its parts take memory.
+        begun = any(one.done for one in ordered)
+        for one in ordered:
+            if not self._comes_in_parts(one) or (chunk <= 0 and picked):
+                continue
+            if one.need.divisible or one.done or not begun:
+                begun |= not one.need.divisible
                 chunk -= one.take(max(chunk, 1))
                 picked.append(one)
         return picked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from io import StringIO
 from typing import Any
 
@@ -237,6 +238,8 @@ def test_one_very_long_draft_is_done_before_another_begins(text_pair: Pair) -> N
     assert numbers(scheduler.pick([one, other], 0.0, 2)) == [1]
     left = one.after(torch.zeros(64, 5), 9.0)
     assert left is not None and numbers(scheduler.pick([other, left], 9.0, 2)) == [1]
+    prompt = Waiting(Work(3, 0), replace(other.need, last_only=True), 9.0)  # type: ignore[arg-type]
+    assert numbers(scheduler.pick([other, left, prompt], 9.0, 3)) == [3], "of a higher class, so it comes first"
 
 
 def test_a_prompt_alone_is_done_at_once(text_pair: Pair) -> None:
