@@ -13,9 +13,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
+import scipy  # its parts are imported when they are first used
 import torch
 from conftest_servers import Pair
-from scipy import stats
 from table_models import (
     PROMPT,
     Answer,
@@ -171,7 +171,7 @@ def leaning_pvalue(answers: Sequence[Sequence[int]], pair: TablePair, options: G
         one @ np.linalg.pinv(of, rcond=1e-9) @ one for one, of in zip(excess, covariance, strict=True)
     )
     ranks = np.linalg.matrix_rank(covariance, tol=1e-6)
-    return min(float(stats.chi2.sf(*found)) for found in zip(statistics, ranks, strict=True))
+    return min(float(scipy.stats.chi2.sf(*found)) for found in zip(statistics, ranks, strict=True))
 
 
 def chi_square(counts: Counter[Answer], chances: dict[Answer, float]) -> float:
@@ -187,7 +187,7 @@ def chi_square(counts: Counter[Answer], chances: dict[Answer, float]) -> float:
     else:  # too little for a cell of its own
         observed[0] += total - observed.sum()
         expected[0] += rest
-    return float(stats.chisquare(observed, expected).pvalue)
+    return float(scipy.stats.chisquare(observed, expected).pvalue)
 
 
 def check_distribution(

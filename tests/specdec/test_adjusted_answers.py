@@ -11,7 +11,6 @@ from checks import FALSE_ALARM, SAMPLED, check_distribution, sampled_pvalue
 from conftest_models import picture
 from conftest_servers import Pair, patiently_connected
 from torch import Tensor
-from transformers import AutoTokenizer
 
 from specdec.edge.decoder import EdgeDecoder
 from specdec.link import Link
@@ -34,6 +33,8 @@ def prompts(model: LoadedModel) -> list[Prompt]:
 
 def library_answer(model: LoadedModel, prompt: Prompt, options: GenerationOptions) -> list[int]:
     """Greedy `generate` of the library with its own settings of the same names, without its final EOS."""
+    from transformers import AutoTokenizer
+
     encoded = model.encode(prompt)
     inputs: dict[str, Tensor] = {"input_ids": encoded.ids[None]}
     if encoded.pixel_values is not None:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+import scipy  # its parts are imported when they are first used
 import torch
-from scipy import stats
 from torch import Tensor
 
 from specdec.errors import OptionsError
@@ -31,7 +31,7 @@ PINNED_NOISE = [0.17720649347, 0.748046177433, 0.153594154255]
 def p_value(counts: np.ndarray, expected: np.ndarray) -> float:
     """Chi-square test of observed counts against expected probabilities (float64)."""
     expected = expected / expected.sum() * counts.sum()
-    return float(stats.chisquare(counts, expected).pvalue)
+    return float(scipy.stats.chisquare(counts, expected).pvalue)
 
 
 def reference_softmax(logits: np.ndarray) -> np.ndarray:
@@ -117,7 +117,7 @@ class TestSharedNoise:
 
     def test_is_standard_gumbel_and_independent(self) -> None:
         noise = gumbel_noise(3, torch.arange(400)[:, None], torch.arange(500)[None]).numpy()
-        assert stats.kstest(noise.ravel()[::7], stats.gumbel_r.cdf).pvalue > FALSE_ALARM
+        assert scipy.stats.kstest(noise.ravel()[::7], scipy.stats.gumbel_r.cdf).pvalue > FALSE_ALARM
         for lag_axis in (0, 1):
             a, b = (noise[1:], noise[:-1]) if lag_axis == 0 else (noise[:, 1:], noise[:, :-1])
             assert abs(np.corrcoef(a.ravel(), b.ravel())[0, 1]) < 0.015
