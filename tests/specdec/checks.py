@@ -39,6 +39,8 @@ from specdec.sampling.recoveries import Recovery
 
 FALSE_ALARM = 1e-9
 SAMPLES = 400
+EARLY = (100, 200, 400)
+"""After so many samples most planted faults are plain."""
 TOKENS = 10
 """Of an answer that is sampled."""
 JOINT = 3
@@ -127,21 +129,29 @@ def sampled_pvalue(
     samples: int = SAMPLES,
     slowness: float = 0.3,
     cuts: Collection[int] = (),
+    looks: Collection[int] = (),
 ) -> float:
     """p-value of the answers of `samples` seeds as draws from the target's own distribution: the smaller of two.
 
     One test looks at the first tokens jointly, the other at all tokens, by their ranks.
-    cuts: as in WiredLink, for each answer alone.
+    cuts: as in WiredLink, for each answer alone. looks: after so many answers it is also looked, and what is below
+    FALSE_ALARM already is returned: for planted faults only, as every look more is one more chance of a false alarm.
     """
-    answers = []
+    answers: list[list[int]] = []
+
+    def found() -> float:
+        counts = Counter(tuple(ids[:JOINT]) for ids in answers)
+        jointly = chi_square(counts, answer_chances(pair.target, PROMPT, options, JOINT))
+        return min(jointly, leaning_pvalue(answers, pair, options))
+
     for seed in range(samples):
         link = WiredLink(pair.target, pair.draft, slowness, cuts, seed)
         # Short drafts bring many bonus tokens, long ones many that follow an accepted one.
         ids, _ = answer(method, replace(options, seed=seed), pair, gamma=1 + seed % 3, link=link)
         answers.append(ids)
-    counts = Counter(tuple(ids[:JOINT]) for ids in answers)
-    jointly = chi_square(counts, answer_chances(pair.target, PROMPT, options, JOINT))
-    return min(jointly, leaning_pvalue(answers, pair, options))
+        if len(answers) in looks and (early := found()) < FALSE_ALARM:
+            return early
+    return found()
 
 
 def leaning_pvalue(answers: Sequence[Sequence[int]], pair: TablePair, options: GenerationOptions) -> float:
@@ -196,9 +206,10 @@ def check_distribution(
     pair: TablePair = UNLIKE,
     samples: int = SAMPLES,
     cuts: Collection[int] = (),
+    looks: Collection[int] = (),
 ) -> None:
-    """What a method samples is distributed as the target alone would sample it."""
-    p_value = sampled_pvalue(method, options, pair, samples, cuts=cuts)
+    """What a method samples is distributed as the target alone would sample it. looks: as in sampled_pvalue."""
+    p_value = sampled_pvalue(method, options, pair, samples, cuts=cuts, looks=looks)
     assert p_value > FALSE_ALARM, f"{method}: p-value {p_value:.1e}"
 
 
