@@ -5,21 +5,25 @@ Every draft is its target plus noise on the weights, so that some of its tokens 
 
 from __future__ import annotations
 
+import hashlib
 import io
+import shutil
+import sys
+import tempfile
+from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from PIL import Image
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedTokenizerFast,
-    Qwen2VLConfig,
-    Qwen2VLForConditionalGeneration,
-)
 
+if TYPE_CHECKING:  # the library takes 4 s to import: only what builds a model waits for it
+    from transformers import PreTrainedTokenizerFast
+
+BUILT = Path(sys.prefix).resolve() / "test-models"
+DRAFT_NOISE = 0.03
 SPECIALS = [
     "<|endoftext|>",
     "<|im_start|>",
@@ -45,6 +49,8 @@ CHAT_TEMPLATE = (
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
     """Byte-level tokenizer: 256 bytes and the special tokens of Qwen2-VL."""
+    from transformers import PreTrainedTokenizerFast
+
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={char: i for i, char in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -63,6 +69,8 @@ def build_llama(
     folder: Path, *, layers: int = 3, hidden: int = 64, seed: int = 0, eos_bias: bool = False
 ) -> Path:
     """A small Llama with grouped query heads."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
     tokenizer = make_tokenizer()
     torch.manual_seed(seed)
     config = LlamaConfig(
@@ -86,6 +94,8 @@ def build_qwen2vl(
     folder: Path, *, layers: int = 3, hidden: int = 64, seed: int = 0, max_shard_size: str = "50GB"
 ) -> Path:
     """A shrunken Qwen2-VL: same files, same architecture, same special tokens."""
+    from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
+
     tokenizer = make_tokenizer()
     ids = {name: tokenizer.convert_tokens_to_ids(name) for name in SPECIALS}
     torch.manual_seed(seed)
@@ -123,8 +133,6 @@ def build_qwen2vl(
 
 def noisy_copy(source: Path, folder: Path, noise: float, seed: int = 1) -> Path:
     """The same model with noise of `noise` standard deviations on every matrix: an imperfect draft."""
-    import shutil
-
     from safetensors.torch import load_file, save_file
 
     shutil.copytree(source, folder)
@@ -135,6 +143,31 @@ def noisy_copy(source: Path, folder: Path, noise: float, seed: int = 1) -> Path:
             weights[name] = tensor + noise * tensor.std() * torch.randn(tensor.shape, generator=generator)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     return folder
+
+
+def built_pairs() -> Path:
+    """A folder of text-target, text-draft, vision-target and vision-draft; nobody may write into it.
+
+    Built once, beside the environment, and kept under a hash of what it was built by: most processes of the tests
+    need the folders and not the library that makes them.
+    """
+    versions = [metadata.version(name) for name in ("torch", "transformers", "tokenizers", "safetensors")]
+    hasher = hashlib.sha256("\n".join(versions).encode() + Path(__file__).read_bytes())
+    target = BUILT / hasher.hexdigest()[:16]
+    if not target.is_dir():
+        BUILT.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(dir=BUILT))
+        try:
+            for kind, build in (("text", build_llama), ("vision", build_qwen2vl)):
+                build(scratch / f"{kind}-target")
+                noisy_copy(scratch / f"{kind}-target", scratch / f"{kind}-draft", DRAFT_NOISE)
+            scratch.rename(target)  # one rename at the end: a build that was interrupted is none
+        except OSError:  # somebody else was faster
+            if not target.is_dir():
+                raise
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    return target
 
 
 def picture(seed: int, width: int = 168, height: int = 112) -> bytes:

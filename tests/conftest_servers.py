@@ -21,7 +21,6 @@ from specdec.models import LoadedModel, load_model
 
 torch.set_num_threads(1)
 
-DRAFT_NOISE = 0.03
 PATIENCE_S = 60.0
 
 
@@ -59,14 +58,9 @@ class RunningServer:
 
 
 @pytest.fixture(scope="session")
-def model_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders: text-target, text-draft, vision-target, vision-draft."""
-    root = tmp_path_factory.mktemp("models")
-    tiny.build_llama(root / "text-target")
-    tiny.noisy_copy(root / "text-target", root / "text-draft", DRAFT_NOISE)
-    tiny.build_qwen2vl(root / "vision-target")
-    tiny.noisy_copy(root / "vision-target", root / "vision-draft", DRAFT_NOISE)
-    return root
+def model_root() -> Path:
+    """Folders: text-target, text-draft, vision-target, vision-draft; only to be read."""
+    return tiny.built_pairs()
 
 
 @pytest.fixture(scope="session")

@@ -67,6 +67,7 @@ def test_a_page_over_all_points_says_ours_the_papers_and_why(tmp_path):
 
 
 @pytest.mark.graph
+@pytest.mark.usefixtures("quickly_started")
 @pytest.mark.timeout(600)
 def test_points_run_one_after_the_other_and_go_on_where_they_stopped(flags, capsys):
     assert run_points(flags) == 0

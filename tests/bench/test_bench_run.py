@@ -24,7 +24,7 @@ TOKENS = 32
 SLOW_MS = 50.0
 """A target so slow that a run is still busy when a starved test process gets to stop it."""
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = [pytest.mark.graph, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.graph, pytest.mark.timeout(900), pytest.mark.usefixtures("quickly_started")]
 
 
 @pytest.fixture

@@ -79,6 +79,7 @@ def test_a_log_without_metrics_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.graph
+@pytest.mark.usefixtures("quickly_started")
 def test_two_clients_share_a_verifier(tmp_path: Path, model_root: Path, capsys: pytest.CaptureFixture) -> None:
     flags = {
         "methods": ("sd",),

@@ -156,6 +156,7 @@ def test_what_does_not_go_together_ends_the_command_before_a_folder_is_made(tmp_
 
 
 @pytest.mark.graph
+@pytest.mark.usefixtures("quickly_started")
 @pytest.mark.timeout(600)
 def test_a_small_threads_study_over_real_processes(tmp_path, capsys):
     flags = {"out": tmp_path / "s", "limit": 1, "max_new_tokens": 8}

@@ -39,10 +39,10 @@ with user_errors():
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from conftest_models import build_qwen2vl, noisy_copy
+    from conftest_models import built_pairs, noisy_copy
 
     folder = tmp_path_factory.mktemp("pair")
-    build_qwen2vl(folder / "target")
+    (folder / "target").symlink_to(built_pairs() / "vision-target")
     noisy_copy(folder / "target", folder / "draft", 0.05)
     (folder / "robot.yaml").write_text("vlm_nav_node:\n  ros__parameters: {parse_failure_limit: 100}\n")
     return folder

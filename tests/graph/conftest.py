@@ -11,9 +11,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from harness.processes import Supervisor
-from tests.graph.forking import forking_parent
+from tests.graph.forking import forked_children
 from tests.graph.harness import ROOT
 from tests.graph.stack import Pair, Stack
+
+AFRESH = staticmethod(Supervisor.launch)
 
 
 def pytest_addoption(parser):
@@ -31,27 +33,20 @@ def pair(request):
     pytest.skip("no pair of models here: default_models/ is missing")
 
 
-STARTED_AFRESH = ("test_bad_input", "test_shutdown")
-"""Tests of how processes start and end: theirs come up as a user's do."""
-
-
-@pytest.fixture(scope="session")
-def forks():
-    """The parent of processes that need not be started afresh."""
-    with forking_parent() as parent:
-        yield parent
-
-
 @pytest.fixture(scope="module", autouse=True)
-def quickly_started(request, forks):
+def quickly_started():
     """Children of this module's tests are forked from one parent that has imported everything."""
-    if request.module.__name__.rpartition(".")[2] in STARTED_AFRESH:
+    with forked_children():
         yield
-        return
-    afresh = Supervisor.launch
-    Supervisor.launch = staticmethod(lambda spec, log: forks.start(spec, log) or afresh(spec, log))
-    yield
-    Supervisor.launch = staticmethod(afresh)
+
+
+@pytest.fixture
+def afresh(monkeypatch):
+    """For a test of how processes start and end: its own come up as a user's do.
+
+    (A forked simulator draws well, and may end badly: what the renderer tears down it has from its parent.)
+    """
+    monkeypatch.setattr(Supervisor, "launch", AFRESH)
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ signals, runs its module as `python -m` does, and ends as an interpreter ends.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib
 import json
@@ -17,9 +18,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import IO
 
-from harness.processes import ChildSpec, die_with_parent
+from harness.processes import ChildSpec, Supervisor, die_with_parent
 
 PRELOADED = (
     "cloud_verifier.__main__",
@@ -93,8 +95,13 @@ class ForkingParent:
                 preexec_fn=die_with_parent,
             )
 
-    def start(self, spec: ChildSpec, log: IO[bytes]) -> ForkedProcess | None:
-        """Start `python -m module …` with its output in a log; None for what can't be forked."""
+    def start(
+        self, spec: ChildSpec, log: IO[bytes], errors: IO[bytes] | None = None
+    ) -> ForkedProcess | None:
+        """Start `python -m module …` with its output in a log; None for what can't be forked.
+
+        errors: where stderr goes; None: into the log.
+        """
         if list(spec.argv[:2]) != [sys.executable, "-m"]:
             return None
         environment = {**os.environ, **spec.environment}
@@ -103,7 +110,8 @@ class ForkingParent:
         request = {"argv": spec.argv[2:], "environment": environment, "cwd": str(spec.cwd or os.getcwd())}
         ended, tells = os.pipe()
         try:
-            socket.send_fds(self._socket, [json.dumps(request).encode()], [log.fileno(), tells])
+            descriptors = [log.fileno(), (errors or log).fileno(), tells]
+            socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
             pid = int(self._socket.recv(16))
         finally:
             os.close(tells)
@@ -128,11 +136,11 @@ def serve(connection: socket.socket) -> list[str] | None:
                 os.close(tells)
                 os.close(key.fd)
                 continue
-            message, descriptors, _, _ = socket.recv_fds(connection, MESSAGE_BYTES, 2)
+            message, descriptors, _, _ = socket.recv_fds(connection, MESSAGE_BYTES, 3)
             if not message:
                 return None
             request = json.loads(message)
-            log, tells = descriptors
+            *logs, tells = descriptors
             pid = os.fork()
             if not pid:
                 # What tells of others' ends must not stay open here.
@@ -141,15 +149,16 @@ def serve(connection: socket.socket) -> list[str] | None:
                 connection.close()
                 for descriptor in open_ones:
                     os.close(descriptor)
-                prepare(request, log)
+                prepare(request, logs)
                 return list(request["argv"])
-            os.close(log)
+            for log in logs:
+                os.close(log)
             connection.send(str(pid).encode())
             selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, tells))
 
 
-def prepare(request: dict, log: int) -> None:
-    """Make a forked process one that looks freshly started."""
+def prepare(request: dict, logs: Sequence[int]) -> None:
+    """Make a forked process one that looks freshly started. logs: where stdout and stderr go."""
     os.setsid()
     die_with_parent()
     os.environ.clear()
@@ -157,10 +166,10 @@ def prepare(request: dict, log: int) -> None:
     os.chdir(request["cwd"])
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
-    for stream in (1, 2):
+    for stream, log in enumerate(logs, 1):
         os.dup2(log, stream)
-    os.close(nothing)
-    os.close(log)
+    for descriptor in (nothing, *logs):
+        os.close(descriptor)
     for text in (sys.stdout, sys.stderr):
         text.reconfigure(write_through=True, line_buffering=True)
 
@@ -168,19 +177,29 @@ def prepare(request: dict, log: int) -> None:
 def run(argv: Sequence[str]) -> None:
     """Run `python -m argv…`; ends with SystemExit or an exception, as that does."""
     module, *arguments = argv
-    sys.modules.pop(module, None)  # else runpy warns that it has been imported
+    package = hasattr(sys.modules.get(module), "__path__")
+    sys.modules.pop(f"{module}.__main__" if package else module, None)  # else runpy warns that it has been imported
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-@contextlib.contextmanager
-def forking_parent() -> Iterator[ForkingParent]:
-    """The parent for a while."""
+@cache
+def forking_parent() -> ForkingParent:
+    """The one parent of this process's tests, until they end."""
     parent = ForkingParent()
+    atexit.register(parent.close)
+    return parent
+
+
+@contextlib.contextmanager
+def forked_children() -> Iterator[None]:
+    """What a Supervisor starts meanwhile is forked, where it can be."""
+    afresh, parent = Supervisor.launch, forking_parent()
+    Supervisor.launch = staticmethod(lambda spec, log: parent.start(spec, log) or afresh(spec, log))
     try:
-        yield parent
+        yield
     finally:
-        parent.close()
+        Supervisor.launch = staticmethod(afresh)
 
 
 def main() -> None:

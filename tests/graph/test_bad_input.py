@@ -161,7 +161,9 @@ def test_a_verifier_of_another_version_is_named_as_such(graph, pair):
 
 
 @pytest.mark.parametrize("fault", ["missing", "another type", "no weights"])
-def test_a_model_folder_that_cannot_be_used_is_one_line_and_exit_code_1(graph, pair, tmp_path, fault):
+def test_a_model_folder_that_cannot_be_used_is_one_line_and_exit_code_1(graph, pair, tmp_path, request, fault):
+    if fault == "missing":
+        request.getfixturevalue("afresh")
     folder = tmp_path / "model"
     if fault != "missing":
         shutil.copytree(pair.draft, folder)
@@ -185,7 +187,9 @@ def test_a_model_folder_that_cannot_be_used_is_one_line_and_exit_code_1(graph, p
         ({"prompt": "poetry"}, "no prompt preset 'poetry'"),
     ],
 )
-def test_a_wrong_parameter_is_refused_in_one_line(graph, pair, parameters, line):
+def test_a_wrong_parameter_is_refused_in_one_line(graph, pair, request, parameters, line):
+    if "gamma" in parameters:
+        request.getfixturevalue("afresh")
     node = start(graph, pair, **parameters)
     assert node.popen.wait(60) == 1
     assert line in node.text and "Traceback" not in node.text

@@ -13,7 +13,7 @@ from harness.surroundings import segments_of
 from tests.graph.harness import children_of, wait_until
 from tests.graph.stack import Stack, speed
 
-pytestmark = pytest.mark.graph
+pytestmark = [pytest.mark.graph, pytest.mark.usefixtures("afresh")]
 INSTRUCTION = "find the red chair"
 
 

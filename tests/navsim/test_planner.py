@@ -11,7 +11,10 @@ from navsim.planner import ROBOT_RADIUS, next_waypoint, path_length, plan, short
 from navsim.rooms import Area, Look, Room, SceneObject, Wall
 from navsim.scoring import STOP_DISTANCE
 
-EPISODES = [make_episode(seed, split) for split in ("train", "heldout") for seed in range(30)]
+
+@pytest.fixture(scope="module")
+def episodes():
+    return [make_episode(seed, split) for split in ("train", "heldout") for seed in range(30)]
 
 
 def samples(points, spacing=0.02):
@@ -22,15 +25,15 @@ def samples(points, spacing=0.02):
 
 
 @pytest.mark.parametrize("comfortable", [False, True])
-def test_planned_ways_never_touch_anything(comfortable):
-    for episode in EPISODES:
+def test_planned_ways_never_touch_anything(episodes, comfortable):
+    for episode in episodes:
         points = plan(episode.room, episode.start, episode.target, comfortable)
         assert points[0] == (episode.start.x, episode.start.y)
         assert min(episode.room.clearance(x, y) for x, y in samples(points)) >= ROBOT_RADIUS
 
 
-def test_ways_end_within_stopping_distance_and_are_not_shorter_than_straight():
-    for episode in EPISODES:
+def test_ways_end_within_stopping_distance_and_are_not_shorter_than_straight(episodes):
+    for episode in episodes:
         points = plan(episode.room, episode.start, episode.target)
         end = Pose2D(*points[-1], 0.0)
         assert episode.target.distance_to_surface(end) <= STOP_DISTANCE
@@ -57,8 +60,8 @@ def test_an_enclosed_target_cannot_be_reached():
     assert next_waypoint(room, Pose2D(1.0, 2.0, 0.0), ball) is None
 
 
-def test_following_way_points_reaches_the_target():
-    for episode in EPISODES[:20]:
+def test_following_way_points_reaches_the_target(episodes):
+    for episode in episodes[:20]:
         pose = episode.start
         for _ in range(200):
             point = next_waypoint(episode.room, pose, episode.target, lookahead=0.3)

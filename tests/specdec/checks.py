@@ -13,9 +13,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
+import scipy  # its parts are imported when they are first used
 import torch
 from conftest_servers import Pair
-from scipy import stats
 from table_models import (
     PROMPT,
     Answer,
@@ -39,6 +39,8 @@ from specdec.sampling.recoveries import Recovery
 
 FALSE_ALARM = 1e-9
 SAMPLES = 400
+EARLY = (100, 200, 400)
+"""After so many samples most planted faults are plain."""
 TOKENS = 10
 """Of an answer that is sampled."""
 JOINT = 3
@@ -127,21 +129,29 @@ def sampled_pvalue(
     samples: int = SAMPLES,
     slowness: float = 0.3,
     cuts: Collection[int] = (),
+    looks: Collection[int] = (),
 ) -> float:
     """p-value of the answers of `samples` seeds as draws from the target's own distribution: the smaller of two.
 
     One test looks at the first tokens jointly, the other at all tokens, by their ranks.
-    cuts: as in WiredLink, for each answer alone.
+    cuts: as in WiredLink, for each answer alone. looks: after so many answers it is also looked, and what is below
+    FALSE_ALARM already is returned: for planted faults only, as every look more is one more chance of a false alarm.
     """
-    answers = []
+    answers: list[list[int]] = []
+
+    def found() -> float:
+        counts = Counter(tuple(ids[:JOINT]) for ids in answers)
+        jointly = chi_square(counts, answer_chances(pair.target, PROMPT, options, JOINT))
+        return min(jointly, leaning_pvalue(answers, pair, options))
+
     for seed in range(samples):
         link = WiredLink(pair.target, pair.draft, slowness, cuts, seed)
         # Short drafts bring many bonus tokens, long ones many that follow an accepted one.
         ids, _ = answer(method, replace(options, seed=seed), pair, gamma=1 + seed % 3, link=link)
         answers.append(ids)
-    counts = Counter(tuple(ids[:JOINT]) for ids in answers)
-    jointly = chi_square(counts, answer_chances(pair.target, PROMPT, options, JOINT))
-    return min(jointly, leaning_pvalue(answers, pair, options))
+        if len(answers) in looks and (early := found()) < FALSE_ALARM:
+            return early
+    return found()
 
 
 def leaning_pvalue(answers: Sequence[Sequence[int]], pair: TablePair, options: GenerationOptions) -> float:
@@ -171,7 +181,7 @@ def leaning_pvalue(answers: Sequence[Sequence[int]], pair: TablePair, options: G
         one @ np.linalg.pinv(of, rcond=1e-9) @ one for one, of in zip(excess, covariance, strict=True)
     )
     ranks = np.linalg.matrix_rank(covariance, tol=1e-6)
-    return min(float(stats.chi2.sf(*found)) for found in zip(statistics, ranks, strict=True))
+    return min(float(scipy.stats.chi2.sf(*found)) for found in zip(statistics, ranks, strict=True))
 
 
 def chi_square(counts: Counter[Answer], chances: dict[Answer, float]) -> float:
@@ -187,7 +197,7 @@ def chi_square(counts: Counter[Answer], chances: dict[Answer, float]) -> float:
     else:  # too little for a cell of its own
         observed[0] += total - observed.sum()
         expected[0] += rest
-    return float(stats.chisquare(observed, expected).pvalue)
+    return float(scipy.stats.chisquare(observed, expected).pvalue)
 
 
 def check_distribution(
@@ -196,9 +206,10 @@ def check_distribution(
     pair: TablePair = UNLIKE,
     samples: int = SAMPLES,
     cuts: Collection[int] = (),
+    looks: Collection[int] = (),
 ) -> None:
-    """What a method samples is distributed as the target alone would sample it."""
-    p_value = sampled_pvalue(method, options, pair, samples, cuts=cuts)
+    """What a method samples is distributed as the target alone would sample it. looks: as in sampled_pvalue."""
+    p_value = sampled_pvalue(method, options, pair, samples, cuts=cuts, looks=looks)
     assert p_value > FALSE_ALARM, f"{method}: p-value {p_value:.1e}"
 
 

@@ -19,7 +19,6 @@ import conftest_models as tiny
 import pytest
 import torch
 from checks import ALL_METHODS
-from conftest_servers import DRAFT_NOISE
 from test_emulator import emulated
 from test_exits import random_exits
 
@@ -88,7 +87,7 @@ def tiny_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     """
     folder = tmp_path_factory.mktemp("tiny")
     target = tiny.build_llama(folder / "tiny-target", layers=2)
-    draft = tiny.noisy_copy(target, folder / "tiny-draft", DRAFT_NOISE)
+    draft = tiny.noisy_copy(target, folder / "tiny-draft", tiny.DRAFT_NOISE)
     (folder / "tiny-exits").mkdir()
     save_exits(folder / "tiny-exits", random_exits(load_model(target), layers=(0,)))
     with running_cloud(target, draft, folder, TINY_FORWARD_MS) as cloud:

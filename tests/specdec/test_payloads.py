@@ -7,11 +7,11 @@ import struct
 import conftest_models as tiny
 import numpy as np
 import pytest
+import scipy  # its parts are imported when they are first used
 import torch
 from conftest_servers import Pair, patiently_connected
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from specdec.drafting import ChainDrafter, Draft, DraftModel
 from specdec.edge.decoder import EdgeDecoder
@@ -45,7 +45,7 @@ class TestNumbers:
             for purpose in Purpose
         }
         for purpose, values in series.items():
-            assert stats.kstest(values, "uniform").pvalue > 1e-9, purpose
+            assert scipy.stats.kstest(values, "uniform").pvalue > 1e-9, purpose
         matrix = np.corrcoef(np.stack(list(series.values())))
         assert np.abs(matrix - np.eye(len(series))).max() < 0.12
 
@@ -216,7 +216,7 @@ class TestDistribution:
         counts = np.array([pairs.get(key, 0) for key in expected])
         assert counts.sum() == self.SAMPLES, "a pair of tokens outside the support"
         chances = np.array(list(expected.values()))
-        assert stats.chisquare(counts, chances / chances.sum() * self.SAMPLES).pvalue > 1e-9
+        assert scipy.stats.chisquare(counts, chances / chances.sum() * self.SAMPLES).pvalue > 1e-9
         assert 0.1 < accepted < 0.99
 
     def run(

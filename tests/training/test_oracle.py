@@ -2,6 +2,7 @@
 
 import math
 import random
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -36,7 +37,12 @@ VIEWS = st.builds(
     blocked=st.booleans(),
     way=st.one_of(st.just(math.nan), st.floats(-180, 180)),
 )
-ENCODER = Encoder(build_tokenizer())
+
+
+@cache
+def encoder():
+    """Not at import: every worker imports this file, and one runs it."""
+    return Encoder(build_tokenizer())
 
 
 @settings(max_examples=300, deadline=None)
@@ -47,7 +53,7 @@ def test_an_answer_about_a_seen_object_parses_and_fits_a_training_row(view):
     assert find_action(answer) == action
     assert parse_action(answer[len(reasoning_of(answer)) :]) == action
     assert sees_target(answer) is True
-    ENCODER.row("find the silver bottle", answer)
+    encoder().row("find the silver bottle", answer)
 
 
 @pytest.mark.parametrize(("free", "clear"), [(1.2, True), (0.3, False)])
@@ -81,4 +87,4 @@ def test_distances_are_stated_in_tenths_near_and_halves_far():
 def test_every_instruction_template_fits_a_training_row():
     rng = random.Random(0)
     for _ in range(200):
-        ENCODER.row(instruct("silver bottle", rng), answer_unseen("silver bottle", 1.0))
+        encoder().row(instruct("silver bottle", rng), answer_unseen("silver bottle", 1.0))

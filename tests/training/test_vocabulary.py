@@ -1,5 +1,7 @@
 """The pair's tokenizer: words are single tokens, digits stand apart, any text survives."""
 
+from functools import cache
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,11 +10,11 @@ from spec_vlm_nav.language.actions import ACTION_SENTENCES
 from spec_vlm_nav.language.prompting import PromptSpec, build_prompt
 from training.vocabulary import build_tokenizer, save_tokenizer, template_words
 
-TOKENIZER = build_tokenizer()
+tokenizer = cache(build_tokenizer)  # not at import: every worker imports this file, and one runs it
 
 
 def ids(text):
-    return TOKENIZER(text, add_special_tokens=False)["input_ids"]
+    return tokenizer()(text, add_special_tokens=False)["input_ids"]
 
 
 def test_every_template_word_is_one_token_after_a_space():
@@ -28,7 +30,7 @@ def test_digits_are_tokens_of_their_own():
 def test_any_text_survives_encoding_and_decoding(text):
     import unicodedata
 
-    kept = TOKENIZER.decode(ids(text), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    kept = tokenizer().decode(ids(text), skip_special_tokens=False, clean_up_tokenization_spaces=False)
     assert kept == unicodedata.normalize("NFC", text)
 
 
@@ -51,5 +53,5 @@ def test_the_chat_template_and_the_robots_prompt_are_the_same_words():
     from specdec.models import chat_prompt
 
     frame = b"never decoded here"
-    robot = build_prompt(PromptSpec.preset("tiny_nav"), TOKENIZER, "find the silver bottle", [frame])
-    assert chat_prompt(TOKENIZER, "find the silver bottle", [frame]) == robot
+    robot = build_prompt(PromptSpec.preset("tiny_nav"), tokenizer(), "find the silver bottle", [frame])
+    assert chat_prompt(tokenizer(), "find the silver bottle", [frame]) == robot

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import torch
-from transformers.utils import logging as hf_logging
 
 from training.errors import TrainingError
 from training.loop import LoopSettings
@@ -108,6 +107,8 @@ class TextResult:
 
 def train_text(config: TrainTextConfig) -> TextResult:
     """Make the pair, or go on making it. Raises TrainingError; after Ctrl-C or a kill, call it again."""
+    from transformers.utils import logging as hf_logging
+
     asked = {HELD_BACK: None} | {file.stem: read_questions(file) for file in config.questions}
     settings = _settings(config)
     corpus = read_corpus(config.library or library_folder())

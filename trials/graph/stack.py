@@ -46,6 +46,8 @@ CREEP = 0.0011  # m/s: motion_node's stop_epsilon_mps, and a rounding error
 START_S = 120.0
 RESET_S = 20.0
 AFTER_RESET_S = 0.3  # until a picture of the new room has come
+# The base is stepped no more often than anything looks at it: commands come at 20 Hz, odometry goes at 30.
+SIMULATOR: Mapping[str, Parameter] = {"state_rate": 20.0, "step_rate": 50.0}
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class Stack(Graph):
         self.probe.listen(CompressedImage, IMAGE, reliable=False)
         self.verifier = self.start_verifier()
         self.simulator = self.start_child(
-            simulator_spec((CONFIG / "sim.yaml",), self.environment, {"state_rate": 20.0})
+            simulator_spec((CONFIG / "sim.yaml",), self.environment, SIMULATOR)
         )
         self.mover = self.start_mover()
         self.decider = self.start_decider()
