@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import re
 import statistics
@@ -27,6 +26,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from abuses import ABUSES, KEYED, Ammunition, Hostile, png
+from soak_crew import fork_server
 from watched_verifier import WatchedVerifier
 
 from cloud_verifier.classes import ClientClass
@@ -149,8 +149,7 @@ def abuse(name: str, address: str, ammunition: Ammunition, pipe: Connection) -> 
 @contextmanager
 def other_process(target: object, *arguments: object) -> Iterator[Connection]:
     """Runs with a pipe as its last argument; ready when yielded. Raises HarnessError."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["specdec.edge.decoder", "cloud_verifier.serving", "harness.children"])
+    context = fork_server()
     ours, theirs = context.Pipe()
     process = context.Process(target=target, args=(*arguments, theirs), daemon=True)  # type: ignore[arg-type]
     process.start()

@@ -195,6 +195,19 @@ def garbage(hostile: Hostile) -> Iterator[None]:
             yield
 
 
+def long_lists(hostile: Hostile) -> Iterator[None]:
+    """Prompts of 100 000 ids, far more than any context takes, and the same with its last byte wrong."""
+    data = hostile.open(1, [1] * 100_000, [])
+    at = data.rindex(b"\x01\x01\x01") + 2
+    broken = data[:at] + b"\xc0" + data[at + 1 :]
+    socket = hostile.connect()
+    while True:
+        for one in (data, broken):
+            hostile.send(socket, one)
+        hostile.read(socket)
+        yield
+
+
 def slow_reader(hostile: Hostile) -> Iterator[None]:
     """Open all streams that are allowed, ask for hellos, and read nothing."""
     socket = hostile.connect()
@@ -311,6 +324,7 @@ ABUSES: dict[str, Abuse] = {
         flapping,
         pings,
         garbage,
+        long_lists,
         slow_reader,
         long_prompts,
         long_messages,

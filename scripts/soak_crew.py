@@ -66,6 +66,15 @@ class _Member:
     answering: bool = False
 
 
+def fork_server() -> multiprocessing.context.ForkServerContext:
+    """Where edges are forked from: it has imported what they need, but for modules that lie beside this one, where a
+    fork server does not look.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["specdec.edge.decoder", "cloud_verifier.serving", "harness.children"])
+    return context
+
+
 class Crew:
     """All edges. Use it as a context manager: no process outlives it."""
 
@@ -74,9 +83,7 @@ class Crew:
         self.tally = Tally()
         self._new_job = new_job
         self._size = size
-        self._context = multiprocessing.get_context("forkserver")
-        # What a client imports; the module of the client itself lies where a fork server does not look.
-        self._context.set_forkserver_preload(["specdec.edge.decoder", "cloud_verifier.serving", "harness.children"])
+        self._context = fork_server()
         self._members: dict[int, _Member] = {}
         self._started = 0
 

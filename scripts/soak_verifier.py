@@ -5,7 +5,7 @@
 Each answer is compared with what the target alone answers. Meanwhile edges are killed in the middle of an answer, links
 are cut, a hostile client sends garbage, and the verifier is killed, or drained, and started again on its port. Ctrl-C
 ends it with the figures so far. Exit code 1 where an answer was wrong or lost, something went wrong inside the
-verifier, its memory grew by more than GROWN_MB, or a session was left at the end.
+verifier, it took more memory than it may, it grew by more than GROWN_MB, or a session was left at the end.
 """
 
 from __future__ import annotations
@@ -44,8 +44,11 @@ from trials.soak.growth import Allowance, growth
 GROWN_MB = 40.0
 """What a life of the verifier may grow by once it is warm, by the median slope of its memory."""
 GROWN_FDS, GROWN_THREADS = 5.0, 2.0
-LEAST_LIFE_S = 180.0
-"""Of a shorter life no growth is told."""
+LEAST_LIFE_S = 600.0
+"""Of a shorter life no growth is told: caches and what is kept of prompts fill first."""
+KV_GB, SHARED_MB = 0.125, 16.0
+MOST_OVER = 1.1
+"""So much of its memory at the start and of KV_GB together may a life take at most."""
 SESSION_TIMEOUT_S = 30.0
 RESUME_S = 300.0
 LOOK_S = 5.0
@@ -244,6 +247,10 @@ def faults_of(soak: Soak, tally_wrong: int, lives: list[dict[str, object]]) -> l
     if soak.sessions_left > 0:
         faults.append(f"{soak.sessions_left:g} sessions are open though nobody asks")
     for number, life in enumerate(lives, 1):
+        rss = life["rss_mb"]
+        assert isinstance(rss, dict)
+        if rss["max"] > (most := MOST_OVER * (rss["start"] + KV_GB * 2**30 / 1e6)):
+            faults.append(f"verifier {number} took {rss['max']:.0f} MB, more than {most:.0f}")
         faults += [f"verifier {number} grew: {row}" for row in life["growth"] if not row["flat"]]  # type: ignore[attr-defined]
         faults += [f"verifier {number} said: {line}" for line in life["errors"]]  # type: ignore[attr-defined]
     return faults
@@ -270,6 +277,8 @@ def main() -> int:
         draft_model=str(DEFAULT_TEXT_DRAFT),
         session_timeout_s=SESSION_TIMEOUT_S,
         verify_ms=given.verify_ms,
+        kv_gb=KV_GB,
+        shared_mb=SHARED_MB,
     )
     logs = Path(tempfile.mkdtemp(prefix="soak-"))
     print(f"logs of the verifier: {logs}", flush=True)

@@ -8,7 +8,6 @@ before what is of a higher class.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +21,8 @@ from specdec.models.plans import Extension
 
 AGING_S = 1.0
 """Who has waited for so long goes before one class above its own."""
+CREDIT_S = 1.0
+"""Of the forwards' time: who has had so much less than others comes first for as long as that, and no longer."""
 LONGEST_WHOLE = 64
 """Rows of a draft that come in one forward whatever the chunks of prompts are."""
 
@@ -71,7 +72,8 @@ class Scheduler:
 
     def __init__(self, policy: Policy | None = None) -> None:
         self.policy = policy or Policy()
-        self._served: defaultdict[bytes, float] = defaultdict(float)
+        self._served: dict[bytes, float] = {}
+        self._most_served = 0.0
         self._turn = 0
         self._cost = RowCost()
 
@@ -111,7 +113,9 @@ class Scheduler:
         rows = sum(one.part.rows for one in picked)
         self._cost.ran(rows, seconds)
         for one in picked:
-            self._served[one.work.owner] += seconds * one.part.rows / rows
+            served = self._served_of(one.work.owner) + seconds * one.part.rows / rows
+            self._served[one.work.owner] = served
+            self._most_served = max(self._most_served, served)
         if len(self._served) > 1000:  # clients come and go
             self._served.clear()
 
@@ -128,7 +132,14 @@ class Scheduler:
 
     def _order(self, one: Waiting, now: float) -> tuple[int, float, float]:
         aged = one.work.rank - int((now - one.since_s) / AGING_S)
-        return aged, self._served[one.work.owner] if aged >= 0 else 0.0, one.since_s
+        return aged, self._served_of(one.work.owner) if aged >= 0 else 0.0, one.since_s
+
+    def _served_of(self, owner: bytes) -> float:
+        """Seconds of forwards that count as one's own. Who is new begins with the most that anybody has: a new name
+        each time is worth nothing.
+        """
+        served = self._served.setdefault(owner, self._most_served)
+        return max(served, self._most_served - CREDIT_S)
 
     def _of_the_group_whose_turn_it_is(self, ordered: list[Waiting]) -> list[Waiting]:
         groups = self.policy.groups

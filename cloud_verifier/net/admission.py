@@ -23,7 +23,7 @@ from cloud_verifier.engine.tasks import (
 )
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.clients import Client, Clients
-from cloud_verifier.net.limits import Ledger, Limits, units_of, weight_of
+from cloud_verifier.net.limits import Ledger, Limits, labour_of, units_of, vain_labour_of, weight_of
 from cloud_verifier.net.sessions import SessionEntry, SessionTable
 from cloud_verifier.observing.usage import SessionUse
 from cloud_verifier.security.records import ClientKey
@@ -129,8 +129,10 @@ class Admission:
         except MessageTooLarge as error:
             self._refuse(identity, 0, ERROR_TOO_LARGE, str(error))
         except ProtocolError as error:
+            client.bucket.owe(vain_labour_of(size))
             self._refuse(identity, 0, ERROR_MALFORMED, str(error))
         else:
+            client.bucket.owe(labour_of(message))
             self._take(client, message, size)
 
     def given_back(self, task: Task) -> None:

@@ -19,6 +19,8 @@ _BYTES_AN_ID = 40
 _BYTES_A_MESSAGE = 500
 _UNIT_BYTES = 2**16
 """A message counts once more for every so many bytes that it is long."""
+_UNIT_IDS = 1000
+"""And once more for every so many token ids, which take about as long to look at as a short message takes."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,8 @@ class Limits:
     a connection in any case.
 
     sessions: open at a time. queued_bytes, queued_forwards: of what waits for the engine. draft_nodes: of one draft.
-    messages_per_s: on average; burst: so many at once (a message counts once, and once more for every 64 kB).
+    messages_per_s: on average; burst: so many at once (a message counts once, and once more for every 64 kB, every 1000
+    token ids and every picture).
     images, image_pixels: of one prompt, the pixels of all its images together. output_bytes: of replies that the
     client has not taken; with more its sessions stand still.
     """
@@ -101,10 +104,26 @@ class TokenBucket:
         self._left -= min(amount, self._burst)
         return True
 
+    def owe(self, amount: float) -> None:
+        """So much has passed already: what comes next waits until it is paid."""
+        self._left = max(-self._burst, self._left - amount)
+
 
 def units_of(size: int) -> int:
     """How much a message of so many bytes counts against messages_per_s."""
     return 1 + size // _UNIT_BYTES
+
+
+def labour_of(message: Up) -> int:
+    """How much looking at a message counts against messages_per_s, beside its length."""
+    if isinstance(message, Open):
+        return len(message.images) + (len(message.ids) + len(message.history)) // _UNIT_IDS
+    return len(message.ids) // _UNIT_IDS if isinstance(message, DraftUp | SampledUp) else 0
+
+
+def vain_labour_of(size: int) -> int:
+    """The same of a message of so many bytes that is malformed: its last byte may be what is wrong."""
+    return size // _UNIT_IDS
 
 
 def weight_of(message: Up) -> int:

@@ -13,7 +13,7 @@ from conftest_servers import Pair
 
 from cloud_verifier.engine.engine import Engine
 from cloud_verifier.engine.memory import TREE_TOKENS
-from cloud_verifier.engine.scheduler import AGING_S, Policy, Scheduler, Waiting
+from cloud_verifier.engine.scheduler import AGING_S, CREDIT_S, Policy, Scheduler, Waiting
 from cloud_verifier.engine.tasks import OpenTask, SessionKey, VerifyTask
 from cloud_verifier.logs import EventLog
 from specdec.link.convert import sampling_to_wire
@@ -334,6 +334,31 @@ def test_clients_of_one_class_get_equal_shares(text_pair: Pair) -> None:
         scheduler.ran(picked, 0.04)
         got[picked[0].work.owner] += 1
     assert got == {b"many": 20, b"one": 20}
+
+
+def test_who_comes_under_a_new_name_each_time_is_not_first_each_time(text_pair: Pair) -> None:
+    scheduler = Scheduler(Policy(rows=5))
+    old, got = waiting(text_pair, 0), 0
+    for _ in range(40):
+        scheduler.ran([old], 0.04)
+    for name in range(1, 41):
+        picked = scheduler.pick([waiting(text_pair, name), old], 0.0, 2)
+        scheduler.ran(picked, 0.04)
+        got += numbers(picked) == [0]
+    assert got >= 19
+
+
+def test_nobody_is_behind_for_long_because_others_had_little_for_long(text_pair: Pair) -> None:
+    scheduler = Scheduler(Policy(rows=5))
+    hungry, modest = waiting(text_pair, 1), waiting(text_pair, 2)
+    scheduler.ran([modest], 0.04)
+    for _ in range(1000):
+        scheduler.ran([hungry], 0.04)
+    turns = 0
+    while numbers(scheduler.pick([hungry, modest], 0.0, 2)) == [2]:
+        scheduler.ran([modest], 0.04)
+        turns += 1
+    assert turns == pytest.approx(CREDIT_S / 0.04, abs=2)
 
 
 def test_a_latency_bounds_the_rows_of_a_forward(text_pair: Pair) -> None:

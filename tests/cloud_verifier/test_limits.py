@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
+import msgspec
 import pytest
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.net.clients import MOST_CLIENTS, Clients
-from cloud_verifier.net.limits import Ledger, Limits, TokenBucket, units_of, weight_of
+from cloud_verifier.net.limits import (
+    Ledger,
+    Limits,
+    TokenBucket,
+    labour_of,
+    units_of,
+    vain_labour_of,
+    weight_of,
+)
 from cloud_verifier.net.outbox import ClientGone, Outbox
 from cloud_verifier.net.sessions import SessionTable
 from cloud_verifier.security.records import ClientKey, Quota
@@ -68,6 +77,24 @@ class TestTokenBucket:
         assert bucket.take(500) and not bucket.take()
         clock.now = 1.0
         assert not bucket.take(500)
+
+    def test_what_passed_on_credit_is_paid_before_anything_else_passes(self) -> None:
+        clock = Clock()
+        bucket = TokenBucket(10, 20, clock)
+        bucket.owe(25)
+        clock.now += 0.5
+        assert not bucket.take()
+        clock.now += 0.15
+        assert bucket.take() and not bucket.take()
+        bucket.owe(1000)
+        clock.now += 2.15
+        assert bucket.take(), "nobody owes more than a burst"
+
+    def test_what_takes_long_to_look_at_counts_for_more(self) -> None:
+        ids = wire.Open(1, False, sampling_to_wire(GenerationOptions()), [1] * 3000, history=[1] * 500)
+        assert labour_of(ids) == 3 and vain_labour_of(100_000) == 100
+        assert labour_of(msgspec.structs.replace(ids, images=[b""] * 40)) == 43
+        assert labour_of(wire.Ping(1)) == 0 and labour_of(wire.DraftUp(1, 1, 0, [1] * 4096)) == 4
 
     def test_long_messages_count_for_more(self) -> None:
         assert [units_of(size) for size in (0, 40, 65_536, 16 << 20)] == [1, 1, 2, 257]
