@@ -90,9 +90,9 @@ def test_the_committed_bag_replays_as_it_was_recorded(recorded):
 
 def test_labels_and_an_earlier_run_beside_it(monkeypatch, capsys, recorded, verifier, tmp_path):
     out = tmp_path / "run"
-    done = replay(
-        ROOMS, "--method", "sd", "--labels", LABELS, "--compare", recorded, "--every", "99", "--out", out
-    )
+    how = ("--method", "sd", "--labels", LABELS, "--compare", recorded, "--every", "99", "--connect", verifier)
+    code, said = run_here(monkeypatch, capsys, "replay", ROOMS, *how, "--out", out)
+    assert code == 0, said
     results = load_replay(out)
     (row,) = results.rows
     assert results.bag.references == "labels"
@@ -100,7 +100,7 @@ def test_labels_and_an_earlier_run_beside_it(monkeypatch, capsys, recorded, veri
     (pair,) = results.comparison.pairs
     assert (pair.method, pair.earlier_method) == ("sd", "fsd")
     assert pair.frames >= 20 and pair.same_tokens == pair.frames == pair.same_action
-    assert f"{pair.frames} of {pair.frames} actions the same" in done.stderr
+    assert f"{pair.frames} of {pair.frames} actions the same" in said
 
 
 def test_raw_frames_at_the_bags_speed_with_an_instruction_given(monkeypatch, capsys, verifier, tmp_path):

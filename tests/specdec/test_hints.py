@@ -67,14 +67,12 @@ def reference_rows(
             logits[token] = -math.inf
         if options.temperature > 0:
             logits = process_logits(torch.tensor([logits]), options)[0].tolist()
-            position = torch.tensor(len(said))
-            logits = [
-                value + float(gumbel_noise(options.seed, position, torch.tensor(token)))
-                for token, value in enumerate(logits)
-            ]
+            noise = gumbel_noise(options.seed, torch.tensor(len(said)), torch.arange(len(logits))).tolist()
+            logits = [value + more for value, more in zip(logits, noise, strict=True)]
         top = max(logits)
         weights = [math.exp(value - top) for value in logits]
-        rows.append([weight / sum(weights) for weight in weights])
+        total = sum(weights)
+        rows.append([weight / total for weight in weights])
     return rows
 
 
@@ -259,7 +257,8 @@ class TestShortlists:
                 [share if token in known else 0.0 for token, share in enumerate(row)]
                 for row in reference_rows(exits, 1, hidden, draft, answer, options)
             ]
-            rows = [[share / sum(row) for share in row] for row in rows]
+            totals = [sum(row) for row in rows]
+            rows = [[share / total for share in row] for row, total in zip(rows, totals, strict=True)]
             expected = reference_outcomes(model, rows, draft, answer, 40)
             best = sorted((c for c in expected.values() if c >= MIN_CONFIDENCE), reverse=True)[:4]
             assert [hint.confidence for hint in found] == pytest.approx(best, rel=1e-3)
