@@ -132,10 +132,7 @@ def abuse(name: str, address: str, ammunition: Ammunition, pipe: Connection) -> 
 
     It gets the cores that nobody else wants: what it takes to make messages is not what its messages cost.
     """
-    os.setsid()  # cores are shared among sessions first, and within each of them by priority
     os.setpriority(os.PRIO_PROCESS, 0, 19)
-    with contextlib.suppress(OSError):
-        Path("/proc/self/autogroup").write_text("19")
     hostile = Hostile(address, ammunition)
     pipe.send("ready")
     steps: Iterator[None] | None = None
