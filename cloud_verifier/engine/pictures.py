@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 
 import torch
@@ -31,17 +32,22 @@ Name = bytes
 
 @dataclass(frozen=True)
 class Order:
-    """A prompt to prepare. names: of its pictures' contents, in order; none where nobody need look at them.
+    """A prompt to prepare. find_names: takes a while for large pictures, so it is called in the thread that looks.
 
     wanted: False once nobody waits for it. done: takes what came of it, or the error, in the thread that looks. rank: 0
     comes first.
     """
 
     need: Preparation
-    names: Sequence[Name]
+    find_names: Callable[[], Sequence[Name]]
     wanted: Callable[[], bool]
     done: Callable[[Prepared | Exception], None]
     rank: int = 1
+
+    @cached_property
+    def names(self) -> Sequence[Name]:
+        """Of its pictures' contents, in order; none where nobody need look at them."""
+        return self.find_names()
 
 
 def name_of(picture: bytes, scope: bytes = b"") -> Name:

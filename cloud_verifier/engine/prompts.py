@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
-from cloud_verifier.engine.pictures import Order, PictureRoom, name_of
+from cloud_verifier.engine.pictures import Name, Order, PictureRoom, name_of
 from cloud_verifier.engine.prefixes import Prefixes, SharedPrefix
 from cloud_verifier.engine.store import SharedStore
 from cloud_verifier.engine.work import SessionWork
@@ -32,6 +33,11 @@ class Request:
     work: SessionWork
     plan: Plan[None]
     need: Preparation
+
+    @cached_property
+    def names(self) -> tuple[Name, ...]:
+        """Of its pictures' contents; large ones take a while when it is first asked for."""
+        return tuple(name_of(picture, self.work.scope) for picture in self.need.prompt.images)
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ class Prompts:
                 return self.share(request, need.carry_out())
             order = Order(
                 need,
-                self._names(request) if need.embed else (),
+                lambda: request.names if need.embed else (),
                 lambda: self._wanted(request),
                 lambda result: self._arrive(PreparedTask(request, result)),
                 work.rank,
@@ -90,7 +96,7 @@ class Prompts:
         need, work = request.need, request.work
         if not self.store.most_bytes or not need.embed or prepared.prefix is not None:
             return prepared
-        pictures = list(zip(prepared.encoded.picture_starts, self._names(request), strict=True))
+        pictures = list(zip(prepared.encoded.picture_starts, request.names, strict=True))
         prefix = self._prefixes.of(need.model, work.scope, prepared.encoded.ids, pictures)
         held = _Held(request, prepared, replace(prefix, on_learned=lambda: self.ended(work)))
         if self._must_wait(held):
@@ -125,6 +131,3 @@ class Prompts:
     def _begun(self, held: _Held) -> Prepared:
         self._prefixes.begin(held.prefix, held.request.work)
         return replace(held.prepared, prefix=held.prefix)
-
-    def _names(self, request: Request) -> list[bytes]:
-        return [name_of(picture, request.work.scope) for picture in request.need.prompt.images]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -250,3 +251,20 @@ def test_a_cache_is_made_once_as_large_as_it_will_be(text_pair: Pair) -> None:
     finish(cloud, text_pair.target, {1: text(60)})
     assert session._cache.data_ptr() == place
     assert isinstance(cloud.engine, Engine)
+
+
+def test_pictures_are_named_once_and_not_in_the_engines_thread(
+    vision_pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name is made of all bytes: of 16 MB it takes as long as a forward."""
+    named = []
+
+    def name_of(data: bytes, scope: bytes) -> bytes:
+        named.append(threading.current_thread().name)
+        return data[-8:]
+
+    monkeypatch.setattr("cloud_verifier.engine.prompts.name_of", name_of)
+    cloud = sharing(vision_pair.target)
+    begin(cloud, 1, chat_prompt(vision_pair.target, "look", images=[picture(1)]))
+    work_until(cloud, lambda: any(isinstance(message, Opened) for _, message in cloud.said))
+    assert named == ["pictures"]
