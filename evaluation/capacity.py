@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -50,7 +51,9 @@ class PromptDelay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BatchCurve(Versioned, frozen=True, kw_only=True):
-    """`batch.json`. context: tokens that each session held. threads: CPU threads of a forward."""
+    """`batch.json`. context: tokens that each session held. threads: CPU threads of a forward. clock: forwards are in
+    milliseconds of the "processor" or of the "wall"; prompts are of the wall.
+    """
 
     model: str
     device: str
@@ -60,6 +63,7 @@ class BatchCurve(Versioned, frozen=True, kw_only=True):
     prompts: list[PromptDelay] = msgspec.field(default_factory=list)
     machine: dict[str, Setting] = msgspec.field(default_factory=dict)
     cores_busy: float | None = None
+    clock: Literal["processor", "wall"] = "wall"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-CLIENT_BOUND = 0.9
-"""With more than this share of the machine's cores busy, the clients' own computing decides, not the verifier."""
+BUSY = 0.9
+"""With more than this share of the machine's cores busy, processors decide, not the verifier."""
+CLIENT_BOUND, DISTURBED = "client-bound", "disturbed"
 
 
 class ClientsRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +38,13 @@ class ClientsRow(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
 
     @property
-    def client_bound(self) -> bool:
-        """Whether the machine was too busy for the figures to be the verifier's."""
-        return self.cores_busy > CLIENT_BOUND
+    def mark(self) -> str:
+        """Why the figures are not the verifier's: the clients kept the cores busy, or mostly others did; else ""."""
+        if self.cores_busy <= BUSY:
+            return ""
+        return CLIENT_BOUND if self.cores_ours >= self.cores_busy / 2 else DISTURBED
+
+    @property
+    def cores_others(self) -> float:
+        """Share of the machine's cores that worked for others."""
+        return max(0.0, self.cores_busy - self.cores_ours)

@@ -15,7 +15,7 @@ BEST = {"cloud-sd": 2, "sd": 2, "fsd": 4}
 TOKENS = {"ar": 1.0, "cloud-sd": 1.9, "sd": 1.9, "fsd": 1.9, "specedge": 2.4, "auto": 2.3}
 
 
-def made_up_row(cell: Cell, scale: float = 1.0, busy: float = 0.4) -> ClientsRow:
+def made_up_row(cell: Cell, scale: float = 1.0, busy: float = 0.4, others: float = 0.1) -> ClientsRow:
     """What the network of queues says, as run at a time scale."""
     method = get_method(cell.method)
     tokens = TOKENS[cell.method] + (0.4 if cell.gamma == BEST.get(cell.method) else 0.0)
@@ -28,7 +28,7 @@ def made_up_row(cell: Cell, scale: float = 1.0, busy: float = 0.4) -> ClientsRow
         method=cell.method, clients=cell.clients, rate=rate, median=rate / cell.clients, slow=0.9 * rate / cell.clients,
         verify_ms=scale * VERIFY_MS, queue_ms=5.0, batch=served.sessions, answers=3, wrong=0,
         server={"idle_share": 1 - served.busy, "sessions_a_forward": served.sessions}, tokens_a_round=tokens,
-        rows=33.0 if method.tree else 1.0 + cell.gamma, cores_busy=busy, cores_ours=busy / 2, seconds=10.0,
+        rows=33.0 if method.tree else 1.0 + cell.gamma, cores_busy=busy, cores_ours=busy - others, seconds=10.0,
     )  # fmt: skip
 
 

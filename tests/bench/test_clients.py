@@ -35,7 +35,7 @@ def test_rates_are_of_the_time_when_all_were_asking() -> None:
     assert row.rate == pytest.approx(20 + 10 + 5, abs=1.0)
     assert row.median == pytest.approx(10, abs=0.5) and row.slow == pytest.approx(5, abs=0.5)
     assert (row.clients, row.answers, row.wrong, row.errors) == (3, 3, 1, ["lost"])
-    assert (row.tokens_a_round, row.rows, row.client_bound) == (2.0, 5.0, False)
+    assert (row.tokens_a_round, row.rows, row.mark) == (2.0, 5.0, "")
     assert row.verify_ms == 40.0 and 10.0 <= row.queue_ms <= 30.0 and 1 < row.batch < 3
 
 
@@ -47,7 +47,7 @@ def test_the_table_compares_with_one_client() -> None:
     console.print(table([one, three]))
     said = console.export_text()
     assert "3.00" in said and "0/3" in said and "sd" in said
-    assert "95%!" in said and "the clients decide, not the verifier" in " ".join(said.split())
+    assert "95%!" in said and "it is not the verifier that decides" in " ".join(said.split())
 
 
 @pytest.mark.parametrize("words", ["0", "1,x", "", "1000", "-2", "1;2"])
@@ -67,6 +67,14 @@ def test_two_looks_make_the_figures_of_the_time_between() -> None:
     }  # fmt: skip
     assert (seen.cores_busy, seen.cores_ours) == (0.9, 0.5)
     assert between(before, before).server["forward_ms"] == 0
+
+
+@pytest.mark.parametrize(
+    ("busy", "ours", "mark"), [(0.5, 0.4, ""), (0.9, 0.1, ""), (0.95, 0.9, "client-bound"), (1.0, 0.3, "disturbed")]
+)
+def test_busy_cores_are_the_clients_or_mostly_others(busy: float, ours: float, mark: str) -> None:
+    row = summarise("sd", [client(1, 0.2)], 5.0, 15.0, [(1, 2)], Between({}, busy, ours))
+    assert row.mark == mark and row.cores_others == pytest.approx(busy - ours)
 
 
 def test_a_log_without_metrics_is_one_line(tmp_path: Path) -> None:

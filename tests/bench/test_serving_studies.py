@@ -200,6 +200,26 @@ class TestARun:
         assert run_clients_study(more, None, "1,2,4", None, None, again) == 0
         assert {(cell.clients, cell.rtt_ms) for cell in again.cells} == {(4, 15.0)}  # numbers more, nothing twice
 
+    def test_what_was_disturbed_is_measured_again_and_the_quieter_one_kept(self, tmp_path) -> None:
+        flags = {"out": tmp_path / "s", "methods": ("ar",), "rtt_ms": 15.0}
+        again = {**flags, "resume": True}
+        measured = []
+
+        def with_others(others):
+            def measure(cell, logs):
+                measured.append(others)
+                return made_up_row(cell, busy=0.95, others=others)
+
+            return measure
+
+        run_clients_study(flags, None, "1", None, None, with_others(0.7))
+        assert "--resume makes these again" in " ".join(load_study(tmp_path / "s" / "clients").words)
+        for others in (0.8, 0.1, 0.0):
+            run_clients_study(again, None, "1", None, None, with_others(others))
+        assert measured == [0.7, 0.8, 0.1]  # the last was not disturbed
+        (cell,) = load_study(tmp_path / "s" / "clients").cells
+        assert cell.row.cores_others == pytest.approx(0.1)
+
     def test_what_fails_ends_it_with_its_reason_and_keeps_the_rest(self, tmp_path) -> None:
         flags = {"out": tmp_path / "s", "methods": ("sd",), "gamma": 3}
         with pytest.raises(UsageError, match="the verifier ended"):

@@ -101,6 +101,11 @@ def _how(results: StudyResults) -> list[str]:
         f"thread{'s' * (curve.threads > 1)} a forward. Every figure is the median of forwards that were measured in "
         "turns, so that a busy moment touches all of them."
     ]
+    if curve.clock == "processor":
+        words.append(
+            "Forwards are in milliseconds of the processor: what they take on a free core, whatever else the machine "
+            "does. The verdicts beside a prompt are in milliseconds of the clock."
+        )
     if curve.cores_busy is not None:
         words.append(f"The machine's cores were busy for {percent(100 * curve.cores_busy)} of the time.")
     return [*words, f"{results.wall_s:.0f} s in all.", *results.notes]

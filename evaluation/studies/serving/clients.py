@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from evaluation.bench.clients import CLIENT_BOUND
+from evaluation.bench.clients import BUSY, CLIENT_BOUND, DISTURBED
 from evaluation.capacity import Capacity
 from evaluation.papers import figure
 from evaluation.report.page import shown
@@ -121,7 +121,7 @@ def _predictions_table(results: StudyResults, seen: Seen) -> Table:
             for n, planned in predicted(results, seen, rtt, name).items():
                 if n > 1:
                     off = signed(100 * (measured[n] / planned - 1))
-                    bound = "client-bound" * seen.cells[rtt][name][n].row.client_bound
+                    bound = seen.cells[rtt][name][n].row.mark
                     rows.append((f"{name}, RTT {rtt:g}", str(n), shown(planned, 1), shown(measured[n], 1), off, bound))
     head = ("Method", "Clients", "Planned\ntok/s", "Measured\ntok/s", "Measured over\nplanned", "")
     caption = (
@@ -146,13 +146,13 @@ def _table(results: StudyResults, seen: Seen, rtt: float) -> Table:
                     name, str(n), shown(row.rate * scale, 1), shown(row.median * scale, 1), shown(row.slow * scale, 1),
                     shown(row.tokens_a_round, 2), shown(row.verify_ms / scale, 0), shown(row.queue_ms / scale, 0),
                     shown(row.server.get("sessions_a_forward"), 1), percent(100 * row.server.get("idle_share", 0.0)),
-                    percent(100 * row.cores_busy), "client-bound" * row.client_bound,
+                    percent(100 * row.cores_busy), row.mark,
                 )
             )  # fmt: skip
     caption = (
         "p95: what all but a twentieth of the clients reach. Forward, wait: of a verdict, in the cloud; a draft "
-        "model's forwards there included, which count in sessions a forward, too. Client-bound: the cores were busy "
-        f"for more than {CLIENT_BOUND:.0%} of the time."
+        "model's forwards there included, which count in sessions a forward, too. Cores busy, for more than "
+        f"{BUSY:.0%} of the time: client-bound where it was the clients, disturbed where it was mostly other programs."
     )
     return Table(f"Every measurement at a round trip of {rtt:g} ms", head, tuple(rows), caption)
 
@@ -195,11 +195,16 @@ def _words(results: StudyResults, seen: Seen) -> list[str]:
     if gammas:
         chosen = ", ".join(f"{method} {gamma}" for method, gamma in gammas.items())
         words.append(f"Draft length with the most tokens a second for one client, of those measured: {chosen}.")
-    bound = sum(one.row.client_bound for one in results.cells)
-    if bound:
+    marks = [one.row.mark for one in results.cells]
+    if bound := marks.count(CLIENT_BOUND):
         words.append(
-            f"{bound} of {len(results.cells)} measurements are client-bound: the machine's cores were busy, and the "
-            "figures say what it can draft, not what the verifier can serve."
+            f"{bound} of {len(marks)} measurements are client-bound: the clients kept the machine's cores busy, and "
+            "the figures say what it can draft, not what the verifier can serve; a larger --time-scale helps."
+        )
+    if disturbed := marks.count(DISTURBED):
+        words.append(
+            f"{disturbed} of {len(marks)} measurements were disturbed: other programs kept the machine's cores busy; "
+            "--resume makes these again."
         )
     return words
 

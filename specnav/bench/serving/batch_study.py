@@ -27,7 +27,7 @@ from specdec.models import LoadedModel, load_model
 from specnav.bench.config import BenchConfig, make_config
 from specnav.bench.run import torch_threads
 from specnav.bench.serving.capacity import numbers_of
-from specnav.bench.serving.forwards import CONTEXT, measure_curve
+from specnav.bench.serving.forwards import CONTEXT, clock_of, measure_curve
 from specnav.bench.serving.prompts import measure_prompt
 from specnav.bench.study import keep_study, show, study_folder
 
@@ -119,6 +119,7 @@ def _measure(
         prompts=prompts,
         machine=describe_machine(),
         cores_busy=psutil.cpu_percent() / 100,
+        clock="processor" if clock_of(target) is time.thread_time else "wall",
     )
 
 

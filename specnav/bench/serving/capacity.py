@@ -109,11 +109,11 @@ def table(rows: Sequence[ClientsRow]) -> Table:
         found.add_row(
             row.method, str(row.clients), f"{row.rate:.1f}", times, f"{row.median:.1f}", f"{row.slow:.1f}",
             f"{row.verify_ms:.0f}", f"{row.queue_ms:.0f}", f"{row.batch:.1f}",
-            f"{row.server.get('idle_share', 0):.0%}", f"{row.cores_busy:.0%}{'!' * row.client_bound}",
+            f"{row.server.get('idle_share', 0):.0%}", f"{row.cores_busy:.0%}{'!' * bool(row.mark)}",
             f"{row.wrong}/{row.answers}",
         )  # fmt: skip
-    if any(row.client_bound for row in rows):
-        found.caption = f"{LEGEND}\n!: the cores were so busy that the clients decide, not the verifier"
+    if any(row.mark for row in rows):
+        found.caption = f"{LEGEND}\n!: the machine's cores were busy, so it is not the verifier that decides"
     for row in rows:
         if row.errors:
             early = f"{len(row.errors)} ended early ({row.errors[0]})"

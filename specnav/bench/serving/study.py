@@ -6,7 +6,7 @@ Whatever ends it, what was measured stays and is drawn; `--resume` goes on with 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import msgspec
 from rich.console import Console
 
 from cloud_verifier.engine.policy import ROWS
-from evaluation.bench.clients import ClientsRow
+from evaluation.bench.clients import DISTURBED, ClientsRow
 from evaluation.capacity import BatchCurve, load_curve
 from evaluation.errors import EvaluationError
 from evaluation.files import read_json, write_json
@@ -159,10 +159,11 @@ def _check_same(plan: Plan, before: StudyResults) -> None:
 
 
 def _measure_all(plan: Plan, folder: Path, measure: Measure, console: Console) -> None:
-    """Every measurement that is missing, the searches first; each is kept as soon as it is there."""
+    """Every measurement that is missing or was disturbed, the searches first; each is kept as soon as it is there."""
+    again = disturbed_in(folder)
     for stage in (plan.searches, lambda: plan.cells(measured_in(folder))):
-        wanted = stage()
-        missing = [cell for cell in wanted if not (folder / CELLS / cell.file).is_file()]
+        missing = [cell for cell in stage() if is_missing(cell, folder, again)]
+        again -= {cell.file for cell in missing}
         for number, cell in enumerate(missing):
             left = sum(plan.estimate_s(one) for one in missing[number:])
             say(console, f"{cell} ({number + 1} of {len(missing)}, about {in_words(left)} left)")
@@ -172,9 +173,26 @@ def _measure_all(plan: Plan, folder: Path, measure: Measure, console: Console) -
                 name=cell.name, method=cell.method, gamma=cell.gamma, groups=cell.groups, rtt_ms=cell.rtt_ms, row=row,
                 wall_s=time.monotonic() - began,
             )  # fmt: skip
-            write_json(folder / CELLS / cell.file, record)
+            keep_the_quieter(folder / CELLS / cell.file, record)
             _keep(plan, folder, "")
             say(console, f"  {in_one_line(row, plan.time_scale)}")
+
+
+def is_missing(cell: Cell, folder: Path, again: Collection[str]) -> bool:
+    """Whether it is to be measured. again: files of those that are there and count for nothing."""
+    return cell.file in again or not (folder / CELLS / cell.file).is_file()
+
+
+def disturbed_in(folder: Path) -> set[str]:
+    """Files of the measurements that other programs disturbed. Raises EvaluationError."""
+    places = (folder / CELLS).glob("*.json")
+    return {place.name for place in places if read_json(place, CellRecord).row.mark == DISTURBED}
+
+
+def keep_the_quieter(place: Path, record: CellRecord) -> None:
+    """Write it, unless an earlier one of the same was disturbed less."""
+    if not place.is_file() or record.row.cores_others <= read_json(place, CellRecord).row.cores_others:
+        write_json(place, record)
 
 
 def measured_in(folder: Path) -> list[CellRecord]:
@@ -194,7 +212,7 @@ def new_folder(place: Path) -> Path:
 def in_one_line(row: ClientsRow, scale: float) -> str:
     """A measurement for the terminal, as without the scale."""
     idle = row.server.get("idle_share", 0.0)
-    bound = ", client-bound" * row.client_bound
+    bound = f", {row.mark}" * bool(row.mark)
     return (
         f"{row.rate * scale:.1f} tok/s, each {row.median * scale:.1f}, p95 {row.slow * scale:.1f}; idle {idle:.0%}; "
         f"cores busy {row.cores_busy:.0%} (ours {row.cores_ours:.0%}){bound}"
@@ -219,8 +237,8 @@ def _measuring(plan: Plan, console: Console) -> Measure:
 
 
 def _announce(console: Console, plan: Plan, folder: Path) -> None:
-    asked = asked_of(plan, measured_in(folder))
-    missing = [cell for cell in asked if not (folder / CELLS / cell.file).is_file()]
+    asked, again = asked_of(plan, measured_in(folder)), disturbed_in(folder)
+    missing = [cell for cell in asked if is_missing(cell, folder, again)]
     done = f", {len(asked) - len(missing)} done already" * (len(missing) < len(asked))
     left = in_words(sum(plan.estimate_s(cell) for cell in missing))
     say(
