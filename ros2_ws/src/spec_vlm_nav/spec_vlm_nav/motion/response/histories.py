@@ -46,7 +46,11 @@ class Travel:
         )
 
     def __sub__(self, other: Travel) -> Travel:
-        return self + other.scaled(-1.0)
+        return Travel(
+            self.along_m - other.along_m,
+            self.aside_m - other.aside_m,
+            self.turned_rad - other.turned_rad,
+        )
 
     def scaled(self, factor: float) -> Travel:
         """Return so many times this movement."""
@@ -100,7 +104,8 @@ class CommandHistory:
             self.moved_at = now
         if velocity == last:
             return
-        forgotten = self._line.append(now, self._total(now))
+        along, turned = self._sums(now)
+        forgotten = self._line.append(now, Travel(along, 0.0, turned))
         self._velocities.append(velocity)
         del self._velocities[:forgotten]
 
@@ -112,17 +117,19 @@ class CommandHistory:
 
     def between(self, begin: float, end: float) -> Travel:
         """Return the movement that was commanded from one time to another."""
-        return self._total(end) - self._total(begin)
+        along, turned = self._sums(end)
+        along_before, turned_before = self._sums(begin)
+        return Travel(along - along_before, 0.0, turned - turned_before)
 
-    def _total(self, moment: float) -> Travel:
+    def _sums(self, moment: float) -> tuple[float, float]:
+        """Return metres along and radians turned until then: asked many times in every tick."""
         if not self._velocities:
-            return NOWHERE
-        place = self._line.find(moment)
-        held = max(0.0, moment - self._line.times[place])
-        velocity = self._velocities[place]
-        return self._line.totals[place] + Travel(
-            velocity.linear * held, 0.0, velocity.angular * held
-        )
+            return 0.0, 0.0
+        line, velocities = self._line, self._velocities
+        place = line.find(moment)
+        held = max(0.0, moment - line.times[place])
+        before, velocity = line.totals[place], velocities[place]
+        return before.along_m + velocity.linear * held, before.turned_rad + velocity.angular * held
 
 
 class MeasuredHistory:
