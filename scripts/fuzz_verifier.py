@@ -37,6 +37,8 @@ AT_ONCE = 20
 """Messages that a client sends before it reads."""
 PATIENCE_S = 60.0
 SESSION_TIMEOUT_S = 3.0
+SHARED_MB = 8.0
+"""Of prompts that are kept for others: else they would be most of what grows."""
 RETURNED_MB = 40.0
 """Memory that a verifier may keep after all this: allocators do not give everything back."""
 
@@ -200,6 +202,7 @@ def main() -> int:
         draft_model=str(DEFAULT_TEXT_DRAFT),
         session_timeout_s=SESSION_TIMEOUT_S,
         max_messages_per_s=1_000_000,
+        shared_mb=SHARED_MB,
     )
     with Supervisor(Path(tempfile.mkdtemp())) as supervisor:
         child = supervisor.start(verifier_spec(config, {}))
