@@ -8,6 +8,7 @@ encrypted, and each side knows the other; a verifier that does not take it is to
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -98,6 +99,7 @@ class Link:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         self._socket: zmq.Socket[bytes] | None = None
         self._monitor: zmq.Socket[bytes] | None = None
+        self._let_go: Callable[[], object] = lambda: None
         self._poller = zmq.Poller()
         self._welcome: Welcome | None = None
         self._last_session = 0
@@ -193,11 +195,8 @@ class Link:
         if self._socket is None:
             return
         self._poller = zmq.Poller()
-        self._socket.disable_monitor()
-        if self._monitor is not None:
-            self._monitor.close(linger=0)
-        self._socket.close(linger=_LINGER_MS)
         self._socket = self._monitor = None
+        self._let_go()
 
     def close(self) -> None:
         """Drop the connection for good."""
@@ -239,13 +238,13 @@ class Link:
         try:
             socket.connect(self.address)
         except zmq.ZMQError as error:
-            socket.disable_monitor()
-            monitor.close(linger=0)
-            socket.close(linger=0)
+            _close(socket, monitor)
             raise LinkLost(
                 f"address {self.address!r} cannot be used ({error}): give tcp://HOST:PORT"
             ) from error
         self._socket, self._monitor = socket, monitor
+        # Also for a link that nobody closes: the order of the garbage collector may be the wrong one.
+        self._let_go = weakref.finalize(self, _close, socket, monitor)
         self._poller.register(socket, zmq.POLLIN)
         self._poller.register(monitor, zmq.POLLIN)
 
@@ -298,6 +297,15 @@ class Link:
                 if message.code == ERROR_BUSY:
                     raise VerifierBusy(f"the verifier at {self.address} is busy: {message.message}")
                 raise ProtocolError(f"the verifier at {self.address} refused: {message.message}")
+
+
+def _close(socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> None:
+    """Close both, what is told first: an event for a monitor that is closed would stop ZeroMQ's own thread, and with it
+    all sockets of the process.
+    """
+    socket.disable_monitor()
+    monitor.close(linger=0)
+    socket.close(linger=_LINGER_MS)
 
 
 def _version_text(address: str, theirs: int) -> str:
