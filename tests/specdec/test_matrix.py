@@ -46,9 +46,9 @@ LONGEST_PROMPT = 250
 AT_ONCE = 12
 """Edges that wait for the link at the same time."""
 
-OUTAGES = [word for start in (0.2, 1.3, 2.4, 3.5, 4.6, 5.7) for word in ("--outage", f"{start}:0.8")]
-"""Too near to one another for all answers to be given between two, on a quick machine and on one that still connects
-when the first begins."""
+OUTAGES = [word for number in range(18) for word in ("--outage", f"{0.2 + 1.1 * number:.1f}:0.8")]
+"""Too near to one another for all answers to be given between two, and so many that a busy machine, too, has connected
+before the last."""
 CONDITIONS = {
     "40 ms RTT and jitter": ("--rtt", "40", "--jitter", "20"),
     "loss": ("--rtt", "4", "--loss", "0.02"),
