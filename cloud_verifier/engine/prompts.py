@@ -94,7 +94,8 @@ class Prompts:
     def share(self, request: Request, prepared: Prepared) -> Prepared | None:
         """With what is known of its keys and values; None where that is being worked on: it comes from `free`."""
         need, work = request.need, request.work
-        if not self.store.most_bytes or not need.embed or prepared.prefix is not None:
+        known = not self.store.most_bytes or not need.embed or prepared.prefix is not None
+        if known or not need.model.runner.sees_layers:
             return prepared
         pictures = list(zip(prepared.encoded.picture_starts, request.names, strict=True))
         prefix = self._prefixes.of(need.model, work.scope, prepared.encoded.ids, pictures)

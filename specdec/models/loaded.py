@@ -11,9 +11,12 @@ from functools import cached_property
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from specdec.errors import ModelError
+from specdec.models.families import Family
+from specdec.models.generic import GenericRunner, GenericSession
 from specdec.models.images import ImagePreparer, PreparedImages, SeenPicture
 from specdec.models.positions import expand_image_pads, image_token_count, mrope_positions, picture_starts
 from specdec.models.prompt import EncodedPrompt, Prompt
@@ -31,24 +34,32 @@ class LoadedModel:
         tokenizer: Any,
         path: str,
         eos_token_ids: frozenset[int],
+        family: Family | None,
         preparer: ImagePreparer | None = None,
         load_hf_model: Callable[[], Any] | None = None,
     ) -> None:
         """network: the modules with the weights, named like the library's. load_hf_model: loads the library's model
-        from the same files, for those who want what only that can do; None where the network is it.
+        from the same files, for those who want what only that can do; None where the network is it. family: None: it
+        runs on the library's forward.
         """
         self.network = network
         self._load_hf_model = load_hf_model
         self.tokenizer = tokenizer
         self.path = path
         self.eos_token_ids = eos_token_ids
+        self.family = family
         self.is_multimodal = preparer is not None
         self._preparer = preparer
-        core = network.model
-        text_model = core.language_model if self.is_multimodal else core
-        embedded = text_model.embed_tokens.weight.shape[0]
-        self.vocab_size = min(real_vocabulary_size(tokenizer), embedded)
-        self.runner = DecoderRunner(text_model, network.lm_head, self.vocab_size)
+        real = real_vocabulary_size(tokenizer)
+        self.runner: DecoderRunner
+        if family is None:
+            generic: Any = GenericRunner(network, min(real, network.get_input_embeddings().num_embeddings))
+            self.runner = generic  # has the interface, as far as sees_layers says
+        else:
+            text_model = network.model.language_model if self.is_multimodal else network.model
+            real = min(real, text_model.embed_tokens.weight.shape[0])
+            self.runner = DecoderRunner(text_model, network.lm_head, real, family)
+        self.vocab_size = self.runner.vocab_size
         self.context_limit = self.runner.context_limit
         self.image_pad_id: int | None = network.config.image_token_id if self.is_multimodal else None
         self.never_drafted = self._placeholder_ids()
@@ -94,7 +105,7 @@ class LoadedModel:
             raise ModelError(f"the prompt has ids outside the vocabulary of {self.vocab_size} of {self.path}")
         if self._preparer is None:
             if prompt.images:
-                raise ModelError(f"{self.path} takes no images: use a Qwen2-VL model")
+                raise ModelError(f"{self.path} takes no images: use a Qwen-VL model")
             ids = torch.tensor(prompt.ids)
             self._check_length(ids.shape[0])
             return EncodedPrompt(ids)
@@ -125,7 +136,7 @@ class LoadedModel:
         model takes none.
         """
         if self._preparer is None:
-            raise ModelError(f"{self.path} takes no images: use a Qwen2-VL model")
+            raise ModelError(f"{self.path} takes no images: use a Qwen-VL model")
         return self._preparer.prepare([image])
 
     @torch.inference_mode()
@@ -147,7 +158,7 @@ class LoadedModel:
     def prompt_length(self, prompt: Prompt) -> int:
         """How many tokens a prompt takes, images by their headers. Raises ModelError for images it cannot take."""
         if prompt.images and self._preparer is None:
-            raise ModelError(f"{self.path} takes no images: use a Qwen2-VL model")
+            raise ModelError(f"{self.path} takes no images: use a Qwen-VL model")
         rules, length = self.picture_rules, len(prompt.ids)
         if rules is not None:  # every image has one placeholder already
             length += sum(rules.tokens(*picture_size(data)) - 1 for data in prompt.images)
@@ -155,23 +166,35 @@ class LoadedModel:
 
     def new_session(self) -> ModelSession:
         """An empty session; any number of them may be interleaved on this model."""
-        return ModelSession(self)
+        return ModelSession(self) if self.family is not None else GenericSession(self)
 
     def embed_prompt(self, encoded: EncodedPrompt) -> Tensor:
-        """Embeddings [n, hidden_size] of a prompt, image features in place of their placeholders."""
+        """Embeddings [n, hidden_size] of a prompt, image features in place of their placeholders; wider where these are
+        (see _features).
+        """
         ids = encoded.ids.to(self.device)
         hidden = self.runner.embed(ids)
         features = encoded.features
         if encoded.pixel_values is not None and encoded.grids is not None:
             features = self._features(encoded.pixel_values, encoded.grids)
         if features is not None:
+            hidden = F.pad(hidden, (0, features.shape[1] - hidden.shape[1]))
             hidden[ids == self.image_pad_id] = features.to(hidden.dtype)
         return hidden
 
     def _features(self, pixel_values: Tensor, grids: Tensor) -> Tensor:
-        """[tokens of all pictures, hidden_size]. pixel_values [patches, features]; grids int64 [images, 3]."""
-        found = self.network.get_image_features(pixel_values.to(self.device), image_grid_thw=grids.to(self.device))
-        return torch.cat(list(found.pooler_output))
+        """[tokens of all pictures, hidden_size]. pixel_values [patches, features]; grids int64 [images, 3].
+
+        Of a model with deepstack, what goes into its first layers stands beside it: [tokens, hidden_size * (1 + n)].
+        """
+        found = self.network.get_image_features(
+            pixel_values.to(self.device), image_grid_thw=grids.to(self.device)
+        )
+        features = torch.cat(list(found.pooler_output))
+        assert self.family is not None
+        if not self.family.deepstack:
+            return features
+        return torch.cat([features, *(torch.cat(list(layer)) for layer in found.deepstack_features)], dim=1)
 
     def _check_length(self, length: int) -> None:
         if length >= self.context_limit:

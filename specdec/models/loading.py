@@ -1,6 +1,7 @@
 """From a Hugging Face folder or hub id to a LoadedModel, with every usual mistake told in one line.
 
-Takes Llama- and Qwen2-type causal language models and Qwen2-VL, plain or quantised with bitsandbytes. A folder that
+Takes every causal language model that the library loads: those of `specdec.models.families` run on our own forward, all
+others on the library's. Plain, quantised with bitsandbytes on loading, or quantised by others. A folder that
 `specdec.models.direct` can read is read by it, without the library; everything else is left to the library.
 """
 
@@ -18,18 +19,18 @@ import torch
 
 from specdec.errors import ModelError
 from specdec.models.direct import read_model, read_tokenizer
+from specdec.models.families import FAMILIES, Family
+from specdec.models.generic import LENGTH_DEPENDENT_ROPE
 from specdec.models.images import ImagePreparer
 from specdec.models.loaded import LoadedModel
 
 Quantize = Literal["none", "8bit", "4bit"]
-TEXT_TYPES = ("llama", "qwen2")
-VISION_TYPES = ("qwen2_vl",)
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _CPU_4BIT_BLOCK = 64
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 _NO_CODE = {"trust_remote_code": False}
 """A model folder is data: none of its Python is run. Said, as otherwise the library asks on the terminal."""
-_LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
+_LOG = logging.getLogger("specdec.models")
 
 
 def load_model(
@@ -57,16 +58,24 @@ def load_model(
                 direct.tokenizer,
                 name,
                 direct.eos_token_ids,
+                FAMILIES[direct.network.config.model_type],
                 preparer,
                 lambda: _load_library_model(name, _read_config(name), place, number_type, quantize),
             )
     config = _read_config(name)
     tokenizer = _load_library_tokenizer(name)
     hf_model = _load_library_model(name, config, place, number_type, quantize)
-    preparer = (
-        ImagePreparer.from_folder(name, config.vision_config) if config.model_type in VISION_TYPES else None
-    )
-    return LoadedModel(hf_model, tokenizer, name, eos_ids(hf_model, tokenizer), preparer)
+    family, reason = family_of(config)
+    preparer = ImagePreparer.from_folder(name, config.vision_config) if family and family.vision else None
+    loaded = LoadedModel(hf_model, tokenizer, name, eos_ids(hf_model, tokenizer), family, preparer)
+    if family is None:
+        how = "" if loaded.runner.keeps_cache else " and with no cache to roll back, all of it anew each time"
+        _LOG.warning(
+            "%s runs on the library's own forward%s (%s): exact, but slower, one sequence at a time, without pictures, "
+            "exits and splits",
+            name, how, reason,
+        )  # fmt: skip
+    return loaded
 
 
 def load_tokenizer(path: str | Path) -> Any:
@@ -142,20 +151,20 @@ def _read_config(name: str) -> Any:
     except (OSError, ValueError, KeyError, TypeError, json.JSONDecodeError) as error:
         hint = "its config.json cannot be read" if local else "the hub cannot be reached or has no such model"
         raise ModelError(f"{name} cannot be loaded, {hint} ({_first_line(error)})") from error
-    known = TEXT_TYPES + VISION_TYPES
-    if config.model_type not in known:
-        raise ModelError(
-            f"{name} is of type {config.model_type!r}, which is not supported: use {', '.join(known)}"
-        )
+    return config
+
+
+def family_of(config: Any) -> tuple[Family | None, str]:
+    """The family whose forward of ours a model takes, and why none if it takes none."""
+    family = FAMILIES.get(config.model_type)
+    if family is None:
+        return None, f"models of type {config.model_type!r} have no forward of ours"
     text = config.get_text_config()
     rope = (getattr(text, "rope_parameters", None) or {}).get("rope_type", "default")
-    if rope in _LENGTH_DEPENDENT_ROPE:
-        raise ModelError(
-            f"{name} uses rope type {rope!r}, whose positions change with the length: not supported"
-        )
-    if "sliding_attention" in (getattr(text, "layer_types", None) or ()):
-        raise ModelError(f"{name} uses sliding-window attention: not supported")
-    return config
+    if rope in LENGTH_DEPENDENT_ROPE:
+        return None, f"its rope type {rope!r} changes with the length"
+    missing = family.missing(text)
+    return (None, f"it has {missing}") if missing else (family, "")
 
 
 def _load_library_model(name: str, config: Any, place: torch.device, dtype: Any, quantize: str) -> Any:
@@ -164,11 +173,7 @@ def _load_library_model(name: str, config: Any, place: torch.device, dtype: Any,
 
 
 def _load_weights(name: str, config: Any, place: torch.device, dtype: Any, quantize: str) -> Any:
-    from transformers import AutoModelForCausalLM, Qwen2VLForConditionalGeneration
-
-    loader: Any = (
-        Qwen2VLForConditionalGeneration if config.model_type in VISION_TYPES else AutoModelForCausalLM
-    )
+    loader = _loader_of(name, config)
     _check_weight_files(name)
     settings: dict[str, Any] = {"dtype": dtype, "config": config, "output_loading_info": True}
     settings |= {"use_safetensors": True, **_NO_CODE}
@@ -191,6 +196,22 @@ def _load_weights(name: str, config: Any, place: torch.device, dtype: Any, quant
             f"{name} lacks {len(missing)} weights ({missing[0]}, ...): the checkpoint is incomplete"
         )
     return hf_model if quantize != "none" else hf_model.to(place)
+
+
+def _loader_of(name: str, config: Any) -> Any:
+    """The library's class that loads such a model. Raises ModelError for what says no next token."""
+    import transformers
+
+    family = FAMILIES.get(config.model_type)
+    if family is not None:
+        return getattr(transformers, family.loader)
+    for kind in ("AutoModelForCausalLM", "AutoModelForImageTextToText"):
+        loader = getattr(transformers, kind)
+        if type(config) in loader._model_mapping:
+            return loader
+    raise ModelError(
+        f"{name} is of type {config.model_type!r}, which says no next token: give a causal language model"
+    )
 
 
 def _check_weight_files(name: str) -> None:

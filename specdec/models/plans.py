@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from specdec.errors import ModelError
@@ -39,6 +40,8 @@ class Extensible(Protocol):
 
 class PromptModel(Protocol):
     """What prepares prompts; a LoadedModel does."""
+
+    runner: DecoderRunner
 
     def encode(self, prompt: Prompt, seen: Sequence[SeenPicture] | None = None) -> EncodedPrompt:
         """A prompt as this model takes it."""
@@ -99,7 +102,10 @@ class Extension:
             return replace(whole, hidden=self.hidden[:rows]), replace(whole, hidden=self.hidden[rows:])
         first, others = replace(whole, ids=self.ids[:rows]), replace(whole, ids=self.ids[rows:])
         if self.parents is not None:  # they count from the tree's first node in both parts
-            first, others = replace(first, parents=self.parents[:rows]), replace(others, parents=self.parents[rows:])
+            first, others = (
+                replace(first, parents=self.parents[:rows]),
+                replace(others, parents=self.parents[rows:]),
+            )
         return first, others
 
 
@@ -256,7 +262,17 @@ def _input(runner: DecoderRunner, staged: Sequence[Staged]) -> Tensor:
             assert embedded is not None
             parts.append(embedded[start : start + one.segment.rows])
             start += one.segment.rows
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    return _cat(parts)
+
+
+def _cat(parts: Sequence[Tensor]) -> Tensor:
+    """Rows one after another; those of prompts with pictures may be wider than others, which get zeros there."""
+    if len(parts) == 1:
+        return parts[0]
+    widest = max(part.shape[1] for part in parts)
+    return torch.cat(
+        [F.pad(part, (0, widest - part.shape[1])) if part.shape[1] < widest else part for part in parts]
+    )
 
 
 def _observer(staged: Sequence[Staged]) -> LayerObserver | None:

@@ -1,5 +1,4 @@
-"""The forward pass of a decoder (Llama, Qwen2, Qwen2-VL text), over the weights of a loaded Hugging Face
-model.
+"""The forward pass of a decoder of any of `specdec.models.families`, over the weights of a loaded Hugging Face model.
 
 Written out here instead of calling the library's own forward because speculative decoding needs what that
 hides: a KV cache that rolls back for free, tree masks, rows of several sessions in one pass, and a look at
@@ -10,14 +9,15 @@ model.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specdec.errors import ModelError
+from specdec.models.families import Family, Layer
 
 LayerObserver = Callable[[int, Tensor], None]
 """Called after each layer with (layer index, hidden [rows, hidden_size])."""
@@ -36,33 +36,38 @@ class Segment:
     """The rows of one session in a pass.
 
     cache: float [layers, 2, kv_heads, capacity, head_dim], written at slots past .. past + rows.
-    mask: bool [rows, past + rows] (True = may look), or None where the plain causal mask is meant.
+    mask: bool [rows, past + rows] (True = may look), or None where the plain causal mask is meant. depths: of the tree
+    nodes that are the last tokens of past + rows; empty for a chain.
     """
 
-    cache: Tensor
+    cache: Any
     past: int
     rows: int
     mask: Tensor | None = None
+    depths: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Layer:
-    norm_1: Tensor
-    qkv: Callable[[Tensor], Tensor]
-    out: Callable[[Tensor], Tensor]
-    norm_2: Tensor
-    gate_up: Callable[[Tensor], Tensor]
-    down: Callable[[Tensor], Tensor]
-    activation: Callable[[Tensor], Tensor]
+class _Sight(NamedTuple):
+    """What the rows of a segment see in layers of one window: the slots from `first` on, as far as `mask` lets them.
+
+    mask: [groups * rows, slots], added to scores; None: causal where nothing is cached, else all.
+    """
+
+    first: int
+    mask: Tensor | None
 
 
 class DecoderRunner:
     """Runs the decoder of `text_model` (embed_tokens, layers, norm, rotary_emb) with `lm_head` on top.
 
-    pacer: when set, forwards take at least its time. passes: forwards so far, prefills included.
+    pacer: when set, forwards take at least its time. passes: forwards so far, prefills included. sees_layers: whether
+    there are layers to observe, split and put trees through.
     """
 
-    def __init__(self, text_model: Any, lm_head: Any, vocab_size: int) -> None:
+    sees_layers = True
+    keeps_cache = True
+
+    def __init__(self, text_model: Any, lm_head: Any, vocab_size: int, family: Family) -> None:
         config = text_model.config
         self.hidden_size: int = config.hidden_size
         self.heads: int = config.num_attention_heads
@@ -73,9 +78,17 @@ class DecoderRunner:
         self.vocab_size = vocab_size
         self._eps: float = config.rms_norm_eps
         self._embedding: Tensor = text_model.embed_tokens.weight
-        self._final_norm: Tensor = text_model.norm.weight
+        self._embedding_scale = self.hidden_size**0.5 if family.scaled_embeddings else 0.0
+        self._final_norm: Tensor = family.norm(text_model.norm)
         self._rotary = text_model.rotary_emb
-        self._layers = [_read_layer(layer) for layer in text_model.layers[: self.layer_count]]
+        self._ropes = family.ropes
+        self._deepstack = family.deepstack
+        layers = text_model.layers[: self.layer_count]
+        self._layers: list[Layer] = [family.read_layer(layer, config, i) for i, layer in enumerate(layers)]
+        self._windows = {layer.window for layer in self._layers}
+        scale = getattr(config, "query_pre_attn_scalar", None)
+        self._scale: float | None = None if scale is None else scale**-0.5
+        self._cap: float | None = getattr(config, "final_logit_softcapping", None)
         self._head = lm_head
         self._lm_head = _vocabulary_head(lm_head, vocab_size)
         self.device: torch.device = self._embedding.device
@@ -96,10 +109,13 @@ class DecoderRunner:
 
     def embed(self, ids: Tensor) -> Tensor:
         """ids int64 [rows] -> hidden [rows, hidden_size]."""
-        return F.embedding(ids, self._embedding)
+        hidden = F.embedding(ids, self._embedding)
+        if self._embedding_scale:  # rounded as the library rounds it
+            hidden = hidden * torch.tensor(self._embedding_scale, dtype=self.dtype, device=self.device)
+        return hidden
 
     def rotary_at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Rotary factors (cos, signed sin), each [rows, 1, head_dim].
+        """Rotary factors (cos, signed sin), each [rows, 1, head_dim], of all kinds of layers side by side.
 
         positions int64 [rows] (all axes equal, looked up) or [3, rows] (m-rope grid, computed).
         """
@@ -122,24 +138,44 @@ class DecoderRunner:
         layers: range | None = None,
     ) -> Tensor:
         """One pass of all layers, or of some, over hidden [rows, hidden_size]; rows are the segments' rows one
-        after another.
+        after another. What is wider is added behind the first layers (Qwen3-VL's deepstack): [rows, hidden_size *
+        (1 + layers it is for)].
 
         Writes keys and values into the segments' caches (of just these layers) and returns the last hidden state,
-        before the final norm.
+        before the final norm. Raises ModelError for a split within the layers that something is added behind.
         """
         self.passes += 1
         if self.pacer is not None:
             observer = self.pacer.begin(observer)
-        segments = [self._fold_mask(segment) for segment in segments]
         first = 0 if layers is None else layers.start
+        added: tuple[Tensor, ...] = ()
+        if hidden.shape[1] > self.hidden_size:
+            hidden, *rest = torch.split(hidden, self.hidden_size, 1)
+            added = tuple(rest)
+            if layers is not None and layers.stop < len(added):
+                raise ModelError(
+                    f"pictures go into the first {len(added)} layers: split the model behind them"
+                )
+        sights = {window: [self._sight(segment, window) for segment in segments] for window in self._windows}
+        rotaries = self._by_rope(rotary)
+        size, eps = (self.hidden_size,), self._eps
         for index in layers or range(self.layer_count):
             layer = self._layers[index]
-            normed = F.rms_norm(hidden, (self.hidden_size,), layer.norm_1, self._eps)
-            attended = self._attend(index - first, layer.qkv(normed), rotary, segments)
-            hidden = hidden + layer.out(attended)
-            normed = F.rms_norm(hidden, (self.hidden_size,), layer.norm_2, self._eps)
-            gate, up = layer.gate_up(normed).chunk(2, -1)
-            hidden = hidden + layer.down(layer.activation(gate) * up)
+            qkv = layer.qkv(F.rms_norm(hidden, size, layer.norm_1, eps))
+            attended = self._attend(
+                index - first, layer, qkv, rotaries[layer.rope], segments, sights[layer.window]
+            )
+            attended = layer.out(attended)
+            if layer.after_attention is not None:
+                attended = F.rms_norm(attended, size, layer.after_attention, eps)
+            hidden = hidden + attended
+            gate, up = layer.gate_up(F.rms_norm(hidden, size, layer.norm_2, eps)).chunk(2, -1)
+            gated = layer.down(layer.activation(gate) * up)
+            if layer.after_mlp is not None:
+                gated = F.rms_norm(gated, size, layer.after_mlp, eps)
+            hidden = hidden + gated
+            if index < len(added):
+                hidden = hidden + added[index]
             if observer is not None:
                 observer(index, hidden)
         return hidden
@@ -149,13 +185,17 @@ class DecoderRunner:
         only.
         """
         normed = F.rms_norm(hidden, (self.hidden_size,), self._final_norm, self._eps)
-        return self._lm_head(normed)[:, : self.vocab_size].float()
+        logits = self._lm_head(normed)[:, : self.vocab_size].float()
+        return logits if self._cap is None else self._cap * torch.tanh(logits / self._cap)
 
     def head_rows(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
         """The LM head's rows of some ids, the final norm's weight in them: weight [n, hidden_size], bias [n] or None.
 
-        Of a row with a root mean square of 1 they give what `logits` gives. Raises ModelError for a quantised head.
+        Of a row with a root mean square of 1 they give what `logits` gives. Raises ModelError for a quantised head and
+        for capped logits.
         """
+        if self._cap is not None:
+            raise ModelError("rows of an LM head with capped logits cannot be picked: use it without exits")
         if type(self._head) is not nn.Linear:
             raise ModelError(
                 "rows of a quantised LM head cannot be picked: load the model with its head whole"
@@ -164,61 +204,98 @@ class DecoderRunner:
         return weight, None if self._head.bias is None else self._head.bias.index_select(0, ids)
 
     def _attend(
-        self, index: int, qkv: Tensor, rotary: tuple[Tensor, Tensor], segments: Sequence[Segment]
+        self,
+        index: int,
+        layer: Layer,
+        qkv: Tensor,
+        rotary: tuple[Tensor, Tensor],
+        segments: Sequence[Segment],
+        sights: Sequence[_Sight],
     ) -> Tensor:
         rows = qkv.shape[0]
         query_key_heads = self.heads + self.kv_heads
         split = query_key_heads * self.head_dim
         raw = qkv[:, :split].view(rows, query_key_heads, self.head_dim)
+        if layer.qk_norm is not None:
+            raw = F.rms_norm(raw, (self.head_dim,), None, self._eps) * layer.qk_norm
         cos, signed_sin = rotary
         rotated = torch.addcmul(raw * cos, raw.roll(self.head_dim // 2, -1), signed_sin)
         query = rotated[:, : self.heads]
         key = rotated[:, self.heads :].transpose(0, 1)
         value = qkv[:, split:].view(rows, self.kv_heads, self.head_dim).transpose(0, 1)
         if len(segments) == 1:
-            return self._attend_segment(index, query, key, value, segments[0])
+            return self._attend_segment(index, query, key, value, segments[0], sights[0])
         outputs = []
         start = 0
-        for segment in segments:
+        for segment, sight in zip(segments, sights, strict=True):
             stop = start + segment.rows
             outputs.append(
                 self._attend_segment(
-                    index, query[start:stop], key[:, start:stop], value[:, start:stop], segment
+                    index, query[start:stop], key[:, start:stop], value[:, start:stop], segment, sight
                 )
             )
             start = stop
         return torch.cat(outputs)
 
     def _attend_segment(
-        self, index: int, query: Tensor, key: Tensor, value: Tensor, segment: Segment
+        self, index: int, query: Tensor, key: Tensor, value: Tensor, segment: Segment, sight: _Sight
     ) -> Tensor:
         """query [rows, heads, dim], key/value [kv_heads, rows, dim] -> [rows, heads * dim]."""
         rows, past = segment.rows, segment.past
         total = past + rows
-        keys = segment.cache[index, 0, :, :total]
-        values = segment.cache[index, 1, :, :total]
-        keys[:, past:] = key
-        values[:, past:] = value
+        segment.cache[index, 0, :, past:total] = key
+        segment.cache[index, 1, :, past:total] = value
+        keys = segment.cache[index, 0, :, sight.first : total]
+        values = segment.cache[index, 1, :, sight.first : total]
         groups = self.heads // self.kv_heads
-        if past == 0 and segment.mask is None:
+        if past == 0 and sight.mask is None:
             attended = F.scaled_dot_product_attention(
-                query.transpose(0, 1)[None], keys[None], values[None], is_causal=True, enable_gqa=groups > 1
+                query.transpose(0, 1)[None],
+                keys[None],
+                values[None],
+                is_causal=True,
+                scale=self._scale,
+                enable_gqa=groups > 1,
             )
             return attended[0].transpose(0, 1).reshape(rows, -1)
         # Query heads that share a key head are folded into rows, so that keys and values need no copies.
         folded = query.view(rows, self.kv_heads, groups, self.head_dim).permute(1, 2, 0, 3)
         folded = folded.reshape(1, self.kv_heads, groups * rows, self.head_dim)
-        attended = F.scaled_dot_product_attention(folded, keys[None], values[None], attn_mask=segment.mask)
+        attended = F.scaled_dot_product_attention(
+            folded, keys[None], values[None], attn_mask=sight.mask, scale=self._scale
+        )
         attended = attended.view(self.kv_heads, groups, rows, self.head_dim).permute(2, 0, 1, 3)
         return attended.reshape(rows, -1)
 
-    def _fold_mask(self, segment: Segment) -> Segment:
-        """The segment with its mask as all layers take it: added to scores, repeated for folded query heads."""
+    def _sight(self, segment: Segment, window: int) -> _Sight:
+        """What a segment's rows see in layers of a window, 0 for all, with the mask as these layers take it."""
+        total = segment.past + segment.rows
+        if not window or total <= window:
+            return _Sight(0, None if segment.mask is None else self._fold_mask(segment.mask))
+        if segment.rows == 1 and segment.mask is None:
+            return _Sight(total - window, None)
+        behind = total - len(segment.depths)
+        at = torch.cat([torch.arange(behind), behind + torch.tensor(segment.depths, dtype=torch.long)])
+        rows_at = at[segment.past :]
+        first = max(0, int(rows_at.min()) + 1 - window)
+        near = rows_at[:, None] - at[None, first:] < window
         if segment.mask is None:
-            return segment
-        added = torch.zeros(segment.mask.shape, dtype=self.dtype, device=self.device)
-        added.masked_fill_(~segment.mask, float("-inf"))
-        return replace(segment, mask=added.repeat(self.heads // self.kv_heads, 1))
+            near &= rows_at[:, None] >= at[None, first:]
+            return _Sight(first, self._fold_mask(near.to(self.device)))
+        return _Sight(first, self._fold_mask(segment.mask[:, first:] & near.to(self.device)))
+
+    def _fold_mask(self, mask: Tensor) -> Tensor:
+        """A mask as layers take it: added to scores, repeated for folded query heads."""
+        added = torch.zeros(mask.shape, dtype=self.dtype, device=self.device)
+        added.masked_fill_(~mask, float("-inf"))
+        return added.repeat(self.heads // self.kv_heads, 1)
+
+    def _by_rope(self, rotary: tuple[Tensor, Tensor]) -> list[tuple[Tensor, Tensor]]:
+        """The factors of each kind of layers."""
+        if len(self._ropes) < 2:
+            return [rotary]
+        cos, sin = (torch.split(part, self.head_dim, -1) for part in rotary)
+        return list(zip(cos, sin, strict=True))
 
     def _table(self, length: int) -> tuple[Tensor, Tensor]:
         if self._tables is None or self._tables[0].shape[0] < length:
@@ -233,14 +310,14 @@ class DecoderRunner:
         """positions [3, 1, rows]; models without m-rope take the first axis."""
         reference = self._embedding[:1]
         multi_axis = hasattr(self._rotary, "mrope_section")
-        cos, sin = self._rotary(
-            reference, positions.to(self.device) if multi_axis else positions[0].to(self.device)
-        )
-        cos, sin = cos[0], sin[0].clone()
-        # rotate_half(x) * sin == roll(x) * sin with the first half of sin negated: one operation less a
-        # layer.
-        sin[:, : self.head_dim // 2].neg_()
-        return cos[:, None].contiguous(), sin[:, None].contiguous()
+        where = (positions if multi_axis else positions[0]).to(self.device)
+        kinds = self._ropes or (None,)
+        found = [self._rotary(reference, where, *(() if kind is None else (kind,))) for kind in kinds]
+        cos = [cos[0] for cos, _ in found]
+        # rotate_half(x) * sin == roll(x) * sin with the first half of sin negated: one operation less a layer.
+        half = self.head_dim // 2
+        sin = [torch.cat([-sin[0][:, :half], sin[0][:, half:]], -1) for _, sin in found]
+        return torch.cat(cos, -1)[:, None].contiguous(), torch.cat(sin, -1)[:, None].contiguous()
 
 
 def causal_mask(past: int, rows: int, device: torch.device) -> Tensor | None:
@@ -248,46 +325,6 @@ def causal_mask(past: int, rows: int, device: torch.device) -> Tensor | None:
     if rows == 1 or past == 0:
         return None
     return torch.ones(rows, past + rows, dtype=torch.bool, device=device).tril_(past)
-
-
-def _read_layer(layer: Any) -> _Layer:
-    attention, mlp = layer.self_attn, layer.mlp
-    return _Layer(
-        norm_1=layer.input_layernorm.weight,
-        qkv=_fuse([attention.q_proj, attention.k_proj, attention.v_proj]),
-        out=_linear(attention.o_proj),
-        norm_2=layer.post_attention_layernorm.weight,
-        gate_up=_fuse([mlp.gate_proj, mlp.up_proj]),
-        down=_linear(mlp.down_proj),
-        activation=F.silu if type(mlp.act_fn) is nn.SiLU else mlp.act_fn,
-    )
-
-
-def _linear(module: Any) -> Callable[[Tensor], Tensor]:
-    """A linear layer without what a module's call costs; a quantised one as it is."""
-    if type(module) is not nn.Linear:
-        called: Callable[[Tensor], Tensor] = module
-        return called
-    weight, bias = module.weight, module.bias
-    return lambda x: F.linear(x, weight, bias)
-
-
-def _fuse(modules: list[Any]) -> Callable[[Tensor], Tensor]:
-    """One product for several linear layers of the same input; quantised layers stay apart."""
-    if any(type(module) is not nn.Linear for module in modules):
-        return lambda x: torch.cat([module(x) for module in modules], dim=-1)
-    weight = torch.cat([module.weight for module in modules])
-    bias = None
-    if modules[0].bias is not None:
-        bias = torch.cat([module.bias for module in modules])
-    start = 0
-    for module in modules:  # the originals become views: no second copy of the weights stays in memory
-        stop = start + module.weight.shape[0]
-        module.weight = nn.Parameter(weight[start:stop], requires_grad=False)
-        if bias is not None:
-            module.bias = nn.Parameter(bias[start:stop], requires_grad=False)
-        start = stop
-    return lambda x: F.linear(x, weight, bias)
 
 
 def _vocabulary_head(lm_head: Any, vocab_size: int) -> Callable[[Tensor], Tensor]:

@@ -176,14 +176,16 @@ class ModelSession:
             seen.add(node)
         kept = [*nodes, *below]
         if kept != list(range(len(kept))):
-            assert self._cache is not None
-            source = torch.tensor([self._length + node for node in kept], device=self._cache.device)
-            self._cache[:, :, :, self._length : self._length + len(kept)] = self._cache.index_select(
-                3, source
-            )
+            self._move_up(kept)
         self._length += len(nodes)
         self.tree = tree.select(below, end)
         self._tree_sight = self._tree_sight[list(below)][:, list(below)]
+
+    def _move_up(self, kept: Sequence[int]) -> None:
+        """Let the rows of these tree nodes follow the committed tokens in the cache."""
+        assert self._cache is not None
+        source = torch.tensor([self._length + node for node in kept], device=self._cache.device)
+        self._cache[:, :, :, self._length : self._length + len(kept)] = self._cache.index_select(3, source)
 
     def rollback(self, n_tokens_kept: int) -> None:
         """Forget everything after the first `n_tokens_kept` committed tokens, and any speculative tree."""
@@ -257,7 +259,7 @@ class ModelSession:
         sight = grow_sight(self._tree_sight, parents)
         mask = torch.cat([behind, sight[held:]], dim=1).to(self.runner.device)
         positions = torch.tensor(depths[held:], device=self.runner.device) + self._length + self._delta
-        return Segment(self._cache, past, len(parents), mask), self.runner.rotary_at(positions)
+        return Segment(self._cache, past, len(parents), mask, tuple(depths)), self.runner.rotary_at(positions)
 
     def hold(self, extension: Extension) -> None:
         """Count in what a forward has written into the cache."""
@@ -275,7 +277,9 @@ def grow_sight(sight: Tensor, parents: Sequence[int]) -> Tensor:
     parents: tree indices of the new nodes' parents, -1 for the root; a parent comes before its child.
     """
     held = sight.shape[0]
-    grown = np.zeros((held + len(parents), held + len(parents)), dtype=np.bool_)  # quicker, row by row, than a tensor
+    grown = np.zeros(
+        (held + len(parents), held + len(parents)), dtype=np.bool_
+    )  # quicker, row by row, than a tensor
     grown[:held, :held] = sight.numpy()
     for node, parent in enumerate(parents, start=held):
         if parent >= 0:

@@ -77,6 +77,8 @@ def load_exits(folder: str | Path, model: LoadedModel) -> Exits:
     from safetensors.torch import load_file
 
     place = Path(folder)
+    if not model.runner.sees_layers:
+        raise ModelError(f"{model.path} runs on the library's own forward, which has no exits: leave them out")
     try:
         about = msgspec.json.decode((place / ABOUT).read_bytes(), type=About)
         weights = load_file(place / WEIGHTS)

@@ -1,0 +1,270 @@
+"""Any causal model on the library's own forward: exact, but one sequence a pass, and no layers to look at.
+
+A cache of the library's holds one sequence. What is wanted next is another one, mostly with the same beginning: the
+cache is cut back to that and fed the rest. So sequences are rolled back and trees walked, branch by branch. Where a
+cache cannot be cut (recurrent states, ropes that change with the length), sequences are fed anew each time.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specdec.drafting.token_tree import ROOT
+from specdec.errors import ModelError
+from specdec.models.plans import Extension, KnownPrefix, Plan
+from specdec.models.prompt import EncodedPrompt
+from specdec.models.runner import LayerObserver, Pace, Segment
+from specdec.models.session import ModelSession
+
+_NO_LIMIT = 32768
+"""Context of models whose configuration tells none: recurrent ones."""
+_PROBE = 6
+_SAME = 1e-2
+"""Of the spread of logits: those of one sequence that came in two ways differ by less, also in half precision."""
+LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
+
+
+class LibraryCache:
+    """A cache of the library's that forgets nothing, whatever windows the layers have, and the ids it holds."""
+
+    def __init__(self) -> None:
+        from transformers import DynamicCache
+
+        self.library = DynamicCache()
+        self._ids: list[int] = []
+
+    def go_back_to(self, sequence: Sequence[int]) -> int:
+        """Cut it to where it begins as the sequence; returns how many ids that are."""
+        limit = min(len(self._ids), len(sequence))
+        common = limit if self._ids[:limit] == sequence[:limit] else 0
+        while common < limit and self._ids[common] == sequence[common]:
+            common += 1
+        surplus = self.library.get_seq_length() - common  # with what a forward that failed has left there
+        if surplus > 0:
+            self.library.crop(-surplus)
+        del self._ids[common:]
+        return common
+
+    def fed(self, ids: Sequence[int]) -> None:
+        """A forward has come through with these."""
+        self._ids.extend(ids)
+
+
+@dataclass
+class LibrarySegment(Segment):
+    """Rows of one session. cache: None where sequences come as a whole. branches: (sequence, how many of its last rows
+    are wanted), their rows one after another are the segment's; of a prompt only the last row is.
+    """
+
+    branches: tuple[tuple[list[int], int], ...] = ()
+
+
+class GenericRunner:
+    """Has the interface of a DecoderRunner; rows are ids [rows, 1] before a forward and logits [rows, vocab] behind it.
+
+    keeps_cache: whether sequences grow in a cache that can be cut back.
+    """
+
+    sees_layers = False
+
+    def __init__(self, hf_model: Any, vocab_size: int) -> None:
+        text = hf_model.config.get_text_config()
+        self._model = hf_model
+        self._takes = inspect.signature(hf_model.forward).parameters
+        self.vocab_size = vocab_size
+        self.hidden_size: int = text.hidden_size
+        self.layer_count: int = text.num_hidden_layers
+        self.context_limit: int = getattr(text, "max_position_embeddings", None) or _NO_LIMIT
+        embedding: Tensor = hf_model.get_input_embeddings().weight
+        self.device: torch.device = embedding.device
+        self.dtype: torch.dtype = embedding.dtype
+        heads = getattr(text, "num_attention_heads", None) or 1
+        self.kv_heads: int = getattr(text, "num_key_value_heads", None) or heads
+        self.head_dim: int = getattr(text, "head_dim", None) or max(1, self.hidden_size // heads)
+        self.pacer: Pace | None = None
+        self.passes = 0
+        self.keeps_cache = self._cache_can_be_cut(text)
+
+    @property
+    def kv_bytes_a_token(self) -> int:
+        """What one token takes in a cache of all layers."""
+        return self.layer_count * 2 * self.kv_heads * self.head_dim * self.dtype.itemsize
+
+    def new_cache(self) -> LibraryCache | None:
+        """An empty cache; None where there is no use in one."""
+        return LibraryCache() if self.keeps_cache else None
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """ids int64 [rows] -> [rows, 1]: the library looks them up."""
+        return ids[:, None]
+
+    def forward(
+        self,
+        hidden: Tensor,
+        rotary: tuple[Tensor, Tensor],
+        segments: Sequence[LibrarySegment],
+        observer: LayerObserver | None = None,
+        layers: range | None = None,
+    ) -> Tensor:
+        """Each sequence's rows by itself: ids [rows, 1] -> logits [rows, vocab]. Nobody can observe the layers."""
+        self.passes += 1
+        paced = self.pacer.begin() if self.pacer is not None else None
+        found: list[Tensor] = []
+        for segment in segments:
+            rows = [self._last_rows(segment.cache, *branch) for branch in segment.branches]
+            found += [rows[0].expand(segment.rows, -1)] if sum(map(len, rows)) < segment.rows else rows
+        logits = found[0] if len(found) == 1 else torch.cat(found)
+        if paced is not None:
+            for layer in range(self.layer_count):
+                paced(layer, logits)
+        return logits
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """float32 [rows, vocab_size], real vocabulary only."""
+        return hidden[:, : self.vocab_size].float()
+
+    def head_rows(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Refused: what stands before the LM head is not seen here."""
+        raise ModelError("a model that runs on the library's own forward has no exits")
+
+    def _last_rows(self, cache: LibraryCache | None, sequence: list[int], wanted: int) -> Tensor:
+        """Logits [wanted, vocab] after each of the last `wanted` ids of a sequence."""
+        known = 0 if cache is None else cache.go_back_to(sequence[:-wanted])
+        fresh = sequence[known:]
+        settings: dict[str, Any] = {"use_cache": cache is not None}
+        if cache is not None:
+            settings["past_key_values"] = cache.library
+        if "logits_to_keep" in self._takes:
+            settings["logits_to_keep"] = wanted
+        rows: Tensor = self._model(input_ids=torch.tensor([fresh], device=self.device), **settings).logits[
+            0, -wanted:
+        ]
+        if cache is not None:
+            cache.fed(fresh)
+        return rows
+
+    @torch.inference_mode()
+    def _cache_can_be_cut(self, text: Any) -> bool:
+        """Whether a sequence that came in parts, and was cut back in between, is what it is as a whole: tried."""
+        rope = getattr(text, "rope_parameters", None) or {}
+        if rope.get("rope_type") in LENGTH_DEPENDENT_ROPE or "past_key_values" not in self._takes:
+            return False
+        if getattr(self._model, "_is_stateful", False):
+            return False
+        ids = [number % self.vocab_size for number in range(_PROBE)]
+        whole = self._last_rows(None, ids, 3).float()
+        try:
+            cache = LibraryCache()
+            self._last_rows(cache, [*ids[:-3], *ids[:2]], 1)
+            parts = self._last_rows(cache, ids, 3).float()
+        except Exception:  # whatever the library raises: then without a cache
+            return False
+        return bool(((parts - whole).abs() <= _SAME * whole.std()).all())
+
+
+class GenericSession(ModelSession):
+    """One session on a GenericRunner."""
+
+    runner: GenericRunner  # type: ignore[assignment]
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        self._library_cache: LibraryCache | None = None
+        self._ids: list[int] = []
+
+    @property
+    def kv_bytes(self) -> int:
+        """What the cache takes, about."""
+        return 0 if self._library_cache is None else self._length * self.runner.kv_bytes_a_token
+
+    def start(self, encoded: EncodedPrompt) -> None:
+        """Forget everything; a prompt comes next."""
+        self.evict()
+        self._check_room(encoded.ids.shape[0])
+        self._library_cache = self.runner.new_cache()
+
+    def evict(self) -> None:
+        """Forget everything and give the cache back."""
+        super().evict()
+        self._library_cache = None
+        self._ids = []
+
+    def plan_prefill(
+        self,
+        encoded: EncodedPrompt,
+        hidden: Tensor | None = None,
+        observer: LayerObserver | None = None,
+        prefix: KnownPrefix | None = None,
+    ) -> Plan[Tensor]:
+        """As ModelSession.plan_prefill. Nobody observes, and what others know of the prompt is no use here."""
+        return super().plan_prefill(encoded, hidden)
+
+    def keep_path(self, nodes: Sequence[int], below: Sequence[int] = ()) -> None:
+        """As ModelSession.keep_path."""
+        tree = self.tree
+        super().keep_path(nodes, below)
+        self._ids.extend(tree.ids[node] for node in nodes)
+
+    def rollback(self, n_tokens_kept: int) -> None:
+        """Forget everything after the first `n_tokens_kept` tokens, and any speculative tree."""
+        super().rollback(n_tokens_kept)
+        del self._ids[n_tokens_kept:]
+
+    def room_for(self, extension: Extension) -> tuple[LibrarySegment, tuple[Tensor, Tensor]]:
+        """Where an extension's rows go. Raises ModelError where the session cannot be extended so."""
+        rows = extension.rows
+        past = self._length + len(self.tree)
+        self._check_room(past + rows)
+        if extension.parents is not None:
+            branches = self._branches(extension.ids, extension.parents)
+        elif len(self.tree):
+            raise ModelError(
+                "the session holds a speculative tree: keep a path or roll back before extending"
+            )
+        else:
+            branches = (([*self._ids, *_ids_of(extension)], 1 if extension.last_only else rows),)
+        nothing = torch.empty(rows, 0)
+        return LibrarySegment(self._library_cache, past, rows, branches=branches), (nothing, nothing)
+
+    def hold(self, extension: Extension) -> None:
+        """Count in what a forward has taken in."""
+        super().hold(extension)
+        if extension.parents is None:
+            self._ids.extend(_ids_of(extension))
+
+    def _branches(self, ids: Sequence[int], parents: Sequence[int]) -> tuple[tuple[list[int], int], ...]:
+        """What to feed for more nodes of the tree: those of which each goes on from the one before come together."""
+        if len(parents) != len(ids):
+            raise ModelError("a tree needs one parent index per node")
+        held = len(self.tree)
+        paths = [[self.tree.ids[step] for step in self.tree.path(node)] for node in range(held)]
+        branches: list[tuple[list[int], int]] = []
+        for node, (token, parent) in enumerate(zip(ids, parents, strict=True), start=held):
+            if not ROOT <= parent < node:
+                raise ModelError(f"tree node {node} has parent {parent}: a parent must come first")
+            paths.append([*(paths[parent] if parent != ROOT else ()), token])
+            together = branches and parent == node - 1
+            wanted = branches.pop()[1] + 1 if together else 1
+            branches.append(([*self._ids, *paths[node]], wanted))
+        return tuple(branches)
+
+    def _move_up(self, kept: Sequence[int]) -> None:
+        """Nothing to move: the cache is cut back to what is said next."""
+
+    def _check_room(self, needed: int) -> None:
+        limit = self.runner.context_limit
+        if needed > limit:
+            raise ModelError(
+                f"{needed} tokens exceed the context of {limit}: shorten the prompt or the answer"
+            )
+
+
+def _ids_of(extension: Extension) -> Sequence[int]:
+    """A chain's ids; those of a prompt stand where the embeddings are for other runners."""
+    return extension.ids if extension.hidden is None else extension.hidden[:, 0].tolist()

@@ -1,0 +1,192 @@
+"""Models without a forward of ours run on the library's: the same answers, rollback included, and clear refusals."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import conftest_models as tiny
+import pytest
+import torch
+from conftest_servers import StartServer, patiently_connected
+
+from specdec.edge.decoder import EdgeDecoder
+from specdec.errors import ModelError, OptionsError
+from specdec.models import LoadedModel, Prompt, chat_prompt, load_model
+from specdec.models.local import generate_local
+from specdec.models.split import FrontPart
+from specdec.options import GenerationOptions
+from specdec.verifying.exits import load_exits
+
+pytestmark = pytest.mark.slow
+
+LONG = "Walk past the table and the two chairs, then turn left at the door."
+TOKENS = 16
+SIZES = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "max_position_embeddings": 512}
+GROUPS = {**SIZES, "num_key_value_heads": 2, "intermediate_size": 96, "initializer_range": 0.2}
+
+
+def _gpt2(common: dict[str, Any]) -> Any:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    return GPT2LMHeadModel(
+        GPT2Config(n_embd=64, n_layer=2, n_head=4, n_positions=512, initializer_range=0.2, **common)
+    )
+
+
+def _gemma2(common: dict[str, Any]) -> Any:
+    """Windows, and caps on attention scores."""
+    from transformers import Gemma2Config, Gemma2ForCausalLM
+
+    own = {
+        "head_dim": 16,
+        "sliding_window": 24,
+        "attn_logit_softcapping": 5.0,
+        "attn_implementation": "eager",
+    }
+    return Gemma2ForCausalLM(Gemma2Config(**GROUPS, **common, **own))
+
+
+def _mixtral(common: dict[str, Any]) -> Any:
+    """Experts."""
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    return MixtralForCausalLM(MixtralConfig(**GROUPS, **common, num_local_experts=4, sliding_window=24))
+
+
+def _phi3(common: dict[str, Any]) -> Any:
+    """Ropes that change with the length."""
+    from transformers import Phi3Config, Phi3ForCausalLM
+
+    factors = {"short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 256, **factors}
+    return Phi3ForCausalLM(Phi3Config(**GROUPS, **common, rope_parameters=rope))
+
+
+def _mamba(common: dict[str, Any]) -> Any:
+    """A state that cannot be taken back."""
+    from transformers import MambaConfig, MambaForCausalLM
+
+    return MambaForCausalLM(MambaConfig(hidden_size=64, num_hidden_layers=2, initializer_range=0.3, **common))
+
+
+BUILDERS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "gpt2": _gpt2,
+    "gemma2": _gemma2,
+    "mixtral": _mixtral,
+    "phi3": _phi3,
+    "mamba": _mamba,
+}
+WITHOUT_CACHE = ("phi3", "mamba")
+METHODS = [
+    ("gpt2", method) for method in ("ar", "sd", "fsd", "cloud-sd", "dsd", "specedge", "sd+tree:8x3", "auto")
+]
+METHODS += [("gemma2", "sd+tree:8x3"), ("mixtral", "fsd"), ("phi3", "sd+tree:8x3"), ("mamba", "sd")]
+
+
+def build(kind: str, folder: Path) -> Path:
+    tokenizer = tiny.make_tokenizer()
+    torch.manual_seed(3)
+    ends = tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"])
+    common = {"vocab_size": len(tokenizer) + tiny.PADDING, "eos_token_id": ends, "tie_word_embeddings": False}
+    model = BUILDERS[kind]({**common, "bos_token_id": None, "pad_token_id": None})
+    with torch.no_grad():
+        model.get_output_embeddings().weight[len(tokenizer) :] = 0
+    return tiny._save(model, tokenizer, folder)
+
+
+@pytest.fixture(scope="module", params=tuple(BUILDERS))
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def folder(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(kind, tmp_path_factory.mktemp(kind) / "target")
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> LoadedModel:
+    return load_model(folder)
+
+
+@pytest.fixture(scope="module")
+def draft(folder: Path) -> LoadedModel:
+    return load_model(tiny.noisy_copy(folder, folder.parent / "draft", 0.02))
+
+
+def library_answer(model: LoadedModel, text: str) -> list[int]:
+    ids = torch.tensor([chat_prompt(model, text).ids])
+    found = model.hf_model.generate(ids, do_sample=False, max_new_tokens=TOKENS)[0, ids.shape[1] :].tolist()
+    return found[:-1] if found[-1] in model.eos_token_ids else found
+
+
+def test_greedy_ids_equal_the_librarys_and_one_line_says_how_it_runs(
+    kind: str, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "specdec.models"):
+        model = load_model(folder)
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "library's own forward" in said and "\n" not in said
+    assert ("no cache to roll back" in said) == (kind in WITHOUT_CACHE) == (not model.runner.keeps_cache)
+    for text in ("hi", LONG):
+        right = library_answer(model, text)
+        assert len(set(right)) > 3
+        assert generate_local(model, chat_prompt(model, text), GenerationOptions(TOKENS)) == right
+
+
+@torch.inference_mode()
+def row_after(model: LoadedModel, ids: Sequence[int]) -> torch.Tensor:
+    row: torch.Tensor = model.hf_model(torch.tensor([list(ids)]), use_cache=False).logits[
+        0, -1, : model.vocab_size
+    ]
+    return row.float()
+
+
+def test_rows_after_going_back_and_along_branches_are_the_librarys(model: LoadedModel) -> None:
+    prompt = chat_prompt(model, LONG)
+    session = model.new_session()
+    session.prefill(model.encode(prompt))
+    session.extend([5, 6, 7, 8])
+    session.rollback(session.length - 2)
+    rows = session.extend([9, 10])
+    torch.testing.assert_close(rows[1], row_after(model, (*prompt.ids, 5, 6, 9, 10)), rtol=0, atol=2e-4)
+    tree = session.extend_tree([11, 12, 13, 14, 15], [-1, 0, 0, 2, -1])
+    paths = [(11,), (11, 12), (11, 13), (11, 13, 14), (15,)]
+    for row, path in zip(tree, paths, strict=True):
+        right = row_after(model, (*prompt.ids, 5, 6, 9, 10, *path))
+        torch.testing.assert_close(row, right, rtol=0, atol=2e-4)
+    session.keep_path([0, 2], [3])
+    grown = session.extend_tree([16], [0])
+    right = row_after(model, (*prompt.ids, 5, 6, 9, 10, 11, 13, 14, 16))
+    torch.testing.assert_close(grown[0], right, rtol=0, atol=2e-4)
+    session.evict()
+    row = session.prefill(model.encode(prompt))
+    torch.testing.assert_close(row, row_after(model, prompt.ids), rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize(("kind", "method"), METHODS, indirect=["kind"], scope="module")
+def test_methods_answer_like_the_target_alone(
+    model: LoadedModel, draft: LoadedModel, start_server: StartServer, method: str
+) -> None:
+    options = GenerationOptions(TOKENS)
+    with patiently_connected(start_server(model, draft_model=draft).address) as link:
+        decoder = EdgeDecoder(link, draft, method)
+        for text in ("hi", LONG):
+            answer = [
+                token for chunk in decoder.generate(chat_prompt(model, text), options) for token in chunk
+            ]
+            assert answer == library_answer(model, text)
+            assert method in ("ar", "auto") or sum(one.drafted for one in decoder.stats.rounds) > 0
+
+
+def test_splits_pictures_and_exits_are_refused_in_one_line(tmp_path: Path) -> None:
+    model = load_model(build("gpt2", tmp_path / "target"))
+    with pytest.raises(OptionsError, match="cannot be split"):
+        FrontPart(model)
+    with pytest.raises(ModelError, match="takes no images"):
+        model.encode(Prompt((1, 2), (tiny.picture(1),)))
+    with pytest.raises(ModelError, match="has no exits"):
+        load_exits(tmp_path, model)
