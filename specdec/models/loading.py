@@ -177,6 +177,11 @@ def _load_weights(name: str, config: Any, place: torch.device, dtype: Any, quant
     _check_weight_files(name)
     settings: dict[str, Any] = {"dtype": dtype, "config": config, "output_loading_info": True}
     settings |= {"use_safetensors": True, **_NO_CODE}
+    quantised = getattr(config, "quantization_config", None) is not None
+    if quantised and quantize != "none":
+        raise ModelError(f"{name} is quantised already: load it with quantize none")
+    if quantised:
+        settings["device_map"] = {"": str(place)}
     if quantize != "none":
         _check_quantisable(name, config.get_text_config(), place, quantize)
         settings["quantization_config"] = _quantization(quantize, dtype)
@@ -184,8 +189,12 @@ def _load_weights(name: str, config: Any, place: torch.device, dtype: Any, quant
     try:
         with _quiet_loading():
             hf_model, info = loader.from_pretrained(name, **settings)
+            if quantised:  # some are unpacked by the first forward, and only by that of the whole model
+                hf_model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=place), use_cache=False)
     except ModelError:
         raise
+    except ImportError as error:
+        raise ModelError(f"{name} cannot be loaded without another package: {_first_line(error)}") from error
     except Exception as error:  # the library raises nearly everything here; the cause stays attached
         raise ModelError(
             f"{name} has no usable weights ({_first_line(error)}): check its safetensors files"
@@ -195,7 +204,7 @@ def _load_weights(name: str, config: Any, place: torch.device, dtype: Any, quant
         raise ModelError(
             f"{name} lacks {len(missing)} weights ({missing[0]}, ...): the checkpoint is incomplete"
         )
-    return hf_model if quantize != "none" else hf_model.to(place)
+    return hf_model if "device_map" in settings else hf_model.to(place)
 
 
 def _loader_of(name: str, config: Any) -> Any:

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from specdec.errors import ModelError
-from specdec.models.families import Family, Layer
+from specdec.models.families import Family, Layer, is_plain
 
 LayerObserver = Callable[[int, Tensor], None]
 """Called after each layer with (layer index, hidden [rows, hidden_size])."""
@@ -196,7 +196,7 @@ class DecoderRunner:
         """
         if self._cap is not None:
             raise ModelError("rows of an LM head with capped logits cannot be picked: use it without exits")
-        if type(self._head) is not nn.Linear:
+        if not is_plain(self._head):
             raise ModelError(
                 "rows of a quantised LM head cannot be picked: load the model with its head whole"
             )
@@ -328,7 +328,7 @@ def causal_mask(past: int, rows: int, device: torch.device) -> Tensor | None:
 
 
 def _vocabulary_head(lm_head: Any, vocab_size: int) -> Callable[[Tensor], Tensor]:
-    if type(lm_head) is not nn.Linear:
+    if not is_plain(lm_head):
         head: Callable[[Tensor], Tensor] = lm_head
         return head
     weight = lm_head.weight[:vocab_size]

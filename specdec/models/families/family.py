@@ -108,9 +108,24 @@ def unknown_layer_types(config: Any) -> str:
     return f"layers of type {min(others)!r}" if others else ""
 
 
+def is_plain(module: Any) -> bool:
+    """Whether a linear layer is its weight's product and no more. Quantised ones may be of the same class, with a
+    forward of their own, hooks, or numbers that nothing can be multiplied by.
+    """
+    if (
+        type(module) is not nn.Linear
+        or "forward" in vars(module)
+        or module._forward_hooks
+        or module._forward_pre_hooks
+    ):
+        return False
+    weight = module._parameters.get("weight")
+    return weight is not None and weight.dtype in (torch.float32, torch.float16, torch.bfloat16)
+
+
 def linear(module: Any) -> Product:
     """A linear layer without what a module's call costs; a quantised one as it is."""
-    if type(module) is not nn.Linear:
+    if not is_plain(module):
         called: Product = module
         return called
     weight, bias = module.weight, module.bias
@@ -119,7 +134,7 @@ def linear(module: Any) -> Product:
 
 def fuse(modules: list[Any]) -> Product:
     """One product for several linear layers of the same input; quantised layers stay apart."""
-    if any(type(module) is not nn.Linear for module in modules):
+    if not all(is_plain(module) for module in modules):
         return lambda x: torch.cat([module(x) for module in modules], dim=-1)
     weight = torch.cat([module.weight for module in modules])
     bias = None
