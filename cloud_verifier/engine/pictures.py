@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import queue
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,6 +26,8 @@ from specdec.models.plans import Preparation, Prepared
 TOKENS_AT_ONCE = 4096
 """Of all prompts whose pictures are decoded and looked at together; more only where a single one is longer."""
 MOST_DECODERS = 4
+_NICENESS = 10
+"""Of threads that decode: a tenth of a core that a forward wants, too."""
 
 Name = bytes
 """Of a picture's contents."""
@@ -55,6 +58,12 @@ def name_of(picture: bytes, scope: bytes = b"") -> Name:
     return blake2b(picture, digest_size=16, key=scope[:64]).digest()
 
 
+def _give_way() -> None:
+    """Let forwards have the cores first. Only Linux has threads with priorities of their own."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+
+
 class PictureRoom:
     """Prepares prompts until close(). passes, looked_at: of the vision tower, and pictures in them."""
 
@@ -62,7 +71,8 @@ class PictureRoom:
         """store: keeps what was made of pictures."""
         self._store = store
         self._waiting: queue.PriorityQueue[tuple[int, int, int, Order | None]] = queue.PriorityQueue()
-        self._decoders = ThreadPoolExecutor(max(1, min(MOST_DECODERS, (os.cpu_count() or 2) - 1)), "decode")
+        decoders = max(1, min(MOST_DECODERS, (os.cpu_count() or 2) - 1))
+        self._decoders = ThreadPoolExecutor(decoders, "decode", initializer=_give_way)
         self._thread: threading.Thread | None = None
         self._number = 0
         self._closed = False
