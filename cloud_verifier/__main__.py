@@ -19,6 +19,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--dtype", default=ServerConfig.dtype, help="auto, float32, float16, bfloat16")
     parser.add_argument("--quantize", default=ServerConfig.quantize, help="none, 8bit, 4bit")
     parser.add_argument(
+        "--pixels",
+        type=int,
+        default=ServerConfig.pixels,
+        metavar="N",
+        help="of a picture, larger ones are scaled down; 0 = about a megapixel",
+    )
+    parser.add_argument(
         "--draft-model", default=ServerConfig.draft_model, help="for methods that draft in the cloud"
     )
     parser.add_argument("--threads", type=int, default=ServerConfig.threads, help="CPU threads, 0 = choose")

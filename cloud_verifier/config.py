@@ -18,6 +18,7 @@ class ServerConfig:
     """Settings of one verifier.
 
     bind: "tcp://HOST:PORT"; port 0 or * takes a free one (the ready line tells which).
+    pixels: of a picture as the models see it, larger ones are scaled down; 0: about a megapixel.
     draft_model: a draft model in the cloud, for methods that draft there; "" = none.
     threads: CPU threads of a forward, 0 = one for a small model, else what torch would take.
     session_timeout_s: a session nobody mentions for so long is forgotten.
@@ -45,6 +46,7 @@ class ServerConfig:
     device: str = "auto"
     dtype: str = "auto"
     quantize: str = "none"
+    pixels: int = 0
     draft_model: str = ""
     threads: int = 0
     max_sessions: int = 64
@@ -88,6 +90,7 @@ class ServerConfig:
             if not isinstance(value := getattr(self, name), bool):
                 raise VerifierError(f"{name} = {value!r} is neither true nor false")
         check_binding(self.bind, self.keys, self.insecure)
+        check_range("pixels", self.pixels, 0, 64_000_000)
         check_range("threads", self.threads, 0, 1024)
         check_range("kv_gb", self.kv_gb, 0, 100_000)
         check_range("shared_mb", self.shared_mb, 0, 100_000_000)

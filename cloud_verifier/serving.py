@@ -38,10 +38,11 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
     if tracing is not None:
         pass_on_warnings("opentelemetry", log)
     log.info("loading", model=config.model, quantize=config.quantize)
-    model = load_model(config.model, device=config.device, dtype=config.dtype, quantize=config.quantize)
+    how = (config.device, config.dtype, config.quantize, config.pixels)
+    model = load_model(config.model, *how)
     draft_model = None
     if config.draft_model:
-        draft_model = load_model(config.draft_model, config.device, config.dtype, config.quantize)
+        draft_model = load_model(config.draft_model, *how)
         check_pair(draft_model, model)
     hint_maker = load_hint_maker(config, model, log)
     set_threads(config.threads, model)

@@ -10,6 +10,7 @@ import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from harness.errors import UsageError
 from harness.paths import DEFAULT_DRAFT, DEFAULT_TARGET
@@ -36,6 +37,7 @@ class GenerateConfig:
     exits: str = ""
     exit_layers: str = "auto"
     quantize: str = "none"
+    pixels: int = 0
     device: str = "auto"
     gamma: int = 4
     temperature: float = 0.0
@@ -121,6 +123,7 @@ def run_generate(config: GenerateConfig) -> int:
                     target,
                     draft=config.draft_model or str(DEFAULT_DRAFT) if method.cloud_drafts else "",
                     quantize=config.quantize,
+                    pixels=config.pixels,
                     device=config.device,
                     exits=config.exits,
                     exit_layers=config.exit_layers,
@@ -142,13 +145,12 @@ def run_generate(config: GenerateConfig) -> int:
             # Two processes share this machine's cores; with all threads each they would only wait for one another.
             torch.set_num_threads(max(1, (torch.get_num_threads() + 1) // 2))
         # `ar` drafts nothing; the model is loaded all the same for its tokenizer and prompt format.
-        draft = load_model(
-            config.draft_model or str(DEFAULT_DRAFT), device=config.device, quantize=config.quantize
-        )
+        how: dict[str, Any] = {"device": config.device, "quantize": config.quantize, "pixels": config.pixels}
+        draft = load_model(config.draft_model or str(DEFAULT_DRAFT), **how)
         endpoint = config.connect if wait_for_verifier is None else wait_for_verifier()
         assert endpoint is not None
         link = stack.enter_context(connect(endpoint, key=config.key))
-        front = load_model(target, device=config.device, quantize=config.quantize) if method.split else None
+        front = load_model(target, **how) if method.split else None
         decoder = EdgeDecoder(link, draft, method=method.name, gamma=config.gamma, front_model=front)
         text = StreamingText(draft.tokenizer)
         cancel = threading.Event()

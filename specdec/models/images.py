@@ -21,6 +21,10 @@ from specdec.models.sizes import FORMATS, PictureRules, picture_size, smart_resi
 
 MAX_IMAGE_PIXELS = 64_000_000
 """Refuse to decode anything larger: a small file can describe a huge picture."""
+MOST_PIXELS = 1280 * 28 * 28
+"""Of a picture as a model sees it, where nobody says otherwise: about a megapixel, 1280 tokens of Qwen2-VL. Its own
+processor lets 12.8 pass: 16,384 tokens, far more than robots wait for and most of what it was trained on.
+"""
 
 
 @dataclass(frozen=True)
@@ -42,18 +46,23 @@ class SeenPicture:
 class ImagePreparer:
     """The image half of Qwen2-VL's processor, built from a model folder (TRAPS 27)."""
 
-    def __init__(self, processor: Any, vision_info: Callable[..., Any] | None = None) -> None:
+    def __init__(
+        self, processor: Any, vision_info: Callable[..., Any] | None = None, most_pixels: int = 0
+    ) -> None:
+        """most_pixels: of a picture, larger ones are scaled down; 0: MOST_PIXELS, or the processor's own if less."""
         self._processor = processor
         self._vision_info = vision_info
         self.merge: int = processor.merge_size
         self._factor: int = processor.patch_size * processor.merge_size
         self._patch: int = processor.patch_size
         self._min_pixels: int = processor.size["shortest_edge"]
-        self._max_pixels: int = processor.size["longest_edge"]
+        own: int = processor.size["longest_edge"]
+        self._max_pixels = max(self._factor**2, self._min_pixels, most_pixels or min(own, MOST_PIXELS))
+        processor.size["longest_edge"] = self._max_pixels  # it sizes what it gets once more
         self.rules = PictureRules(self._factor, self._min_pixels, self._max_pixels)
 
     @classmethod
-    def from_folder(cls, path: str, vision_config: Any) -> ImagePreparer:
+    def from_folder(cls, path: str, vision_config: Any, most_pixels: int = 0) -> ImagePreparer:
         """Read preprocessor_config.json (or processor_config.json) of a local folder or hub id."""
         from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
@@ -67,7 +76,7 @@ class ImagePreparer:
             )
         else:
             processor = Qwen2VLImageProcessorPil.from_pretrained(path)
-        return cls(processor, find_process_vision_info())
+        return cls(processor, find_process_vision_info(), most_pixels)
 
     def prepare(self, images: Sequence[bytes]) -> PreparedImages:
         """Encoded images (JPEG, PNG) -> pixels and grids. Raises ModelError for bytes that are no image."""

@@ -21,7 +21,7 @@ from specdec.errors import ModelError
 from specdec.models.direct import read_model, read_tokenizer
 from specdec.models.families import FAMILIES, Family
 from specdec.models.generic import LENGTH_DEPENDENT_ROPE
-from specdec.models.images import ImagePreparer
+from specdec.models.images import MAX_IMAGE_PIXELS, ImagePreparer
 from specdec.models.loaded import LoadedModel
 
 Quantize = Literal["none", "8bit", "4bit"]
@@ -34,25 +34,28 @@ _LOG = logging.getLogger("specdec.models")
 
 
 def load_model(
-    path: str | Path, device: str = "auto", dtype: str = "auto", quantize: str = "none"
+    path: str | Path, device: str = "auto", dtype: str = "auto", quantize: str = "none", pixels: int = 0
 ) -> LoadedModel:
     """Load a model folder or hub id.
 
     device: "auto" (CUDA if present), "cpu", "cuda", "cuda:1". dtype: "auto" (float32 on a CPU, else the
     checkpoint's), "float32", "float16", "bfloat16". quantize: "none", "8bit", "4bit" (bitsandbytes, CPU
-    included). Raises ModelError with one line for anything that cannot be used.
+    included). pixels: of a picture, larger ones are scaled down; 0: about a megapixel (specdec.models.images).
+    Raises ModelError with one line for anything that cannot be used.
     """
     name = str(path)
     if dtype != "auto" and dtype not in DTYPES:
         raise ModelError(f"dtype {dtype!r} is unknown: choose auto, {', '.join(DTYPES)}")
     if quantize not in ("none", "8bit", "4bit"):
         raise ModelError(f"quantize {quantize!r} is unknown: choose none, 8bit or 4bit")
+    if isinstance(pixels, bool) or not 0 <= pixels <= MAX_IMAGE_PIXELS:
+        raise ModelError(f"pixels = {pixels!r} is out of range: choose 0 to {MAX_IMAGE_PIXELS}")
     place = _resolve_device(device)
     number_type = _resolve_dtype(dtype, place)
     if place.type == "cpu" and number_type == torch.float32 and quantize == "none":
         direct = read_model(Path(name))
         if direct is not None:
-            preparer = None if direct.processor is None else ImagePreparer(direct.processor)
+            preparer = None if direct.processor is None else ImagePreparer(direct.processor, most_pixels=pixels)
             return LoadedModel(
                 direct.network,
                 direct.tokenizer,
@@ -66,7 +69,7 @@ def load_model(
     tokenizer = _load_library_tokenizer(name)
     hf_model = _load_library_model(name, config, place, number_type, quantize)
     family, reason = family_of(config)
-    preparer = ImagePreparer.from_folder(name, config.vision_config) if family and family.vision else None
+    preparer = ImagePreparer.from_folder(name, config.vision_config, pixels) if family and family.vision else None
     loaded = LoadedModel(hf_model, tokenizer, name, eos_ids(hf_model, tokenizer), family, preparer)
     if family is None:
         how = "" if loaded.runner.keeps_cache else " and with no cache to roll back, all of it anew each time"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Any
 
 from cloud_verifier.serving import set_threads, settle_memory
 from evaluation.bench.contestants import Contestant, EdgeContestant
@@ -65,7 +66,7 @@ class Edge:
 
 def load_edge(config: BenchConfig, methods: Sequence[str]) -> Edge:
     """Load what the methods need here, paced. Raises ModelError, OptionsError."""
-    how = {"device": config.device, "dtype": config.dtype, "quantize": config.quantize}
+    how: dict[str, Any] = {"device": config.device, "dtype": config.dtype, "quantize": config.quantize}
     draft = load_model(config.draft_model, **how)
     oracle = load_model(config.target_model, **how) if set(methods) & set(ORACLES) else None
     splits = [name for name in methods if name not in ORACLES and get_method(name).split]

@@ -141,6 +141,9 @@ def serve(
     bind: Annotated[str | None, typer.Option(help="tcp://HOST:PORT; port 0 takes a free one.")] = None,
     model: Annotated[str | None, typer.Option(help="Hugging Face folder or hub id of the target.")] = None,
     quantize: Annotated[str | None, typer.Option(help="none, 8bit or 4bit (bitsandbytes).")] = None,
+    pixels: Annotated[
+        int | None, typer.Option(help="Of a picture; larger ones are scaled down (0: about a megapixel).")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:0 …")] = None,
     dtype: Annotated[str | None, typer.Option(help="auto, float32, float16 or bfloat16.")] = None,
     exits: Exits = None,
@@ -172,6 +175,7 @@ def serve(
         "bind": bind,
         "model": model,
         "quantize": quantize,
+        "pixels": pixels,
         "device": device,
         "dtype": dtype,
     }
@@ -200,6 +204,14 @@ def generate(
     exits: Exits = None,
     exit_layers: ExitLayers = None,
     quantize: Quantize = "none",
+    pixels: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=64_000_000,
+            help="Of a picture as the models see it; larger ones are scaled down (0: about a megapixel).",
+        ),
+    ] = 0,
     device: Device = "auto",
     gamma: Gamma = 4,
     temperature: Temperature = 0.0,
@@ -238,6 +250,7 @@ def generate(
         exits=exits or "",
         exit_layers=exit_layers or "auto",
         quantize=quantize,
+        pixels=pixels,
         device=device,
         gamma=gamma,
         temperature=temperature,

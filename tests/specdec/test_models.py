@@ -15,7 +15,7 @@ from conftest_servers import Pair
 from PIL import Image
 
 from specdec.models import ModelError, Prompt, chat_prompt, load_model
-from specdec.models.images import ImagePreparer, decode_image, find_process_vision_info
+from specdec.models.images import MOST_PIXELS, ImagePreparer, decode_image, find_process_vision_info
 from specdec.models.positions import expand_image_pads, mrope_positions
 
 
@@ -145,6 +145,25 @@ def test_same_pixels_with_and_without_qwen_vl_utils(
     without = ImagePreparer(processor, None).prepare([data])
     assert torch.equal(with_utils.pixel_values, without.pixel_values)
     assert with_utils.grids == without.grids
+
+
+def test_a_photo_is_scaled_down_to_the_pixels_a_model_is_given(model_root: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(model_root / "vision-target", tmp_path / "target"))
+    file = folder / "preprocessor_config.json"
+    settings = json.loads(file.read_text())
+    settings["size"]["longest_edge"] = 16384 * 28 * 28  # as published
+    file.write_text(json.dumps(settings))
+    photo = tiny.picture(1, 1536, 1152)
+    of_pixels = {0: MOST_PIXELS, 200_000: 200_000, 1_500_000: 1_500_000}
+    for pixels, most in of_pixels.items():
+        model = load_model(folder, pixels=pixels)
+        prompt = Prompt((1, model.image_pad_id or 0, 2), (photo,))
+        tokens = model.prompt_length(prompt) - 2
+        assert 0.8 * most < tokens * 28 * 28 <= most
+        if tokens < 900:  # those that fit the tiny model's context
+            assert model.encode(prompt).ids.shape[0] == tokens + 2
+    with pytest.raises(ModelError, match="pixels = -1 is out of range"):
+        load_model(folder, pixels=-1)
 
 
 @pytest.mark.parametrize("data", [b"", b"not an image", tiny.picture(1)[:200], b"\xff\xd8\xff" + b"\0" * 100])
