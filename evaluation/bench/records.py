@@ -98,6 +98,10 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
     sync_ms: float | None = None
     hints_per_round: float | None = None
     modes: dict[str, int] = msgspec.field(default_factory=dict)  # rounds by what a controller chose
+    # half precision: answers that left `ar` where two tokens were nearly equal, and where they were not
+    near_ties: int = 0
+    errors: int = 0
+    largest_margin: float | None = None  # of logits, where an answer left `ar`
 
 
 class PaperFigure(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,6 +124,19 @@ class PointRecord(msgspec.Struct, frozen=True, kw_only=True):
     assumed: list[str] = msgspec.field(default_factory=list)
     explained: str = ""  # which effect explains the difference between the paper's figures and ours
     figures: list[PaperFigure] = msgspec.field(default_factory=list)
+
+
+class Flip(msgspec.Struct, frozen=True):
+    """Where an answer left that of `ar`. place: index of the token. margin: between the logits of both tokens, on the
+    target alone.
+    """
+
+    method: str
+    source: str
+    question_id: str
+    turn: int
+    place: int
+    margin: float
 
 
 class Skipped(msgspec.Struct, frozen=True):
@@ -145,6 +162,8 @@ class BenchResults(Versioned, frozen=True, kw_only=True):
     notes: list[str] = msgspec.field(default_factory=list)  # what else the reader must know
     started_at: str = ""
     wall_s: float = 0.0
+    flips: list[Flip] = msgspec.field(default_factory=list)  # half precision: where answers left those of `ar`
+    numeric_noise: float = 0.0  # of logits: how far those of one position differ that came alone and with others
 
 
 def save_bench(run: Path, results: BenchResults) -> Path:

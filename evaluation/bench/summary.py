@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
 
 from evaluation.bench.floor import busy_ms
 from evaluation.bench.names import is_lossy
-from evaluation.bench.records import AnswerRecord, BenchRow, PaperFigure
+from evaluation.bench.records import AnswerRecord, BenchRow, Flip, PaperFigure
 from evaluation.results import mean, percentile
 from specdec.edge.stats import RoundStats
 
@@ -29,16 +32,30 @@ def common_answers(answers: Sequence[AnswerRecord], methods: Sequence[str]) -> d
 
 
 def make_rows(
-    answers: Sequence[AnswerRecord], methods: Sequence[str], comparable: frozenset[str]
+    answers: Sequence[AnswerRecord],
+    methods: Sequence[str],
+    comparable: frozenset[str],
+    flips: Sequence[Flip] = (),
+    noise: float = 0.0,
 ) -> list[BenchRow]:
-    """One row a contestant, in the order given. comparable: whose ids must equal those of `ar`."""
+    """One row a contestant, in the order given. comparable: whose ids must equal those of `ar`. flips: where they left
+    those, replayed; with a margin of at most twice the numeric noise it was a near-tie.
+    """
     common = common_answers(answers, methods)
     reference = common.get(REFERENCE, [])
     speed = _tokens_per_s(reference)
-    return [
+    rows = [
         make_row(method, common[method], reference if method in comparable else [], speed)
         for method in methods
     ]
+    return [_with_flips(row, [flip.margin for flip in flips if flip.method == row.method], noise) for row in rows]
+
+
+def _with_flips(row: BenchRow, margins: Sequence[float], noise: float) -> BenchRow:
+    if not margins:
+        return row
+    near = sum(margin <= 2 * noise for margin in margins)  # twice: both tokens move
+    return replace(row, near_ties=near, errors=len(margins) - near, largest_margin=max(margins))
 
 
 def make_row(
@@ -122,7 +139,7 @@ def _bytes_a_round(answers: Sequence[AnswerRecord], name: str) -> float | None:
     return mean([float(getattr(one, name)) for answer in answers for one in answer.rounds])
 
 
-def _preparation(rounds: Sequence[RoundStats], prepared: int, hits: int) -> dict[str, float | None]:
+def _preparation(rounds: Sequence[RoundStats], prepared: int, hits: int) -> dict[str, Any]:
     """The figures of drafts that were prepared for verdicts; nothing where none were."""
     drafts = [one for one in rounds if one.ready is not None and one.drafted]
     if not drafts or not prepared:

@@ -90,7 +90,7 @@ class DecoderRunner:
         self._scale: float | None = None if scale is None else scale**-0.5
         self._cap: float | None = getattr(config, "final_logit_softcapping", None)
         self._head = lm_head
-        self._lm_head = _vocabulary_head(lm_head, vocab_size)
+        self._lm_head, self._lm_head_is_exact = _vocabulary_head(lm_head, vocab_size)
         self.device: torch.device = self._embedding.device
         self.dtype: torch.dtype = self._embedding.dtype
         self._tables: tuple[Tensor, Tensor] | None = None
@@ -184,7 +184,9 @@ class DecoderRunner:
         """Final norm and LM head: hidden [rows, hidden_size] -> float32 [rows, vocab_size], real vocabulary
         only.
         """
-        normed = F.rms_norm(hidden, (self.hidden_size,), self._final_norm, self._eps)
+        if self._lm_head_is_exact:
+            hidden = hidden.float()
+        normed = F.rms_norm(hidden, (self.hidden_size,), self._final_norm.to(hidden.dtype), self._eps)
         logits = self._lm_head(normed)[:, : self.vocab_size].float()
         return logits if self._cap is None else self._cap * torch.tanh(logits / self._cap)
 
@@ -327,10 +329,30 @@ def causal_mask(past: int, rows: int, device: torch.device) -> Tensor | None:
     return torch.ones(rows, past + rows, dtype=torch.bool, device=device).tril_(past)
 
 
-def _vocabulary_head(lm_head: Any, vocab_size: int) -> Callable[[Tensor], Tensor]:
+def _vocabulary_head(lm_head: Any, vocab_size: int) -> tuple[Callable[[Tensor], Tensor], bool]:
+    """The head's product with rows [n, hidden_size], and whether it takes and gives float32.
+
+    In half precision logits rounded to 8 or 11 bits would be equal where tokens are not: so they are worked out in
+    float32. On a CPU from a copy of the weights; elsewhere the product of halves has a float32 result.
+    """
     if not is_plain(lm_head):
         head: Callable[[Tensor], Tensor] = lm_head
-        return head
+        return head, False
     weight = lm_head.weight[:vocab_size]
     bias = lm_head.bias[:vocab_size] if lm_head.bias is not None else None
-    return lambda x: F.linear(x, weight, bias)
+    if weight.dtype == torch.float32:
+        return (lambda x: F.linear(x, weight, bias)), True
+    if weight.device.type == "cpu":
+        whole, shift = weight.float(), None if bias is None else bias.float()
+        return (lambda x: F.linear(x, whole, shift)), True
+    if bias is None and _multiplies_into_float32(weight):
+        return (lambda x: torch.mm(x.to(weight.dtype), weight.t(), out_dtype=torch.float32)), True
+    return (lambda x: F.linear(x, weight, bias)), False
+
+
+def _multiplies_into_float32(weight: Tensor) -> bool:
+    try:
+        torch.mm(weight[:1], weight[:1].t(), out_dtype=torch.float32)
+    except (RuntimeError, TypeError, NotImplementedError):
+        return False
+    return True

@@ -13,9 +13,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from evaluation.bench.journal import Journal, load_answers, whole_questions
-from evaluation.bench.records import AnswerRecord, BenchResults, PointRecord, Skipped, load_bench, save_bench
+from evaluation.bench.records import (
+    AnswerRecord,
+    BenchResults,
+    Flip,
+    PointRecord,
+    Skipped,
+    load_bench,
+    save_bench,
+)
 from evaluation.bench.summary import make_rows
 from evaluation.errors import EvaluationError, one_line
 from evaluation.questions import Question, load_questions
@@ -29,6 +38,9 @@ from harness.signals import ends_on_signals
 from specnav.bench.config import BenchConfig, generation_options, load_point
 from specnav.bench.processes import surroundings
 from specnav.bench.view import BenchView
+
+if TYPE_CHECKING:
+    from specdec.options import GenerationOptions
 
 LOGS = "logs"
 MAY_DIFFER = frozenset({"methods", "limit", "questions"})
@@ -50,6 +62,8 @@ class Run:
     notes: list[str] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
     comparable: frozenset[str] = frozenset()
+    flips: list[Flip] = field(default_factory=list)
+    noise: float = 0.0
     interrupted: bool = False
     error: str = ""
     started_at: str = field(default_factory=started_at)
@@ -61,7 +75,7 @@ class Run:
             schema=SCHEMA,
             config=settings_of(self.config, self.methods),
             machine=self.machine,
-            rows=make_rows(answers, self.methods, self.comparable),
+            rows=make_rows(answers, self.methods, self.comparable, self.flips, self.noise),
             point=self.point,
             skipped=self.skipped,
             asked=len(self.questions),
@@ -70,6 +84,8 @@ class Run:
             notes=self.notes,
             started_at=self.started_at,
             wall_s=self.earlier_s + self.clock() - self.began,
+            flips=self.flips,
+            numeric_noise=self.noise,
         )
 
 
@@ -196,6 +212,7 @@ def _answer_all(run: Run, questions: Sequence[Question], view: BenchView, stack:
     contestants = edge.contestants(stack, place.open_link())
     options = generation_options(config)
     earlier = whole_questions(load_answers(run.folder), run.questions, run.methods)
+    dtype = edge.draft.dtype
     journal = Journal(run.folder, run.results, earlier)
     missing = sum(not journal.has(q, name) for q in run.questions for name in run.methods)
     with view.answering(missing, len(run.questions)) as advance:
@@ -204,6 +221,33 @@ def _answer_all(run: Run, questions: Sequence[Question], view: BenchView, stack:
         except LinkLost:
             place.supervisor.check()  # the process that ended says more than the silence after it
             raise
+    if dtype.itemsize < 4 and options.temperature == 0:
+        _replay_flips(run, options, view)
+
+
+def _replay_flips(run: Run, options: GenerationOptions, view: BenchView) -> None:
+    """In half precision: where answers left those of `ar`, was it a near-tie?"""
+    from evaluation.bench.near_ties import find_flips
+    from specdec.models import load_model
+
+    config, answers = run.config, load_answers(run.folder)
+    suspects = [
+        row.method for row in make_rows(answers, run.methods, run.comparable) if row.identical_to_ar is False
+    ]
+    if not suspects:
+        return
+    view.say("answers differ, as they may in half precision: replaying the places on the target")
+    model = load_model(config.target_model, config.device, config.dtype, config.quantize)
+    run.flips, run.noise = find_flips(model, run.questions, answers, suspects, options)
+    rows = make_rows(answers, run.methods, run.comparable, run.flips, run.noise)
+    near, errors = sum(row.near_ties for row in rows), sum(row.errors for row in rows)
+    largest = max(flip.margin for flip in run.flips)
+    run.notes.append(
+        f"half precision ({str(model.dtype).removeprefix('torch.')}): identical up to {near} near-ties (largest margin "
+        f"{largest:.4g}, numeric noise {run.noise:.4g})"
+        + (f"; {errors} ERRORS above the noise" if errors else "")
+    )
+    view.say(run.notes[-1])
 
 
 def logs_folder(run: Path) -> Path:

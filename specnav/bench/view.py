@@ -58,6 +58,13 @@ def progress(console: Console, answers: int, questions: int) -> Iterator[Advance
         yield advance
 
 
+def as_ar(row: BenchRow) -> str:
+    """Whether the ids are those of `ar`; "≈ 3": but for 3 near-ties of half precision."""
+    if row.near_ties and not row.errors:
+        return f"≈ {row.near_ties}"
+    return {True: "yes", False: "NO", None: "–"}[row.identical_to_ar]
+
+
 def table(rows: Sequence[BenchRow]) -> Table:
     """The rows as a terminal's table."""
     found = Table(box=None, pad_edge=False)
@@ -88,6 +95,6 @@ def table(rows: Sequence[BenchRow]) -> Table:
             shown(row.uplink_bytes_per_round, 0),
             shown(row.downlink_bytes_per_round, 0),
             shown(row.overhead_over_floor, 2),
-            {True: "yes", False: "NO", None: "–"}[row.identical_to_ar],
+            as_ar(row),
         )
     return found

@@ -122,6 +122,13 @@ def bench(
     exit_layers: ExitLayers = None,
     quantize: Quantize = "none",
     device: Device = "auto",
+    dtype: Annotated[
+        str,
+        typer.Option(
+            help="Numbers on both sides: auto (float32 on a CPU, else as stored), float32, float16 or bfloat16. "
+            "In the last two, ids are those of ar but for near-ties, which are replayed and counted."
+        ),
+    ] = "auto",
     out: Annotated[Path | None, typer.Option(help="Folder of the run (default: runs/bench-<time>).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
     study: Annotated[
@@ -199,6 +206,7 @@ def bench(
         "exit_layers": exit_layers,
         "quantize": quantize,
         "device": device,
+        "dtype": dtype,
         "out": out,
         "resume": resume,
     }

@@ -1,0 +1,99 @@
+"""Where an answer in half precision leaves that of `ar`: was it a near-tie, or is something wrong?
+
+In float32 every greedy method gives the ids of `ar`. In float16 and bfloat16 a pass of one row and a pass of several round
+differently, so that two tokens of nearly equal logits may change places. Each such place is replayed on the target: the
+margin between both tokens against the noise, how far logits of the same positions differ that came one by one and in one
+pass. A margin above the noise is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from evaluation.bench.loop import prompt_of
+from evaluation.bench.records import AnswerRecord, Flip
+from evaluation.bench.summary import REFERENCE, common_answers
+from evaluation.questions import Question
+from specdec.models import LoadedModel, Prompt
+from specdec.models.cursor import SessionCursor
+from specdec.options import GenerationOptions
+
+SAMPLED = 4
+"""Answers of `ar` that noise is measured on, beside the places where answers part."""
+
+
+def both_ways(
+    model: LoadedModel, prompt: Prompt, ids: Sequence[int], options: GenerationOptions
+) -> tuple[Tensor, Tensor]:
+    """Logits [len(ids) + 1, vocab] before each id and after the last, one position a pass and all in one pass."""
+    encoded = model.encode(prompt)
+    stepping = SessionCursor(model.new_session(), options)
+    steps = [stepping.prefill(encoded)]
+    steps += [stepping.rows(ids[:count])[0] for count in range(1, len(ids) + 1)]
+    at_once = SessionCursor(model.new_session(), options)
+    row = at_once.prefill(encoded)
+    return torch.stack(steps), at_once.rows((), ids) if ids else row[None]
+
+
+def first_difference(one: Sequence[int], other: Sequence[int]) -> int:
+    """Where two answers part: an index, at most the length of the shorter."""
+    shorter = min(len(one), len(other))
+    return next((place for place in range(shorter) if one[place] != other[place]), shorter)
+
+
+def find_flips(
+    model: LoadedModel,
+    questions: Sequence[Question],
+    answers: Sequence[AnswerRecord],
+    methods: Sequence[str],
+    options: GenerationOptions,
+) -> tuple[list[Flip], float]:
+    """The places where answers of these methods leave those of `ar`, replayed, and the numeric noise.
+
+    A later turn of a conversation that has parted has another prompt, and is not looked at.
+    """
+    by_name = {(question.source, question.question_id): question for question in questions}
+    common = common_answers(answers, [REFERENCE, *methods])
+    right = {record.key: record for record in common[REFERENCE]}
+    noise = 0.0
+    for record in common[REFERENCE][:SAMPLED]:
+        steps, at_once = both_ways(model, _prompt(model, by_name, right, record), record.ids, options)
+        noise = max(noise, float((steps - at_once).abs().max()))
+    flips = []
+    for method in methods:
+        parted: set[tuple[str, str]] = set()
+        for record in sorted(common[method], key=lambda one: one.turn):
+            expected = right.get(record.key)
+            if expected is None or record.ids == expected.ids or record.key[:2] in parted:
+                continue
+            parted.add(record.key[:2])
+            place = first_difference(expected.ids, record.ids)
+            prompt = _prompt(model, by_name, right, record)
+            steps, at_once = both_ways(model, prompt, expected.ids[:place], options)
+            noise = max(noise, float((steps - at_once).abs().max()))
+            margin = abs(
+                _logit(model, steps[-1], expected.ids, place) - _logit(model, steps[-1], record.ids, place)
+            )
+            flips.append(Flip(method, *record.key, place, margin))
+    return flips, noise
+
+
+def _prompt(
+    model: LoadedModel,
+    questions: Mapping[tuple[str, str], Question],
+    right: Mapping[tuple[str, str, int], AnswerRecord],
+    record: AnswerRecord,
+) -> Prompt:
+    source, name, turn = record.key
+    earlier = [right[source, name, number].ids for number in range(turn)]
+    return prompt_of(model.tokenizer, questions[source, name], earlier)
+
+
+def _logit(model: LoadedModel, row: Tensor, ids: Sequence[int], place: int) -> float:
+    """Of the token that an answer has there; where it has ended, of the likeliest token that ends one."""
+    if place < len(ids):
+        return float(row[ids[place]])
+    return max(float(row[token]) for token in model.eos_token_ids)
