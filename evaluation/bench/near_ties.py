@@ -1,9 +1,9 @@
 """Where an answer in half precision leaves that of `ar`: was it a near-tie, or is something wrong?
 
-In float32 every greedy method gives the ids of `ar`. In float16 and bfloat16 a pass of one row and a pass of several round
-differently, so that two tokens of nearly equal logits may change places. Each such place is replayed on the target: the
-margin between both tokens against the noise, how far logits of the same positions differ that came one by one and in one
-pass. A margin above the noise is an error.
+In float32 every greedy method gives the ids of `ar`. In float16 and bfloat16 a pass of one row and a pass of several
+round differently, so that two tokens of nearly equal logits may change places. Each such place is replayed on the
+target: the margin between both tokens against the noise, by which logits of the same positions differ that came one by
+one and in one pass. A margin above twice the noise is an error.
 """
 
 from __future__ import annotations
