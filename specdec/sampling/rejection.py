@@ -24,9 +24,9 @@ def recovery_distribution(p: Tensor, q: Tensor) -> Tensor:
     """The distribution norm(max(0, p - q)) [vocab] to draw from after a rejection.
 
     Falls back to p where rounding leaves nothing of the difference (p == q): a rejection there has
-    probability 0.
+    probability 0. One of both came over the link, and may be on the CPU where the other is not: it is on p's device.
     """
-    residual = torch.clamp(p.double() - q.double(), min=0.0)
+    residual = torch.clamp(p.double() - q.to(p.device).double(), min=0.0)
     total = residual.sum()
     if not bool(total > 0.0):
         return p.double() / p.double().sum()

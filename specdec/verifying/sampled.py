@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from specdec.drafting import Draft, check_draft, select_nodes, usable_nodes
@@ -108,8 +109,8 @@ class SampledVerifier(Verifier):
         """ids: those of the draft that may be used; p: the target's rows before and after them."""
         first = draft.base
         prefix = self.answer[:first]
-        p_x = [float(p[index, token]) for index, token in enumerate(ids)][known:]
-        q_x = [float(q[index, ids[index]] if q.dim() == 2 else q[index]) for index in range(known, len(ids))]
+        p_x = _of_tokens(p, ids)[known:]
+        q_x = (_of_tokens(q, ids) if q.dim() == 2 else q[: len(ids)].tolist())[known:]
         numbers = [self._number(Purpose.ACCEPT, first + index) for index in range(known, len(ids))]
         accepted = known + count_accepted(p_x, q_x, numbers)
         eos = [index for index in range(known, accepted) if ids[index] in self._model.eos_token_ids]
@@ -154,3 +155,9 @@ class SampledVerifier(Verifier):
 
     def _draw(self, distribution: Tensor, purpose: Purpose, position: int) -> int:
         return draw(distribution, self._number(purpose, position))
+
+
+def _of_tokens(rows: Tensor, ids: tuple[int, ...]) -> list[float]:
+    """What the first rows [n, vocab] say of these tokens, one a row; read off the device at once."""
+    places = torch.tensor(ids, dtype=torch.long, device=rows.device)
+    return rows[: len(ids)].gather(1, places[:, None])[:, 0].tolist()
