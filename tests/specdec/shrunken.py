@@ -102,7 +102,7 @@ def _gemma3(tokenizer: Any) -> Any:
     sizes = {"hidden_size": 64, "intermediate_size": 384, "num_attention_heads": 4, "num_key_value_heads": 1}
     types = ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]
     own = {"head_dim": 32, "query_pre_attn_scalar": 24, "sliding_window": WINDOW, "layer_types": types}
-    settings = _text(tokenizer, **sizes, **own, final_logit_softcapping=8.0, tie_word_embeddings=True)
+    settings = _text(tokenizer, **sizes, **own, final_logit_softcapping=0.5, tie_word_embeddings=True)
     settings |= {"num_hidden_layers": 4, "initializer_range": 0.1}
     model = Gemma3ForCausalLM(Gemma3TextConfig(**settings))
     with torch.no_grad():  # scaled by the width, and tied: else every token is followed by itself
