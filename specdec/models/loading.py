@@ -63,9 +63,9 @@ def load_model(
                 direct.eos_token_ids,
                 FAMILIES[direct.network.config.model_type],
                 preparer,
-                lambda: _load_library_model(name, _read_config(name), place, number_type, quantize),
+                lambda: _load_library_model(name, read_config(name), place, number_type, quantize),
             )
-    config = _read_config(name)
+    config = read_config(name)
     tokenizer = _load_library_tokenizer(name)
     hf_model = _load_library_model(name, config, place, number_type, quantize)
     family, reason = family_of(config)
@@ -141,7 +141,8 @@ def _check_folder(name: str) -> None:
         )
 
 
-def _read_config(name: str) -> Any:
+def read_config(name: str) -> Any:
+    """The library's config of a folder or hub id. Raises ModelError."""
     from transformers import AutoConfig
 
     _check_folder(name)
@@ -176,7 +177,7 @@ def _load_library_model(name: str, config: Any, place: torch.device, dtype: Any,
 
 
 def _load_weights(name: str, config: Any, place: torch.device, dtype: Any, quantize: str) -> Any:
-    loader = _loader_of(name, config)
+    loader = loader_of(name, config)
     _check_weight_files(name)
     settings: dict[str, Any] = {"dtype": dtype, "config": config, "output_loading_info": True}
     settings |= {"use_safetensors": True, **_NO_CODE}
@@ -210,7 +211,7 @@ def _load_weights(name: str, config: Any, place: torch.device, dtype: Any, quant
     return hf_model if "device_map" in settings else hf_model.to(place)
 
 
-def _loader_of(name: str, config: Any) -> Any:
+def loader_of(name: str, config: Any) -> Any:
     """The library's class that loads such a model. Raises ModelError for what says no next token."""
     import transformers
 

@@ -41,6 +41,7 @@ from specnav.cli.options import (
     TopP,
 )
 from specnav.cli.pipeline import add_pipeline_command
+from specnav.cli.plan import plan_app
 from specnav.cli.robot import add_robot_commands
 from specnav.cli.top import add_top_command
 from specnav.cli.train import train_app
@@ -54,6 +55,7 @@ app = typer.Typer(
 )
 app.add_typer(train_app, name="train")
 app.add_typer(keys_app, name="keys")
+app.add_typer(plan_app, name="plan")
 
 
 @app.command(

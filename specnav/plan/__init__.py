@@ -1,0 +1,1 @@
+"""`specnav plan`: what a pair of models needs, before anything is loaded."""

@@ -1,0 +1,111 @@
+"""How much memory a pair takes, from its configurations alone: nothing is loaded, modules are made without numbers.
+
+Weights, the float32 copy of the head where logits are worked out on a CPU, keys and values a token, and what a forward
+and a picture need for a while (the only part that is an estimate).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specdec.errors import ModelError
+from specnav.plan.published import PUBLISHED
+
+BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+WHOLE = ("lm_head", "visual")
+"""Parts that are not quantised on loading (specdec.models.loading)."""
+BLOCK_4BIT = 64
+"""Numbers that share one float32 scale in 4 bits."""
+PICTURE_TOKENS = 1280
+PATCHES_A_TOKEN = 4
+
+
+@dataclass(frozen=True)
+class ModelMemory:
+    """Bytes of one model. weights, head: held as long as it is loaded; head: of a float32 copy. kv_a_token: of a cache.
+    forward, picture: for a while: a forward of 256 rows, and the vision tower on one picture of 1,280 tokens.
+    """
+
+    name: str
+    parameters: int
+    weights: int
+    head: int
+    kv_a_token: int
+    forward: int
+    picture: int
+
+
+def config_of(name: str) -> Any:
+    """The library's config of a folder, of a published model by its name, or of what a hub has. Raises ModelError."""
+    from transformers import CONFIG_MAPPING
+
+    from specdec.models.loading import read_config
+
+    if name in PUBLISHED and not Path(name).is_dir():
+        known = dict(PUBLISHED[name])
+        return CONFIG_MAPPING[known.pop("model_type")](**known)
+    return read_config(name)
+
+
+def memory_of(name: str, dtype: str, quantize: str, device: str) -> ModelMemory:
+    """What a model takes as numbers of a type, on "cpu" or "cuda". Raises ModelError for one that cannot be read."""
+    import torch
+    from torch import nn
+
+    from specdec.models.loading import loader_of
+
+    config = config_of(name)
+    with torch.device("meta"):
+        network = loader_of(name, config).from_config(config)
+    network.tie_weights()  # as far as the config says so
+    size = BYTES[dtype]
+    quantised = {
+        id(module.weight): module
+        for path, module in network.named_modules()
+        if quantize != "none" and type(module) is nn.Linear and not any(part in path for part in WHOLE)
+    }
+    weights = parameters = 0
+    for parameter in network.parameters():
+        parameters += parameter.numel()
+        module = quantised.get(id(parameter))
+        if module is None:
+            weights += parameter.numel() * size
+        elif quantize == "4bit":
+            weights += parameter.numel() // 2 + 4 * -(-parameter.numel() // BLOCK_4BIT)
+        else:
+            weights += parameter.numel() + 4 * module.out_features
+    text = config.get_text_config()
+    head = 4 * text.vocab_size * text.hidden_size if size < 4 and device == "cpu" else 0
+    heads = text.num_attention_heads
+    head_dim = getattr(text, "head_dim", None) or text.hidden_size // heads
+    kv_heads = getattr(text, "num_key_value_heads", None) or heads
+    forward = 256 * (4 * text.hidden_size + 3 * text.intermediate_size) * size + 64 * 4 * text.vocab_size
+    return ModelMemory(
+        name,
+        parameters,
+        weights,
+        head,
+        text.num_hidden_layers * 2 * kv_heads * head_dim * size,
+        forward,
+        _picture(getattr(config, "vision_config", None), size),
+    )
+
+
+def _picture(vision: Any, size: int) -> int:
+    """Of the tower's widest layer, its pixels and its scores of one head after another."""
+    if vision is None:
+        return 0
+    patches = PICTURE_TOKENS * PATCHES_A_TOKEN
+    width = getattr(vision, "embed_dim", None) or vision.hidden_size
+    inner = getattr(vision, "intermediate_size", None) or int(width * getattr(vision, "mlp_ratio", 4))
+    return int(patches * (6 * width + 2 * inner) * size + patches * patches * size)
+
+
+def check(dtype: str, quantize: str) -> None:
+    """Raise ModelError for what no model is loaded as."""
+    if dtype not in BYTES:
+        raise ModelError(f"dtype {dtype!r} is unknown: choose {', '.join(BYTES)}")
+    if quantize not in ("none", "8bit", "4bit"):
+        raise ModelError(f"quantize {quantize!r} is unknown: choose none, 8bit or 4bit")

@@ -1,0 +1,113 @@
+"""`specnav plan memory`: what a pair needs on the edge and in the cloud, as a table or JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from harness.errors import UsageError
+from specnav.plan.memory import ModelMemory, check, memory_of
+
+GPU_CONTEXT = 500 * 2**20
+"""What CUDA and its libraries take before anything is loaded, about."""
+PROGRAM = 400 * 2**20
+"""What Python, torch and the library take on a CPU, about."""
+
+
+@dataclass(frozen=True)
+class PlanConfig:
+    """What is asked. context: tokens of a session, prompt and answer. gb: what one side has, 0: it is not said."""
+
+    target: str
+    draft: str | None
+    context: int = 4096
+    clients: int = 1
+    dtype: str = "bfloat16"
+    quantize: str = "none"
+    draft_quantize: str = "none"
+    device: str = "cuda"
+    gb: float = 0.0
+    json: bool = False
+
+
+@dataclass(frozen=True)
+class Side:
+    """One machine. name: "edge" or "cloud"."""
+
+    name: str
+    model: ModelMemory
+    sessions: int
+    context: int
+    program: int
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """Bytes by what they are for."""
+        return {
+            "weights": self.model.weights,
+            "head in float32": self.model.head,
+            "caches": self.sessions * self.context * self.model.kv_a_token,
+            "a forward": self.model.forward,
+            "a picture": self.model.picture,
+            "program, about": self.program,
+        }
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return sum(self.parts.values())
+
+
+def run_plan_memory(config: PlanConfig) -> int:
+    """Print the plan; returns the exit code: 1 where the target's side does not fit. Raises UsageError, ModelError."""
+    if config.context < 1 or config.clients < 1:
+        raise UsageError("context and clients must be at least 1")
+    check(config.dtype, config.quantize)
+    check(config.dtype, config.draft_quantize)
+    program = GPU_CONTEXT if config.device == "cuda" else PROGRAM
+    target = memory_of(config.target, config.dtype, config.quantize, config.device)
+    sides = [Side("cloud", target, config.clients, config.context, program)]
+    if config.draft:
+        draft = memory_of(config.draft, config.dtype, config.draft_quantize, config.device)
+        sides.append(Side("edge", draft, 1, config.context, program))
+    missing = max(0.0, sides[0].total - config.gb * 2**30) if config.gb else 0.0
+    if config.json:
+        print(json.dumps({side.name: described(side) for side in sides}, indent=1))
+    else:
+        console = Console()
+        console.print(table(sides, config))
+        if config.gb:
+            console.print(verdict(sides[0], config))
+    return int(missing > 0)
+
+
+def described(side: Side) -> dict[str, object]:
+    """A side as JSON: bytes."""
+    model = {name: value for name, value in asdict(side.model).items() if name in ("name", "parameters", "kv_a_token")}
+    return {**model, "bytes": side.parts, "total": side.total}
+
+
+def table(sides: list[Side], config: PlanConfig) -> Table:
+    """The plan for people: GiB."""
+    found = Table(box=None, pad_edge=False, title=f"{config.dtype}, {config.context} tokens a session")
+    found.add_column("GiB")
+    for side in sides:
+        who = f"{side.sessions} sessions" if side.sessions > 1 else "1 session"
+        found.add_column(f"{side.name}: {side.model.name}\n{side.model.parameters / 1e9:.2f} B, {who}", justify="right")
+    for part in sides[0].parts:
+        found.add_row(part, *(f"{side.parts[part] / 2**30:.2f}" for side in sides))
+    found.add_row("together", *(f"[bold]{side.total / 2**30:.2f}[/]" for side in sides))
+    return found
+
+
+def verdict(side: Side, config: PlanConfig) -> str:
+    """Whether the target's side fits, and how many sessions do."""
+    room = config.gb * 2**30 - (side.total - side.parts["caches"])
+    most = int(room // (config.context * side.model.kv_a_token))
+    if room < 0:
+        return f"{config.gb:g} GiB do not hold the model: quantise it, or take a smaller one"
+    fits = "fits" if most >= config.clients else "does not fit"
+    return f"{config.clients} sessions: {fits} into {config.gb:g} GiB; {most} would"
