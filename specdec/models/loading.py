@@ -90,10 +90,12 @@ def _load_library_tokenizer(name: str) -> Any:
     from transformers import AutoTokenizer
 
     _check_folder(name)
+    if "gguf_file" in _place(name) and (Path(name).parent / "tokenizer.json").is_file():
+        name = str(Path(name).parent)  # the original is better than what can be made of the file
     try:
         with _quiet_loading():
-            tokenizer = AutoTokenizer.from_pretrained(name, **_NO_CODE)
-    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+            tokenizer = AutoTokenizer.from_pretrained(**_place(name), **_NO_CODE)
+    except Exception as error:  # the tokenizers' own library knows no other; the cause stays attached
         raise ModelError(
             f"{name} has no usable tokenizer ({_first_line(error)}): add tokenizer.json"
         ) from error
@@ -129,10 +131,18 @@ def _resolve_dtype(dtype: str, place: torch.device) -> torch.dtype | str:
     return DTYPES[dtype]
 
 
-def _check_folder(name: str) -> None:
-    """A name that is no folder must at least look like a hub id."""
+def _place(name: str) -> dict[str, str]:
+    """How the library is told of a folder, a hub id, or a GGUF file."""
     path = Path(name)
-    if path.is_dir():
+    if path.suffix == ".gguf" and path.is_file():
+        return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
+    return {"pretrained_model_name_or_path": name}
+
+
+def _check_folder(name: str) -> None:
+    """A name that is no folder and no GGUF file must at least look like a hub id."""
+    path = Path(name)
+    if path.is_dir() or "gguf_file" in _place(name):
         return
     looks_local = name.startswith((".", "/", "~")) or name.count("/") != 1 or path.parent.is_dir()
     if looks_local:
@@ -151,8 +161,8 @@ def read_config(name: str) -> Any:
         raise ModelError(f"{name} has no config.json: it is not a Hugging Face model folder")
     try:
         with _quiet_loading():
-            config = AutoConfig.from_pretrained(name, **_NO_CODE)
-    except (OSError, ValueError, KeyError, TypeError, json.JSONDecodeError) as error:
+            config = AutoConfig.from_pretrained(**_place(name), **_NO_CODE)
+    except Exception as error:  # whatever the library raises at a broken file; the cause stays attached
         hint = "its config.json cannot be read" if local else "the hub cannot be reached or has no such model"
         raise ModelError(f"{name} cannot be loaded, {hint} ({_first_line(error)})") from error
     return config
@@ -192,7 +202,7 @@ def _load_weights(name: str, config: Any, place: torch.device, dtype: Any, quant
         settings["device_map"] = {"": str(place)}
     try:
         with _quiet_loading():
-            hf_model, info = loader.from_pretrained(name, **settings)
+            hf_model, info = loader.from_pretrained(**_place(name), **settings)
             if quantised:  # some are unpacked by the first forward, and only by that of the whole model
                 hf_model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=place), use_cache=False)
     except ModelError:

@@ -254,6 +254,12 @@ class TestErrorsOfLoading:
         (folder / "config.json").write_text(json.dumps({"model_type": "vit"}))
         self.check(folder, "'vit', which says no next token")
 
+    def test_a_gguf_file_that_is_none(self, tmp_path: Path) -> None:
+        file = tmp_path / "model.gguf"
+        self.check(file, "does not exist")
+        file.write_bytes(b"GGUF" + bytes(40))
+        self.check(file, "model.gguf")
+
     def test_broken_config(self, model_root: Path, tmp_path: Path) -> None:
         folder = self.copy(model_root, tmp_path)
         (folder / "config.json").write_text("{")
