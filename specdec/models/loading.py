@@ -8,7 +8,6 @@ others on the library's. Plain, quantised with bitsandbytes on loading, or quant
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import warnings
 from collections.abc import Iterator
@@ -156,14 +155,14 @@ def read_config(name: str) -> Any:
     from transformers import AutoConfig
 
     _check_folder(name)
-    local = Path(name).is_dir()
-    if local and not (Path(name) / "config.json").is_file():
+    local = Path(name).exists()
+    if Path(name).is_dir() and not (Path(name) / "config.json").is_file():
         raise ModelError(f"{name} has no config.json: it is not a Hugging Face model folder")
     try:
         with _quiet_loading():
             config = AutoConfig.from_pretrained(**_place(name), **_NO_CODE)
     except Exception as error:  # whatever the library raises at a broken file; the cause stays attached
-        hint = "its config.json cannot be read" if local else "the hub cannot be reached or has no such model"
+        hint = "its configuration cannot be read" if local else "the hub cannot be reached or has no such model"
         raise ModelError(f"{name} cannot be loaded, {hint} ({_first_line(error)})") from error
     return config
 
