@@ -22,6 +22,7 @@ from cloud_verifier.engine.tasks import PauseTask, SessionKey, Task
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.admission import Admission, Ways
+from cloud_verifier.net.heap import Trimmer
 from cloud_verifier.net.outbox import RETRY_S, ClientGone, Outbox
 from cloud_verifier.observing.usage import ClientUse
 from cloud_verifier.security.door import Door
@@ -123,6 +124,7 @@ class Server:
         self._engine_thread: threading.Thread | None = None
         self._stop_socket = self._context.socket(zmq.PUSH)
         self._stop_socket.connect("inproc://replies")
+        self._trimmer = Trimmer(clock)
         self._outbox = Outbox(self._hand_over, self._pause, clock)
         ways = Ways(self._reply, self._submit, self._outbox.full, self._look_for, self._key_of)
         exits = () if hint_maker is None else tuple(hint_maker.layers)
@@ -381,6 +383,7 @@ class Server:
             for identity in self._outbox.stuck(self._config.session_timeout_s):
                 self._forget_client(identity, "does not read")
         self._admission.expire()
+        self._trimmer.look()
 
     def _begin_to_drain(self) -> None:
         self._drained_by = self._clock() + self._config.drain_s
