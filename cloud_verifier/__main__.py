@@ -7,7 +7,16 @@ import sys
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.errors import VerifierError
-from specdec.errors import SpecdecError
+from specdec.errors import OptionsError, SpecdecError
+from specdec.models.pacing import read_ms
+
+
+def pacing(text: str) -> float:
+    """A time of a forward, for argparse."""
+    try:
+        return read_ms(text)
+    except OptionsError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -41,16 +50,16 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-message-mb", type=float, default=ServerConfig.max_message_mb, metavar="MB")
     parser.add_argument(
         "--verify-ms",
-        type=float,
+        type=pacing,
         default=ServerConfig.verify_ms,
-        metavar="MS",
-        help="minimum time of a forward",
+        metavar="MS[:ROWS,...]",
+        help="minimum time of a forward; by its rows: 72:1,90:4,160:8",
     )
     parser.add_argument(
         "--draft-ms",
-        type=float,
+        type=pacing,
         default=ServerConfig.draft_ms,
-        metavar="MS",
+        metavar="MS[:ROWS,...]",
         help="minimum time of a forward of --draft-model",
     )
     parser.add_argument(
@@ -83,6 +92,20 @@ def build_parser() -> argparse.ArgumentParser:
         help="of all images of a prompt together",
     )
     bounds.add_argument("--max-output-mb", type=float, default=ServerConfig.max_output_mb, metavar="MB")
+    bounds.add_argument(
+        "--max-kept-pictures-mb",
+        type=float,
+        default=ServerConfig.max_kept_pictures_mb,
+        metavar="MB",
+        help="pictures that it may name instead of sending them again, 0 = none",
+    )
+    bounds.add_argument(
+        "--max-total-kept-pictures-mb",
+        type=float,
+        default=ServerConfig.max_total_kept_pictures_mb,
+        metavar="MB",
+        help="of all clients together",
+    )
     parser.add_argument(
         "--metrics",
         default=ServerConfig.metrics,

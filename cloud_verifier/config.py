@@ -28,8 +28,8 @@ class ServerConfig:
     exits: a folder of early exits, for sessions that want hints; "" = NAME-exits beside a model NAME-target, if it
     is there, "none" = none.
     exit_layers: which of them: auto (the few that are worth it), all, every:K, or layers like 1,3,5.
-    max_client_sessions to max_output_mb: bounds on one client, see `Limits`; max_total_queued_mb: what may wait for the
-    engine of all of them together.
+    max_client_sessions to max_kept_pictures_mb: bounds on one client, see `Limits`; max_total_queued_mb: what may wait
+    for the engine of all of them together; max_total_kept_pictures_mb: of pictures that are kept for all of them.
     keys: a folder of keys (`specnav keys`): only its clients may come in, encrypted; "" = everybody, in the clear.
     insecure: listen without keys where other machines reach it.
     log_contents: let the log say what may quote prompts, images or answers.
@@ -65,6 +65,8 @@ class ServerConfig:
     max_images: int = Limits.images
     max_image_megapixels: float = Limits.image_pixels / 1e6
     max_output_mb: float = Limits.output_bytes / MEBIBYTE
+    max_kept_pictures_mb: float = Limits.picture_bytes / MEBIBYTE
+    max_total_kept_pictures_mb: float = 256.0
     keys: str = ""
     insecure: bool = False
     log_contents: bool = False
@@ -115,6 +117,8 @@ class ServerConfig:
         check_range("max_images", self.max_images, 0, 64)
         check_range("max_image_megapixels", self.max_image_megapixels, 0.001, 2000)
         check_range("max_output_mb", self.max_output_mb, 0.001, 100_000)
+        check_range("max_kept_pictures_mb", self.max_kept_pictures_mb, 0, 100_000)
+        check_range("max_total_kept_pictures_mb", self.max_total_kept_pictures_mb, 0, 100_000)
 
     @property
     def policy(self) -> Policy:
@@ -139,4 +143,5 @@ class ServerConfig:
             images=self.max_images,
             image_pixels=max(1, int(self.max_image_megapixels * 1e6)),
             output_bytes=max(1024, int(self.max_output_mb * MEBIBYTE)),
+            picture_bytes=int(self.max_kept_pictures_mb * MEBIBYTE),
         )

@@ -280,7 +280,9 @@ def check_settings(config: Mapping[str, object]) -> dict[str, Setting]:
     """The settings of a run as plain JSON values; paths and tuples become text."""
     checked: dict[str, Setting] = {}
     for name, value in config.items():
-        if value is None or isinstance(value, str | int | float | bool):
+        if isinstance(value, float) and type(value) is not float:
+            checked[name] = str(value)  # it says more than its number, as times by rows do
+        elif value is None or isinstance(value, str | int | float | bool):
             checked[name] = value
         elif isinstance(value, Path):
             checked[name] = str(value)

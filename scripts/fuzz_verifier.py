@@ -26,6 +26,7 @@ from harness.processes import Supervisor
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.link import wire
 from specdec.link.convert import sampling_to_wire
+from specdec.link.pictures import digest_of
 from specdec.methods import METHODS, get_method
 from specdec.models import LoadedModel, chat_prompt, load_model
 from specdec.models.local import generate_local
@@ -111,7 +112,7 @@ class Mischief:
             r.random() < 0.4,
             sampling_to_wire(options),
             prompt,
-            images=[r.randbytes(60)] if r.random() < 0.05 else [],
+            images=[r.choice(_images(r.randbytes(60)))] if r.random() < 0.1 else [],
             history=ids if r.random() < 0.3 else [],
             recovery=r.choice((0, 0, 0, 1, 2, 3, 4, 5)),
             recovery_size=r.choice((0, 1, 4, 60_000)),
@@ -121,6 +122,12 @@ class Mischief:
             pending=r.random() < 0.1,
             hints=r.choice((0, 0, 4, 64)),
         )
+
+
+def _images(image: bytes) -> list[bytes | wire.Picture]:
+    """An image as it is, to be kept, under another's name, and by its name alone."""
+    digest = digest_of(image)
+    return [image, wire.Picture(digest, image), wire.Picture(digest, b"other"), wire.Picture(digest)]
 
 
 class Honest(threading.Thread):

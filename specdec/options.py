@@ -13,6 +13,7 @@ MAX_LOGIT_BIAS = 1e4
 MAX_BIASED_TOKENS = 1024
 MAX_STOPS = 64
 MAX_STOP_BYTES = 1024
+MAX_GRAMMAR_BYTES = 16_384
 LEAST_TEMPERATURE = 1e-4
 """Logits over a smaller one leave the range of float32: a distribution of nothing."""
 
@@ -27,7 +28,8 @@ class GenerationOptions:
     repetition_penalty (1 = off) makes tokens of the prompt and of the answer so far less likely, as Hugging Face
     does. logit_bias: (token id, what to add to its logit) pairs, each id once; kept in the order of the ids.
     min_new_tokens: the answer does not end at an EOS before it has so many tokens. stop: the answer ends with the
-    token that completes one of these strings (see specdec.text.stop).
+    token that completes one of these strings (see specdec.text.stop). grammar: the answer follows it ("" = off),
+    llguidance's dialect of Lark (see specdec.text.grammars); where only one token may follow, it is the answer's.
     """
 
     max_new_tokens: int = 64
@@ -40,6 +42,7 @@ class GenerationOptions:
     logit_bias: tuple[tuple[int, float], ...] = ()
     min_new_tokens: int = 0
     stop: tuple[str, ...] = ()
+    grammar: str = ""
 
     def __post_init__(self) -> None:
         _check("max_new_tokens", self.max_new_tokens, 1, MAX_NEW_TOKENS)
@@ -57,6 +60,11 @@ class GenerationOptions:
         _check("min_new_tokens", self.min_new_tokens, 0, MAX_NEW_TOKENS)
         object.__setattr__(self, "logit_bias", _checked_biases(self.logit_bias))
         object.__setattr__(self, "stop", _checked_stops(self.stop))
+        if (
+            not isinstance(self.grammar, str)
+            or len(self.grammar.encode("utf-8", "replace")) > MAX_GRAMMAR_BYTES
+        ):
+            raise OptionsError(f"grammar must be text of at most {MAX_GRAMMAR_BYTES} bytes")
 
 
 def _check(name: str, value: float, low: float, high: float) -> None:

@@ -23,8 +23,8 @@ class GenerateConfig:
     """What to answer, with which pair, how. `connect` None means: start a verifier here. key: of this edge, for
     a verifier with keys.
 
-    exits, exit_layers: of that verifier. logit_bias: ID=VALUE each. The other settings of the answer are those of
-    specdec.options.
+    exits, exit_layers: of that verifier. logit_bias: ID=VALUE each. grammar: a file, see specdec.text.grammars. The
+    other settings of the answer are those of specdec.options.
     """
 
     text: str
@@ -50,6 +50,7 @@ class GenerateConfig:
     max_new_tokens: int = 64
     min_new_tokens: int = 0
     stop: tuple[str, ...] = ()
+    grammar: Path | None = None
     stats: bool = False
 
 
@@ -100,6 +101,7 @@ def run_generate(config: GenerateConfig) -> int:
     from harness.verifier_process import verifier_process
     from specdec.methods import get_method
     from specdec.options import GenerationOptions
+    from specdec.text.grammars import read_grammar
 
     method = get_method(config.method)
     options = GenerationOptions(
@@ -113,6 +115,7 @@ def run_generate(config: GenerateConfig) -> int:
         logit_bias=biases,
         min_new_tokens=config.min_new_tokens,
         stop=config.stop,
+        grammar="" if config.grammar is None else read_grammar(config.grammar),
     )
     target = config.target_model or str(DEFAULT_TARGET)
     with ExitStack() as stack:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer, decoders, models
 from torch import Tensor
 
 from specdec.drafting import TokenTree
@@ -18,10 +19,39 @@ from specdec.models import EncodedPrompt, Extension, Prompt
 from specdec.models.plans import Plan
 from specdec.models.runner import LayerObserver
 from specdec.options import GenerationOptions
+from specdec.sampling.grammar import Grammar, Grammars
 
 STATES = 4099
 PROMPT = Prompt((1, 2))
 Answer = tuple[int, ...]
+LETTERS = "\nabcdefghijklmnopqrstuvwxyz"
+"""What the ids stand for where a grammar asks; 0, which ends answers, stands for nothing."""
+LANGUAGES = {
+    "start: /ab[cd]c?|b[acd]da|c(abcd|d{2,5})|d(ab?){0,2}/": frozenset(
+        [
+            "abc",
+            "abd",
+            "abcc",
+            "abdc",
+            "bada",
+            "bcda",
+            "bdda",
+            "cabcd",
+            "cdd",
+            "cddd",
+            "cdddd",
+            "cddddd",
+            "d",
+            "da",
+            "dab",
+            "daa",
+            "daab",
+            "daba",
+            "dabab",
+        ]
+    )
+}
+"""Grammars over a to d, and all sentences of each, written down by hand."""
 
 
 def next_state(state: int, token: int) -> int:
@@ -31,6 +61,8 @@ def next_state(state: int, token: int) -> int:
 
 class TableRunner:
     """Stands in for a DecoderRunner: hidden states are rows of the table, found from what each session was fed."""
+
+    sees_layers = False
 
     def __init__(self, table: Tensor) -> None:
         self._table = table
@@ -51,8 +83,12 @@ class TableRunner:
         states: list[int] = []
         for segment in segments:
             first = len(states)
-            for token, parent in zip(hidden[first : first + segment.rows, 0].tolist(), segment.parents, strict=True):
-                before = segment.before[parent] if parent < segment.past else states[first + parent - segment.past]
+            for token, parent in zip(
+                hidden[first : first + segment.rows, 0].tolist(), segment.parents, strict=True
+            ):
+                before = (
+                    segment.before[parent] if parent < segment.past else states[first + parent - segment.past]
+                )
                 states.append(next_state(before, token))
         return torch.tensor(states)
 
@@ -78,6 +114,7 @@ class TableSession:
 
     layers = None
     takes_embeddings = False
+    kv_bytes = 0
 
     def __init__(self, model: TableModel) -> None:
         self.model = model
@@ -92,7 +129,12 @@ class TableSession:
         return len(self._states) - 1
 
     def plan_prefill(
-        self, encoded: EncodedPrompt, hidden: object, observer: LayerObserver | None, prefix: object = None
+        self,
+        encoded: EncodedPrompt,
+        hidden: object,
+        observer: LayerObserver | None,
+        prefix: object = None,
+        kept: int = 0,
     ) -> Plan[Tensor]:
         """Feed the prompt afresh; returns logits [vocab]."""
         self._states, self._tree, self.tree = [0], [], TokenTree()
@@ -107,7 +149,9 @@ class TableSession:
         observer: LayerObserver | None = None,
     ) -> Extension:
         """What has to go into a forward to append these ids."""
-        return Extension(self, tuple(ids), None if parents is None else tuple(parents), last_only, None, observer)
+        return Extension(
+            self, tuple(ids), None if parents is None else tuple(parents), last_only, None, observer
+        )
 
     def room_for(self, extension: Extension) -> tuple[TableSegment, tuple[Tensor, Tensor]]:
         """Where its rows go."""
@@ -173,7 +217,12 @@ class TableModel:
         self.image_pad_id = None
         self.picture_rules = None
         self.parameter_count = self.logits.size
-        self.tokenizer = None
+        self.tokenizer = LetterTokenizer(self.vocab_size)
+        self._grammars = Grammars(self.tokenizer, self.vocab_size, eos)
+
+    def grammar(self, text: str) -> Grammar | None:
+        """A grammar over LETTERS."""
+        return self._grammars.compile(text) if text else None
 
     def new_session(self) -> TableSession:
         """An empty session."""
@@ -189,6 +238,17 @@ class TableModel:
 
     def embed_prompt(self, encoded: EncodedPrompt) -> None:
         """Tables know ids only."""
+
+
+class LetterTokenizer:
+    """One letter a token."""
+
+    def __init__(self, vocab_size: int) -> None:
+        letters = {letter: token for token, letter in enumerate(LETTERS[1:vocab_size], start=1)}
+        model = models.BPE(vocab={"<end>": 0, **letters}, merges=[])
+        self.backend_tokenizer = Tokenizer(model)
+        self.backend_tokenizer.decoder = decoders.ByteLevel()
+        self.backend_tokenizer.add_special_tokens(["<end>"])
 
 
 @dataclass(frozen=True)
@@ -237,6 +297,20 @@ def adjusted(
         logits[token] = logits[token] * factor if logits[token] < 0 else logits[token] / factor
     if len(answer) < options.min_new_tokens:
         logits[sorted(model.eos_token_ids)] = -np.inf
+    if options.grammar:
+        said = "".join(LETTERS[token] for token in answer)
+        going_on = [
+            sentence[len(said)]
+            for sentence in LANGUAGES[options.grammar]
+            if said < sentence[: len(said) + 1] and sentence.startswith(said)
+        ]
+        for token in range(1, model.vocab_size):
+            if LETTERS[token] not in going_on:
+                logits[token] = -np.inf
+        if not going_on:
+            logits[sorted(model.eos_token_ids)] = 0.0  # however short it is
+        elif said not in LANGUAGES[options.grammar]:
+            logits[sorted(model.eos_token_ids)] = -np.inf
     return logits
 
 

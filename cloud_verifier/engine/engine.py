@@ -282,6 +282,8 @@ class Engine:
         except Exception as error:  # one session's fault must not end the others' (TRAPS 20)
             work.use.log.error("session_failed", traceback=self._log.trace_of(error))
             self._end(work.key, ERROR_INTERNAL, f"the verifier failed on this session ({type(error).__name__})")
+        finally:
+            result = None  # an error that is thrown in refers to this frame: nothing of the session would be freed
         return False
 
     def _end(self, key: SessionKey, code: str, reason: str) -> None:

@@ -10,6 +10,7 @@ import os
 import queue
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,10 +19,10 @@ from hashlib import blake2b
 
 import torch
 
-from cloud_verifier.engine.store import SharedStore
 from specdec.errors import ModelError
 from specdec.models.images import PreparedImages, SeenPicture
 from specdec.models.plans import Preparation, Prepared
+from specdec.store import SharedStore
 
 TOKENS_AT_ONCE = 4096
 """Of all prompts whose pictures are decoded and looked at together; more only where a single one is longer."""
@@ -65,7 +66,10 @@ def _give_way() -> None:
 
 
 class PictureRoom:
-    """Prepares prompts until close(). passes, looked_at: of the vision tower, and pictures in them."""
+    """Prepares prompts until close().
+
+    passes, looked_at: of the vision tower, and pictures in them; vision_s: seconds until they were decoded and seen.
+    """
 
     def __init__(self, store: SharedStore) -> None:
         """store: keeps what was made of pictures."""
@@ -78,6 +82,7 @@ class PictureRoom:
         self._closed = False
         self.looked_at = 0
         self.passes = 0
+        self.vision_s = 0.0
 
     def submit(self, order: Order) -> None:
         """Hand over a prompt; always from the same thread. Raises ModelError for what is no picture."""
@@ -127,6 +132,7 @@ class PictureRoom:
 
     def _prepare(self, orders: Sequence[Order]) -> Iterator[tuple[Order, Prepared | Exception]]:
         """What comes of each, as soon as it is there."""
+        began = time.perf_counter()
         seen: dict[Name, SeenPicture] = {}
         decoding: dict[Name, Future[PreparedImages]] = {}
         for order in orders:
@@ -150,6 +156,7 @@ class PictureRoom:
             self._look(sound, decoding, seen)
         except Exception:
             together = False  # each alone, so that one alone fails
+        self.vision_s += time.perf_counter() - began
         for order in sound:
             try:
                 if not together:

@@ -13,8 +13,8 @@ from typing import Any
 
 from torch import Tensor
 
-from cloud_verifier.engine.store import SharedStore
 from cloud_verifier.engine.work import SessionWork
+from specdec.store import SharedStore
 
 BLOCK = 32
 """Tokens of a block."""

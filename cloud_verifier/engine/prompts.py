@@ -11,9 +11,9 @@ from functools import cached_property
 
 from cloud_verifier.engine.pictures import Name, Order, PictureRoom, name_of
 from cloud_verifier.engine.prefixes import Prefixes, SharedPrefix
-from cloud_verifier.engine.store import SharedStore
 from cloud_verifier.engine.work import SessionWork
 from specdec.models.plans import Plan, Preparation, Prepared
+from specdec.store import SharedStore
 
 SHARED_TOKENS = 16_384
 """Tokens whose keys and values are kept for prompts to come, unless told otherwise."""

@@ -25,7 +25,8 @@ from cloud_verifier.observing.spans import SessionTrace, trace_of
 from cloud_verifier.observing.usage import SessionUse
 from specdec.drafting import ChainDrafter, Draft, DraftModel
 from specdec.errors import ProtocolError
-from specdec.link.convert import q_from_wire, row_to_wire, sampling_from_wire
+from specdec.link.convert import prompt_from_wire, q_from_wire, row_to_wire, sampling_from_wire
+from specdec.link.pictures import pictures_of
 from specdec.link.wire import (
     Down,
     DraftUp,
@@ -37,7 +38,7 @@ from specdec.link.wire import (
     Tokens,
     VerdictDown,
 )
-from specdec.models import LoadedModel, Prompt
+from specdec.models import LoadedModel
 from specdec.models.plans import Plan
 from specdec.models.split import BackSession
 from specdec.sampling.recoveries import Recovery
@@ -111,7 +112,7 @@ class SessionWork:
     @property
     def prompt_bytes(self) -> int:
         """What the pictures take that are kept for as long as it is open."""
-        return sum(map(len, self._message.images))
+        return sum(map(len, pictures_of(self._message)))
 
     @property
     def has_work(self) -> bool:
@@ -171,15 +172,15 @@ class SessionWork:
     def _open(self) -> Plan[None]:
         message, shop = self._message, self._shop
         verifier = self._new_verifier()
-        prompt = Prompt(tuple(message.ids), tuple(message.images))
-        yield from verifier.plan_prefill(prompt, message.history, admit=self._admit)
+        yield from verifier.plan_prefill(prompt_from_wire(message), message.history, admit=self._admit)
         token = None
         if not message.pending:
             token = yield from verifier.plan_step()
         self._verifier = verifier
         times = self._times()
         self.use.worked(*times)
-        self._send(Opened(message.session, token, verifier.limit, *times))
+        forced = verifier.answer[len(message.history) + 1 :]  # what a grammar makes of the token
+        self._send(Opened(message.session, token, verifier.limit, *times, forced))
         self.use.log.info("prefilled", verify_ms=times[0] / 1e3, queue_ms=times[1] / 1e3)
         if message.hints and shop.hint_maker is not None and type(verifier) is Verifier:
             options = sampling_from_wire(message.sampling)
@@ -253,7 +254,7 @@ class SessionWork:
             yield from verifier.plan_step()
         self._alone = not verifier.finished
         times, ids = self._times(), verifier.answer[base:]
-        self._count(times, len(ids), drafted, len(ids) - 1 if drafted else 0)
+        self._count(times, len(ids), drafted, min(drafted, len(ids) - 1))
         self._send(Tokens(self.key[1], base, ids, *times, drafted, self.batch))
 
     def _speculative_step(self, verifier: Verifier) -> Plan[int]:
@@ -280,7 +281,7 @@ class SessionWork:
             assert self._shop.draft_model is not None
             message = self._message
             drafter = ChainDrafter(DraftModel(self._shop.draft_model, sampling_from_wire(message.sampling)))
-            yield from drafter.plan_prefill(Prompt(tuple(message.ids), tuple(message.images)))
+            yield from drafter.plan_prefill(prompt_from_wire(message))
             self._drafter = drafter
         proposal = yield from self._drafter.plan_chain(answer, size)
         return proposal.draft
@@ -310,16 +311,19 @@ class SessionWork:
         times = self._times()
         drafted = 0 if isinstance(message, More) else len(message.ids)
         accepted = verdict.accepted if accepted is None else accepted
-        self._count(times, accepted + (verdict.token is not None), drafted, accepted)
-        self._send(self._verdict_message(message.round, verdict, times))
+        forced: list[int] = []
+        if verdict.token is not None and not isinstance(message, More):
+            forced = verifier.forced_after(message.base + accepted + 1)
+        self._count(times, accepted + (verdict.token is not None) + len(forced), drafted, accepted)
+        self._send(self._verdict_message(message.round, verdict, times, forced))
 
     def _verdict_message(
-        self, round_: int, verdict: SampledVerdict, times: tuple[int, int]
+        self, round_: int, verdict: SampledVerdict, times: tuple[int, int], forced: list[int]
     ) -> VerdictDown | RowDown:
         session = self.key[1]
         if verdict.row is not None:
             return row_to_wire(session, round_, verdict.accepted, verdict.row, *times, self.batch)
-        return VerdictDown(session, round_, verdict.accepted, verdict.token, *times, self.batch)
+        return VerdictDown(session, round_, verdict.accepted, verdict.token, *times, self.batch, forced)
 
     def _go_on_with_hidden(self, task: HiddenTask) -> Plan[None]:
         """Layer split: the prompt, or the next token, as the edge's layers left it."""
@@ -327,15 +331,16 @@ class SessionWork:
         if back is None:
             raise ProtocolError("a layer split was not agreed on when the session was opened")
         if self._verifier is None:
-            prompt = Prompt(tuple(self._message.ids), tuple(self._message.images))
+            prompt = prompt_from_wire(self._message)
             rows = self._shop.model.encode(prompt).ids.shape[0] + len(self._message.history)
             back.hand_in(message.data, rows)
             yield from self._open()
             return
         if self._verifier.finished:
             raise ProtocolError("a token came after the end of the answer")
-        back.hand_in(message.data, 1)
+        back.hand_in(message.data, self._verifier.unfed)
+        base = len(self._verifier.answer)
         token = yield from self._verifier.plan_step()
-        times = self._times()
-        self._count(times, 1, 0, 0)
-        self._send(VerdictDown(message.session, message.round, 0, token, *times))
+        times, forced = self._times(), self._verifier.answer[base + 1 :]
+        self._count(times, 1 + len(forced), 0, 0)
+        self._send(VerdictDown(message.session, message.round, 0, token, *times, forced=forced))

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.engine.tasks import (
     AloneTask,
@@ -24,13 +26,16 @@ from cloud_verifier.engine.tasks import (
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.clients import Client, Clients
 from cloud_verifier.net.limits import Ledger, Limits, labour_of, units_of, vain_labour_of, weight_of
+from cloud_verifier.net.pictures import PictureShelf
 from cloud_verifier.net.sessions import SessionEntry, SessionTable
 from cloud_verifier.observing.usage import SessionUse
 from cloud_verifier.security.records import ClientKey
 from specdec.errors import ModelError, ProtocolError
+from specdec.link.convert import prompt_from_wire
 from specdec.link.wire import (
     ERROR_BUSY,
     ERROR_MALFORMED,
+    ERROR_PICTURES,
     ERROR_REFUSED,
     ERROR_TOO_LARGE,
     ERROR_UNKNOWN_SESSION,
@@ -54,7 +59,7 @@ from specdec.link.wire import (
     Welcome,
     decode_up,
 )
-from specdec.models import LoadedModel, Prompt
+from specdec.models import LoadedModel
 from specdec.models.sizes import total_pixels
 
 _BETWEEN_COMPLAINTS_S = 0.2
@@ -102,6 +107,8 @@ class Admission:
         self.sessions = SessionTable(config.max_sessions, config.session_timeout_s)
         self.clients = Clients(config.limits, config.session_timeout_s, clock)
         self.ledger = Ledger(int(config.max_total_queued_mb * 2**20))
+        pictures = int(config.max_total_kept_pictures_mb * 2**20)
+        self.pictures = PictureShelf(pictures, config.session_timeout_s, clock)
         self._looked_s = float("-inf")
         self.closed = False
         self._opened = 0
@@ -175,6 +182,7 @@ class Admission:
         for key in self.sessions.expired(self._clock()):
             self.forget(key, "timeout")
         self.clients.expire(lambda identity: self.count_of(identity) > 0)
+        self.pictures.expire()
 
     def _take(self, client: Client, message: Up, size: int) -> None:
         """size: of the message, bytes."""
@@ -254,22 +262,37 @@ class Admission:
             text = f"all of the verifier's {self._config.max_sessions} sessions are taken: try again later"
             self._refuse(identity, session, ERROR_BUSY, text)
             return
+        told = message
         try:
-            too_large = self._too_large(message, limits)
+            images, missing = self.pictures.look_up(client.lasting, told.images)
+            if missing:
+                text = f"{len(missing)} of the images are not kept (any more): send them"
+                self._ways.reply(identity, ErrorDown(session, ERROR_PICTURES, text, missing))
+                return
+            message = msgspec.structs.replace(told, images=images)
+            # From here on a picture that was named counts in all as one that was sent.
+            named = weight_of(message) - weight_of(told)
+            client.bucket.owe(units_of(named) - 1)
+            too_large = self._too_large(message, limits, size + named)
         except ModelError as error:
             self._refuse(identity, session, ERROR_REFUSED, str(error))
+            return
+        except ProtocolError as error:
+            self._refuse(identity, session, ERROR_MALFORMED, str(error))
             return
         if too_large:
             self._refuse(identity, session, ERROR_TOO_LARGE, too_large)
             return
         if not self._may_wait(client, message):
             return
+        self.pictures.keep(client.lasting, told.images, images, limits.picture_bytes)
         use = self._new_use(client, message, size)
         self.sessions.add(key, use.began_s, client.owner, use)
         use.log.info(
             "open",
             ids=len(message.ids),
             images=len(message.images),
+            named=sum(not isinstance(one, bytes) and not one.data for one in told.images),
             history=len(message.history),
             stream=message.stream,
         )
@@ -290,14 +313,18 @@ class Admission:
         log = self._log.bind(client=client.name, session=message.session, id=number)
         return SessionUse(number, log, client.use, self._clock(), bytes_up=size)
 
-    def _too_large(self, message: Open, limits: Limits) -> str:
-        """What about a prompt is too large, by headers alone: "" or with what is allowed. Raises ModelError for what
-        is no picture that this model takes.
+    def _too_large(self, message: Open, limits: Limits, size: int) -> str:
+        """What about a prompt is too large, by headers alone: "" or with what is allowed. size: of the message, named
+        pictures included. Raises ModelError for what is no picture that this model takes.
         """
+        if size > self._config.max_message_bytes:
+            most = self._config.max_message_bytes
+            return f"a message of {size} bytes, named images included, exceeds the limit of {most}"
         if len(message.images) > limits.images:
             return f"a prompt of {len(message.images)} images is too large: {limits.images} are allowed"
-        tokens = self._model.prompt_length(Prompt(tuple(message.ids), tuple(message.images)))
-        pixels = total_pixels(message.images)
+        prompt = prompt_from_wire(message)
+        tokens = self._model.prompt_length(prompt)
+        pixels = total_pixels(prompt.images)
         if pixels > limits.image_pixels:
             return f"the images have {pixels} pixels: {limits.image_pixels} are allowed, all images together"
         most = self._model.context_limit
@@ -347,6 +374,7 @@ class Admission:
             limits.draft_nodes,
             limits.sessions,
             int(self._config.session_timeout_s * 1000),
+            limits.picture_bytes if rules is not None else 0,
         )
         return Welcome(
             PROTOCOL_VERSION,

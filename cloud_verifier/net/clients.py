@@ -50,6 +50,11 @@ class Client:
         """By whom it is counted what may be had: the key, or without keys the connection."""
         return self.name.encode() or self.identity
 
+    @property
+    def lasting(self) -> bytes:
+        """Whose pictures are kept: the key's, or without keys those of who shows the token."""
+        return b"key " + self.name.encode() if self.name else b"token " + self.token
+
 
 class Clients:
     """Clients by identity and by token, the one last heard of at the end."""

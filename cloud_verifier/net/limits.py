@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from cloud_verifier.errors import VerifierError
+from specdec.link.pictures import pictures_of
 from specdec.link.wire import MAX_DRAFT, MAX_IMAGES, DraftUp, HiddenUp, Open, SampledUp, Up
 
 MEBIBYTE = 2**20
@@ -31,7 +32,8 @@ class Limits:
     sessions: open at a time. queued_bytes, queued_forwards: of what waits for the engine. draft_nodes: of one draft.
     messages_per_s: on average; burst: so many at once (a message counts once, and once more for every 64 kB, every 1000
     token ids and every picture).
-    images, image_pixels: of one prompt, the pixels of all its images together. output_bytes: of replies that the
+    images, image_pixels: of one prompt, the pixels of all its images together. picture_bytes: of the pictures that are
+    kept, to be named instead of sent again; 0: none. output_bytes: of replies that the
     client has not taken; with more its sessions stand still.
     """
 
@@ -44,6 +46,7 @@ class Limits:
     images: int = MAX_IMAGES
     image_pixels: int = 32_000_000
     output_bytes: int = MEBIBYTE
+    picture_bytes: int = 16 * MEBIBYTE
 
     def __post_init__(self) -> None:
         """Raises VerifierError for a bound out of its range."""
@@ -75,6 +78,7 @@ _RANGES = {
     "images": (0, MAX_IMAGES),
     "image_pixels": (1, 1 << 31),
     "output_bytes": (1024, 1 << 40),
+    "picture_bytes": (0, 1 << 40),
 }
 
 
@@ -130,7 +134,8 @@ def weight_of(message: Up) -> int:
     """About how many bytes a decoded message takes while it waits."""
     weight = _BYTES_A_MESSAGE
     if isinstance(message, Open):
-        weight += _BYTES_AN_ID * (len(message.ids) + len(message.history)) + sum(map(len, message.images))
+        weight += _BYTES_AN_ID * (len(message.ids) + len(message.history))
+        weight += sum(map(len, pictures_of(message)))
     elif isinstance(message, DraftUp):
         weight += _BYTES_AN_ID * len(message.ids) * (1 if message.parents is None else 2)
     elif isinstance(message, SampledUp):

@@ -182,6 +182,7 @@ class Server:
             "kv_admitted_bytes": budget.used,
             "kv_budget_bytes": budget.total,
             "shared_bytes": self._engine.prompts.store.bytes,
+            "kept_picture_bytes": self._admission.pictures.bytes,
             "kv_session_max_bytes": max(budget.admitted.copy().values(), default=0),
             "draining": self.draining,
         }
@@ -189,7 +190,9 @@ class Server:
     def counters(self) -> dict[str, float]:
         """What only ever grows, by name; from any thread."""
         refused = 0 if self._door is None else self._door.refused
-        return {"kv_evictions": self._engine.budget.evictions, "handshakes_refused": refused}
+        pictures = self._admission.pictures
+        counts = {"pictures_named": pictures.named, "pictures_missing": pictures.missing}
+        return {"kv_evictions": self._engine.budget.evictions, "handshakes_refused": refused, **counts}
 
     def uses(self) -> list[ClientUse]:
         """What each client has used; from any thread."""

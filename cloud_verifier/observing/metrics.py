@@ -29,11 +29,14 @@ GAUGES = {
     "kv_session_max_bytes": "Cache that the largest session may come to hold",
     "kv_budget_bytes": "Cache that there is for all sessions",
     "shared_bytes": "Cache that is kept of prompts and pictures for sessions to come",
+    "kept_picture_bytes": "Pictures that are kept for clients to name",
     "draining": "1 once no new sessions are taken",
 }
 COUNTERS = {
     "kv_evictions": "Caches that resting sessions gave back for others",
     "handshakes_refused": "Connections that were not let in, for want of a key",
+    "pictures_named": "Pictures that were named instead of sent again",
+    "pictures_missing": "Of these, pictures that were not there any more",
 }
 
 CODES = (ERROR_BUSY, ERROR_TOO_LARGE, ERROR_MALFORMED, ERROR_REFUSED, ERROR_INTERNAL, ERROR_KEY)

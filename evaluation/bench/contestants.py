@@ -86,6 +86,7 @@ class EdgeContestant:
             resume_timeout_s=resume_timeout_s,
             clock=clock,
             front_model=front if self._method.split else None,
+            keep_bytes=0,  # every question as if it were the first, as on the verifier
         )
 
     def answer(self, prompt: Prompt, options: GenerationOptions) -> Measured:

@@ -41,7 +41,9 @@ class ChainDrafter:
         return len(self._predicted) - len(answer) if self._goes_on(answer) else 0
 
     def step(self, answer: Sequence[int], size: int) -> bool:
-        """Predict one more token; False where the draft ends: at its size, an EOS, or with the context."""
+        """Predict one more token, and what a grammar makes of it; False where the draft ends: at its size, an EOS, or
+        with the context.
+        """
         return carry_out(self.plan_step(answer, size))
 
     def plan_step(self, answer: Sequence[int], size: int) -> Plan[bool]:
@@ -57,7 +59,18 @@ class ChainDrafter:
         rows = yield from self._model.cursor.plan_rows(predicted)
         row = self._model.without_placeholders(rows)
         predicted.append(self._pick(row, len(predicted)))
+        if self._model.options.grammar and predicted[-1] not in self._model.eos_ids:
+            self._force(min(base + size, len(predicted) + self._model.room(len(predicted))) - len(predicted))
         return True
+
+    def _force(self, most: int) -> None:
+        """Predict the tokens that a grammar lets follow, and nothing else; no forward is needed for them."""
+        for token in self._model.cursor.forced(self._predicted, most):
+            if self._sampled:
+                row = torch.zeros(self._model.vocab_size, device=self._model.device)
+                row[token] = 1.0
+                self._rows[len(self._predicted)] = row
+            self._predicted.append(token)
 
     def take(self, answer: Sequence[int], size: int, room: int) -> Proposal:
         """The predicted tokens after `answer`, at most min(size, room)."""

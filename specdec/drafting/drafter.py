@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from specdec.drafting.draft import Draft
+from specdec.drafting.memory import PromptMemory
 from specdec.models import LoadedModel, Prompt
 from specdec.models.cursor import SessionCursor
 from specdec.models.plans import Plan, Preparation, Prepared, carry_out
@@ -56,13 +57,18 @@ class Drafter(Protocol):
 class DraftModel:
     """A draft model following one answer: what drafters of any shape need of it."""
 
-    def __init__(self, model: LoadedModel, options: GenerationOptions) -> None:
+    def __init__(
+        self, model: LoadedModel, options: GenerationOptions, memory: PromptMemory | None = None
+    ) -> None:
+        """memory: what is kept of prompts before; None: nothing is."""
         self._model = model
-        self.cursor = SessionCursor(model.new_session(), options)
+        self._memory = memory
+        self.cursor = SessionCursor(model.new_session() if memory is None else memory.session(), options)
         self.chooser = Chooser(options)
         self.options = options
         self.eos_ids = model.eos_token_ids
         self.vocab_size = model.vocab_size
+        self.device = model.device
         self.never_drafted = model.never_drafted
         banned = sorted(model.never_drafted)
         self._banned = torch.tensor(banned, device=model.device) if banned else None
@@ -73,8 +79,12 @@ class DraftModel:
 
     def plan_prefill(self, prompt: Prompt) -> Plan[None]:
         """The same as a plan."""
-        prepared: Prepared = yield Preparation(self._model, prompt)
-        yield from self.cursor.plan_prefill(prepared)
+        if self._memory is None:
+            prepared: Prepared = yield Preparation(self._model, prompt)
+            yield from self.cursor.plan_prefill(prepared)
+            return
+        yield from self.cursor.plan_prefill(self._memory.prepare(prompt))
+        self._memory.fed()
 
     def room(self, answer_length: int) -> int:
         """How many tokens may still be drafted before the draft model's context is full."""

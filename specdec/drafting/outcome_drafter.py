@@ -19,6 +19,7 @@ from specdec.drafting.drafter import DraftModel, Proposal
 from specdec.drafting.length import Prospects
 from specdec.drafting.ngram import NgramLookup
 from specdec.drafting.outcomes import Order, Outcome, OutcomeTree
+from specdec.drafting.row_prices import RowPrices
 from specdec.drafting.token_tree import ROOT
 from specdec.models import Prompt
 
@@ -46,14 +47,19 @@ class OutcomeDrafter:
         guesses: bool = True,
         tree: TreeSize | None = None,
     ) -> None:
-        """rows: how many possible verdicts share a forward; 0: none is prepared for. order: which of them come first.
-        guesses: also prepare for those that no hint names. tree: drafts are trees of this size, not chains.
+        """rows: how many possible verdicts share a forward at most; 0: none is prepared for. order: which of them come
+        first. guesses: also prepare for those that no hint names. tree: drafts are trees of this size, not chains.
+
+        prices, an attribute: what rows cost, for whoever measures that. rows_fed: of the last forward; 0 where that is
+        not told.
         """
         self._model = model
         self.rows = rows
         self.order = order
         self.guesses = guesses
         self.shape = tree
+        self.prices = RowPrices(rows)
+        self.rows_fed = 0
         self._tree = OutcomeTree(self._model.eos_ids)
         self._root: list[int] | None = None
         self._fed = 0
@@ -91,14 +97,24 @@ class OutcomeDrafter:
             batch += self._choose(best, self.shape.beam - 1, batch)
         elif self.guesses and self.rows:
             tree.sent = self._line_nodes(size)
-            batch += self._choose(self._works(size), self.rows - 1, batch)
+            works = self._works(size)
+            batch += self._choose(works, self.prices.beside(_values(works)), batch)
         return self._feed(batch)
 
     @torch.inference_mode()
     def step_ahead(self, size: int) -> bool:
         """One forward for what may follow the draft on its way, each to be `size` deep; False where all is prepared."""
-        rows = self.rows if self.shape is None else max(self.rows, self.shape.beam)
-        return self._root is not None and self._feed(self._choose(self._works(size), rows, []))
+        if self._root is None:
+            return False
+        works = self._works(size)
+        if self.shape is not None:
+            return self._feed(self._choose(works, max(self.rows, self.shape.beam), []))
+        rows = self.prices.ahead(_values(works))
+        return self._feed(self._choose(works, max(rows, self._least(works)) if rows else 0, []))
+
+    def _least(self, works: Sequence[Work]) -> int:
+        """Rows that the first of the works takes: one more where what it goes on behind is missing."""
+        return 2 if works and not self._tree.is_known(works[0].parent) else 1
 
     def hint(self, last: int, token: int, confidence: float, layer: int) -> None:
         """An early exit's word on the draft that is on its way."""
@@ -163,10 +179,12 @@ class OutcomeDrafter:
         if (answer and answer[-1] in self._model.eos_ids) or self._model.room(len(answer)) < 1:
             return False
         rows = self._model.cursor.tree_rows(answer, (), ())
+        self.rows_fed = 0  # of what was pending: not told
         self._tree.ngrams.follow(answer)
         best = self._best(rows[-1:], [len(answer)])[0]
         self._tree.plant(best if self.shape is None else self._tree.with_repeated(ROOT, best))
         self._root, self._fed = answer, 0
+        self._force(ROOT)
         return True
 
     def _line_nodes(self, size: int) -> list[int]:
@@ -197,7 +215,7 @@ class OutcomeDrafter:
             for token, logp in self._tree.best(node)[:budget]:
                 found.append((-score - logp, depth, Work(0.0, node, token, logp)))
                 child = self._tree.tokens.child(node, token)
-                if child is not None and self._tree.is_fed(child):
+                if child is not None and self._tree.is_known(child):
                     waiting.append((child, score + logp, depth + 1))
         # A parent scores at least as well as its child, so it is always among the best; depth decides ties.
         found.sort(key=lambda one: one[:2])
@@ -210,7 +228,7 @@ class OutcomeDrafter:
         for work in works:
             if len(chosen) >= rows:
                 break
-            needed = [] if tree.is_fed(work.parent) else [work.parent]
+            needed = [] if tree.is_known(work.parent) else [work.parent]
             needed.append(tree.grow(work.parent, work.token, work.logp))
             needed = [node for node in needed if node not in chosen and node not in batch]
             if len(chosen) + len(needed) <= rows:
@@ -223,7 +241,7 @@ class OutcomeDrafter:
         tree = self._tree
         if self.guesses:
             for node, reach in tree.reached():
-                if not tree.is_fed(node) and tree.tokens.ids[node] not in self._model.eos_ids:
+                if not tree.is_known(node) and tree.tokens.ids[node] not in self._model.eos_ids:
                     works.append(self._work(reach, node))  # once it is fed it is known what may follow
         for outcome in self._ordered([*tree.outcomes(self.guesses)]):
             if outcome.chance >= tree.assumed.least_chance:
@@ -235,7 +253,7 @@ class OutcomeDrafter:
     def _works_for(self, outcome: Outcome, size: int) -> Iterable[Work]:
         tree = self._tree
         top = tree.tokens.child(outcome.node, outcome.token)
-        if top is None or not tree.is_fed(top):
+        if top is None or not tree.is_known(top):
             yield Work(outcome.chance, outcome.node, outcome.token, math.log(outcome.chance))
         elif self.shape is not None:
             yield from self._below_in_tree(top, min(size, self.shape.depth), outcome.chance)
@@ -271,7 +289,7 @@ class OutcomeDrafter:
                 if token in self._model.eos_ids:
                     continue
                 child = self._tree.tokens.child(node, token)
-                if child is not None and self._tree.is_fed(child):
+                if child is not None and self._tree.is_known(child):
                     waiting.append((child, below, depth + 1))
                 else:
                     yield Work(below, node, token, logp)
@@ -279,17 +297,41 @@ class OutcomeDrafter:
     def _feed(self, batch: list[int]) -> bool:
         assert self._root is not None
         tree = self._tree
+        batch = self._with_unfed_parents(batch)
         if not batch or self._model.room(len(self._root)) <= self._fed + len(batch):
             return False
         for offset, node in enumerate(batch):
             tree.nodes[node].fed = self._fed + offset
+        self.rows_fed = len(batch)
         parents = [self._number(tree.tokens.parents[node]) for node in batch]
         rows = self._model.cursor.grow_tree([tree.tokens.ids[node] for node in batch], parents)
         places = [len(self._root) + 1 + tree.tokens.depths[node] for node in batch]
         for node, best in zip(batch, self._best(rows, places), strict=True):
             tree.nodes[node].best = best if self.shape is None else tree.with_repeated(node, best)
         self._fed += len(batch)
+        for node in batch:
+            self._force(node)
         return True
+
+    def _with_unfed_parents(self, batch: list[int]) -> list[int]:
+        """The batch, parents first, with what has not gone through the model above it: tokens that a grammar forced."""
+        if not self._model.options.grammar:
+            return batch
+        tree = self._tree
+        found: list[int] = []
+        for node in batch:
+            path = tree.tokens.path(node)
+            found += [one for one in path if one == node or not tree.is_fed(one)]
+        return list(dict.fromkeys(found))
+
+    def _force(self, node: int) -> None:
+        """What a grammar forces behind the likeliest child of a node is known without a forward."""
+        if not self._model.options.grammar or not self._tree.best(node):
+            return
+        token = self._tree.best(node)[0][0]
+        if token not in self._model.eos_ids:
+            path = [self._tree.tokens.ids[one] for one in self._tree.tokens.path(node)]
+            self._tree.force(node, self._model.cursor.forced([*(self._root or ()), *path, token], _LONGEST))
 
     def _number(self, node: int) -> int:
         if node == ROOT:
@@ -307,3 +349,7 @@ class OutcomeDrafter:
             [(token, logp) for token, logp in zip(ids, row, strict=True) if logp > float("-inf")]
             for ids, row in zip(tokens.tolist(), best.tolist(), strict=True)
         ]
+
+
+def _values(works: Sequence[Work]) -> list[float]:
+    return [work.value for work in works]

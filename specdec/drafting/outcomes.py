@@ -47,7 +47,7 @@ class Assumptions:
 class Node:
     """What is known of a node. logp: the draft model's log-probability of its token after its parent. fed: its number
     in the model's own tree; None before it went through the model. best: what may follow it, (token, log-probability),
-    likeliest first, once it went through.
+    likeliest first, once it went through, or where a grammar says it.
     """
 
     logp: float
@@ -110,6 +110,19 @@ class OutcomeTree:
         """Whether a node went through the model."""
         return node == ROOT or self.nodes[node].fed is not None
 
+    def is_known(self, node: int) -> bool:
+        """Whether it is known what may follow a node."""
+        return self.is_fed(node) or bool(self.nodes[node].best)
+
+    def force(self, node: int, tokens: Sequence[int]) -> None:
+        """Behind the likeliest child of a node come these tokens and no others: a grammar says so."""
+        token, logp = self.best(node)[0]
+        for forced in tokens:
+            node = self.grow(node, token, logp)
+            if not self.is_known(node):
+                self.nodes[node].best = [(forced, 0.0)]
+            token, logp = forced, 0.0
+
     def grow(self, node: int, token: int, logp: float) -> int:
         """The node of `token` behind `node`; made where it is not there."""
         found = self.tokens.child(node, token)
@@ -131,14 +144,14 @@ class OutcomeTree:
 
     def tip(self, node: int, size: int) -> int | None:
         """The node to feed next for `size` tokens behind `node`, made where it is missing; None where they are known
-        already or an end comes first. The node itself must have gone through the model.
+        already or an end comes first. What may follow the node itself must be known.
         """
         for _ in range(size - 1):
             token, logp = self.best(node)[0]
             if token in self._stop_ids:
                 return None
             node = self.grow(node, token, logp)
-            if not self.is_fed(node):
+            if not self.is_known(node):
                 return node
         return None
 

@@ -14,17 +14,25 @@ from typing import Any
 
 from specdec.drafting import ChainDrafter, Drafter, DraftModel, OutcomeDrafter, TreeDrafter
 from specdec.drafting.length import LengthPolicy
+from specdec.drafting.memory import KEPT_BYTES, PromptMemory
 from specdec.edge.auto import AutoRounds, opening
 from specdec.edge.controller import Controller
 from specdec.edge.liveness import Patience
 from specdec.edge.measured import Measured
-from specdec.edge.protocol import Cancelled, SessionForgotten, check_draft_size, check_prompt
+from specdec.edge.protocol import (
+    Cancelled,
+    PicturesWanted,
+    SessionForgotten,
+    check_draft_size,
+    check_prompt,
+)
 from specdec.edge.rounds import Rounds
 from specdec.edge.session import EdgeSession
 from specdec.edge.split import SplitRounds
 from specdec.edge.stats import AnswerStats, Finish
 from specdec.errors import LinkLost, ModelError, OptionsError, ProtocolError, SpecdecError, VerifierBusy
 from specdec.link.channel import Link, connect
+from specdec.link.pictures import KnownPictures
 from specdec.link.wire import Welcome
 from specdec.methods import METHODS, get_method
 from specdec.models import LoadedModel, Prompt
@@ -58,11 +66,13 @@ class EdgeDecoder:
         front_model: LoadedModel | None = None,
         tokenizer: Any = None,
         tracing: Tracing | None = None,
+        keep_bytes: int = KEPT_BYTES,
     ) -> None:
         """gamma: draft tokens a round. resume_timeout_s: how long to try to go on after a lost link, or where the
         verifier is busy (0: raise at once). front_model: the target, for a method that runs its first layers here.
         tokenizer: what answers with stop strings are spelled with; default: that of a model given here. tracing: where
-        spans go; default: as the environment says (specdec.tracing).
+        spans go; default: as the environment says (specdec.tracing). keep_bytes: what may be kept from one prompt to
+        the next of what the draft model has made of it; 0: nothing.
 
         Raises OptionsError for an unknown method, a gamma out of range, a method that lacks its model, or tracing that
         is asked for and cannot be had.
@@ -84,9 +94,11 @@ class EdgeDecoder:
             )
         self._link = link
         self._draft_model = draft_model
+        self._memory = None if draft_model is None else PromptMemory(draft_model, keep_bytes)
         self._front_model = front_model
         model = draft_model or front_model
         self._tokenizer = tokenizer if tokenizer is not None or model is None else model.tokenizer
+        self._pictures = KnownPictures()
         self._measured = Measured()
         self._controller = Controller(self._measured, gamma)
         self._gamma = gamma
@@ -96,6 +108,11 @@ class EdgeDecoder:
         self._busy = threading.Lock()
         self._stats = AnswerStats()
         self._session: EdgeSession | None = None
+
+    @property
+    def memory(self) -> PromptMemory | None:
+        """What is kept from one prompt to the next; None without a draft model."""
+        return self._memory
 
     @property
     def stats(self) -> AnswerStats:
@@ -139,6 +156,8 @@ class EdgeDecoder:
                 raise
         finally:
             session.close()
+            if self._memory is not None:
+                self._memory.rest()
             self._stats = session.stats(finish)
             if trace is not None:
                 trace.end(self._clock(), finish, self._stats.tokens)
@@ -171,7 +190,8 @@ class EdgeDecoder:
                     choice = self._controller.choose(None, options.max_new_tokens)
                     method, gamma = opening(method, choice)
                 front_layers = front.layers if front is not None else 0
-                session.open(prompt, options, welcome, method, gamma, front_layers)
+                images = self._pictures.of(welcome, prompt.images)
+                session.open(prompt, options, welcome, method, gamma, images, front_layers)
                 if drafter is not None and not prefilled:
                     self._prefill(session, drafter, prompt)
                     prefilled = True
@@ -192,6 +212,7 @@ class EdgeDecoder:
                 while not session.finished:
                     chunk = advance() if drafter is None else _drafting(advance)
                     if chunk:
+                        self._pictures.confirmed()
                         self._patience.went_on()
                         yield chunk
                     full = draft_model is not None and draft_model.room(len(session.answer)) < 1
@@ -202,11 +223,17 @@ class EdgeDecoder:
                         advance = session.receive
                 return
             except DraftFailed as error:
+                if self._memory is not None:
+                    self._memory.forget()
                 if session.rejection_is_pending:  # what follows it takes the draft model
                     raise
                 _log.warning("%s: the verifier goes on alone", error)
                 session.close()
                 draft_model = drafter = None
+            except PicturesWanted as error:
+                session.check_cancelled()
+                session.prepare_resume(busy=True)
+                self._pictures.missing(error.missing)
             except LinkLost as error:
                 session.check_cancelled()
                 session.prepare_resume(isinstance(error, VerifierBusy))
@@ -233,7 +260,7 @@ class EdgeDecoder:
         if not _fits(model, prompt):
             _log.warning("the prompt exceeds the draft model's context: the verifier goes on alone")
             return None
-        return DraftModel(model, options)
+        return DraftModel(model, options, self._memory)
 
     def _new_drafter(self, model: DraftModel, options: GenerationOptions) -> Drafter:
         method = self._method

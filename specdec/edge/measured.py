@@ -13,6 +13,7 @@ _FORGET = 0.98
 _MAX_DEPTH = 64
 _PRIOR_KEPT, _PRIOR_TRIED = 1.4, 2.0
 _ROW_CLASSES = (1, 8, 16, 64)
+_DRAFT_ROWS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 64)
 
 
 class RunningMedian:
@@ -103,6 +104,7 @@ class Measured:
     def __init__(self) -> None:
         self._draft = RunningMedian()
         self._ahead = RunningMedian()
+        self._draft_by_rows = {rows: RunningMedian() for rows in _DRAFT_ROWS}
         self._verify = RunningMedian()
         self._verify_by_rows = {rows: RunningMedian() for rows in _ROW_CLASSES}
         self._alone = {False: RunningMedian(), True: RunningMedian()}
@@ -117,13 +119,31 @@ class Measured:
         self.kept = RunningMean(1.0)
         self.grown = RunningMean(0.5)
 
-    def drafted(self, forward_s: float) -> None:
-        """One forward of the draft model."""
+    def drafted(self, forward_s: float, rows: int = 1) -> None:
+        """One forward of the draft model, of so many rows; 0: there was none."""
         self._draft.add(forward_s)
+        self._priced(forward_s, rows)
 
-    def drafted_ahead(self, forward_s: float) -> None:
-        """One forward of the draft model while a verdict was out, of as many rows as share one."""
+    def drafted_ahead(self, forward_s: float, rows: int = 1) -> None:
+        """One forward of the draft model while a verdict was out."""
         self._ahead.add(forward_s)
+        self._priced(forward_s, rows)
+
+    def _priced(self, forward_s: float, rows: int) -> None:
+        if rows:
+            self._draft_by_rows[_row_class(rows, _DRAFT_ROWS)].add(forward_s)
+
+    def draft_rows_s(self, rows: int) -> float | None:
+        """One draft forward of so many rows: no longer than one of more rows was found to take, which chance may say.
+
+        Of more rows than were tried: as the most of those that were. None before any was measured.
+        """
+        wanted = _row_class(rows, _DRAFT_ROWS)
+        known = [
+            (one, median.value) for one, median in self._draft_by_rows.items() if median.value is not None
+        ]
+        above = [seconds for one, seconds in known if one >= wanted]
+        return min(above) if above else known[-1][1] if known else None
 
     def exchanged(self, rows: int, verify_s: float, rtt_s: float, queue_s: float = 0.0) -> None:
         """One draft and its verdict; rows: that went through the target, the draft's and one more. queue_s: it waited
@@ -205,5 +225,5 @@ class Measured:
         return self.chain.chance(depth)
 
 
-def _row_class(rows: int) -> int:
-    return next((limit for limit in _ROW_CLASSES if rows <= limit), _ROW_CLASSES[-1])
+def _row_class(rows: int, classes: Sequence[int] = _ROW_CLASSES) -> int:
+    return next((limit for limit in classes if rows <= limit), classes[-1])

@@ -11,12 +11,14 @@ from specdec.errors import LinkLost, ModelError, OptionsError, ProtocolError, Sp
 from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import (
     ERROR_BUSY,
+    ERROR_PICTURES,
     ERROR_SHUTDOWN,
     ERROR_TOO_LARGE,
     ERROR_UNKNOWN_SESSION,
     DraftUp,
     ErrorDown,
     Open,
+    Picture,
     Pong,
     Welcome,
 )
@@ -30,13 +32,22 @@ class Cancelled(SpecdecError):
     """The caller's cancel event was set."""
 
 
+class PicturesWanted(LinkLost):
+    """The verifier lacks pictures that were named, and has opened no session. missing: which, counted from 0."""
+
+    def __init__(self, missing: Sequence[int]) -> None:
+        super().__init__("the verifier lacks pictures that were named: send them")
+        self.missing = missing
+
+
 class SessionForgotten(LinkLost):
     """The verifier is there but no longer has the session (restart, time-out) or a message got lost."""
 
 
 def open_message(
     session: int,
-    prompt: Prompt,
+    ids: Sequence[int],
+    images: Sequence[bytes | Picture],
     options: GenerationOptions,
     method: Method,
     answer: Sequence[int],
@@ -46,7 +57,7 @@ def open_message(
     pending: bool,
     hints: int,
 ) -> Open:
-    """The message that opens a session. answer: what is verified so far.
+    """The message that opens a session. ids, images: of the prompt. answer: what is verified so far.
 
     speculate: draft tokens a round of a draft model in the cloud, 0 without one. front_layers: layers that the edge
     runs. pending: a rejection was seen in part. hints: how many a round are of use.
@@ -55,8 +66,8 @@ def open_message(
         session,
         method.cloud == "stream",
         sampling_to_wire(options),
-        list(prompt.ids),
-        list(prompt.images),
+        list(ids),
+        list(images),
         list(answer),
         int(method.recovery_at(options.temperature)),
         method.recovery_size,
@@ -81,6 +92,8 @@ def refusal(message: ErrorDown, address: str) -> SpecdecError:
         return SessionForgotten("the verifier no longer knows the session: open it again")
     if message.code == ERROR_SHUTDOWN:
         return LinkLost(f"the verifier at {address} is shutting down: start it again")
+    if message.code == ERROR_PICTURES:
+        return PicturesWanted(message.missing)
     if message.code == ERROR_BUSY:
         return VerifierBusy(f"the verifier at {address} is busy: {message.message}")
     if message.code == ERROR_TOO_LARGE:

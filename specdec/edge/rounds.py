@@ -33,6 +33,8 @@ class Rounds:
         self._session = session
         self._drafter = drafter
         self._predrafter = drafter if isinstance(drafter, OutcomeDrafter) else None
+        if self._predrafter is not None:
+            self._predrafter.prices.price_s = measured.draft_rows_s
         self._method = method
         self._policy = policy
         self._measured = measured
@@ -96,7 +98,7 @@ class Rounds:
         if not drafter.step_ahead(self._policy.size(self._measured)):
             return False
         ended = self._clock()
-        self._measured.drafted_ahead(ended - started)
+        self._measured.drafted_ahead(ended - started, drafter.rows_fed)
         self._session.record.drafted("draft ahead", started, ended)
         return True
 
@@ -151,7 +153,7 @@ class Rounds:
             return False
         ended = self._clock()
         self._spent_s += ended - started
-        self._measured.drafted(ended - started)
+        self._measured.drafted(ended - started, 0 if self._predrafter is None else self._predrafter.rows_fed)
         self._session.record.drafted(name, started, ended)
         return True
 

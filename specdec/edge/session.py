@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from specdec.drafting import Draft, Proposal
 from specdec.edge.flight import DraftInFlight, Flight, Preparation
@@ -41,6 +41,7 @@ from specdec.link.wire import (
     HintDown,
     More,
     Opened,
+    Picture,
     Pong,
     RowDown,
     SampledUp,
@@ -163,9 +164,10 @@ class EdgeSession:
         welcome: Welcome,
         method: Method,
         gamma: int,
+        images: Sequence[bytes | Picture],
         front_layers: int = 0,
     ) -> None:
-        """Send the prompt, images and what is verified so far; the cloud starts its prefill."""
+        """Send the prompt and what is verified so far; the cloud starts its prefill. images: as they travel."""
         self._rejections.open(method.recovery_at(options.temperature), options.seed)
         self._number = self._link.next_session()
         self._verified.limit = options.max_new_tokens
@@ -177,7 +179,8 @@ class EdgeSession:
         self._resumes.opened(len(self.answer))
         message = open_message(
             self._number,
-            prompt,
+            prompt.ids,
+            images,
             options,
             method,
             self.answer,
@@ -358,7 +361,7 @@ class EdgeSession:
         self._verified.limit = min(self._verified.limit, message.limit)
         self.record.opened(message, self._opened_s, now)
         if message.token is not None:
-            return self._merge(self._resumes.length_at_open, [message.token], now)
+            return self._merge(self._resumes.length_at_open, [message.token, *message.forced], now)
         if self._rejections.pending is None:
             raise ProtocolError("the verifier opened the session without a token: report this as a bug")
         # The rejection was seen in part: drawing afresh would favour what needs no more of the row. All random
@@ -373,7 +376,7 @@ class EdgeSession:
         whole = message.last == len(sent.draft.ids)
         if message.last > len(sent.draft.ids) or (message.token is None and not whole):
             raise ProtocolError(f"a verdict accepts node {message.last} of a draft of {len(sent.draft.ids)}")
-        return self._finish_round(sent, message, message.token, size, now)
+        return self._finish_round(sent, message, message.token, size, now, message.forced)
 
     def _take_row(self, message: RowDown, size: int, now: float) -> list[int] | None:
         """A rejection: recover the token here, or ask for more of the target's row."""
@@ -400,14 +403,21 @@ class EdgeSession:
         return []
 
     def _finish_round(
-        self, sent: DraftInFlight, message: VerdictDown | RowDown, token: int | None, size: int, now: float
+        self,
+        sent: DraftInFlight,
+        message: VerdictDown | RowDown,
+        token: int | None,
+        size: int,
+        now: float,
+        forced: Sequence[int] = (),
     ) -> list[int]:
+        """forced: what a grammar lets follow `token`, and nothing else."""
         self._rejections.settled()
         self.hints.clear()
         refuted = self._flight.settle(message.last, token)
         path = path_to(sent.draft, message.last)
         ids = [sent.draft.ids[node] for node in path]
-        verified = ids if token is None else [*ids, token]
+        verified = ids if token is None else [*ids, token, *forced]
         gained = max(0, sent.draft.base + len(verified) - len(self.answer))
         self._accounts.verdict(message, sent, refuted, len(path), verified, gained, size, now)
         return self._merge(sent.draft.base, verified, now)

@@ -20,6 +20,7 @@ class SplitRounds:
         self._prompt = prompt
         self._clock = clock
         self._begun = False
+        self._sent = 0
 
     def advance(self) -> list[int]:
         """One message up and one down; returns the ids it verified. Raises what EdgeSession.receive raises."""
@@ -28,9 +29,10 @@ class SplitRounds:
             data = self._front.prefill(self._prompt, session.answer)
             session.record.edge_prefilled(started, self._clock())
             session.send_hidden(data, of_prompt=True)
-            self._begun = True
+            self._begun, self._sent = True, len(session.answer)
         elif session.in_flight == 0:
-            data = self._front.extend(session.answer[-1:])
+            data = self._front.extend(session.answer[self._sent :])
+            self._sent = len(session.answer)
             session.record.drafted("front layers", started, self._clock())
             session.send_hidden(data, of_prompt=False)
         return session.receive()

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from specdec.errors import OptionsError, ProtocolError
-from specdec.link.wire import RowDown, Sampling
+from specdec.link.pictures import pictures_of
+from specdec.link.wire import Open, RowDown, Sampling
+from specdec.models.prompt import Prompt
 from specdec.options import GenerationOptions
 from specdec.sampling.recovery import TargetRow
 
@@ -24,6 +26,7 @@ def sampling_to_wire(options: GenerationOptions) -> Sampling:
         options.repetition_penalty,
         list(options.logit_bias),
         options.min_new_tokens,
+        options.grammar,
     )
 
 
@@ -40,9 +43,15 @@ def sampling_from_wire(sampling: Sampling) -> GenerationOptions:
             repetition_penalty=sampling.repetition_penalty,
             logit_bias=tuple(sampling.logit_bias),
             min_new_tokens=sampling.min_new_tokens,
+            grammar=sampling.grammar,
         )
     except OptionsError as error:
         raise ProtocolError(str(error)) from error
+
+
+def prompt_from_wire(message: Open) -> Prompt:
+    """The prompt that a session opens with, all its pictures there."""
+    return Prompt(tuple(message.ids), pictures_of(message))
 
 
 def floats_to_wire(values: Tensor) -> bytes:

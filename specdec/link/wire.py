@@ -12,20 +12,24 @@ import msgspec
 from msgspec import Meta, Struct
 
 from specdec.errors import ProtocolError
-from specdec.options import MAX_BIASED_TOKENS
+from specdec.options import MAX_BIASED_TOKENS, MAX_GRAMMAR_BYTES
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 
 MAX_IDS = 1 << 20
 MAX_DRAFT = 4096
 MAX_IMAGES = 64
 TOKEN_BYTES = 16
+MAX_FORCED = 64
+"""Tokens that a reply brings beside those that were judged."""
+DIGEST_BYTES = 32
 
 Count = Annotated[int, Meta(ge=0, lt=1 << 31)]
 Micros = Annotated[int, Meta(ge=0, lt=1 << 53)]
 TokenId = Annotated[int, Meta(ge=0, lt=1 << 31)]
 Layer = Annotated[int, Meta(ge=0, lt=1024)]
 Name = Annotated[str, Meta(max_length=256)]
+Forced = Annotated[list[TokenId], Meta(max_length=MAX_FORCED)]
 
 
 class Hello(Struct, frozen=True, array_like=True, tag=1):
@@ -52,6 +56,17 @@ class Sampling(Struct, frozen=True, array_like=True):
     repetition_penalty: float = 1.0
     logit_bias: Annotated[list[tuple[TokenId, float]], Meta(max_length=MAX_BIASED_TOKENS)] = []
     min_new_tokens: Count = 0
+    grammar: Annotated[str, Meta(max_length=MAX_GRAMMAR_BYTES)] = ""
+
+
+class Picture(Struct, frozen=True, array_like=True):
+    """An image by its digest (SHA-256), for a verifier that says it keeps some (Allowed.picture_bytes).
+
+    data: the image, to be kept; b"": the verifier has it.
+    """
+
+    digest: Annotated[bytes, Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
+    data: bytes = b""
 
 
 class Open(Struct, frozen=True, array_like=True, tag=2):
@@ -70,7 +85,7 @@ class Open(Struct, frozen=True, array_like=True, tag=2):
     stream: bool
     sampling: Sampling
     ids: Annotated[list[TokenId], Meta(max_length=MAX_IDS)]
-    images: Annotated[list[bytes], Meta(max_length=MAX_IMAGES)] = []
+    images: Annotated[list[bytes | Picture], Meta(max_length=MAX_IMAGES)] = []
     history: Annotated[list[TokenId], Meta(max_length=MAX_IDS)] = []
     recovery: Annotated[int, Meta(ge=0, le=5)] = 0
     recovery_size: Annotated[int, Meta(ge=0, le=65_536)] = 0
@@ -160,7 +175,8 @@ class Allowed(Struct, frozen=True, array_like=True):
 
     message_bytes: of a message. images, image_pixels: of a prompt, all its images together. image_factor, image_least,
     image_most: how images become tokens (specdec.models.sizes.PictureRules). draft_nodes: of a draft. sessions: at a
-    time. timeout_ms: a session that nothing is said of for so long is forgotten.
+    time. timeout_ms: a session that nothing is said of for so long is forgotten. picture_bytes: of pictures that it
+    keeps for this client, which may be named instead of sent again.
     """
 
     message_bytes: Count = 0
@@ -172,6 +188,7 @@ class Allowed(Struct, frozen=True, array_like=True):
     draft_nodes: Count = 0
     sessions: Count = 0
     timeout_ms: Count = 0
+    picture_bytes: Annotated[int, Meta(ge=0)] = 0
 
 
 class Welcome(Struct, frozen=True, array_like=True, tag=33):
@@ -196,7 +213,7 @@ class Welcome(Struct, frozen=True, array_like=True, tag=33):
 
 class Opened(Struct, frozen=True, array_like=True, tag=34):
     """The prompt is in. token: the answer's next token, None where a draft is pending. limit: how many tokens the
-    answer may have.
+    answer may have. forced: what a grammar lets follow `token`, and nothing else.
     """
 
     session: Count
@@ -204,6 +221,7 @@ class Opened(Struct, frozen=True, array_like=True, tag=34):
     limit: Count
     verify_us: Micros
     queue_us: Micros
+    forced: Forced = []
 
 
 class VerdictDown(Struct, frozen=True, array_like=True, tag=35):
@@ -212,6 +230,7 @@ class VerdictDown(Struct, frozen=True, array_like=True, tag=35):
     Drafts that waited together are judged together, as one chain. token: the target's own next token; None
     where a draft was accepted whole and another follows (Open.ahead).
     verify_us: the forward; queue_us: the rest of its time in the cloud. batch: sessions that shared the forward.
+    forced: as in Opened.
     """
 
     session: Count
@@ -221,6 +240,7 @@ class VerdictDown(Struct, frozen=True, array_like=True, tag=35):
     verify_us: Micros
     queue_us: Micros
     batch: Count = 1
+    forced: Forced = []
 
 
 class HintDown(Struct, frozen=True, array_like=True, tag=40):
@@ -291,11 +311,13 @@ class ErrorDown(Struct, frozen=True, array_like=True, tag=38):
     """Something was refused. session 0: not about a session. code: one of the ERROR_* words.
 
     After "busy" and "too_large" the session is as it was before, if it was open; the message says what is allowed.
+    missing: after "pictures", which images of an Open were named and are not there, counted from 0.
     """
 
     session: Count
     code: Name
     message: Annotated[str, Meta(max_length=2000)]
+    missing: Annotated[list[Annotated[int, Meta(ge=0, lt=MAX_IMAGES)]], Meta(max_length=MAX_IMAGES)] = []
 
 
 ERROR_MALFORMED = "malformed"
@@ -307,12 +329,13 @@ ERROR_REFUSED = "refused"
 ERROR_INTERNAL = "internal"
 ERROR_SHUTDOWN = "shutdown"
 ERROR_KEY = "key"
+ERROR_PICTURES = "pictures"
 
 Up = Hello | Open | DraftUp | Close | Ping | SampledUp | More | HiddenUp | AloneUp
 Down = Welcome | Opened | VerdictDown | Tokens | Pong | ErrorDown | RowDown | HintDown
 
 _UP_LIMITS = {1: 1024, 2: 64 << 20, 3: 64 << 10, 4: 64, 5: 64, 6: 64 << 20, 7: 64, 8: 256 << 20, 9: 64}
-_DOWN_LIMITS = {33: 8192, 34: 128, 35: 128, 36: 64 << 10, 37: 64, 38: 8192, 39: 4 << 20, 40: 64}
+_DOWN_LIMITS = {33: 8192, 34: 512, 35: 512, 36: 64 << 10, 37: 64, 38: 8192, 39: 4 << 20, 40: 64}
 MAX_UP_BYTES = max(_UP_LIMITS.values())
 MAX_DOWN_BYTES = max(_DOWN_LIMITS.values())
 

@@ -71,7 +71,7 @@ class SessionCursor:
     def prefill(self, encoded: EncodedPrompt, observer: LayerObserver | None = None) -> Tensor:
         """Feed the prompt; returns logits [vocab] of answer position 0.
 
-        Raises ModelError for a prompt or a logit bias that the model cannot take.
+        Raises ModelError for a prompt or a logit bias that the model cannot take, OptionsError for a grammar.
         """
         return carry_out(self.plan_prefill(Prepared(encoded, None), observer))
 
@@ -80,16 +80,26 @@ class SessionCursor:
         model = self._session.model
         encoded = prepared.encoded
         self._adjuster = Adjuster(
-            self._options, encoded.ids.tolist(), model.eos_token_ids, model.vocab_size, model.device
+            self._options,
+            encoded.ids.tolist(),
+            model.eos_token_ids,
+            model.vocab_size,
+            model.device,
+            model.grammar(self._options.grammar),
         )
         self._prompt_row = yield from self._session.plan_prefill(
-            encoded, prepared.hidden, observer, prepared.prefix
+            encoded, prepared.hidden, observer, prepared.prefix, prepared.kept
         )
         self._prompt_length = self._session.length
         self._fed = []
         self._tree_offset = 0
         rows = yield from self.plan_rows(())
         return rows[0]
+
+    def forced(self, answer: Sequence[int], most: int) -> list[int]:
+        """See `Adjuster.forced`."""
+        assert self._adjuster is not None, "prefill first"
+        return self._adjuster.forced(answer, most)
 
     def rows(
         self, answer: Sequence[int], draft: Sequence[int] = (), observer: LayerObserver | None = None

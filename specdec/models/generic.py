@@ -114,7 +114,7 @@ class GenericRunner:
     ) -> Tensor:
         """Each sequence's rows by itself: ids [rows, 1] -> logits [rows, vocab]. Nobody can observe the layers."""
         self.passes += 1
-        paced = self.pacer.begin() if self.pacer is not None else None
+        paced = self.pacer.begin(hidden.shape[0]) if self.pacer is not None else None
         found: list[Tensor] = []
         for segment in segments:
             rows = [self._last_rows(segment.cache, *branch) for branch in segment.branches]
@@ -183,7 +183,7 @@ class GenericSession(ModelSession):
         """What the cache takes, about."""
         return 0 if self._library_cache is None else self._length * self.runner.kv_bytes_a_token
 
-    def start(self, encoded: EncodedPrompt) -> None:
+    def start(self, encoded: EncodedPrompt, kept: int = 0) -> None:
         """Forget everything; a prompt comes next."""
         self.evict()
         self._check_room(encoded.ids.shape[0])
@@ -201,6 +201,7 @@ class GenericSession(ModelSession):
         hidden: Tensor | None = None,
         observer: LayerObserver | None = None,
         prefix: KnownPrefix | None = None,
+        kept: int = 0,
     ) -> Plan[Tensor]:
         """As ModelSession.plan_prefill. Nobody observes, and what others know of the prompt is no use here."""
         return super().plan_prefill(encoded, hidden)

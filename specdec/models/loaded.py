@@ -23,6 +23,7 @@ from specdec.models.prompt import EncodedPrompt, Prompt
 from specdec.models.runner import DecoderRunner
 from specdec.models.session import ModelSession
 from specdec.models.sizes import PictureRules, picture_size
+from specdec.sampling.grammar import Grammar, Grammars
 
 
 class LoadedModel:
@@ -63,6 +64,7 @@ class LoadedModel:
         self.context_limit = self.runner.context_limit
         self.image_pad_id: int | None = network.config.image_token_id if self.is_multimodal else None
         self.never_drafted = self._placeholder_ids()
+        self.grammars = Grammars(tokenizer, self.vocab_size, eos_token_ids)
 
     @cached_property
     def hf_model(self) -> Any:
@@ -163,6 +165,15 @@ class LoadedModel:
         if rules is not None:  # every image has one placeholder already
             length += sum(rules.tokens(*picture_size(data)) - 1 for data in prompt.images)
         return length
+
+    def grammar(self, text: str) -> Grammar | None:
+        """A grammar (see `GenerationOptions.grammar`) compiled for this model's vocabulary; None for no text.
+
+        Raises OptionsError for one that is wrong or too large, and ModelError where the model can follow none.
+        """
+        if not text:
+            return None
+        return self.grammars.compile(text)
 
     def new_session(self) -> ModelSession:
         """An empty session; any number of them may be interleaved on this model."""

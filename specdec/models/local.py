@@ -37,13 +37,16 @@ def stream_local(
     if history:
         row = cursor.rows(answer)
     while True:
-        token = chooser.choose(row, len(answer))[0]
-        if token in model.eos_token_ids:
-            return
-        answer.append(token)
-        yield token
-        if stop.push(token) or len(answer) >= limit:
-            return
+        made = chooser.choose(row, len(answer))
+        if made[0] not in model.eos_token_ids:
+            made += cursor.forced([*answer, *made], limit - len(answer) - 1)
+        for token in made:
+            if token in model.eos_token_ids:
+                return
+            answer.append(token)
+            yield token
+            if stop.push(token) or len(answer) >= limit:
+                return
         row = cursor.rows(answer)
 
 

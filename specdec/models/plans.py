@@ -145,12 +145,14 @@ class KnownPrefix(Protocol):
 class Prepared:
     """A prompt as a model takes it. hidden: its embeddings [n, hidden_size], where they were asked for.
 
-    prefix: None: nothing is known of its keys and values.
+    prefix: None: nothing is known of its keys and values. kept: so many of its tokens, the first ones, stand in the
+    session's cache already.
     """
 
     encoded: EncodedPrompt
     hidden: Tensor | None
     prefix: KnownPrefix | None = None
+    kept: int = 0
 
 
 Need = Extension | Preparation

@@ -26,8 +26,8 @@ LayerObserver = Callable[[int, Tensor], None]
 class Pace(Protocol):
     """Makes forwards take their time (see specdec.models.pacing)."""
 
-    def begin(self, observer: LayerObserver | None = None) -> LayerObserver:
-        """The observer of a forward that starts now; it calls `observer`."""
+    def begin(self, rows: int, observer: LayerObserver | None = None) -> LayerObserver:
+        """The observer of a forward of so many rows that starts now; it calls `observer`."""
         ...
 
 
@@ -146,7 +146,7 @@ class DecoderRunner:
         """
         self.passes += 1
         if self.pacer is not None:
-            observer = self.pacer.begin(observer)
+            observer = self.pacer.begin(hidden.shape[0], observer)
         first = 0 if layers is None else layers.start
         added: tuple[Tensor, ...] = ()
         if hidden.shape[1] > self.hidden_size:

@@ -20,6 +20,7 @@ from specdec.errors import ModelError
 from specdec.models.plans import Extension, KnownPrefix, Plan, carry_out, extend_many
 from specdec.models.prompt import EncodedPrompt
 from specdec.models.runner import DecoderRunner, LayerObserver, Segment, causal_mask
+from specdec.sampling.grammar import Grammar
 
 _GROWTH = 128
 
@@ -38,6 +39,10 @@ class SessionModel(Protocol):
 
     def embed_prompt(self, encoded: EncodedPrompt) -> Tensor:
         """Embeddings [n, hidden_size] of a prompt, image features in place of their placeholders."""
+        ...
+
+    def grammar(self, text: str) -> Grammar | None:
+        """A grammar compiled for the model's vocabulary; None for no text."""
         ...
 
 
@@ -84,12 +89,14 @@ class ModelSession:
         hidden: Tensor | None = None,
         observer: LayerObserver | None = None,
         prefix: KnownPrefix | None = None,
+        kept: int = 0,
     ) -> Plan[Tensor]:
-        """The same as a plan. hidden: the prompt's embeddings [n, hidden_size], where they are there already.
+        """The same as a plan. hidden: the prompt's embeddings [n, hidden_size], where they are there already. kept: the
+        session holds so many of the prompt's first tokens already, short of its last.
 
         prefix: keys and values that need not be worked out; an observer would not see those rows.
         """
-        self.start(encoded)
+        self.start(encoded, kept)
         if hidden is None:
             hidden = self.prompt_input(encoded)
         if prefix is not None:
@@ -102,10 +109,12 @@ class ModelSession:
             prefix.learn(self._cache)
         return logits[0]
 
-    def start(self, encoded: EncodedPrompt) -> None:
-        """Forget everything; a prompt comes next."""
-        self._length = 0
-        self._clear_tree()
+    def start(self, encoded: EncodedPrompt, kept: int = 0) -> None:
+        """Forget everything behind the first `kept` tokens; a prompt that begins with them comes next.
+
+        Raises ModelError where the session holds fewer.
+        """
+        self.rollback(kept)
         self._delta = encoded.delta
         self._prompt_positions = encoded.positions
         self._reserve(encoded.ids.shape[0])

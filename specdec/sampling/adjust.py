@@ -1,4 +1,4 @@
-"""Logits processors that depend on what was said before: logit bias, repetition penalty, minimum length.
+"""Logits processors that depend on what was said before: logit bias, repetition penalty, minimum length, a grammar.
 
 They come before temperature and the cuts of `processors.py`, in the order of Hugging Face `generate`, and count at
 temperature 0 as well. What becomes of a row is a pure function of the ids before it: there is no state to roll back
@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from specdec.errors import ModelError
+from specdec.errors import ModelError, OptionsError
 from specdec.options import GenerationOptions
+from specdec.sampling.grammar import Grammar, forbid, only
 from specdec.sampling.processors import NEVER
 
 
@@ -27,11 +29,14 @@ class Adjuster:
         eos_ids: Set[int],
         vocab_size: int,
         device: torch.device | str = "cpu",
+        grammar: Grammar | None = None,
     ) -> None:
         """prompt_ids: at least one; the repetition penalty counts them like the answer's. Only WHICH ids occur
-        matters, so it is the same whether an image's placeholder stands there once or expanded.
+        matters, so it is the same whether an image's placeholder stands there once or expanded. grammar: the one
+        that options.grammar names, compiled.
 
-        Raises ModelError for a bias on an id outside the vocabulary.
+        Raises ModelError for a bias on an id outside the vocabulary, OptionsError for a grammar that no answer of so
+        many tokens follows.
         """
         outside = [token for token, _ in options.logit_bias if token >= vocab_size]
         if outside:
@@ -39,14 +44,28 @@ class Adjuster:
         self._penalty = options.repetition_penalty
         self._min_new_tokens = options.min_new_tokens if eos_ids else 0
         self._prompt = frozenset(prompt_ids)
-        self._eos = torch.tensor(sorted(eos_ids), dtype=torch.long, device=device)
+        self._eos_ids = sorted(eos_ids)
+        self._eos = torch.tensor(self._eos_ids, dtype=torch.long, device=device)
         self._biased = torch.tensor([token for token, _ in options.logit_bias], device=device)
         self._bias = torch.tensor([bias for _, bias in options.logit_bias], device=device)
+        self._grammar = None if grammar is None else grammar.follow()
+        if grammar is not None and grammar.shortest > options.max_new_tokens:
+            raise OptionsError(
+                f"an answer that follows the grammar has {grammar.shortest} tokens at least: allow more than "
+                f"{options.max_new_tokens} (max_new_tokens)"
+            )
 
     @property
     def active(self) -> bool:
         """False where every row would come back as it is."""
-        return self._penalty != 1.0 or self._min_new_tokens > 0 or self._biased.numel() > 0
+        asked = self._penalty != 1.0 or self._min_new_tokens > 0 or self._biased.numel() > 0
+        return asked or self._grammar is not None
+
+    def forced(self, answer: Sequence[int], most: int) -> list[int]:
+        """The tokens that must follow an answer because its grammar allows no others, at most so many: an end is the
+        last of them. None without a grammar. Raises ModelError where the answer does not follow it.
+        """
+        return [] if self._grammar is None else self._grammar.forced(answer, most)
 
     def chain(self, rows: Tensor, answer: Sequence[int], draft: Sequence[int] = ()) -> Tensor:
         """rows float [len(draft) + 1, vocab], row i of what follows answer + draft[:i] -> float32, adjusted."""
@@ -75,12 +94,15 @@ class Adjuster:
             scores = scores.index_add(1, self._biased, self._bias.expand(scores.shape[0], -1))
         if self._penalty != 1.0:
             scores = self._penalise(scores, self._prompt.union(answer), tails)
+        masks = None if self._grammar is None else self._grammar.masks(answer, tails)
         if len(answer) < self._min_new_tokens:
-            lengths = torch.tensor([len(answer) + len(tail) for tail in tails], device=scores.device)
-            too_short = (lengths < self._min_new_tokens)[:, None]
-            ends = scores.index_select(1, self._eos).masked_fill(too_short, NEVER)
+            too_short = np.array([len(answer) + len(tail) < self._min_new_tokens for tail in tails])
+            if masks is not None:
+                too_short &= ~only(masks, self._eos_ids)  # what is complete ends, however short it is
+            no_end = torch.from_numpy(too_short).to(scores.device)[:, None]
+            ends = scores.index_select(1, self._eos).masked_fill(no_end, NEVER)
             scores = scores.index_copy(1, self._eos, ends)
-        return scores
+        return scores if masks is None else forbid(scores, masks)
 
     def _penalise(self, scores: Tensor, seen: Set[int], tails: Sequence[Sequence[int]]) -> Tensor:
         """Make ids less likely that were seen before a row: positive logits divided, negative ones multiplied."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specdec.options import GenerationOptions
-from specdec.sampling.noise import gumbel_noise
+from specdec.sampling.noise import gumbel_noise, noisy_argmax
 from specdec.sampling.processors import process_logits
 
 
@@ -41,9 +41,7 @@ class Chooser:
             if bool(torch.isinf(best[:, -1]).all()):
                 noisy = best.double() + gumbel_noise(self.options.seed, positions[:, None], tokens)
                 return tokens.gather(1, noisy.argmax(dim=-1, keepdim=True))[:, 0].tolist()
-        tokens = torch.arange(scores.shape[-1], device=scores.device)
-        noisy = scores.double() + gumbel_noise(self.options.seed, positions[:, None], tokens[None, :])
-        return noisy.argmax(dim=-1).tolist()
+        return noisy_argmax(scores, self.options.seed, positions)
 
     def log_scores(self, logits: Tensor, positions: Tensor) -> Tensor:
         """How likely each token is to be picked, as log-probabilities float [rows, vocab] to rank candidates

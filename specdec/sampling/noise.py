@@ -6,7 +6,9 @@ Whoever takes argmax(log p + g) samples exactly from p; two sides with similar p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -16,6 +18,9 @@ _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
 _MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
 _MIX_2 = 0x94D049BB133111EB - (1 << 64)
 _WORD = (1 << 64) - 1
+_LARGE = 8192
+"""Of smaller vocabularies all noise is quicker to make than to do without."""
+_LIKELIEST = 64
 
 
 def gumbel_noise(seed: int, positions: Tensor, tokens: Tensor) -> Tensor:
@@ -24,6 +29,50 @@ def gumbel_noise(seed: int, positions: Tensor, tokens: Tensor) -> Tensor:
     positions: index of the token within the answer, counted from 0. tokens: vocabulary ids.
     """
     return -torch.log(-torch.log(hashed_uniform(seed, positions, tokens)))
+
+
+def noisy_argmax(scores: Tensor, seed: int, positions: Tensor) -> list[int]:
+    """argmax(scores + noise) of each row, as if all of the noise had been made; on a CPU most of it need not be.
+
+    scores: log-probabilities float32 [rows, vocab], -inf where cut. positions: int64 [rows].
+    """
+    if scores.device.type != "cpu" or scores.shape[1] < _LARGE:
+        tokens = torch.arange(scores.shape[1], device=scores.device)
+        noisy = scores.double() + gumbel_noise(seed, positions[:, None], tokens[None, :])
+        return noisy.argmax(dim=-1).tolist()
+    return [_picked(row, seed, position) for row, position in zip(scores, positions, strict=True)]
+
+
+def _picked(scores: Tensor, seed: int, position: Tensor) -> int:
+    """The same of one row [vocab]: exactly for the likeliest, and for those whose noise may lift them above these."""
+    best, tokens = torch.topk(scores, _LIKELIEST)
+    lead = float((best.double() + gumbel_noise(seed, position, tokens)).max())
+    least = float(best[-1])
+    if least > -math.inf:
+        # A token that is no likelier than `least` needs so much noise, that is a number of so many 52nds of a bit.
+        needed = math.exp(-math.exp(min(least - lead, 700.0))) * (1.0 - 1e-9)
+        others = torch.nonzero(_bits(seed, position, scores.shape[0]) >= math.floor(needed * 2.0**52) - 1)[:, 0]
+        tokens = torch.cat([tokens, others])
+    tokens = tokens.sort().values  # of equals the first counts, as in a whole row
+    noisy = scores[tokens].double() + gumbel_noise(seed, position, tokens)
+    return int(tokens[noisy.argmax()])
+
+
+def _bits(seed: int, position: Tensor, vocab: int) -> Tensor:
+    """What `hashed_uniform` makes its numbers of, for all tokens: int64 [vocab] of 52 bits. In place, in the cache."""
+    word = _mix(position * _GOLDEN + _signed(_mix_int(seed))) + _words(vocab)
+    spare = torch.empty_like(word)
+    for bits, factor in ((30, _MIX_1), (27, _MIX_2), (31, None)):
+        torch.bitwise_right_shift(word, bits, out=spare)
+        word ^= spare.bitwise_and_((1 << (64 - bits)) - 1)
+        if factor is not None:
+            word *= factor
+    return word.bitwise_right_shift_(12).bitwise_and_((1 << 52) - 1)
+
+
+@lru_cache(maxsize=4)
+def _words(vocab: int) -> Tensor:
+    return torch.arange(vocab) * _MIX_1 + _GOLDEN
 
 
 def hashed_uniform(seed: int, positions: Tensor, tokens: Tensor) -> Tensor:

@@ -12,6 +12,9 @@ from torch import Tensor
 from specdec.options import GenerationOptions
 
 NEVER = float("-inf")
+_LARGE = 16_384
+"""Of a smaller vocabulary sorting all is as quick."""
+_BINS, _WIDEST = 4096, 32.0
 
 
 def process_logits(logits: Tensor, options: GenerationOptions) -> Tensor:
@@ -39,11 +42,32 @@ def keep_top_k(scores: Tensor, k: int) -> Tensor:
 
 
 def keep_top_p(scores: Tensor, p: float) -> Tensor:
-    """Keep the smallest set of most likely tokens whose probability reaches p; at least the first one."""
+    """Keep the smallest set of most likely tokens whose probability reaches p; at least the first one.
+
+    Of equals the first ones stay.
+    """
+    if scores.device.type == "cpu" and scores.shape[-1] >= _LARGE:
+        return torch.stack([_nucleus(row, p) for row in scores.reshape(-1, scores.shape[-1])]).view(scores.shape)
     ordered, order = torch.sort(scores, dim=-1, descending=True, stable=True)
     mass_before = torch.softmax(ordered, dim=-1).cumsum(dim=-1).roll(1, dims=-1)
     mass_before[..., 0] = 0.0
     cut = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, order, mass_before >= p)
+    return scores.masked_fill(cut, NEVER)
+
+
+def _nucleus(scores: Tensor, p: float) -> Tensor:
+    """The same of one row [vocab]: sorted are only those that are about as likely as the last one that stays."""
+    top = scores.max()
+    chances = torch.softmax(scores, dim=-1)
+    bins = (top - scores).mul_(_BINS / _WIDEST).clamp_(max=_BINS - 1).to(torch.int64)
+    reached = torch.bincount(bins, weights=chances.double(), minlength=_BINS).cumsum(dim=0)
+    last = min(int(torch.searchsorted(reached, p)), _BINS - 1)
+    near = torch.nonzero(bins == last)[:, 0]
+    near = near[torch.sort(scores[near], descending=True, stable=True).indices]
+    mass = chances[near].double()
+    mass_before = mass.cumsum(dim=0) - mass + (reached[last - 1] if last else 0.0)
+    cut = bins > last
+    cut[near] = mass_before >= p
     return scores.masked_fill(cut, NEVER)
 
 

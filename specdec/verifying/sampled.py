@@ -129,6 +129,7 @@ class SampledVerifier(Verifier):
             self._owed, self._batches, self.rejected_at = p[accepted], 0, accepted
             return SampledVerdict(accepted, None, self._describe(p[accepted]))
         self.answer = [*prefix, *ids[:accepted], token]
+        self._jump()
         return SampledVerdict(accepted, token)
 
     def _take_fix(self, fix: int | None, base: int) -> None:

@@ -18,6 +18,7 @@ from specdec.models.plans import Plan, Preparation, Prepared, carry_out
 from specdec.models.runner import LayerObserver
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser
+from specdec.sampling.grammar import MAX_FORCED
 from specdec.verifying.judge import Judgement, judge
 
 
@@ -103,7 +104,7 @@ class Verifier:
             yield from self._cursor.plan_prefill(prepared)
 
     def step(self, observer: LayerObserver | None = None) -> int:
-        """Decode one token alone, append it to the answer and return it."""
+        """Decode one token alone, append it to the answer, with what a grammar makes of it, and return it."""
         return carry_out(self.plan_step(observer))
 
     def plan_step(self, observer: LayerObserver | None = None) -> Plan[int]:
@@ -112,7 +113,22 @@ class Verifier:
         row = yield from self._cursor.plan_rows(self.answer, observer=observer)
         token = self._pick(row[0], len(self.answer))
         self.answer.append(token)
+        self._jump()
         return token
+
+    def _jump(self) -> None:
+        """Append what a grammar lets follow the answer, and nothing else: no forward is needed for it."""
+        if self._options.grammar and not self.finished:
+            self.answer += self._cursor.forced(self.answer, self.limit - len(self.answer))
+
+    def forced_after(self, length: int) -> list[int]:
+        """What a grammar has brought behind the answer's first `length` tokens; none without a grammar."""
+        return self.answer[length : length + MAX_FORCED] if self._options.grammar else []
+
+    @property
+    def unfed(self) -> int:
+        """How many tokens of the answer have not gone through the model."""
+        return len(self.answer) - self._cursor.fed
 
     def _pick(self, row: Tensor, position: int) -> int:
         """The token of an answer position from its logits [vocab]."""
@@ -142,6 +158,7 @@ class Verifier:
         verified = [usable.ids[node] for node in judgement.path] + [judgement.token]
         if len(verified) > len(known):
             self.answer = prefix + verified
+            self._jump()
         path = tuple(nodes[node] for node in judgement.path)
         result = Judgement(path, judgement.token)
         self.epoch += result.last < len(draft.ids)

@@ -14,6 +14,7 @@ from harness.errors import UsageError
 from harness.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
 from harness.settings import make_settings, read_yaml
 from specdec.link.shaping import LinkProfile, parse_outages
+from specdec.models.pacing import read_ms
 from specdec.options import GenerationOptions
 
 POINTS = CONFIG / "points"
@@ -85,6 +86,9 @@ class BenchConfig:
     start_timeout_s: float = field(default=300.0)
 
     def __post_init__(self) -> None:
+        for name in ("draft_ms", "verify_ms", "cloud_draft_ms"):
+            if isinstance(getattr(self, name), str):  # of a YAML file
+                object.__setattr__(self, name, read_ms(getattr(self, name)))
         for name, (low, high) in _LIMITS.items():
             value = getattr(self, name)
             if value is None and name in ("limit", "cloud_draft_ms"):

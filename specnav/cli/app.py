@@ -236,6 +236,12 @@ def generate(
             metavar="TEXT", help="End the answer once it contains this text; may be given several times."
         ),
     ] = None,
+    grammar: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="The answer follows this grammar: a .lark, .gbnf, .regex or .json (schema) file."
+        ),
+    ] = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print on stderr how it was decoded.")] = False,
 ) -> None:
     """Generate one answer, streamed to stdout as it is verified."""
@@ -265,6 +271,7 @@ def generate(
         max_new_tokens=max_new_tokens,
         min_new_tokens=min_new_tokens,
         stop=tuple(stop or ()),
+        grammar=grammar,
         stats=stats,
     )
     raise typer.Exit(run_generate(config))

@@ -95,6 +95,9 @@ def replay(
     prompt: Annotated[
         str, typer.Option(help="Prompt preset; auto: the one in the draft model's folder.")
     ] = "auto",
+    answer_grammar: Annotated[
+        str, typer.Option(help="off, or actions: every answer ends in an action sentence.")
+    ] = "off",
     robot_config: Annotated[
         Path | None,
         typer.Option(
@@ -131,6 +134,7 @@ def replay(
         seed=seed,
         max_new_tokens=max_new_tokens,
         prompt=prompt,
+        answer_grammar=answer_grammar,
         robot_config=robot_config or ReplayConfig.robot_config,
     )
     raise typer.Exit(run_replay(config))

@@ -22,6 +22,19 @@ from specnav.cli.options import (
     TopP,
 )
 
+MS = "MS[:ROWS,...]"
+
+
+def pacing(text: str) -> float:
+    """A time of a forward, for typer."""
+    from specdec.errors import OptionsError
+    from specdec.models.pacing import read_ms
+
+    try:
+        return read_ms(text)
+    except OptionsError as error:
+        raise typer.BadParameter(str(error)) from error
+
 
 def add_bench_commands(app: typer.Typer) -> None:
     """Give the app the commands of this module."""
@@ -104,16 +117,20 @@ def bench(
     ] = None,
     draft_ms: Annotated[
         float | None,
-        typer.Option(min=0, max=60_000, help="Pacing: minimum time of a draft forward, ms (0: off)."),
+        typer.Option(
+            parser=pacing, metavar=MS, help="Pacing: minimum time of a draft forward, ms (0: off); by rows: 72:1,90:4."
+        ),
     ] = None,
     verify_ms: Annotated[
         float | None,
-        typer.Option(min=0, max=60_000, help="Pacing: minimum time of a target forward, ms (0: off)."),
+        typer.Option(
+            parser=pacing, metavar=MS, help="Pacing: minimum time of a target forward, ms (0: off); by rows, too."
+        ),
     ] = None,
     cloud_draft_ms: Annotated[
         float | None,
         typer.Option(
-            min=0, max=60_000, help="Pacing of a draft model in the cloud, ms (default: as --draft-ms)."
+            parser=pacing, metavar=MS, help="Pacing of a draft model in the cloud, ms (default: as --draft-ms)."
         ),
     ] = None,
     target_model: Target = None,

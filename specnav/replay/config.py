@@ -11,6 +11,7 @@ from harness.paths import CONFIG, DEFAULT_DRAFT, DEFAULT_TARGET
 from harness.settings import read_yaml
 from spec_vlm_nav.camera.images import PictureOptions
 from spec_vlm_nav.deciding.parameters import VLM_NAV
+from spec_vlm_nav.model.decider import ANSWER_GRAMMARS
 
 RATES = ("frames", "bag")
 _LIMITS: dict[str, tuple[float, float]] = {
@@ -32,7 +33,8 @@ class ReplayConfig:
     pass a method, and takes the newest one whenever a decision is done, as the robot does. every: of frames without a
     reference, one in so many is decided; those with one always are. connect: a running verifier; None: one is started.
     key: of this edge, for a running verifier with keys.
-    prompt: as the robot's parameter of that name; robot_config: what the robot does to a picture is taken from there.
+    prompt, answer_grammar: as the robot's parameters of that name; robot_config: what the robot does to a picture is
+    taken from there.
     """
 
     bag: Path
@@ -58,6 +60,7 @@ class ReplayConfig:
     quantize: str = "none"
     device: str = "auto"
     prompt: str = "auto"
+    answer_grammar: str = "off"
     robot_config: Path = CONFIG / "robot.yaml"
 
     def __post_init__(self) -> None:
@@ -67,6 +70,10 @@ class ReplayConfig:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
                 raise UsageError(f"{name} is {value!r}; give a number from {low:g} to {high:g}")
+        if self.answer_grammar not in ANSWER_GRAMMARS:
+            raise UsageError(
+                f"--answer-grammar {self.answer_grammar!r} is unknown; choose one of {', '.join(ANSWER_GRAMMARS)}"
+            )
         if self.rate not in RATES:
             raise UsageError(f"--rate {self.rate!r} is unknown; choose one of {', '.join(RATES)}")
         if self.key is not None and self.connect is None:

@@ -10,7 +10,9 @@ from cloud_verifier.serving import set_threads, settle_memory
 from harness.errors import UsageError
 from harness.paths import DEFAULT_TARGET
 from harness.verifier_process import verifier_process
-from spec_vlm_nav.model.asking import prompt_spec
+from spec_vlm_nav.language.grammar import action_grammar
+from spec_vlm_nav.model.asking import grammars_of, prompt_spec
+from spec_vlm_nav.model.decider import ACTIONS
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.methods import get_method
 from specdec.models import LoadedModel, load_model, load_tokenizer
@@ -70,11 +72,15 @@ def open_edge(config: ReplayConfig, stack: ExitStack) -> Edge:
         draft = load_model(config.draft_model, device=config.device, quantize=config.quantize)
         set_threads(0, draft)
     settle_memory()
+    tokenizer = draft.tokenizer if draft is not None else load_tokenizer(config.draft_model)
+    grammar = ""
+    if config.answer_grammar == ACTIONS:
+        grammar = action_grammar(draft.grammars if draft else grammars_of(tokenizer), config.max_new_tokens)
     prompter = Prompter(
         prompt_spec(config.draft_model, config.prompt),
-        draft.tokenizer if draft is not None else load_tokenizer(config.draft_model),
+        tokenizer,
         config.picture(),
-        GenerationOptions(config.max_new_tokens, config.temperature, config.seed),
+        GenerationOptions(config.max_new_tokens, config.temperature, config.seed, grammar=grammar),
     )
     deciders = tuple(
         MethodDecider(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
@@ -122,6 +124,23 @@ def test_one_that_does_not_fit_goes_before_anything_has_changed(text_pair: Pair)
     assert isinstance(refused, ErrorDown) and refused.code == ERROR_REFUSED
     for session in (1, 3):
         assert_right(cloud, text_pair, session, batch=2)
+
+
+def test_nothing_of_a_session_that_has_failed_stays_until_the_collector_comes(text_pair: Pair) -> None:
+    """An error refers to the frames it went through; one of them must not refer to the error."""
+    cloud = opened(text_pair, 1)
+    gc.collect()
+    gc.disable()
+    try:
+        message = Open(2, False, sampling_to_wire(OPTIONS), [text_pair.target.vocab_size + 1])
+        task = OpenTask(key_of(2), message, 0.0)
+        watched = weakref.ref(task)
+        cloud.engine.submit(task)
+        del task
+        cloud.work()
+        assert isinstance(cloud.last(2), ErrorDown) and watched() is None
+    finally:
+        gc.enable()
 
 
 def failing_for(monkeypatch: pytest.MonkeyPatch, session_rows: int, fail: Any) -> None:

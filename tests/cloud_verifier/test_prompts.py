@@ -16,12 +16,12 @@ from test_engine import OPTIONS, Cloud, key_of
 from cloud_verifier.engine.engine import Engine
 from cloud_verifier.engine.prefixes import BLOCK, Prefixes
 from cloud_verifier.engine.prompts import shared_bytes
-from cloud_verifier.engine.store import SharedStore
 from cloud_verifier.engine.tasks import CloseTask, OpenTask
 from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import Down, ErrorDown, Open, Opened, Tokens
 from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.local import generate_local
+from specdec.store import SharedStore
 
 PLENTY = 1 << 26
 EOS = (256, 257)

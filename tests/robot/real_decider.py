@@ -12,7 +12,7 @@ from links import until
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from conftest_models import picture
+from conftest_models import built_pairs, picture  # noqa: F401
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.logs import EventLog

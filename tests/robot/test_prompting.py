@@ -48,6 +48,18 @@ def test_the_untrained_qwen_prompt_teaches_the_ten_sentences():
     assert text.count("The next action is") == 9 and "I think I should stop" in text
 
 
+@pytest.mark.parametrize("name", ["navila", "qwen2_vl"])
+def test_what_repeats_can_stand_before_the_frames(name):
+    """The same fields and frames in another order: nothing but a short end follows the first frame."""
+    usual, last = PRESETS[name], PRESETS[f"{name}_frames_last"]
+    assert (last.history_frames, last.last_actions) == (usual.history_frames, usual.last_actions)
+    text = render(last, "go to the chair", (), last.history_frames)
+    front, _, end = text.partition(FRAME)
+    assert "go to the chair" in front and end.count(FRAME) == last.history_frames
+    assert len(end.replace(FRAME, "")) < 80
+    assert all(sentence in front for sentence in ACTION_SENTENCES if name == "qwen2_vl")
+
+
 def test_history_is_spread_over_the_past_or_taken_from_its_end():
     assert pick_history(14, 7) == (0, 2, 4, 6, 8, 10, 12)
     assert pick_history(14, 3, "latest") == (11, 12, 13)

@@ -12,12 +12,14 @@ import torch
 from conftest_servers import Pair, StartServer, patiently_connected
 from torch import Tensor
 
+from specdec.drafting import DraftModel
+from specdec.drafting.memory import PromptMemory
 from specdec.edge.decoder import EdgeDecoder
 from specdec.errors import ModelError
 from specdec.models import LoadedModel, Prompt, chat_prompt, load_model
 from specdec.models.families import FAMILIES
 from specdec.models.local import generate_local
-from specdec.models.plans import Extension, extend_many
+from specdec.models.plans import Extension, carry_out, extend_many
 from specdec.models.split import FrontPart
 from specdec.options import GenerationOptions
 
@@ -109,6 +111,17 @@ def test_trees_and_what_is_kept_of_them_see_what_the_library_sees(model: LoadedM
         session.rollback(session.length - 2)
         back = session.extend([20, 21, 22])
         torch.testing.assert_close(back[2], row_after(model, prompt, (11, 12, 5, 20, 21, 22)), **CLOSE)
+
+
+def test_what_the_last_prompt_began_with_need_not_be_fed_again(model: LoadedModel) -> None:
+    memory = PromptMemory(model)
+    for prompt in (first := prompts_of(model)) + [Prompt((*one.ids[:-2], 9), one.images) for one in first] * 2:
+        cursor = DraftModel(model, GenerationOptions(9), memory).cursor
+        row = carry_out(cursor.plan_prefill(memory.prepare(prompt)))
+        memory.fed()
+        torch.testing.assert_close(row, model.new_session().prefill(model.encode(prompt)), **CLOSE)
+        cursor.rows([7, 8])
+    assert memory.taken_over > 20
 
 
 def test_sessions_that_share_forwards_get_what_each_gets_alone(model: LoadedModel) -> None:

@@ -31,7 +31,7 @@ from specdec.edge import session as edge_session
 from specdec.errors import SpecdecError
 from specdec.link.wire import HintDown, VerdictDown
 from specdec.models import cursor, session
-from specdec.sampling import choice, processors, recovery, rejection
+from specdec.sampling import choice, noise, processors, recovery, rejection
 from specdec.sampling.recovery import TargetRow
 from specdec.sampling.uniform import Purpose
 from specdec.verifying import Judgement, sampled, verifier
@@ -148,12 +148,7 @@ _keep_top_p = processors.keep_top_p
 
 
 def noise_without_position(patch: Patch) -> None:
-    wrap(
-        patch,
-        choice,
-        "gumbel_noise",
-        lambda original, seed, at, ids: original(seed, torch.zeros_like(at), ids),
-    )
+    wrap(patch, noise, "gumbel_noise", lambda original, seed, at, ids: original(seed, torch.zeros_like(at), ids))
 
 
 # Judging drafts by ids

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import pytest
 from checks import UNLIKE
@@ -13,6 +14,7 @@ from specdec.drafting import ROOT, DraftModel, OutcomeDrafter
 from specdec.drafting.draft import TreeSize
 from specdec.drafting.ngram import NgramLookup
 from specdec.drafting.outcomes import ORDERS, OutcomeTree
+from specdec.edge.measured import Measured
 from specdec.models import chat_prompt
 from specdec.options import GenerationOptions
 
@@ -158,6 +160,23 @@ class TestOutcomeDrafter:
         while drafter.step_ahead(3):
             pass
         assert widths and max(widths) == 2
+
+    @pytest.mark.parametrize("prices", [{4: 1.0, 6: 2.5}, {6: 1.0}, {2: 1.0, 6: 1.2}])
+    def test_rows_are_filled_up_to_a_cliff_in_what_they_cost(self, prices: dict[int, float]):
+        """Told of every forward, as the edge is; a drafter that nobody tells anything fills all rows."""
+        drafter, measured = new_drafter(6), Measured()
+        drafter.prices.price_s = measured.draft_rows_s
+        fed = Counter()
+        for seed in range(12):
+            answer = [1 + seed % 4, 1 + seed % 3]
+            draft(drafter, answer)
+            drafter.take(answer, 3, 9)
+            while drafter.step_ahead(3):
+                fed[drafter.rows_fed] += 1
+                price = next(price for rows, price in prices.items() if drafter.rows_fed <= rows)
+                measured.drafted_ahead(price, drafter.rows_fed)
+        beyond = sum(count for rows, count in fed.items() if rows > 4) / fed.total()
+        assert beyond < 0.1 if prices[6] > 2.0 else beyond > 0.4, fed
 
     def test_without_rows_nothing_is_prepared(self):
         drafter = new_drafter(rows=0)

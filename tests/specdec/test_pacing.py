@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 import torch
 
 from specdec.errors import OptionsError
 from specdec.models import Prompt
 from specdec.models.local import generate_local
-from specdec.models.pacing import Pacer, pace
+from specdec.models.pacing import Pacer, RowMs, pace, read_ms
 from specdec.options import GenerationOptions
 
 
@@ -26,7 +28,9 @@ class FakeTime:
 def test_each_layer_ends_at_its_share_of_the_minimum():
     time = FakeTime()
     ends: list[float] = []
-    after_layer = Pacer(0.4, 4, time.clock, time.sleep).begin(lambda index, hidden: ends.append(time.now))
+    after_layer = Pacer(400.0, 4, time.clock, time.sleep).begin(
+        1, lambda index, hidden: ends.append(time.now)
+    )
     for index in range(4):
         after_layer(index, torch.zeros(1))
     assert ends == pytest.approx([0.1, 0.2, 0.3, 0.4])
@@ -34,7 +38,7 @@ def test_each_layer_ends_at_its_share_of_the_minimum():
 
 def test_a_slow_layer_is_made_up_for_and_a_slow_forward_is_not_delayed():
     time = FakeTime()
-    after_layer = Pacer(0.4, 4, time.clock, time.sleep).begin()
+    after_layer = Pacer(400.0, 4, time.clock, time.sleep).begin(1)
     time.now = 0.25
     after_layer(0, torch.zeros(1))
     assert time.now == 0.25
@@ -48,7 +52,7 @@ def test_a_slow_layer_is_made_up_for_and_a_slow_forward_is_not_delayed():
 
 def test_a_pass_over_the_last_layers_takes_their_share():
     time = FakeTime()
-    after_layer = Pacer(0.4, 4, time.clock, time.sleep).begin()
+    after_layer = Pacer(400.0, 4, time.clock, time.sleep).begin(1)
     for index in (2, 3):
         after_layer(index, torch.zeros(1))
     assert time.now == pytest.approx(0.2)
@@ -74,3 +78,34 @@ def test_pacing_a_model_slows_it_and_changes_no_token(text_pair):
 def test_absurd_pacing_is_refused(text_pair, minimum_ms):
     with pytest.raises(OptionsError, match="out of range"):
         pace(text_pair.draft, minimum_ms)
+
+
+class TestByRows:
+    def test_between_two_points_it_is_a_line_and_beyond_them_level(self) -> None:
+        times = read_ms("72:1,90:4,160:8")
+        assert isinstance(times, RowMs) and times == 72.0
+        assert [times.at(rows) for rows in (1, 2, 4, 6, 8, 400)] == [72, 78, 90, 125, 160, 160]
+        assert RowMs(((3, 5.0),)).at(1) == 5.0
+
+    def test_it_reads_what_it_writes_and_can_be_scaled_and_copied(self) -> None:
+        times = read_ms("72:1,90:4")
+        assert isinstance(times, RowMs)
+        assert read_ms(str(times)) == times and str(times * 0.5) == "36:1,45:4"
+        assert pickle.loads(pickle.dumps(times)).points == times.points
+        assert read_ms("40") == 40.0
+
+    @pytest.mark.parametrize(
+        "text", ["", "x", "72:0", "72:4,80:2", "72:1,80:1", "7:1,", ":1", "70000:1", "-1:1", "1:1:1"]
+    )
+    def test_anything_else_is_refused(self, text: str) -> None:
+        with pytest.raises(OptionsError):
+            read_ms(text)
+
+    def test_a_forward_takes_the_time_of_its_rows(self) -> None:
+        time = FakeTime()
+        pacer = Pacer(read_ms("100:1,400:4"), 2, time.clock, time.sleep)
+        for rows, ends in ((1, 0.1), (4, 0.5), (3, 0.8)):
+            after_layer = pacer.begin(rows)
+            for layer in range(2):
+                after_layer(layer, torch.zeros(1))
+            assert time.now == pytest.approx(ends)

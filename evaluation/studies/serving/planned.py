@@ -7,6 +7,7 @@ from evaluation.capacity import Flow, rounds_a_second
 from evaluation.studies.records import StudyResults
 from evaluation.studies.serving.cells import Seen
 from specdec.methods import get_method
+from specdec.models.pacing import read_ms
 
 FORWARD_ROWS = 256
 """Rows of a forward at most, where a study's settings do not say."""
@@ -38,7 +39,7 @@ def flow_of(results: StudyResults, row: ClientsRow) -> Flow:
     streams = get_method(row.method).cloud == "stream"
     server = whole if streams else min(whole, row.verify_ms)
     most = max(1.0, float(results.config.get("forward_rows") or FORWARD_ROWS) // row.rows)
-    beyond = float(results.config.get("verify_ms") or 0.0)
+    beyond = float(read_ms(str(results.config.get("verify_ms") or 0.0)))
 
     def forward_ms(sessions: float) -> float:
         return server + max(0.0, curve.latency_ms(sessions, row.rows) - max(beyond, curve.latency_ms(1, row.rows)))

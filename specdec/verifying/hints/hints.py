@@ -75,7 +75,10 @@ class SessionHints:
         model = maker.model
         self.maker = maker
         self.options = options
-        self.adjuster = Adjuster(options, prompt_ids, model.eos_token_ids, model.vocab_size, model.device)
+        grammar = model.grammar(options.grammar)
+        self.adjuster = Adjuster(
+            options, prompt_ids, model.eos_token_ids, model.vocab_size, model.device, grammar
+        )
         whole = maker.vocabulary.whole if self.adjuster.active else None
         self.vocabulary = whole or maker.vocabulary.session([*prompt_ids, *history])
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from spec_vlm_nav.common.parameters import Parameter, RELIABILITY
 from spec_vlm_nav.language.exploration import AUTO, POLICIES
-from spec_vlm_nav.model.decider import ANSWER_ORDERS, ON_LINK_LOSS
+from spec_vlm_nav.model.decider import ANSWER_GRAMMARS, ANSWER_ORDERS, ON_LINK_LOSS
 
 VLM_NAV = (
     Parameter(
@@ -116,6 +116,14 @@ VLM_NAV = (
         'as_trained',
         'as_trained, or action_first: the model is asked for the action before its reasoning.',
         choices=ANSWER_ORDERS,
+        live=True,
+    ),
+    Parameter(
+        'answer_grammar',
+        'off',
+        'off, or actions: the target can only say reasoning and then one action sentence, so that '
+        'every answer parses, and what is certain of it takes no time.',
+        choices=ANSWER_GRAMMARS,
         live=True,
     ),
     Parameter(

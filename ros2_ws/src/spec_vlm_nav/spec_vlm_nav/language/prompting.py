@@ -171,6 +171,13 @@ _NAVILA = (
     'turning left or right by a specific degree, moving forward a certain distance, or stop if '
     'the task is completed.'
 )
+_NAVILA_FRAMES_LAST = (
+    'Imagine you are a robot programmed for navigation tasks. Your assigned task is: '
+    '"{instruction}" Analyze the series of images that follows to decide your next action, which '
+    'could be turning left or right by a specific degree, moving forward a certain distance, or '
+    'stop if the task is completed. You have been given a video of historical observations '
+    '{history} and current observation {frame}.'
+)
 _PILOT = (
     'You are the pilot of a small robot. The picture shows what is in front of you: {frame} '
     'Your task: {instruction}. Your last actions: {last_actions}. Answer with two sentences. '
@@ -184,6 +191,12 @@ _TAUGHT = (
 _TAUGHT_ACTION_FIRST = (
     _PILOT + 'The first is exactly one of these, nothing added. The second says where you see the '
     f'target, or "I do not see" it.\n{_SENTENCES}'
+)
+_TAUGHT_FRAMES_LAST = (
+    'You are the pilot of a small robot. Your task: {instruction}. You will be shown what is in '
+    'front of you. Answer with two sentences. The first says where you see the target, or "I do '
+    f'not see" it. The second is exactly one of these, nothing added:\n{_SENTENCES}\n'
+    'Your last actions: {last_actions}. What is in front of you now: {frame}'
 )
 
 PRESETS: dict[str, PromptSpec] = {
@@ -207,6 +220,17 @@ PRESETS: dict[str, PromptSpec] = {
             _CHAT.replace('{body}', _TAUGHT),
             last_actions=4,
             action_first=_CHAT.replace('{body}', _TAUGHT_ACTION_FIRST),
+        ),
+        # The same two with what repeats from one decision to the next in front: both sides keep
+        # its keys and values. No checkpoint was trained on these.
+        PromptSpec(
+            'navila_frames_last',
+            _CHAT.replace('{body}', _NAVILA_FRAMES_LAST),
+            history_frames=7,
+            pad_history=True,
+        ),
+        PromptSpec(
+            'qwen2_vl_frames_last', _CHAT.replace('{body}', _TAUGHT_FRAMES_LAST), last_actions=4
         ),
     )
 }

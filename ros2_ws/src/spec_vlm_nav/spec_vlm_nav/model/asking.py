@@ -32,11 +32,14 @@ from spec_vlm_nav.common.errors import (
     ParameterError,
     PromptError,
 )
+from spec_vlm_nav.language.grammar import action_grammar
 from spec_vlm_nav.language.prompting import build_prompt, choose_frames, PromptSpec
 from spec_vlm_nav.model.answers import DecisionFailed, Job, Question
-from spec_vlm_nav.model.decider import DecoderSettings
+from spec_vlm_nav.model.decider import ACTIONS, DecoderSettings
 from spec_vlm_nav.model.folders import suited_preset
+from specdec.errors import SpecdecError
 from specdec.options import GenerationOptions
+from specdec.sampling.grammar import Grammars
 
 if TYPE_CHECKING:
     from specdec.models import Prompt
@@ -69,12 +72,23 @@ def spec_of(settings: DecoderSettings) -> PromptSpec:
         ) from error
 
 
+def grammars_of(tokenizer: Any) -> Grammars:
+    """Return what compiles grammars for a model of which only the tokenizer is here."""
+    ends = {tokenizer.eos_token_id} - {None}
+    return Grammars(tokenizer, 1 + max(tokenizer.get_vocab().values()), ends)
+
+
 @dataclass(frozen=True)
 class Asker:
-    """Words questions as `spec` says, for the model that `tokenizer` belongs to."""
+    """
+    Words questions as `spec` says, for the model that `tokenizer` belongs to.
+
+    grammars: compiles that model's; None where none is wanted.
+    """
 
     spec: PromptSpec
     tokenizer: Any
+    grammars: Grammars | None = None
 
     def ask(self, job: Job, settings: DecoderSettings) -> tuple[Question, bytes]:
         """
@@ -88,8 +102,22 @@ class Asker:
             raise DecisionFailed(ErrorCode.INVALID_INPUT, str(error)) from error
         except NavigationError as error:
             raise DecisionFailed(ErrorCode.INTERNAL, str(error)) from error
-        options = GenerationOptions(settings.max_new_tokens, settings.temperature, settings.seed)
-        return Question(prompt, options), jpeg
+        return Question(prompt, self.options(settings)), jpeg
+
+    def options(self, settings: DecoderSettings) -> GenerationOptions:
+        """Return how answers are made. Raises ParameterError for a grammar that cannot be met."""
+        grammar = ''
+        if settings.answer_grammar == ACTIONS and self.grammars is not None:
+            action_first = settings.answer_order == 'action_first'
+            try:
+                grammar = action_grammar(self.grammars, settings.max_new_tokens, action_first)
+            except SpecdecError as error:
+                raise ParameterError(
+                    f'parameter answer_grammar = {ACTIONS!r} refused: {error}'
+                ) from error
+        return GenerationOptions(
+            settings.max_new_tokens, settings.temperature, settings.seed, grammar=grammar
+        )
 
     def prompt(self, job: Job, picture: PictureOptions) -> tuple[Prompt, bytes]:
         """Return the prompt of a job and its frame as JPEG. Raises NavigationError."""

@@ -34,6 +34,8 @@ from spec_vlm_nav.model.answers import Answer, Job, Question
 
 DRAFT_ONLY = 'draft_only_slow'
 ON_LINK_LOSS = ('stop', 'hold', DRAFT_ONLY)
+ACTIONS = 'actions'
+ANSWER_GRAMMARS = ('off', ACTIONS)
 ANSWER_ORDERS = ('as_trained', 'action_first')
 
 
@@ -134,4 +136,5 @@ class DecoderSettings:
     on_link_loss: str = 'stop'
     prompt: str = 'auto'
     answer_order: str = 'as_trained'
+    answer_grammar: str = 'off'
     picture: PictureOptions = field(default_factory=PictureOptions)

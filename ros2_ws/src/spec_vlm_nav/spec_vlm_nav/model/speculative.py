@@ -35,7 +35,7 @@ from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.language.prompting import build_prompt, choose_frames, PromptSpec
 from spec_vlm_nav.model.answers import Answer, DecisionFailed, Job, Question, Span
-from spec_vlm_nav.model.asking import Asker, spec_of
+from spec_vlm_nav.model.asking import Asker, grammars_of, spec_of
 from spec_vlm_nav.model.decider import DecoderSettings, DRAFT_ONLY, LinkReport, OnText
 from spec_vlm_nav.model.growing_answer import answer_of, CanceledOrLost, GrowingAnswer
 from spec_vlm_nav.model.link_monitor import LinkMonitor
@@ -94,7 +94,9 @@ class SpeculativeDecider:
             )
         tokenizer = self._model.tokenizer if self._model else load_tokenizer(settings.draft_model)
         # Replaced as one: `use` may come in the middle of a decision.
-        self._current = (settings, Asker(spec, tokenizer))
+        grammars = self._model.grammars if self._model else grammars_of(tokenizer)
+        self._current = (settings, Asker(spec, tokenizer, grammars))
+        self._current[1].options(settings)  # a grammar that cannot be met is told now
         self._counts = Counts()
         self._monitor: LinkMonitor | None = None
         self._losses_before = 0
@@ -112,15 +114,11 @@ class SpeculativeDecider:
                 raise ParameterError(
                     f'parameter {name} cannot change now: the model is loaded and the link in use'
                 )
-        fitting_spec(settings, self._model is not None)
+        self._fitting_asker(settings)
 
     def use(self, settings: DecoderSettings) -> None:
         """See Decider."""
-        asker = self._current[1]
-        self._current = (
-            settings,
-            replace(asker, spec=fitting_spec(settings, self._model is not None)),
-        )
+        self._current = (settings, self._fitting_asker(settings))
         if (monitor := self._monitor) is not None:
             monitor.timeout_s = settings.link_timeout_s
 
@@ -316,6 +314,13 @@ class SpeculativeDecider:
         if failure is not None:
             raise DecisionFailed(ErrorCode.INVALID_INPUT, failure, answer)
         return answer
+
+    def _fitting_asker(self, settings: DecoderSettings) -> Asker:
+        """Return who asks as these settings say. Raises ParameterError where nobody can."""
+        spec = fitting_spec(settings, self._model is not None)
+        asker = replace(self._current[1], spec=spec)
+        asker.options(settings)
+        return asker
 
     def _count_failure(self, failure: DecisionFailed) -> None:
         if failure.code is ErrorCode.CANCELED:

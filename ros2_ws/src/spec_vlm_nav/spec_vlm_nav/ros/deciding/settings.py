@@ -47,6 +47,7 @@ def decoder_settings(values: Mapping[str, Value]) -> DecoderSettings:
         on_link_loss=str(values['on_link_loss']),
         prompt=str(values['prompt']),
         answer_order=str(values['answer_order']),
+        answer_grammar=str(values['answer_grammar']),
         picture=PictureOptions(
             int(values['image_width']),
             int(values['image_height']),

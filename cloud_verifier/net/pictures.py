@@ -1,0 +1,109 @@
+"""Pictures that clients may name instead of sending them again, each client its own.
+
+Whoever knows a digest has not shown that it has the picture, and whether somebody else has sent it is nobody's
+business: a name is looked up among the pictures of its own client only. Belongs to the thread that owns the sockets.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from specdec.errors import ProtocolError
+from specdec.link.pictures import digest_of, kept_bytes
+from specdec.link.wire import Picture
+
+
+@dataclass
+class _Kept:
+    """Of one client. pictures: by digest, what was used longest ago first."""
+
+    pictures: OrderedDict[bytes, bytes] = field(default_factory=OrderedDict)
+    bytes: int = 0
+    used_s: float = 0.0
+
+    def forget_one(self) -> int:
+        """The one that was used longest ago goes; returns how many bytes that are."""
+        size = kept_bytes(self.pictures.popitem(last=False)[1])
+        self.bytes -= size
+        return size
+
+
+class PictureShelf:
+    """Encoded pictures by client and digest, within so many bytes. bytes: of all. named, missing: pictures so far."""
+
+    def __init__(self, most_bytes: int, timeout_s: float, clock: Callable[[], float]) -> None:
+        """most_bytes: of all clients together. timeout_s: who names and sends none for so long has none any more."""
+        self._most_bytes = most_bytes
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._clients: OrderedDict[bytes, _Kept] = OrderedDict()  # who came longest ago first
+        self.bytes = 0
+        self.named = 0
+        self.missing = 0
+
+    def look_up(self, client: bytes, images: Sequence[bytes | Picture]) -> tuple[list[bytes], list[int]]:
+        """The images of a message with their contents, and which of them are missing, counted from 0.
+
+        Raises ProtocolError for contents that are not what their digest says.
+        """
+        sent = {one.digest: one.data for one in images if isinstance(one, Picture) and one.data}
+        if any(digest_of(data) != digest for digest, data in sent.items()):
+            raise ProtocolError("an image is not what its digest says")
+        kept = self._clients.get(client, _Kept()).pictures
+        found: list[bytes] = []
+        missing: list[int] = []
+        for place, one in enumerate(images):
+            if isinstance(one, bytes):
+                found.append(one)
+                continue
+            self.named += not one.data
+            data = one.data or sent.get(one.digest) or kept.get(one.digest)
+            if data is None:
+                missing.append(place)
+            else:
+                found.append(data)
+        self.missing += len(missing)
+        return found, missing
+
+    def keep(
+        self, client: bytes, images: Sequence[bytes | Picture], found: Sequence[bytes], most: int
+    ) -> None:
+        """Keep what a client wants to be kept, and what it has named. found: their contents. most: bytes of the
+        client's.
+        """
+        wanted = [
+            (one.digest, data) for one, data in zip(images, found, strict=True) if isinstance(one, Picture)
+        ]
+        wanted = [(digest, data) for digest, data in wanted if kept_bytes(data) <= most]
+        if not wanted:
+            return
+        kept = self._clients.setdefault(client, _Kept())
+        self._clients.move_to_end(client)
+        kept.used_s = self._clock()
+        for digest, data in wanted:
+            if digest not in kept.pictures:
+                kept.pictures[digest] = data
+                kept.bytes += kept_bytes(data)
+                self.bytes += kept_bytes(data)
+            kept.pictures.move_to_end(digest)
+        while kept.bytes > most:
+            self.bytes -= kept.forget_one()
+        while self.bytes > self._most_bytes:
+            self._forget_the_oldest()
+
+    def _forget_the_oldest(self) -> None:
+        client, kept = next(iter(self._clients.items()))
+        self.bytes -= kept.forget_one()
+        if not kept.pictures:
+            del self._clients[client]
+
+    def expire(self) -> None:
+        """Forget the pictures of those who have not come for long."""
+        while self._clients:
+            client, kept = next(iter(self._clients.items()))
+            if self._clock() - kept.used_s <= self._timeout_s:
+                return
+            self.bytes -= kept.bytes
+            del self._clients[client]

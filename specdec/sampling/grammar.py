@@ -1,0 +1,317 @@
+"""Grammars: which tokens may come next, as a pure function of the ids before them.
+
+A grammar is compiled once a vocabulary (llguidance) and followed without any state that would have to be rolled back:
+what may come after a sequence is kept for the last positions and worked out again for earlier ones. Where the text that
+must follow is known, only its own spelling by the tokenizer is allowed, so that most of it is *forced*: one token may
+come, and nobody need ask a model for it.
+
+An answer that may begin with free text might never come to an end: a grammar may therefore have two parts, with a line
+`%%after N` between them. Behind N tokens an answer goes on as the second part says, as soon as the first lets that
+begin: not in the middle of a character of several tokens, for example.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specdec.errors import ModelError, OptionsError
+
+KEPT_GRAMMARS = 32
+KEPT_POSITIONS = 64
+"""Behind these an answer that is taken back is followed again from its beginning, 2 µs a token."""
+_AFTER = re.compile(r"^%%after[ \t]+(\d{1,7})[ \t]*$", re.MULTILINE)
+MAX_FORCED = 64
+"""Tokens that are appended at once without asking a model; a reply has room for as many."""
+
+
+LOOKED_AT = 300
+"""Places in a grammar that are looked at for its shortest answer."""
+
+Mask = np.ndarray[Any, Any]
+"""Which tokens are allowed: bool [vocab], or a row of them each."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an answer of `length` tokens has come to. matcher: of the part that counts there; not to be changed.
+
+    second: that is the second part, or there is none.
+    """
+
+    matcher: Any
+    length: int = 0
+    second: bool = True
+
+
+class Grammar:
+    """A compiled grammar of one vocabulary; shared by all answers."""
+
+    def __init__(
+        self, first: Any, vocab_size: int, eos_ids: Set[int], after: int = 0, second: Any = None
+    ) -> None:
+        """first, second: matchers that have seen nothing; the second's turn comes after so many tokens."""
+        self.vocab_size = vocab_size
+        self.eos_ids = frozenset(eos_ids)
+        self._after, self._second = after, second
+        self.start = self._arrive(Place(first, 0, second is None))
+
+    def follow(self) -> FollowedGrammar:
+        """For one answer."""
+        return FollowedGrammar(self)
+
+    def next(self, place: Place, token: int) -> Place | None:
+        """Where one token more leads; None where it is not allowed."""
+        following = place.matcher.deep_copy()
+        if not following.consume_token(token):
+            return None
+        return self._arrive(Place(following, place.length + 1, place.second))
+
+    def allowed(self, place: Place) -> Mask:
+        """What may come next. Raises ModelError where nothing may, or to know it takes more work than a grammar may."""
+        bits = np.frombuffer(place.matcher.compute_bitmask(), dtype=np.uint8)
+        if place.matcher.is_error():
+            raise ModelError(f"the grammar cannot be followed any further: {_first_line(place.matcher)}")
+        allowed: Mask = np.unpackbits(bits, count=self.vocab_size, bitorder="little").view(np.bool_)
+        if not allowed.any():
+            raise ModelError(
+                "the grammar cannot be followed any further: no token of the model may come next"
+            )
+        return allowed
+
+    def _arrive(self, place: Place) -> Place:
+        """The second part, where its turn has come."""
+        if place.second or place.length < self._after or place.matcher.is_stopped():
+            return place
+        second = Place(self._second.deep_copy(), place.length)
+        begins = self.allowed(second)
+        return second if (self.allowed(place) & begins).sum() == begins.sum() else place
+
+    @cached_property
+    def shortest(self) -> int:
+        """Tokens of the shortest answer, its end not included; of a grammar with very many places as many as were found
+        to be too few, and one more. Raises OptionsError where there is none.
+        """
+        reached, looked_at, length = [self.start], 0, 0
+        while True:
+            further: list[Place] = []
+            for place in reached:
+                looked_at += 1
+                try:
+                    ids = np.flatnonzero(self.allowed(place)).tolist()
+                except ModelError:  # it leads nowhere
+                    continue
+                if not self.eos_ids.isdisjoint(ids):
+                    return length
+                if looked_at + len(further) + len(ids) > LOOKED_AT:
+                    return length + 1
+                further += [found for token in ids if (found := self.next(place, token)) is not None]
+            if not further:
+                raise OptionsError("no answer follows the grammar: no way through it comes to an end")
+            reached, length = further, length + 1
+
+    def longest(self, most: int = 50_000) -> int | None:
+        """Tokens of the longest answer, its end included; None where more than so many places would be looked at."""
+        waiting, longest, looked_at = [self.start], 0, 0
+        while waiting:
+            place = waiting.pop()
+            looked_at += 1
+            if looked_at > most:
+                return None
+            for token in np.flatnonzero(self.allowed(place)).tolist():
+                if token in self.eos_ids:
+                    longest = max(longest, place.length + 1)
+                elif (following := self.next(place, token)) is not None:
+                    waiting.append(following)
+            if len(waiting) > most:
+                return None
+        return longest
+
+
+class Grammars:
+    """Compiles grammars for one tokenizer and keeps the last ones; for any threads."""
+
+    def __init__(self, tokenizer: Any, vocab_size: int, eos_ids: Set[int]) -> None:
+        """tokenizer: a Hugging Face one that stands on the tokenizers library."""
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        self._eos_ids = frozenset(eos_ids)
+        self._vocabulary: Any = None
+        self._known: OrderedDict[str, Grammar] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def compile(self, text: str) -> Grammar:
+        """text: a grammar in llguidance's dialect of Lark, or two with a line `%%after N` between them.
+
+        Raises OptionsError for one that is wrong or too large, and ModelError for a model without an end of the answer
+        or with a tokenizer that no grammar can be compiled for.
+        """
+        with self._lock:
+            known = self._known.pop(text, None)
+            if known is None:
+                known = self._compile(text)
+            self._known[text] = known
+            if len(self._known) > KEPT_GRAMMARS:
+                self._known.popitem(last=False)
+            return known
+
+    def _compile(self, text: str) -> Grammar:
+        first, *others = _AFTER.split(text)
+        if len(others) > 2:
+            raise OptionsError("the grammar has more than two parts: one line with %%after N may divide it")
+        after, second = (int(others[0]), self._matcher(others[1])) if others else (0, None)
+        grammar = Grammar(self._matcher(first), self._vocab_size, self._eos_ids, after, second)
+        try:
+            grammar.allowed(grammar.start)
+        except ModelError as error:
+            raise OptionsError(f"no answer follows the grammar: {error}") from error
+        return grammar
+
+    def _matcher(self, text: str) -> Any:
+        from llguidance import LLMatcher, LLParserLimits
+
+        limits = LLParserLimits(
+            max_items_in_row=500,
+            initial_lexer_fuel=200_000,
+            step_lexer_fuel=100_000,
+            step_max_items=20_000,
+            max_lexer_states=20_000,
+            max_grammar_size=100_000,
+        )
+        if self._vocabulary is None:
+            self._vocabulary = _vocabulary(self._tokenizer, self._vocab_size, self._eos_ids)
+        start = LLMatcher(self._vocabulary, LLMatcher.grammar_from_lark(text), log_level=0, limits=limits)
+        if start.is_error():
+            raise OptionsError(f"the grammar cannot be used: {_first_line(start)}")
+        return start
+
+
+class FollowedGrammar:
+    """What a grammar allows along one answer and its drafts."""
+
+    def __init__(self, grammar: Grammar) -> None:
+        self._grammar = grammar
+        self._ids: list[int] = []
+        self._places = [grammar.start]  # of the last lengths of _ids that were kept
+
+    def masks(self, answer: Sequence[int], tails: Sequence[Sequence[int]]) -> Mask:
+        """Which tokens may follow answer + each tail: bool [len(tails), vocab].
+
+        tails: paths of a draft, the beginning of each of which is allowed to be missing. Behind a token that the
+        grammar does not allow everything is: no answer gets there. Raises ModelError where the answer itself breaks the
+        grammar, or where following it takes more work than a grammar may.
+        """
+        reached: dict[tuple[int, ...], Place | None] = {(): self._allowed_place(answer)}
+        rows = np.ones((len(tails), self._grammar.vocab_size), dtype=np.bool_)
+        for row, tail in zip(rows, tails, strict=True):
+            place = self._after(reached, tuple(tail))
+            if place is not None:
+                row[:] = self._grammar.allowed(place)
+        return rows
+
+    def mask(self, answer: Sequence[int]) -> Mask:
+        """Which tokens may follow an answer: bool [vocab]. Raises as `masks`."""
+        return self._grammar.allowed(self._allowed_place(answer))
+
+    def forced(self, answer: Sequence[int], most: int) -> list[int]:
+        """The tokens that must follow an answer because nothing else may, at most so many; an end is the last of them.
+
+        None behind what the grammar does not allow: a draft may hold that. Raises ModelError as `Grammar.allowed`.
+        """
+        grammar = self._grammar
+        found: list[int] = []
+        place = self._place(answer)
+        while place is not None and len(found) < min(most, MAX_FORCED):
+            allowed = np.flatnonzero(grammar.allowed(place)).tolist()
+            if grammar.eos_ids.issuperset(allowed):
+                return [*found, min(grammar.eos_ids)]
+            if len(allowed) != 1:
+                break
+            found.append(allowed[0])
+            place = grammar.next(place, allowed[0])
+        return found
+
+    def _allowed_place(self, answer: Sequence[int]) -> Place:
+        place = self._place(answer)
+        if place is None:
+            raise ModelError("the answer so far does not follow the grammar")
+        return place
+
+    def _place(self, answer: Sequence[int]) -> Place | None:
+        """Where an answer has come to; None where the grammar does not allow it."""
+        ids = list(answer)
+        common = min(len(ids), len(self._ids))
+        if ids[:common] != self._ids[:common]:
+            common = next(i for i in range(common) if ids[i] != self._ids[i])
+        if common < self._places[0].length:
+            self._places, common = [self._grammar.start], 0
+        del self._places[common - self._places[0].length + 1 :]
+        self._ids = ids[:common]
+        for token in ids[common:]:
+            place = self._grammar.next(self._places[-1], token)
+            if place is None:
+                return None
+            self._ids.append(token)
+            self._places.append(place)
+        if len(self._places) > 2 * KEPT_POSITIONS:
+            del self._places[:-KEPT_POSITIONS]
+        return self._places[-1]
+
+    def _after(self, reached: dict[tuple[int, ...], Place | None], tail: tuple[int, ...]) -> Place | None:
+        """Where a path leads, None where the grammar does not allow it; what is on the way is kept in `reached`."""
+        begun = len(tail)
+        while tail[:begun] not in reached:
+            begun -= 1
+        place = reached[tail[:begun]]
+        for end in range(begun + 1, len(tail) + 1):
+            place = None if place is None else self._grammar.next(place, tail[end - 1])
+            reached[tail[:end]] = place
+        return place
+
+
+def only(masks: Mask, eos_ids: Sequence[int]) -> Mask:
+    """Which rows of masks [n, vocab] allow nothing but an end: bool [n]."""
+    ends = masks[:, list(eos_ids)].sum(axis=1)
+    found: Mask = (ends > 0) & (ends == masks.sum(axis=1))
+    return found
+
+
+def forbid(scores: Tensor, masks: Mask) -> Tensor:
+    """scores float [n, vocab] with -inf where masks [n, vocab] say no."""
+    return scores.masked_fill(torch.from_numpy(~masks).to(scores.device), float("-inf"))
+
+
+def _vocabulary(tokenizer: Any, vocab_size: int, eos_ids: Set[int]) -> Any:
+    from llguidance import LLTokenizer
+
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None or not hasattr(backend, "to_str"):
+        raise ModelError("a grammar needs a model with a tokenizer.json (a fast tokenizer)")
+    if not eos_ids:
+        raise ModelError(
+            "a grammar needs a model that can end an answer: this one has no end-of-sequence token"
+        )
+    from tokenizers import Tokenizer
+
+    plain = Tokenizer.from_str(backend.to_str())  # a copy: padding and truncation are others' settings
+    plain.no_padding()
+    plain.no_truncation()
+    try:
+        return LLTokenizer(plain.to_str(), n_vocab=vocab_size, eos_token=sorted(eos_ids))
+    except Exception as error:  # the library raises what it likes
+        raise ModelError(
+            f"no grammar can be used with this tokenizer: {str(error).splitlines()[0]:.200}"
+        ) from error
+
+
+def _first_line(matcher: Any) -> str:
+    return str((matcher.get_error().strip() or "unknown reason").splitlines()[0][:300])

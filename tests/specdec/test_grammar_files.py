@@ -1,0 +1,59 @@
+"""Grammar files of every kind, good and bad."""
+
+from pathlib import Path
+
+import pytest
+from table_models import LETTERS, LetterTokenizer
+
+from specdec.errors import OptionsError
+from specdec.sampling.grammar import Grammars
+from specdec.text.grammars import KINDS, read_grammar
+
+FILES = {
+    "answer.lark": 'start: "yes" | "no"',
+    "answer.gbnf": 'root ::= "yes" | "no"',
+    "answer.regex": "yes|no\n",
+    "answer.json": '{"enum": ["yes", "no"]}',
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_kind_says_the_same(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text(FILES[name])
+    assert path.suffix in KINDS
+    text = read_grammar(path)
+    if name.endswith(".json"):
+        assert "whitespace_flexible" in text  # quotation marks are no letters of the toy vocabulary
+        return
+    followed = Grammars(LetterTokenizer(27), 27, {0}).compile(text).follow()
+    spelt = [[LETTERS.index(letter) for letter in word] for word in ("yes", "no")]
+    assert sorted(followed.mask([]).nonzero()[0].tolist()) == sorted(ids[0] for ids in spelt)
+    for ids in spelt:
+        assert followed.forced(ids[:1], 9) == [*ids[1:], 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("answer.txt", "yes", "says how it is written"),
+        ("answer.regex", " \n", "it is empty"),
+        ("answer.json", "[1]", "is an object"),
+        ("answer.json", "{", "not as its name says"),
+        ("answer.gbnf", "root := ", "not as its name says"),
+        ("answer.lark", "x" * 20_000, "more than 16384 bytes"),
+    ],
+)
+def test_what_is_no_grammar(tmp_path: Path, name: str, text: str, says: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(OptionsError, match=says) as found:
+        read_grammar(tmp_path / name)
+    assert "\n" not in str(found.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(OptionsError, match="cannot be read: No such file"):
+        read_grammar(tmp_path / "none.lark")
+    (tmp_path / "bytes.lark").write_bytes(b"\xff\xfe")
+    with pytest.raises(OptionsError, match="no UTF-8"):
+        read_grammar(tmp_path / "bytes.lark")
