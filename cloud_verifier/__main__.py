@@ -8,7 +8,7 @@ import sys
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.errors import VerifierError
 from specdec.errors import OptionsError, SpecdecError
-from specdec.models.pacing import read_ms
+from specdec.row_ms import read_ms
 
 
 def pacing(text: str) -> float:

@@ -6,7 +6,10 @@ no living process does any more.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -33,17 +36,36 @@ def read_udp_tables() -> list[str]:
     return [path.read_text() for path in (Path("/proc/net/udp"), Path("/proc/net/udp6")) if path.exists()]
 
 
-def free_domain(used_ports: frozenset[int], first: int) -> int:
-    """A ROS domain none of whose DDS ports is in use, looked for from `first` on. Raises HarnessError."""
-    count = len(DOMAINS)
-    for offset in range(count):
-        domain = DOMAINS[(first + offset) % count]
-        base = DDS_BASE_PORT + DDS_PORTS_PER_DOMAIN * domain
-        if not any(base <= port < base + DDS_PORTS_PER_DOMAIN for port in used_ports):
-            return domain
-    raise HarnessError(
-        "every ROS domain from 1 to 101 is in use on this machine; stop a ROS program and try again"
-    )
+class Domain:
+    """A ROS domain that no other program of ours takes while this one holds it: a lock, and no DDS port in use.
+
+    Ports alone do not tell: of two programs that look in one instant both find the same domain free. The kernel lets
+    the lock go when its holder dies.
+    """
+
+    def __init__(self, used_ports: frozenset[int], first: int, locks: Path | None = None) -> None:
+        """Look from `first` on. locks: the folder of the lock files (that for temporary files). Raises HarnessError."""
+        folder = Path(tempfile.gettempdir()) if locks is None else locks
+        for offset in range(len(DOMAINS)):
+            self.number = DOMAINS[(first + offset) % len(DOMAINS)]
+            base = DDS_BASE_PORT + DDS_PORTS_PER_DOMAIN * self.number
+            if any(base <= port < base + DDS_PORTS_PER_DOMAIN for port in used_ports):
+                continue
+            with contextlib.suppress(OSError):  # another's, or a file of another user
+                self._lock = (folder / f"specnav-domain-{self.number}.lock").open("a")
+                try:
+                    fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    self._lock.close()
+                    raise
+                return
+        raise HarnessError(
+            "every ROS domain from 1 to 101 is in use on this machine; stop a ROS program and try again"
+        )
+
+    def release(self) -> None:
+        """Others may have it."""
+        self._lock.close()
 
 
 def ros_environment(domain: int, log_folder: Path, threads: int) -> dict[str, str]:

@@ -7,79 +7,18 @@ never what is computed.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from specdec.errors import OptionsError
+from specdec.row_ms import MAX_MS, RowMs
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from specdec.models.loaded import LoadedModel
     from specdec.models.runner import LayerObserver
-
-MAX_MS = 60_000.0
-_BY_ROWS = re.compile(r"[\d.]+:\d+(,[\d.]+:\d+)*")
-
-
-class RowMs(float):
-    """Milliseconds of a forward by the rows that share it: straight lines between what is given, level beyond.
-
-    As a number: of the fewest rows given. points: (rows, milliseconds), rows rising.
-    """
-
-    points: tuple[tuple[int, float], ...]
-
-    def __new__(cls, points: tuple[tuple[int, float], ...]) -> RowMs:
-        """Raises OptionsError unless rows are at least 1 and rise, and no time is longer than MAX_MS."""
-        rows = [count for count, _ in points]
-        if not rows or rows[0] < 1 or sorted(set(rows)) != rows:
-            raise OptionsError("rows begin at 1 or above and rise, like 72:1,90:4,160:8")
-        if not all(0 <= ms <= MAX_MS for _, ms in points):
-            raise OptionsError(f"a forward takes 0 to {MAX_MS:g} ms")
-        made = super().__new__(cls, points[0][1])
-        made.points = points
-        return made
-
-    def at(self, rows: int) -> float:
-        """Milliseconds of a forward of so many rows."""
-        before = self.points[0]
-        for point in self.points:
-            if rows <= point[0]:
-                if point[0] == before[0]:
-                    return point[1]
-                return before[1] + (point[1] - before[1]) * (rows - before[0]) / (point[0] - before[0])
-            before = point
-        return before[1]
-
-    def __mul__(self, factor: float) -> RowMs:
-        return RowMs(tuple((rows, ms * factor) for rows, ms in self.points))
-
-    def __str__(self) -> str:
-        return ",".join(f"{ms:g}:{rows}" for rows, ms in self.points)
-
-    __repr__ = __str__
-
-    def __getnewargs__(self) -> tuple[tuple[tuple[int, float], ...]]:  # type: ignore[override]
-        return (self.points,)
-
-
-def read_ms(text: str) -> float:
-    """ "40", or "72:1,90:4,160:8": milliseconds of a forward, by its rows. Raises OptionsError for anything else."""
-    try:
-        if ":" not in text:
-            return float(text)
-        if not _BY_ROWS.fullmatch(text):
-            raise ValueError
-        pairs = [part.split(":") for part in text.split(",")]
-        return RowMs(tuple((int(rows), float(ms)) for ms, rows in pairs))
-    except ValueError:
-        raise OptionsError(
-            f"{text!r} is no time of a forward: give milliseconds, like 40, or by rows 72:1,90:4"
-        ) from None
-
 
 class Pacer:
     """Delays the layers of a forward so that the whole of it takes at least `minimum_ms`, by its rows where it says so.

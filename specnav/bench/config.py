@@ -14,8 +14,8 @@ from harness.errors import UsageError
 from harness.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
 from harness.settings import make_settings, read_yaml
 from specdec.link.shaping import LinkProfile, parse_outages
-from specdec.models.pacing import read_ms
 from specdec.options import GenerationOptions
+from specdec.row_ms import read_ms
 
 POINTS = CONFIG / "points"
 QUESTIONS = CONFIG / "questions" / "short.jsonl"

@@ -28,7 +28,7 @@ MS = "MS[:ROWS,...]"
 def pacing(text: str) -> float:
     """A time of a forward, for typer."""
     from specdec.errors import OptionsError
-    from specdec.models.pacing import read_ms
+    from specdec.row_ms import read_ms
 
     try:
         return read_ms(text)

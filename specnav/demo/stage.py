@@ -17,7 +17,7 @@ from cloud_verifier.config import ServerConfig
 from harness import children
 from harness.processes import Supervisor
 from harness.surroundings import (
-    free_domain,
+    Domain,
     ports_in_use,
     read_udp_tables,
     remove_segments,
@@ -166,14 +166,14 @@ class Stage:
 @contextmanager
 def open_stage(config: DemoConfig, server: ServerConfig, logs: Path, view: View) -> Iterator[Stage]:
     """All processes of a demo, up and connected; stopped in any case, with nothing left behind."""
-    domain = free_domain(ports_in_use(read_udp_tables()), first=os.getpid())
+    domain = Domain(ports_in_use(read_udp_tables()), first=os.getpid())
     threads = max(1, len(os.sched_getaffinity(0)) // 2)
-    environment = ros_environment(domain, logs, threads)
+    environment = ros_environment(domain.number, logs, threads)
     # Fast DDS reads these when the director's context is made; the children get the same.
     os.environ.update(environment)
     segments: frozenset[Path] = frozenset()
     try:
-        with Director(domain, Topics()) as director, Supervisor(logs) as supervisor:
+        with Director(domain.number, Topics()) as director, Supervisor(logs) as supervisor:
             stage = Stage(config, server, supervisor, director, view, environment)
             try:
                 stage.open()
@@ -185,3 +185,4 @@ def open_stage(config: DemoConfig, server: ServerConfig, logs: Path, view: View)
                 supervisor.stop_all()
     finally:
         remove_segments(segments)
+        domain.release()

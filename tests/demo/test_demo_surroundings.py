@@ -6,7 +6,7 @@ import pytest
 
 from harness import surroundings
 from harness.errors import HarnessError
-from harness.surroundings import free_domain, ports_in_use, remove_segments, ros_environment, segments_of
+from harness.surroundings import Domain, ports_in_use, remove_segments, ros_environment, segments_of
 
 TABLE = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref
   123: 00000000:1DE2 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 11 2 0 0
@@ -18,17 +18,35 @@ def test_ports_are_read_from_the_kernels_table() -> None:
     assert ports_in_use([TABLE, ""]) == {0x1DE2, 53}
 
 
-def test_domain_in_use_is_passed_over() -> None:
+def test_domain_in_use_is_passed_over(tmp_path: Path) -> None:
     busy = frozenset({7400 + 250 * 5 + 12})
-    assert free_domain(frozenset(), first=4) == 5
-    assert free_domain(busy, first=4) == 6
-    assert free_domain(busy, first=100) == 101
-    assert free_domain(busy, first=101) == 1
+
+    def found(used: frozenset[int], first: int) -> int:
+        domain = Domain(used, first, tmp_path)
+        domain.release()
+        return domain.number
+
+    assert found(frozenset(), 4) == 5
+    assert found(busy, 4) == 6
+    assert found(busy, 100) == 101
+    assert found(busy, 101) == 1
 
 
-def test_no_free_domain_is_an_error() -> None:
+def test_two_that_look_in_one_instant_get_two_domains(tmp_path: Path) -> None:
+    first, second = (Domain(frozenset(), 4, tmp_path) for _ in range(2))
+    assert (first.number, second.number) == (5, 6)
+    first.release()
+    assert Domain(frozenset(), 4, tmp_path).number == 5
+
+
+def test_a_lock_file_that_may_not_be_opened_is_a_domain_in_use(tmp_path: Path) -> None:
+    (tmp_path / "specnav-domain-5.lock").mkdir()
+    assert Domain(frozenset(), 4, tmp_path).number == 6
+
+
+def test_no_free_domain_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(HarnessError, match="every ROS domain"):
-        free_domain(frozenset(7400 + 250 * domain for domain in range(1, 102)), first=0)
+        Domain(frozenset(7400 + 250 * domain for domain in range(1, 102)), 0, tmp_path)
 
 
 def test_ros_talks_on_this_machine_only(tmp_path: Path) -> None:

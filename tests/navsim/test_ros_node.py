@@ -15,15 +15,18 @@ import cv2
 import numpy as np
 import pytest
 
+from harness.surroundings import Domain, ports_in_use, read_udp_tables
+
 pytestmark = [pytest.mark.graph, pytest.mark.timeout(120)]
 rclpy = pytest.importorskip("rclpy")
 
-DOMAIN = "73"
+DOMAIN = Domain(ports_in_use(read_udp_tables()), first=os.getpid())
+"""Held as long as the tests' process lives: another file of tests may run beside this one."""
 START_SECONDS = 30.0
 
 
 def environment() -> dict[str, str]:
-    return os.environ | {"ROS_DOMAIN_ID": DOMAIN, "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
+    return os.environ | {"ROS_DOMAIN_ID": str(DOMAIN.number), "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}
 
 
 def start(*parameters: str) -> subprocess.Popen[str]:
@@ -63,7 +66,7 @@ class Robot:
         self._types = (Twist, TwistStamped, String)
         self._stamped = stamped
         self.context = rclpy.Context()
-        rclpy.init(context=self.context, domain_id=int(DOMAIN))
+        rclpy.init(context=self.context, domain_id=DOMAIN.number)
         self.node = rclpy.create_node("tester", context=self.context)
         self.executor = rclpy.executors.SingleThreadedExecutor(context=self.context)
         self.executor.add_node(self.node)

@@ -16,7 +16,7 @@ from harness.children import Parameter, ros_arguments
 from harness.paths import ROOT
 from harness.processes import Child, ChildSpec, Supervisor
 from harness.surroundings import (
-    free_domain,
+    Domain,
     ports_in_use,
     read_udp_tables,
     remove_segments,
@@ -77,7 +77,8 @@ class Graph:
     def __init__(self, folder: Path) -> None:
         """folder: for the logs."""
         self.folder = folder
-        self.domain = free_domain(ports_in_use(read_udp_tables()), first=os.getpid() + len(str(folder)))
+        self._domain = Domain(ports_in_use(read_udp_tables()), first=os.getpid() + len(str(folder)))
+        self.domain = self._domain.number
         self.processes: list[Process] = []
         self._supervisor = Supervisor(folder)
         self._segments: set[Path] = set()
@@ -99,6 +100,7 @@ class Graph:
         self._supervisor.stop_all()
         self.probe.close()
         remove_segments(self._segments.union(*(process.left for process in self.processes)))
+        self._domain.release()
 
     def start_child(self, spec: ChildSpec) -> Process:
         """Start a process; one of the same name may have run before. Its log is `<folder>/<name>-<number>.log`."""

@@ -7,7 +7,7 @@ from evaluation.capacity import Flow, rounds_a_second
 from evaluation.studies.records import StudyResults
 from evaluation.studies.serving.cells import Seen
 from specdec.methods import get_method
-from specdec.models.pacing import read_ms
+from specdec.row_ms import read_ms
 
 FORWARD_ROWS = 256
 """Rows of a forward at most, where a study's settings do not say."""

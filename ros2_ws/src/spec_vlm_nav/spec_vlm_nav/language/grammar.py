@@ -22,10 +22,13 @@ specdec's (specdec.sampling.grammar); the sentences are those of `actions`.
 from __future__ import annotations
 
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from spec_vlm_nav.language.actions import ACTION_SENTENCES, STOP_SENTENCE
 from specdec.errors import OptionsError
-from specdec.sampling.grammar import Grammars
+
+if TYPE_CHECKING:
+    from specdec.sampling.grammar import Grammars
 
 _LEAD = 'The next action is '
 _BEGINNING = 'The next'

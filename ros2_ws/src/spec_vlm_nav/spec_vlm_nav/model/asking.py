@@ -39,10 +39,10 @@ from spec_vlm_nav.model.decider import ACTIONS, DecoderSettings
 from spec_vlm_nav.model.folders import suited_preset
 from specdec.errors import SpecdecError
 from specdec.options import GenerationOptions
-from specdec.sampling.grammar import Grammars
 
 if TYPE_CHECKING:
     from specdec.models import Prompt
+    from specdec.sampling.grammar import Grammars
 
 
 def prompt_spec(model: str, preset: str) -> PromptSpec:
@@ -74,6 +74,8 @@ def spec_of(settings: DecoderSettings) -> PromptSpec:
 
 def grammars_of(tokenizer: Any) -> Grammars:
     """Return what compiles grammars for a model of which only the tokenizer is here."""
+    from specdec.sampling.grammar import Grammars
+
     ends = {tokenizer.eos_token_id} - {None}
     return Grammars(tokenizer, 1 + max(tokenizer.get_vocab().values()), ends)
 
