@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from harness.errors import UsageError
+from harness.paths import DEFAULT_DRAFT, DEFAULT_TARGET
 
 
 def add_doctor_command(app: typer.Typer) -> None:
@@ -14,7 +15,8 @@ def add_doctor_command(app: typer.Typer) -> None:
     app.command(
         epilog="Examples:  specnav doctor   |   specnav doctor --robot   |   "
         "specnav doctor --robot --namespace robot1 --image /front/compressed --seconds 10   |   "
-        "specnav doctor --robot --verifier tcp://192.168.1.10:5555 --json"
+        "specnav doctor --robot --verifier tcp://192.168.1.10:5555 --json   |   "
+        "specnav doctor --gpu --model Qwen/Qwen2-VL-7B-Instruct --draft Qwen/Qwen2-VL-2B-Instruct --json > gpu.json"
     )(doctor)
 
 
@@ -48,16 +50,65 @@ def doctor(
         str,
         typer.Option(metavar="FILE", help="With --robot: key for the verifier (default: vlm_nav_node's)."),
     ] = "",
+    gpu: Annotated[bool, typer.Option("--gpu", help="Measure a pair of models on this device.")] = False,
+    model: Annotated[
+        str,
+        typer.Option(
+            metavar="FOLDER|HUB_ID", help="With --gpu: the target (default: the pair that is shipped)."
+        ),
+    ] = "",
+    draft: Annotated[str, typer.Option(metavar="FOLDER|HUB_ID", help="With --gpu: the draft model.")] = "",
+    device: Annotated[str, typer.Option(help="With --gpu: auto, cpu, cuda or cuda:1.")] = "auto",
+    variants: Annotated[
+        str,
+        typer.Option(
+            metavar="A,B,...",
+            help="With --gpu: float32, bfloat16, float16, 8bit, 4bit (default: what is usual on the device).",
+        ),
+    ] = "",
+    rows: Annotated[
+        str, typer.Option(metavar="N,N,...", help="With --gpu: rows of forwards.")
+    ] = "1,2,4,6,8,16,32",
+    contexts: Annotated[
+        str, typer.Option(metavar="N,N,...", help="With --gpu: tokens before them.")
+    ] = "256,2048",
+    gamma: Annotated[int, typer.Option(min=1, max=64, help="With --gpu: tokens of a draft.")] = 5,
     seconds: Annotated[
-        float, typer.Option(min=1.0, max=600.0, help="With --robot: how long to measure rates, s.")
+        float,
+        typer.Option(
+            min=1.0, max=600.0, help="How long to measure rates (--robot) or a model (--gpu), s."
+        ),
     ] = 4.0,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
-    """Check what this machine can run, or with --robot what keeps a live robot from moving, and what to do about it.
+    """Check what this machine can run, with --robot what keeps a live robot from moving, and what to do about it.
+
+    With --gpu it loads a pair of models in several number types and measures them: memory against the plan, forwards by
+    rows and context against what the memory's bandwidth allows, exits, picks that flip, and what `auto` would choose.
+    The exit code is 1 where a model could not be measured or a pick flips that is no near-tie.
 
     With --robot it prints one line per check: ok, warn or FAIL, and the remedy; the exit code is 0 if none is FAIL.
     It only listens, reads parameters and greets the verifier: nothing it does can move a robot.
     """
+    if gpu and robot:
+        raise UsageError("--gpu and --robot look at different things: give one of them")
+    if gpu:
+        from specnav.doctor.gpu.run import GpuDoctorConfig, run_gpu_doctor
+
+        config = GpuDoctorConfig(
+            model=model or str(DEFAULT_TARGET),
+            draft=draft or str(DEFAULT_DRAFT),
+            device=device,
+            variants=tuple(filter(None, variants.split(","))),
+            rows=_numbers("--rows", rows),
+            contexts=_numbers("--contexts", contexts),
+            gamma=gamma,
+            seconds=seconds,
+            json=as_json,
+        )
+        raise typer.Exit(run_gpu_doctor(config))
+    if model or draft or variants:
+        raise UsageError("--model, --draft and --variants are for --gpu")
     if robot:
         from specnav.doctor.robot.config import RobotDoctorConfig
         from specnav.doctor.robot.run import run_robot_doctor
@@ -69,3 +120,10 @@ def doctor(
     from specnav.doctor.machine import run_doctor
 
     raise typer.Exit(run_doctor(as_json))
+
+
+def _numbers(flag: str, text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"{flag} {text!r} is no list of numbers: give one like 1,4,8") from None

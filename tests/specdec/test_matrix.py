@@ -47,7 +47,7 @@ AT_ONCE = 12
 """Edges that wait for the link at the same time."""
 
 OUTAGES = [word for number in range(18) for word in ("--outage", f"{0.2 + 1.1 * number:.1f}:0.8")]
-"""Too near to one another for all answers to be given between two, and so many that a busy machine, too, has connected
+"""Near to one another, and so many that a busy machine, too, has connected
 before the last."""
 CONDITIONS = {
     "40 ms RTT and jitter": ("--rtt", "40", "--jitter", "20"),
@@ -55,6 +55,8 @@ CONDITIONS = {
     "outage": ("--rtt", "20", *OUTAGES),
 }
 TINY_FORWARD_MS = 5.0
+TIMES_BETWEEN_OUTAGES = 4
+"""All answers of a quick machine may happen to be given between two outages: then they are asked again."""
 REPLY_TIMEOUT_S = {"outage": 0.5}
 """Shorter than the outage, so that the link counts as lost; elsewhere long enough for any retransmission."""
 
@@ -196,10 +198,12 @@ def test_greedy_ids_equal_the_librarys(
     turn = (list(CONDITIONS).index(condition) + 1 + ALL_METHODS.index(method)) % 2
     questions = list(tiny_cloud.expected)[turn::2]
     with link_of(condition) as address:
-        answers = answer_all(tiny_cloud, address, method, REPLY_TIMEOUT_S.get(condition, 5.0), questions)
-    check_answers(answers, f"{method}, {condition}")
-    if condition == "outage":
-        assert any(cost.resumes for _, cost in answers), "no answer went through the outage"
+        for _ in range(TIMES_BETWEEN_OUTAGES):
+            answers = answer_all(tiny_cloud, address, method, REPLY_TIMEOUT_S.get(condition, 5.0), questions)
+            check_answers(answers, f"{method}, {condition}")
+            if condition != "outage" or any(cost.resumes for _, cost in answers):
+                return
+    raise AssertionError("no answer went through the outage")
 
 
 def check_answers(answers: Sequence[tuple[str, AnswerStats]], where: str) -> None:
