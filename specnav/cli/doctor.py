@@ -95,7 +95,7 @@ def doctor(
     if gpu:
         from specnav.doctor.gpu.run import GpuDoctorConfig, run_gpu_doctor
 
-        config = GpuDoctorConfig(
+        measuring = GpuDoctorConfig(
             model=model or str(DEFAULT_TARGET),
             draft=draft or str(DEFAULT_DRAFT),
             device=device,
@@ -106,7 +106,7 @@ def doctor(
             seconds=seconds,
             json=as_json,
         )
-        raise typer.Exit(run_gpu_doctor(config))
+        raise typer.Exit(run_gpu_doctor(measuring))
     if model or draft or variants:
         raise UsageError("--model, --draft and --variants are for --gpu")
     if robot:

@@ -80,11 +80,10 @@ def test_auto_leaves_a_far_cloud_alone_and_drafts_for_a_near_one() -> None:
 
 
 def test_a_pair_is_measured_and_told_as_json_and_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    pair = {
-        role: str(tiny.built_pairs() / f"vision-{name}")
-        for role, name in (("model", "target"), ("draft", "draft"))
-    }
-    assert gpu.run_gpu_doctor(replace(QUICK, json=True, **pair)) == 0
+    target_folder, draft_folder = (
+        str(tiny.built_pairs() / name) for name in ("vision-target", "vision-draft")
+    )
+    assert gpu.run_gpu_doctor(replace(QUICK, json=True, model=target_folder, draft=draft_folder)) == 0
     found = json.loads(capsys.readouterr().out)
     target, draft = found["models"]
     assert (target["role"], draft["role"]) == ("target", "draft")
