@@ -43,6 +43,9 @@ from specdec.models.plans import Extension, Plan, Prepared, Staged, forward_toge
 from specdec.tracing import Tracing
 from specdec.verifying.hints.hints import HintMaker
 
+OPENING_S = 0.002
+"""Between two forwards new sessions are begun for so long; one is in any case."""
+
 Outbox = Callable[[SessionKey, Down, bool], None]
 """Takes (session, reply, whether the session is over)."""
 
@@ -93,6 +96,7 @@ class Engine:
         self._plans: dict[SessionKey, Plan[None]] = {}
         self._waiting: dict[SessionKey, Waiting] = {}
         self._opened = 0
+        self._unbegun: dict[SessionKey, SessionWork] = {}
         self._stopping = False
 
     def submit(self, task: Task) -> None:
@@ -109,7 +113,7 @@ class Engine:
         """Work until stop()."""
         with torch.inference_mode():
             while not self._stopping:
-                if not self._waiting:
+                if not self._waiting and not self._unbegun:
                     self._take_arrivals(self._arriving.get())
                 self._work_off()
 
@@ -121,6 +125,7 @@ class Engine:
     def _work_off(self) -> None:
         try:
             self._take_arrivals()
+            self._begin_some()
             if self._waiting and not self._stopping:
                 self._forward()
             for task in self.prompts.free():
@@ -170,7 +175,7 @@ class Engine:
     @property
     def idle(self) -> bool:
         """True where nothing is waiting."""
-        return not self._waiting and self._arriving.empty()
+        return not self._waiting and not self._unbegun and self._arriving.empty()
 
     def _reply(self, key: SessionKey, message: Down) -> None:
         self._outbox(key, message, False)
@@ -182,7 +187,7 @@ class Engine:
                 self._on_out(task)
                 return
             work.tasks.put(task)
-            if task.key not in self._plans:
+            if task.key not in self._plans and task.key not in self._unbegun:
                 self._begin(work)
             return
         if isinstance(task, CloseTask):
@@ -191,8 +196,8 @@ class Engine:
         elif isinstance(task, OpenTask):
             self._forget(task.key)
             self._opened += 1
-            self._works[task.key] = SessionWork(self._shop, task, self._opened, task.rank)
-            self._begin(self._works[task.key])
+            work = SessionWork(self._shop, task, self._opened, task.rank)
+            self._works[task.key] = self._unbegun[task.key] = work
         elif isinstance(task, PauseTask):
             self._on_out(task)
             self._pause(task.key[0], task.paused)
@@ -204,8 +209,19 @@ class Engine:
             return
         self._paused.discard(client)
         for key, work in list(self._works.items()):
-            if key[0] == client and key not in self._plans:
+            if key[0] == client and key not in self._plans and key not in self._unbegun:
                 self._begin(work)
+
+    def _begin_some(self) -> None:
+        """Begin with new sessions for a moment, by class and as they came; the others come after the next forward. Who
+        opens and vanishes again and again holds nobody up, and of most of its sessions nothing is ever begun.
+        """
+        until = self._clock() + OPENING_S
+        while self._unbegun:
+            key = min(self._unbegun, key=lambda one: self._unbegun[one].rank)
+            self._begin(self._unbegun.pop(key))
+            if self._clock() >= until:
+                return
 
     def _begin(self, work: SessionWork) -> None:
         """Start on a session's next plan, if there is one."""
@@ -294,6 +310,7 @@ class Engine:
 
     def _forget(self, key: SessionKey) -> None:
         work = self._works.pop(key, None)
+        self._unbegun.pop(key, None)
         if work is not None:
             self.prompts.ended(work)
         for task in work.tasks.drop() if work is not None else ():

@@ -63,6 +63,9 @@ from specdec.models import LoadedModel
 from specdec.models.sizes import total_pixels
 
 _BETWEEN_COMPLAINTS_S = 0.2
+_BETWEEN_LOOKS_S = 0.02
+_LOOKING = 0.05
+"""Of the time, at most, goes into looking for clients that have vanished: who flaps would else fill the table."""
 """A client that talks too fast is told so no more often than this."""
 
 
@@ -109,7 +112,7 @@ class Admission:
         self.ledger = Ledger(int(config.max_total_queued_mb * 2**20))
         pictures = int(config.max_total_kept_pictures_mb * 2**20)
         self.pictures = PictureShelf(pictures, config.session_timeout_s, clock)
-        self._looked_s = float("-inf")
+        self._next_look_s = float("-inf")
         self.closed = False
         self._opened = 0
 
@@ -410,8 +413,9 @@ class Admission:
 
     def _look_for_the_silent(self) -> None:
         """The table is full: who has no connection any more need not be in it."""
-        now = self._clock()
-        if now - self._looked_s < _BETWEEN_COMPLAINTS_S:
+        began = self._clock()
+        if began < self._next_look_s:
             return
-        self._looked_s = now
         self._ways.look_for({identity for identity, _ in self.sessions})
+        ended = self._clock()
+        self._next_look_s = ended + max(_BETWEEN_LOOKS_S, (ended - began) / _LOOKING)

@@ -16,7 +16,7 @@ from conftest_servers import Pair
 from cloud_verifier.engine.engine import Engine
 from cloud_verifier.engine.memory import TREE_TOKENS
 from cloud_verifier.engine.scheduler import AGING_S, CREDIT_S, Policy, Scheduler, Waiting
-from cloud_verifier.engine.tasks import OpenTask, SessionKey, VerifyTask
+from cloud_verifier.engine.tasks import CloseTask, OpenTask, SessionKey, VerifyTask
 from cloud_verifier.logs import EventLog
 from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import (
@@ -103,6 +103,26 @@ def assert_right(cloud: Cloud, pair: Pair, session: int, batch: int) -> None:
     assert isinstance(verdict, VerdictDown) and verdict.last == (3 if right[3] == 7 else 2)
     assert verdict.last == 3 or verdict.token == right[3]
     assert verdict.batch == batch
+
+
+def test_who_opens_and_vanishes_again_and_again_holds_no_draft_up(
+    text_pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cloud_verifier.engine.engine.OPENING_S", 0.0)  # one session between two forwards
+    cloud = opened(text_pair, 1)
+    for session in range(2, 22):
+        cloud.submit_open(session, prompt_ids(session))
+    draft_all(cloud, text_pair, [1])
+    cloud.engine.work_off()
+    assert_right(cloud, text_pair, 1, batch=2)
+    for session in range(4, 22):  # they begin as they came
+        cloud.engine.submit(CloseTask(key_of(session)))
+    cloud.work()
+    assert {number for number, _ in cloud.said} == {1, 2, 3}, "nothing was begun of those that had gone"
+    cloud.submit_open(30, prompt_ids(3))
+    cloud.submit_draft(30, 1, 1, [7, 7])
+    cloud.work()
+    assert isinstance(cloud.last(30), VerdictDown), "what comes before it has begun is not lost"
 
 
 def test_drafts_that_wait_are_judged_in_one_forward(text_pair: Pair) -> None:

@@ -104,7 +104,10 @@ def test_who_waits_for_one_that_goes_works_it_out_itself(text_pair: Pair, way: s
 
 def test_nobody_waits_for_a_lower_class(text_pair: Pair) -> None:
     cloud = sharing(text_pair.target)
+    begin(cloud, 3, text(20, 3))
+    finish(cloud, text_pair.target, {3: text(20, 3)})
     begin(cloud, 1, text(200, 1), rank=2)
+    cloud.engine.work_off()
     begin(cloud, 2, text(200, 2), rank=0)
     cloud.engine.work_off()
     assert len(cloud.engine._waiting) == 2
