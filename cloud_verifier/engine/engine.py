@@ -359,7 +359,7 @@ class Engine:
     def _run(self, staged: list[tuple[Waiting, Staged]]) -> list[Tensor | Exception]:
         """Logits of each; where a shared forward fails, each is tried alone, so that one alone fails."""
         try:
-            return [_sound(logits) for logits in forward_together([one for _, one in staged])]
+            return _sound(forward_together([one for _, one in staged]))
         except Exception as error:
             self.load.failed += 1
             if len(staged) == 1:
@@ -379,11 +379,14 @@ class Engine:
             self._resume(work, self._plans[work.key], waiting.whole(result))
 
 
-def _sound(logits: Tensor) -> Tensor | Exception:
-    """The logits, or the error that they are none.
+def _sound(logits: list[Tensor]) -> list[Tensor | Exception]:
+    """The logits, or for those that are none the error. The device is asked once for all of them.
 
     What is no number stays none: in every logit of its row, and in every row that looks at it, so in the last one.
     """
-    if math.isfinite(float(logits[-1, 0])):
-        return logits
-    return ModelError("the model's logits are no numbers: its weights or its number type do not fit")
+    if len(logits) == 1:
+        good = [float(logits[0][-1, 0])]
+    else:
+        good = torch.stack([rows[-1, 0] for rows in logits]).tolist()
+    broken = ModelError("the model's logits are no numbers: its weights or its number type do not fit")
+    return [rows if math.isfinite(one) else broken for rows, one in zip(logits, good, strict=True)]

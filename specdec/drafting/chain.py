@@ -12,17 +12,23 @@ from specdec.drafting.drafter import DraftModel, Proposal
 from specdec.models import Prompt
 from specdec.models.plans import Plan, carry_out
 from specdec.sampling import process_logits
-from specdec.sampling.rejection import draw
+from specdec.sampling.rejection import draw_on_device
 from specdec.sampling.uniform import Purpose, uniform
 
 
 class ChainDrafter:
-    """Predicts token after token behind an answer; what turns out to be wrong is forgotten, the rest stays."""
+    """Predicts token after token behind an answer; what turns out to be wrong is forgotten, the rest stays.
+
+    at_once: a step may predict the whole draft: nobody has anything else to do before it stands. Where tokens can stay
+    on the device they are then read once a draft. forwards: of the last step.
+    """
 
     def __init__(self, model: DraftModel, sampled: bool = False) -> None:
         """sampled: draw from q and keep its rows, as rejection sampling needs; takes a temperature above 0."""
         self._model = model
         self._sampled = sampled
+        self.at_once = False
+        self.forwards = 0
         self._predicted: list[int] = []
         self._rows: dict[int, Tensor] = {}
 
@@ -56,12 +62,23 @@ class ChainDrafter:
             return False
         if predicted and predicted[-1] in self._model.eos_ids:
             return False
+        self.forwards = 1
+        if self.at_once and self._model.runs:
+            yield from self._plan_run(min(base + size - len(predicted), self._model.room(len(predicted))))
+            return True
         rows = yield from self._model.cursor.plan_rows(predicted)
-        row = self._model.without_placeholders(rows)
-        predicted.append(self._pick(row, len(predicted)))
+        predicted.append(int(self._pick(rows, len(predicted))))
         if self._model.options.grammar and predicted[-1] not in self._model.eos_ids:
             self._force(min(base + size, len(predicted) + self._model.room(len(predicted))) - len(predicted))
         return True
+
+    def _plan_run(self, count: int) -> Plan[None]:
+        """Predict so many tokens, up to an end."""
+
+        ids = yield from self._model.cursor.plan_run(self._predicted, count, self._pick)
+        self.forwards = count
+        ends = [place for place, token in enumerate(ids) if token in self._model.eos_ids]
+        self._predicted += ids[: ends[0] + 1] if ends else ids
 
     def _force(self, most: int) -> None:
         """Predict the tokens that a grammar lets follow, and nothing else; no forward is needed for them."""
@@ -104,10 +121,12 @@ class ChainDrafter:
             return False
         return not self._sampled or base == len(self._predicted) or base in self._rows
 
-    def _pick(self, row: Tensor, position: int) -> int:
+    def _pick(self, rows: Tensor, position: int) -> Tensor:
+        """The token int64 [1] of an answer position, from logits [1, vocab]."""
+        row = self._model.without_placeholders(rows)
         if not self._sampled:
-            return self._model.chooser.choose(row, position)[0]
+            return self._model.chooser.pick(row, position)
         # The row is kept as it is drawn from, after every processor (TRAPS 4).
         q = process_logits(row, self._model.options)[0].exp()
         self._rows[position] = q
-        return draw(q, uniform(self._model.options.seed, Purpose.DRAFT, position))
+        return draw_on_device(q, [uniform(self._model.options.seed, Purpose.DRAFT, position)])

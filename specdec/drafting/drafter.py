@@ -54,6 +54,14 @@ class Drafter(Protocol):
         ...
 
 
+def read_both(scores: Tensor, tokens: Tensor) -> tuple[list[list[float]], list[list[int]]]:
+    """Scores [rows, n] and ids [rows, n] as lists; a device is asked once for both."""
+    if scores.device.type == "cpu":
+        return scores.tolist(), tokens.tolist()
+    both = torch.stack([scores.double(), tokens.double()]).tolist()  # ids are exact as such, too
+    return both[0], [[int(token) for token in row] for row in both[1]]
+
+
 class DraftModel:
     """A draft model following one answer: what drafters of any shape need of it."""
 
@@ -71,6 +79,7 @@ class DraftModel:
         self.device = model.device
         self.never_drafted = model.never_drafted
         banned = sorted(model.never_drafted)
+        self.stays_on_device = model.device.type != "cpu"
         self._banned = torch.tensor(banned, device=model.device) if banned else None
 
     def prefill(self, prompt: Prompt) -> None:
@@ -85,6 +94,11 @@ class DraftModel:
             return
         yield from self.cursor.plan_prefill(self._memory.prepare(prompt))
         self._memory.fed()
+
+    @property
+    def runs(self) -> bool:
+        """Whether it pays, and is possible, to draft on without having read what was drafted."""
+        return self.stays_on_device and self.cursor.runs
 
     def room(self, answer_length: int) -> int:
         """How many tokens may still be drafted before the draft model's context is full."""

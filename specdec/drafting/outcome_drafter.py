@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from specdec.drafting.draft import Draft, TreeSize
-from specdec.drafting.drafter import DraftModel, Proposal
+from specdec.drafting.drafter import DraftModel, Proposal, read_both
 from specdec.drafting.length import Prospects
 from specdec.drafting.ngram import NgramLookup
 from specdec.drafting.outcomes import Order, Outcome, OutcomeTree
@@ -347,7 +347,7 @@ class OutcomeDrafter:
         best, tokens = torch.topk(scores, min(self._tree.assumed.children, scores.shape[-1]), dim=-1)
         return [
             [(token, logp) for token, logp in zip(ids, row, strict=True) if logp > float("-inf")]
-            for ids, row in zip(tokens.tolist(), best.tolist(), strict=True)
+            for row, ids in zip(*read_both(best, tokens), strict=True)
         ]
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from specdec.drafting.draft import Draft
+from specdec.drafting.drafter import read_both
 from specdec.drafting.token_tree import ROOT, TokenTree
 
 
@@ -73,7 +74,7 @@ class TreeGrowth:
     def _add(self, scores: Tensor, parents: Sequence[int], width: int) -> None:
         first = len(self.tree)
         best, tokens = torch.topk(scores, min(width, scores.shape[-1]), dim=-1)
-        for parent, row, ids in zip(parents, best.tolist(), tokens.tolist(), strict=True):
+        for parent, row, ids in zip(parents, *read_both(best, tokens), strict=True):
             path_score = 0.0 if parent == ROOT else self.scores[parent]
             for score, token in zip(row, ids, strict=True):
                 if score > float("-inf"):

@@ -55,9 +55,9 @@ class Recorder:
         self._prefill_ms = (ended - started) * 1e3
         self._span("edge", "prefill", started, ended)
 
-    def drafted(self, name: str, started: float, ended: float) -> None:
-        """One forward on the edge; those of one name right after each other are one span."""
-        self._draft_forwards += 1
+    def drafted(self, name: str, started: float, ended: float, forwards: int = 1) -> None:
+        """A forward on the edge, or several without a break; those of one name right after each other are one span."""
+        self._draft_forwards += forwards
         if self._last_draft is not None:
             last = self._spans[self._last_draft]
             if last.name == name and started - self._start - last.end_s < _ADJACENT_S:

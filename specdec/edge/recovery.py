@@ -39,7 +39,9 @@ class RejectionRecovery:
     def message(self, session: int, round_: int, draft: Draft, q: Tensor, epoch: int) -> SampledUp:
         """A draft with what the cloud needs of q, the rows float32 [k, vocab] that its k ids were sampled from."""
         ids = list(draft.ids)
-        told = q if self._kind is Recovery.CLOUD else q[torch.arange(len(ids)), ids]
+        told = q
+        if self._kind is not Recovery.CLOUD:
+            told = q.gather(1, torch.tensor(ids, dtype=torch.long, device=q.device)[:, None])[:, 0]
         return SampledUp(session, round_, draft.base, ids, floats_to_wire(told), self._fix, epoch)
 
     def told(self) -> None:

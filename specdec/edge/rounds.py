@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from specdec.drafting import Drafter, OutcomeDrafter
+from specdec.drafting import ChainDrafter, Drafter, OutcomeDrafter
 from specdec.drafting.length import LengthPolicy
 from specdec.edge.flight import Preparation
 from specdec.edge.measured import Measured
@@ -35,6 +35,9 @@ class Rounds:
         self._predrafter = drafter if isinstance(drafter, OutcomeDrafter) else None
         if self._predrafter is not None:
             self._predrafter.prices.price_s = measured.draft_rows_s
+        self._chain = drafter if isinstance(drafter, ChainDrafter) else None
+        if self._chain is not None:  # nothing comes that could cut a draft short
+            self._chain.at_once = method.overlap == "idle" and method.leave != "tokens" and policy.name == "fixed"
         self._method = method
         self._policy = policy
         self._measured = measured
@@ -153,8 +156,10 @@ class Rounds:
             return False
         ended = self._clock()
         self._spent_s += ended - started
-        self._measured.drafted(ended - started, 0 if self._predrafter is None else self._predrafter.rows_fed)
-        self._session.record.drafted(name, started, ended)
+        forwards = 1 if self._chain is None else self._chain.forwards
+        rows = 0 if self._predrafter is None else self._predrafter.rows_fed
+        self._measured.drafted((ended - started) / forwards, rows)
+        self._session.record.drafted(name, started, ended, forwards)
         return True
 
     def _send(self, expected: Sequence[int], size: int, room: int) -> None:

@@ -7,13 +7,13 @@ its logits are adjusted by what was said before (specdec.sampling.adjust), so th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from specdec.drafting.token_tree import ROOT
-from specdec.models.plans import Plan, Prepared, carry_out
+from specdec.models.plans import Extension, Plan, Prepared, carry_out
 from specdec.models.prompt import EncodedPrompt
 from specdec.models.runner import LayerObserver
 from specdec.models.session import ModelSession
@@ -137,6 +137,32 @@ class SessionCursor:
         if len(answer) == 0:
             return torch.cat([self._prompt_row[None], logits])
         return logits[-wanted:]
+
+    @property
+    def runs(self) -> bool:
+        """Whether `plan_run` may be asked: rows are not adjusted, and tokens may go in that nobody has read."""
+        asked = self._adjuster is not None and self._adjuster.active
+        return not asked and self._session.takes_embeddings and self._session.runner.sees_layers
+
+    def plan_run(self, answer: Sequence[int], count: int, pick: Callable[[Tensor, int], Tensor]) -> Plan[list[int]]:
+        """The `count` tokens that follow an answer when each is picked after the one before; read once, at the end.
+
+        pick: from logits [1, vocab] and an answer position to the id int64 [1], on the device. What is read while the
+        device works would make it wait.
+        """
+        session = self._session
+        row = yield from self._plan_rows_of_model(answer, (), None)
+        picked = [pick(row, len(answer))]
+        try:
+            while len(picked) < count:
+                hidden = session.runner.embed(picked[-1])
+                row = yield Extension(session, hidden=hidden, last_only=True)
+                picked.append(pick(row, len(answer) + len(picked)))
+            ids: list[int] = torch.cat(picked).tolist()
+            self._fed.extend(ids[:-1])
+        finally:  # of what was broken off nobody knows the ids
+            session.rollback(self._prompt_length + len(self._fed))
+        return ids
 
     def tree_rows(
         self,

@@ -114,14 +114,15 @@ class DecoderRunner:
             hidden = hidden * torch.tensor(self._embedding_scale, dtype=self.dtype, device=self.device)
         return hidden
 
-    def rotary_at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+    def rotary_at(self, positions: Tensor, highest: int | None = None) -> tuple[Tensor, Tensor]:
         """Rotary factors (cos, signed sin), each [rows, 1, head_dim], of all kinds of layers side by side.
 
-        positions int64 [rows] (all axes equal, looked up) or [3, rows] (m-rope grid, computed).
+        positions int64 [rows] (all axes equal, looked up) or [3, rows] (m-rope grid, computed). highest: the largest of
+        them, where that is known without asking the device.
         """
         if positions.dim() == 2:
             return self._compute_rotary(positions[:, None])
-        cos, sin = self._table(int(positions.max()) + 1)
+        cos, sin = self._table((int(positions.max()) if highest is None else highest) + 1)
         return cos[positions], sin[positions]
 
     def rotary_range(self, start: int, stop: int) -> tuple[Tensor, Tensor]:

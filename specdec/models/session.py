@@ -267,8 +267,9 @@ class ModelSession:
         behind = torch.ones(len(parents), self._length, dtype=torch.bool)
         sight = grow_sight(self._tree_sight, parents)
         mask = torch.cat([behind, sight[held:]], dim=1).to(self.runner.device)
-        positions = torch.tensor(depths[held:], device=self.runner.device) + self._length + self._delta
-        return Segment(self._cache, past, len(parents), mask, tuple(depths)), self.runner.rotary_at(positions)
+        at = [self._length + self._delta + depth for depth in depths[held:]]
+        rotary = self.runner.rotary_at(torch.tensor(at, device=self.runner.device), max(at))
+        return Segment(self._cache, past, len(parents), mask, tuple(depths)), rotary
 
     def hold(self, extension: Extension) -> None:
         """Count in what a forward has written into the cache."""

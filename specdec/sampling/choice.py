@@ -23,24 +23,32 @@ class Chooser:
 
     def choose(self, logits: Tensor, first_position: int) -> list[int]:
         """logits float [rows, vocab] of the answer positions first_position, +1, ... -> one id a row."""
-        if self.options.temperature == 0.0:
-            return logits.argmax(dim=-1).tolist()
-        positions = torch.arange(first_position, first_position + logits.shape[0], device=logits.device)
-        return self.choose_at(logits, positions)
+        return self.pick(logits, first_position).tolist()
 
     def choose_at(self, logits: Tensor, positions: Tensor) -> list[int]:
         """The same for any answer positions int64 [rows], as the nodes of a tree need it."""
+        return self.pick_at(logits, positions).tolist()
+
+    def pick(self, logits: Tensor, first_position: int) -> Tensor:
+        """Like `choose`, but the ids int64 [rows] stay on the device: nobody waits for them."""
         if self.options.temperature == 0.0:
-            return logits.argmax(dim=-1).tolist()
+            return logits.argmax(dim=-1)
+        positions = torch.arange(first_position, first_position + logits.shape[0], device=logits.device)
+        return self.pick_at(logits, positions)
+
+    def pick_at(self, logits: Tensor, positions: Tensor) -> Tensor:
+        """Like `choose_at`, the ids int64 [rows] on the device."""
+        if self.options.temperature == 0.0:
+            return logits.argmax(dim=-1)
         scores = process_logits(logits, self.options)
         k = self.options.top_k
-        if 0 < k < scores.shape[-1] // 4:
+        if 0 < k < scores.shape[-1] // 4 and scores.device.type == "cpu":  # elsewhere asking costs more than it saves
             # Only the support needs noise; ties at the k-th score may make it larger than k, hence the margin
             # test.
             best, tokens = torch.topk(scores, k + 1, dim=-1)
             if bool(torch.isinf(best[:, -1]).all()):
                 noisy = best.double() + gumbel_noise(self.options.seed, positions[:, None], tokens)
-                return tokens.gather(1, noisy.argmax(dim=-1, keepdim=True))[:, 0].tolist()
+                return tokens.gather(1, noisy.argmax(dim=-1, keepdim=True))[:, 0]
         return noisy_argmax(scores, self.options.seed, positions)
 
     def log_scores(self, logits: Tensor, positions: Tensor) -> Tensor:

@@ -31,16 +31,17 @@ def gumbel_noise(seed: int, positions: Tensor, tokens: Tensor) -> Tensor:
     return -torch.log(-torch.log(hashed_uniform(seed, positions, tokens)))
 
 
-def noisy_argmax(scores: Tensor, seed: int, positions: Tensor) -> list[int]:
-    """argmax(scores + noise) of each row, as if all of the noise had been made; on a CPU most of it need not be.
+def noisy_argmax(scores: Tensor, seed: int, positions: Tensor) -> Tensor:
+    """argmax(scores + noise) of each row, int64 [rows], as if all of the noise had been made; on a CPU most of it need
+    not be.
 
     scores: log-probabilities float32 [rows, vocab], -inf where cut. positions: int64 [rows].
     """
     if scores.device.type != "cpu" or scores.shape[1] < _LARGE:
         tokens = torch.arange(scores.shape[1], device=scores.device)
         noisy = scores.double() + gumbel_noise(seed, positions[:, None], tokens[None, :])
-        return noisy.argmax(dim=-1).tolist()
-    return [_picked(row, seed, position) for row, position in zip(scores, positions, strict=True)]
+        return noisy.argmax(dim=-1)
+    return torch.tensor([_picked(row, seed, at) for row, at in zip(scores, positions, strict=True)])
 
 
 def _picked(scores: Tensor, seed: int, position: Tensor) -> int:

@@ -26,11 +26,10 @@ def recovery_distribution(p: Tensor, q: Tensor) -> Tensor:
     Falls back to p where rounding leaves nothing of the difference (p == q): a rejection there has
     probability 0. One of both came over the link, and may be on the CPU where the other is not: it is on p's device.
     """
-    residual = torch.clamp(p.double() - q.to(p.device).double(), min=0.0)
+    whole = p.double()
+    residual = torch.clamp(whole - q.to(p.device).double(), min=0.0)
     total = residual.sum()
-    if not bool(total > 0.0):
-        return p.double() / p.double().sum()
-    return residual / total
+    return torch.where(total > 0.0, residual / total, whole / whole.sum())  # without asking the device which
 
 
 def draw(distribution: Tensor, uniform: float) -> int:
@@ -42,17 +41,22 @@ def draw(distribution: Tensor, uniform: float) -> int:
 
 def draw_many(distribution: Tensor, uniforms: Sequence[float]) -> list[int]:
     """The same for many numbers: that many i.i.d. samples of the distribution [vocab]."""
+    return draw_on_device(distribution, uniforms).tolist() if uniforms else []
+
+
+def draw_on_device(distribution: Tensor, uniforms: Sequence[float]) -> Tensor:
+    """The same as ids int64 [n] where the distribution is: nobody waits for them."""
     cumulative = distribution.double().cumsum(dim=-1)
     if len(uniforms) == 1:
         marks = cumulative[-1:] * uniforms[0]
     else:
         marks = torch.tensor(uniforms, dtype=torch.float64, device=cumulative.device) * cumulative[-1]
-    places = torch.searchsorted(cumulative, marks, right=True).tolist()
-    if max(places, default=0) < distribution.shape[-1]:
-        return places
-    # Rounding put a mark past the end: the last token that can be drawn takes it.
-    last = int(torch.nonzero(distribution > 0)[-1])
-    return [min(place, last) for place in places]
+    places = torch.searchsorted(cumulative, marks, right=True)
+    if places.device.type == "cpu" and int(places.max()) < distribution.shape[-1]:
+        return places  # quicker than making sure
+    # Rounding may put a mark past the end: the last token that can be drawn takes it.
+    tokens = torch.arange(distribution.shape[-1], device=distribution.device)
+    return torch.minimum(places, torch.where(distribution > 0, tokens, 0).max())
 
 
 def count_accepted(p: Sequence[float], q: Sequence[float], uniforms: Sequence[float]) -> int:

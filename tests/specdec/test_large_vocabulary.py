@@ -35,13 +35,13 @@ def test_the_pick_is_that_of_all_the_noise(kind: str, seed: int) -> None:
     scores = torch.log_softmax(rows(kind), dim=-1)
     positions = torch.arange(5, 5 + len(scores))
     noise = gumbel_noise(seed, positions[:, None], torch.arange(VOCAB)[None, :])
-    assert noisy_argmax(scores, seed, positions) == (scores.double() + noise).argmax(dim=-1).tolist()
+    assert noisy_argmax(scores, seed, positions).tolist() == (scores.double() + noise).argmax(dim=-1).tolist()
 
 
 def test_a_token_with_little_chance_is_picked_when_its_noise_is_large() -> None:
     """All alike: what is picked is nearly never among the few that are looked at first."""
     scores = torch.log_softmax(rows("flat"), dim=-1)
-    assert sum(token >= 64 for token in noisy_argmax(scores, 3, torch.arange(len(scores)))) > 3
+    assert sum(token >= 64 for token in noisy_argmax(scores, 3, torch.arange(len(scores))).tolist()) > 3
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -14,7 +14,7 @@ from io import StringIO
 import msgspec
 
 from cloud_verifier.engine.engine import Engine
-from cloud_verifier.engine.tasks import AloneTask, CloseTask, OpenTask, VerifyTask
+from cloud_verifier.engine.tasks import AloneTask, CloseTask, HiddenTask, OpenTask, VerifyTask
 from cloud_verifier.logs import EventLog
 from specdec.errors import LinkLost
 from specdec.link.wire import (
@@ -24,6 +24,7 @@ from specdec.link.wire import (
     Down,
     DraftUp,
     Hello,
+    HiddenUp,
     HintDown,
     More,
     Open,
@@ -180,6 +181,8 @@ class WiredLink:
             self._engine.submit(CloseTask(key))
         elif isinstance(message, AloneUp):
             self._engine.submit(AloneTask(key, message, 0.0))
+        elif isinstance(message, HiddenUp):
+            self._engine.submit(HiddenTask(key, message, 0.0))
         elif isinstance(message, Ping):
             self._down.append(encode(Pong(message.session, self.rounds, self.rounds)))
         else:
