@@ -161,6 +161,9 @@ def build_parser() -> argparse.ArgumentParser:
         help="keys of those who may come in, encrypted (specnav keys); without, on loopback only",
     )
     parser.add_argument(
+        "--deterministic", action="store_true", help="slower: no forward depends on which rows share it"
+    )
+    parser.add_argument(
         "--insecure", action="store_true", help="no keys, though other machines reach the address"
     )
     parser.add_argument(

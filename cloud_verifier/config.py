@@ -31,6 +31,7 @@ class ServerConfig:
     max_client_sessions to max_kept_pictures_mb: bounds on one client, see `Limits`; max_total_queued_mb: what may wait
     for the engine of all of them together; max_total_kept_pictures_mb: of pictures that are kept for all of them.
     keys: a folder of keys (`specnav keys`): only its clients may come in, encrypted; "" = everybody, in the clear.
+    deterministic: slower; in half precision, too, what a row gives does not depend on those that share its forward.
     insecure: listen without keys where other machines reach it.
     log_contents: let the log say what may quote prompts, images or answers.
     kv_gb: what the caches of all sessions may take; 0 = half of what is free when the models are loaded.
@@ -68,6 +69,7 @@ class ServerConfig:
     max_kept_pictures_mb: float = Limits.picture_bytes / MEBIBYTE
     max_total_kept_pictures_mb: float = 256.0
     keys: str = ""
+    deterministic: bool = False
     insecure: bool = False
     log_contents: bool = False
     kv_gb: float = 0.0
@@ -88,7 +90,7 @@ class ServerConfig:
         for name in ("exits", "exit_layers", "keys", "metrics"):
             if not isinstance(value := getattr(self, name), str):
                 raise VerifierError(f"{name} = {value!r} is no text: put it in quotes")
-        for name in ("insecure", "log_contents"):
+        for name in ("deterministic", "insecure", "log_contents"):
             if not isinstance(value := getattr(self, name), bool):
                 raise VerifierError(f"{name} = {value!r} is neither true nor false")
         check_binding(self.bind, self.keys, self.insecure)

@@ -39,7 +39,7 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
         pass_on_warnings("opentelemetry", log)
     log.info("loading", model=config.model, quantize=config.quantize)
     how = (config.device, config.dtype, config.quantize, config.pixels)
-    model = load_model(config.model, *how)
+    model = load_model(config.model, *how, deterministic=config.deterministic)
     draft_model = None
     if config.draft_model:
         draft_model = load_model(config.draft_model, *how)

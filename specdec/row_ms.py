@@ -48,6 +48,10 @@ class RowMs(float):
 
     __repr__ = __str__
 
+    def __format__(self, spec: str) -> str:
+        """As a command line takes it: whatever is asked for, no row is left out."""
+        return str(self)
+
     def __getnewargs__(self) -> tuple[tuple[tuple[int, float], ...]]:  # type: ignore[override]
         return (self.points,)
 

@@ -38,10 +38,11 @@ class LoadedModel:
         family: Family | None,
         preparer: ImagePreparer | None = None,
         load_hf_model: Callable[[], Any] | None = None,
+        deterministic: bool = False,
     ) -> None:
         """network: the modules with the weights, named like the library's. load_hf_model: loads the library's model
         from the same files, for those who want what only that can do; None where the network is it. family: None: it
-        runs on the library's forward.
+        runs on the library's forward. deterministic: what a row gives does not depend on those beside it.
         """
         self.network = network
         self._load_hf_model = load_hf_model
@@ -49,6 +50,7 @@ class LoadedModel:
         self.path = path
         self.eos_token_ids = eos_token_ids
         self.family = family
+        self.deterministic = deterministic
         self.is_multimodal = preparer is not None
         self._preparer = preparer
         real = real_vocabulary_size(tokenizer)
@@ -59,7 +61,7 @@ class LoadedModel:
         else:
             text_model = network.model.language_model if self.is_multimodal else network.model
             real = min(real, text_model.embed_tokens.weight.shape[0])
-            self.runner = DecoderRunner(text_model, network.lm_head, real, family)
+            self.runner = DecoderRunner(text_model, network.lm_head, real, family, deterministic)
         self.vocab_size = self.runner.vocab_size
         self.context_limit = self.runner.context_limit
         self.image_pad_id: int | None = network.config.image_token_id if self.is_multimodal else None
@@ -143,7 +145,9 @@ class LoadedModel:
 
     @torch.inference_mode()
     def look(self, pictures: Sequence[PreparedImages]) -> list[SeenPicture]:
-        """What the vision tower makes of all the pictures, in one pass."""
+        """What the vision tower makes of all the pictures, in one pass; of a deterministic model one by one."""
+        if self.deterministic and len(pictures) > 1:
+            return [seen for one in pictures for seen in self.look([one])]
         grids = [grid for prepared in pictures for grid in prepared.grids]
         pixels = torch.cat([prepared.pixel_values for prepared in pictures])
         assert self._preparer is not None

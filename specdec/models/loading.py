@@ -33,13 +33,15 @@ _LOG = logging.getLogger("specdec.models")
 
 
 def load_model(
-    path: str | Path, device: str = "auto", dtype: str = "auto", quantize: str = "none", pixels: int = 0
-) -> LoadedModel:
+    path: str | Path, device: str = "auto", dtype: str = "auto", quantize: str = "none", pixels: int = 0,
+    deterministic: bool = False,
+) -> LoadedModel:  # fmt: skip
     """Load a model folder or hub id.
 
     device: "auto" (CUDA if present), "cpu", "cuda", "cuda:1". dtype: "auto" (float32 on a CPU, else the
     checkpoint's), "float32", "float16", "bfloat16". quantize: "none", "8bit", "4bit" (bitsandbytes, CPU
     included). pixels: of a picture, larger ones are scaled down; 0: about a megapixel (specdec.models.images).
+    deterministic: slower; in half precision, too, answers of chains are those of one token a pass, bit for bit.
     Raises ModelError with one line for anything that cannot be used.
     """
     name = str(path)
@@ -63,13 +65,18 @@ def load_model(
                 FAMILIES[direct.network.config.model_type],
                 preparer,
                 lambda: _load_library_model(name, read_config(name), place, number_type, quantize),
+                deterministic,
             )
     config = read_config(name)
     tokenizer = _load_library_tokenizer(name)
     hf_model = _load_library_model(name, config, place, number_type, quantize)
     family, reason = family_of(config)
     preparer = ImagePreparer.from_folder(name, config.vision_config, pixels) if family and family.vision else None
-    loaded = LoadedModel(hf_model, tokenizer, name, eos_ids(hf_model, tokenizer), family, preparer)
+    if family is None and deterministic:
+        raise ModelError(f"{name} runs on the library's own forward ({reason}), which is never deterministic")
+    loaded = LoadedModel(
+        hf_model, tokenizer, name, eos_ids(hf_model, tokenizer), family, preparer, deterministic=deterministic
+    )
     if family is None:
         how = "" if loaded.runner.keeps_cache else " and with no cache to roll back, all of it anew each time"
         _LOG.warning(

@@ -9,7 +9,7 @@ model.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specdec.errors import ModelError
+from specdec.models.attention import fused, invariant
 from specdec.models.families import Family, Layer, is_plain
 
 LayerObserver = Callable[[int, Tensor], None]
@@ -60,6 +61,7 @@ class _Sight(NamedTuple):
 class DecoderRunner:
     """Runs the decoder of `text_model` (embed_tokens, layers, norm, rotary_emb) with `lm_head` on top.
 
+    deterministic: a row's logits are the same whatever rows share its pass (specdec.models.attention.invariant).
     pacer: when set, forwards take at least its time. passes: forwards so far, prefills included. sees_layers: whether
     there are layers to observe, split and put trees through.
     """
@@ -67,7 +69,9 @@ class DecoderRunner:
     sees_layers = True
     keeps_cache = True
 
-    def __init__(self, text_model: Any, lm_head: Any, vocab_size: int, family: Family) -> None:
+    def __init__(
+        self, text_model: Any, lm_head: Any, vocab_size: int, family: Family, deterministic: bool = False
+    ) -> None:
         config = text_model.config
         self.hidden_size: int = config.hidden_size
         self.heads: int = config.num_attention_heads
@@ -85,12 +89,17 @@ class DecoderRunner:
         self._deepstack = family.deepstack
         layers = text_model.layers[: self.layer_count]
         self._layers: list[Layer] = [family.read_layer(layer, config, i) for i, layer in enumerate(layers)]
+        self._deterministic = deterministic
+        if deterministic:
+            self._layers = [_in_blocks(layer) for layer in self._layers]
         self._windows = {layer.window for layer in self._layers}
         scale = getattr(config, "query_pre_attn_scalar", None)
         self._scale: float | None = None if scale is None else scale**-0.5
         self._cap: float | None = getattr(config, "final_logit_softcapping", None)
         self._head = lm_head
         self._lm_head, self._lm_head_is_exact = _vocabulary_head(lm_head, vocab_size)
+        if deterministic:
+            self._lm_head = invariant.in_blocks(self._lm_head)
         self.device: torch.device = self._embedding.device
         self.dtype: torch.dtype = self._embedding.dtype
         self._tables: tuple[Tensor, Tensor] | None = None
@@ -250,25 +259,25 @@ class DecoderRunner:
         segment.cache[index, 1, :, past:total] = value
         keys = segment.cache[index, 0, :, sight.first : total]
         values = segment.cache[index, 1, :, sight.first : total]
-        groups = self.heads // self.kv_heads
-        if past == 0 and sight.mask is None:
-            attended = F.scaled_dot_product_attention(
-                query.transpose(0, 1)[None],
-                keys[None],
-                values[None],
-                is_causal=True,
-                scale=self._scale,
-                enable_gqa=groups > 1,
+        if self._deterministic:
+            sees = self._sees(segment, sight)
+            return invariant.attend(
+                query, segment.cache[index, 0, :, :total], segment.cache[index, 1, :, :total], sees, self._scale
             )
-            return attended[0].transpose(0, 1).reshape(rows, -1)
-        # Query heads that share a key head are folded into rows, so that keys and values need no copies.
-        folded = query.view(rows, self.kv_heads, groups, self.head_dim).permute(1, 2, 0, 3)
-        folded = folded.reshape(1, self.kv_heads, groups * rows, self.head_dim)
-        attended = F.scaled_dot_product_attention(
-            folded, keys[None], values[None], attn_mask=sight.mask, scale=self._scale
-        )
-        attended = attended.view(self.kv_heads, groups, rows, self.head_dim).permute(2, 0, 1, 3)
-        return attended.reshape(rows, -1)
+        if past == 0 and sight.mask is None:
+            return fused.attend_causal(query, keys, values, self._scale)
+        return fused.attend(query, keys, values, sight.mask, self._scale)
+
+    def _sees(self, segment: Segment, sight: _Sight) -> Tensor:
+        """Which slots of a session its rows see: bool [rows, slots]."""
+        rows, total = segment.rows, segment.past + segment.rows
+        if sight.mask is None:
+            sees = torch.ones(rows, total, dtype=torch.bool, device=self.device).tril_(segment.past)
+        else:
+            sees = F.pad(sight.mask[:rows] == 0, (sight.first, 0))
+        if sight.first:
+            sees[:, : sight.first] = False
+        return sees
 
     def _sight(self, segment: Segment, window: int) -> _Sight:
         """What a segment's rows see in layers of a window, 0 for all, with the mask as these layers take it."""
@@ -328,6 +337,11 @@ def causal_mask(past: int, rows: int, device: torch.device) -> Tensor | None:
     if rows == 1 or past == 0:
         return None
     return torch.ones(rows, past + rows, dtype=torch.bool, device=device).tril_(past)
+
+
+def _in_blocks(layer: Layer) -> Layer:
+    qkv, out, gate_up, down = map(invariant.in_blocks, (layer.qkv, layer.out, layer.gate_up, layer.down))
+    return replace(layer, qkv=qkv, out=out, gate_up=gate_up, down=down)
 
 
 def _vocabulary_head(lm_head: Any, vocab_size: int) -> tuple[Callable[[Tensor], Tensor], bool]:

@@ -80,6 +80,7 @@ class BenchConfig:
     quantize: str = "none"
     device: str = "auto"
     dtype: str = "auto"
+    deterministic: bool = False
     point: str = ""
     out: Path | None = None
     resume: bool = False

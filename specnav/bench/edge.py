@@ -68,9 +68,10 @@ def load_edge(config: BenchConfig, methods: Sequence[str]) -> Edge:
     """Load what the methods need here, paced. Raises ModelError, OptionsError."""
     how: dict[str, Any] = {"device": config.device, "dtype": config.dtype, "quantize": config.quantize}
     draft = load_model(config.draft_model, **how)
-    oracle = load_model(config.target_model, **how) if set(methods) & set(ORACLES) else None
+    alike = {**how, "deterministic": config.deterministic}
+    oracle = load_model(config.target_model, **alike) if set(methods) & set(ORACLES) else None
     splits = [name for name in methods if name not in ORACLES and get_method(name).split]
-    front = load_model(config.target_model, **how) if splits else None
+    front = load_model(config.target_model, **alike) if splits else None
     for spoken in (oracle, draft if "hf-assisted" in methods else None):
         if spoken is not None:
             _ = spoken.hf_model  # loaded before memory is settled

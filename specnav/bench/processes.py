@@ -51,6 +51,7 @@ def surroundings(
         device=config.device,
         dtype=config.dtype,
         quantize=config.quantize,
+        deterministic=config.deterministic,
         draft_model=config.draft_model if drafts_in_cloud else "",
         verify_ms=config.verify_ms,
         draft_ms=config.draft_ms_in_cloud,

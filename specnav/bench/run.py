@@ -237,7 +237,9 @@ def _replay_flips(run: Run, options: GenerationOptions, view: BenchView) -> None
     if not suspects:
         return
     view.say("answers differ, as they may in half precision: replaying the places on the target")
-    model = load_model(config.target_model, config.device, config.dtype, config.quantize)
+    model = load_model(
+        config.target_model, config.device, config.dtype, config.quantize, deterministic=config.deterministic
+    )
     run.flips, run.noise = find_flips(model, run.questions, answers, suspects, options)
     rows = make_rows(answers, run.methods, run.comparable, run.flips, run.noise)
     near, errors = sum(row.near_ties for row in rows), sum(row.errors for row in rows)

@@ -22,6 +22,7 @@ from specnav.cli.keys import keys_app
 from specnav.cli.options import (
     METRICS,
     Bandwidth,
+    Deterministic,
     Device,
     Draft,
     ExitLayers,
@@ -148,6 +149,7 @@ def serve(
     ] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:0 …")] = None,
     dtype: Annotated[str | None, typer.Option(help="auto, float32, float16 or bfloat16.")] = None,
+    deterministic: Deterministic = False,
     exits: Exits = None,
     exit_layers: ExitLayers = None,
     keys: Annotated[
@@ -183,6 +185,7 @@ def serve(
     }
     flags |= {"exits": exits, "exit_layers": exit_layers, "keys": keys, "metrics": metrics}
     flags |= {"insecure": insecure or None, "log_contents": log_contents or None}
+    flags |= {"deterministic": deterministic or None}
     raise typer.Exit(run_serve(config, {name: value for name, value in flags.items() if value is not None}))
 
 

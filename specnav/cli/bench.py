@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from specnav.cli.options import (
+    Deterministic,
     Device,
     Draft,
     ExitLayers,
@@ -138,6 +139,7 @@ def bench(
     exits: Exits = None,
     exit_layers: ExitLayers = None,
     quantize: Quantize = "none",
+    deterministic: Deterministic = False,
     device: Device = "auto",
     dtype: Annotated[
         str,
@@ -222,6 +224,7 @@ def bench(
         "exits": exits,
         "exit_layers": exit_layers,
         "quantize": quantize,
+        "deterministic": deterministic or None,
         "device": device,
         "dtype": dtype,
         "out": out,

@@ -31,6 +31,14 @@ ExitLayers = Annotated[
     typer.Option(help="Exits to use: auto (the few that pay off), all, every:K or layers like 1,3,5."),
 ]
 Quantize = Annotated[str, typer.Option(help="none, 8bit or 4bit (bitsandbytes).")]
+Deterministic = Annotated[
+    bool,
+    typer.Option(
+        "--deterministic",
+        help="Slower: no forward of the target depends on which rows share it, so that answers are those of `ar` "
+        "in half precision, too.",
+    ),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:0 …")]
 Key = Annotated[
     Path | None,

@@ -104,6 +104,8 @@ def test_an_id_finds_everything_that_happened_to_a_session(text_pair: Pair) -> N
         sent += link.send(DraftUp(1, 2, 2, list(range(600))))
         assert isinstance(link.receive(PATIENCE_S)[0], ErrorDown)  # type: ignore[index]
         sent += link.send(Close(1))
+        link.send(Ping(2))
+        assert isinstance(link.receive(PATIENCE_S)[0], Pong)  # type: ignore[index]  # it has heard of the end
         server.stop()
         thread.join(PATIENCE_S)
     lines = [json.loads(line) for line in log.getvalue().splitlines()]

@@ -93,6 +93,7 @@ class TestByRows:
         assert isinstance(times, RowMs)
         assert read_ms(str(times)) == times and str(times * 0.5) == "36:1,45:4"
         assert pickle.loads(pickle.dumps(times)).points == times.points
+        assert f"{times:.10g}" == str(times), "a command line leaves no row out"
         assert read_ms("40") == 40.0
 
     @pytest.mark.parametrize(
