@@ -14,7 +14,14 @@ import torch
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.engine.memory import SHARE, free_bytes
 from cloud_verifier.engine.prompts import shared_bytes
-from cloud_verifier.loading import check_pair, forwards_are_quick, is_small, load_hint_maker, warm_up
+from cloud_verifier.loading import (
+    check_pair,
+    forwards_are_quick,
+    is_small,
+    load_hint_maker,
+    time_rows,
+    warm_up,
+)
 from cloud_verifier.logs import EventLog, pass_on_warnings
 from cloud_verifier.net.server import Server
 from cloud_verifier.observing.http import StatusServer
@@ -63,6 +70,7 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
     for loaded in (model, draft_model):
         if loaded is not None:
             warm_up(loaded)
+    server.tell_prices(time_rows(model, config.verify_ms))
     settle_memory()
     pace(model, config.verify_ms)
     if draft_model is not None:

@@ -114,6 +114,7 @@ class Admission:
         self.pictures = PictureShelf(pictures, config.session_timeout_s, clock)
         self._next_look_s = float("-inf")
         self.closed = False
+        self.row_us: list[tuple[int, int]] = []
         self._opened = 0
 
     def take(self, identity: bytes, frames: list[bytes]) -> None:
@@ -391,6 +392,7 @@ class Admission:
             self._drafts,
             client.token,
             allowed,
+            self.row_us,
         )
 
     def _complain(self, client: Client) -> None:

@@ -246,6 +246,10 @@ class Server:
         finally:
             self._shut_down(engine_thread)
 
+    def tell_prices(self, row_us: list[tuple[int, int]]) -> None:
+        """What forwards take by their rows, (rows, microseconds): edges that connect from now on are told."""
+        self._admission.row_us = row_us
+
     def _submit(self, task: Task) -> None:
         self._engine.submit(task)
 

@@ -9,6 +9,7 @@ one and in one pass. A margin above twice the noise is an error.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -23,6 +24,19 @@ from specdec.options import GenerationOptions
 
 SAMPLED = 4
 """Answers of `ar` that noise is measured on, beside the places where answers part."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """flips: places where answers leave those of `ar`; noise: by how much logits of the same positions differ.
+
+    close: picks of `ar` that won by less than the noise, of so many positions that were looked at.
+    """
+
+    flips: list[Flip]
+    noise: float
+    close: int
+    positions: int
 
 
 def both_ways(
@@ -50,7 +64,7 @@ def find_flips(
     answers: Sequence[AnswerRecord],
     methods: Sequence[str],
     options: GenerationOptions,
-) -> tuple[list[Flip], float]:
+) -> Replayed:
     """The places where answers of these methods leave those of `ar`, replayed, and the numeric noise.
 
     A later turn of a conversation that has parted has another prompt, and is not looked at.
@@ -58,10 +72,12 @@ def find_flips(
     by_name = {(question.source, question.question_id): question for question in questions}
     common = common_answers(answers, [REFERENCE, *methods])
     right = {record.key: record for record in common[REFERENCE]}
-    noise = 0.0
+    noise, leads = 0.0, [torch.empty(0)]
     for record in common[REFERENCE][:SAMPLED]:
         steps, at_once = both_ways(model, _prompt(model, by_name, right, record), record.ids, options)
         noise = max(noise, float((steps - at_once).abs().max()))
+        best = steps.topk(2, dim=-1).values
+        leads.append((best[:, 0] - best[:, 1]).cpu())
     flips = []
     for method in methods:
         parted: set[tuple[str, str]] = set()
@@ -78,7 +94,8 @@ def find_flips(
                 _logit(model, steps[-1], expected.ids, place) - _logit(model, steps[-1], record.ids, place)
             )
             flips.append(Flip(method, *record.key, place, margin))
-    return flips, noise
+    lead = torch.cat(leads)
+    return Replayed(flips, noise, int((lead < noise).sum()), lead.numel())
 
 
 def _prompt(

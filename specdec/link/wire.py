@@ -195,7 +195,8 @@ class Welcome(Struct, frozen=True, array_like=True, tag=33):
     """Answer to Hello. server: a number that changes when the server restarts.
 
     exits: layers with an early exit, which hints come from. drafts: whether the verifier has a draft model of its own.
-    token: a secret to show when this client connects again. allowed: what it may ask for.
+    token: a secret to show when this client connects again. allowed: what it may ask for. row_us: what forwards of the
+    target take by their rows, (rows, microseconds), rows rising, where the verifier has tried; it had no clients then.
     """
 
     version: Count
@@ -209,6 +210,7 @@ class Welcome(Struct, frozen=True, array_like=True, tag=33):
     drafts: bool = False
     token: Annotated[bytes, Meta(max_length=TOKEN_BYTES)] = b""
     allowed: Allowed = Allowed()
+    row_us: Annotated[list[tuple[Count, Micros]], Meta(max_length=64)] = []
 
 
 class Opened(Struct, frozen=True, array_like=True, tag=34):

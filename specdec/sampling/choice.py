@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specdec.options import GenerationOptions
 from specdec.sampling.noise import gumbel_noise, noisy_argmax
-from specdec.sampling.processors import process_logits
+from specdec.sampling.processors import cut_scores, process_logits
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Chooser:
         """Like `choose_at`, the ids int64 [rows] on the device."""
         if self.options.temperature == 0.0:
             return logits.argmax(dim=-1)
-        scores = process_logits(logits, self.options)
+        scores = cut_scores(logits, self.options)
         k = self.options.top_k
         if 0 < k < scores.shape[-1] // 4 and scores.device.type == "cpu":  # elsewhere asking costs more than it saves
             # Only the support needs noise; ties at the k-th score may make it larger than k, hence the margin

@@ -21,6 +21,9 @@ _WORD = (1 << 64) - 1
 _LARGE = 8192
 """Of smaller vocabularies all noise is quicker to make than to do without."""
 _LIKELIEST = 64
+_NEAR, _MANY = 10.0, 8192
+"""Tokens less likely than the likeliest by this factor (as a logarithm) seldom win; if no more are nearer than so many,
+sorting them out is quicker than sorting."""
 
 
 def gumbel_noise(seed: int, positions: Tensor, tokens: Tensor) -> Tensor:
@@ -35,7 +38,7 @@ def noisy_argmax(scores: Tensor, seed: int, positions: Tensor) -> Tensor:
     """argmax(scores + noise) of each row, int64 [rows], as if all of the noise had been made; on a CPU most of it need
     not be.
 
-    scores: log-probabilities float32 [rows, vocab], -inf where cut. positions: int64 [rows].
+    scores: log-probabilities float32 [rows, vocab], but for a constant; -inf where cut. positions: int64 [rows].
     """
     if scores.device.type != "cpu" or scores.shape[1] < _LARGE:
         tokens = torch.arange(scores.shape[1], device=scores.device)
@@ -46,10 +49,15 @@ def noisy_argmax(scores: Tensor, seed: int, positions: Tensor) -> Tensor:
 
 def _picked(scores: Tensor, seed: int, position: Tensor) -> int:
     """The same of one row [vocab]: exactly for the likeliest, and for those whose noise may lift them above these."""
-    best, tokens = torch.topk(scores, _LIKELIEST)
-    lead = float((best.double() + gumbel_noise(seed, position, tokens)).max())
-    least = float(best[-1])
-    if least > -math.inf:
+    least = float(scores.max()) - _NEAR
+    tokens = torch.nonzero(scores > least)[:, 0]
+    if not tokens.numel():  # nothing may be picked, or nothing is a number
+        return int(scores.argmax())
+    if tokens.numel() > _MANY:
+        best, tokens = torch.topk(scores, _LIKELIEST)
+        least = float(best[-1])
+    lead = float((scores[tokens].double() + gumbel_noise(seed, position, tokens)).max())
+    if int(torch.count_nonzero(scores > -math.inf)) > tokens.numel():
         # A token that is no likelier than `least` needs so much noise, that is a number of so many 52nds of a bit.
         needed = math.exp(-math.exp(min(least - lead, 700.0))) * (1.0 - 1e-9)
         others = torch.nonzero(_bits(seed, position, scores.shape[0]) >= math.floor(needed * 2.0**52) - 1)[:, 0]

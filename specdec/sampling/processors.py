@@ -6,6 +6,8 @@ Works on log-probabilities of rows of logits and marks what is cut with -inf; ne
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -14,6 +16,7 @@ from specdec.options import GenerationOptions
 NEVER = float("-inf")
 _LARGE = 16_384
 """Of a smaller vocabulary sorting all is as quick."""
+_FEW = 2048
 _BINS, _WIDEST = 4096, 32.0
 
 
@@ -23,6 +26,11 @@ def process_logits(logits: Tensor, options: GenerationOptions) -> Tensor:
     Order as in Hugging Face `generate`: temperature, top-k, top-p, min-p, and a final normalisation.
     Needs temperature > 0 (greedy decoding has no distribution).
     """
+    return torch.log_softmax(cut_scores(logits, options), dim=-1)
+
+
+def cut_scores(logits: Tensor, options: GenerationOptions) -> Tensor:
+    """The same without the normalisation, for those who only compare: log-probabilities but for a constant a row."""
     scores = logits.float() / options.temperature
     if options.top_k:
         scores = keep_top_k(scores, options.top_k)
@@ -30,7 +38,7 @@ def process_logits(logits: Tensor, options: GenerationOptions) -> Tensor:
         scores = keep_top_p(scores, options.top_p)
     if options.min_p > 0.0:
         scores = keep_min_p(scores, options.min_p)
-    return torch.log_softmax(scores, dim=-1)
+    return scores
 
 
 def keep_top_k(scores: Tensor, k: int) -> Tensor:
@@ -57,6 +65,11 @@ def keep_top_p(scores: Tensor, p: float) -> Tensor:
 
 def _nucleus(scores: Tensor, p: float) -> Tensor:
     """The same of one row [vocab]: sorted are only those that are about as likely as the last one that stays."""
+    left = torch.nonzero(scores > NEVER)[:, 0]
+    if left.numel() <= _FEW:  # a cut before has left so few that sorting them all is quicker
+        left = left[torch.sort(scores[left], descending=True, stable=True).indices]
+        mass = torch.softmax(scores[left].double(), dim=-1)
+        return scores.index_fill(0, left[mass.cumsum(dim=0) - mass >= p], NEVER)
     top = scores.max()
     chances = torch.softmax(scores, dim=-1)
     bins = (top - scores).mul_(_BINS / _WIDEST).clamp_(max=_BINS - 1).to(torch.int64)
@@ -73,6 +86,5 @@ def _nucleus(scores: Tensor, p: float) -> Tensor:
 
 def keep_min_p(scores: Tensor, min_p: float) -> Tensor:
     """Cut tokens less likely than min_p times the likeliest one."""
-    probabilities = torch.softmax(scores, dim=-1)
-    cut = probabilities < min_p * probabilities.amax(dim=-1, keepdim=True)
-    return scores.masked_fill(cut, NEVER)
+    least = scores.amax(dim=-1, keepdim=True) + math.log(min_p)
+    return scores.masked_fill(scores < least, NEVER)

@@ -234,19 +234,21 @@ def _replay_flips(run: Run, options: GenerationOptions, view: BenchView) -> None
     suspects = [
         row.method for row in make_rows(answers, run.methods, run.comparable) if row.identical_to_ar is False
     ]
-    if not suspects:
+    if "ar" not in run.methods:
         return
-    view.say("answers differ, as they may in half precision: replaying the places on the target")
+    view.say("half precision: replaying on the target how near to ties its picks are, and where answers differ")
     model = load_model(
         config.target_model, config.device, config.dtype, config.quantize, deterministic=config.deterministic
     )
-    run.flips, run.noise = find_flips(model, run.questions, answers, suspects, options)
+    found = find_flips(model, run.questions, answers, suspects, options)
+    run.flips, run.noise = found.flips, found.noise
     rows = make_rows(answers, run.methods, run.comparable, run.flips, run.noise)
     near, errors = sum(row.near_ties for row in rows), sum(row.errors for row in rows)
-    largest = max(flip.margin for flip in run.flips)
+    largest = max((flip.margin for flip in run.flips), default=0.0)
     run.notes.append(
-        f"half precision ({str(model.dtype).removeprefix('torch.')}): identical up to {near} near-ties (largest margin "
-        f"{largest:.4g}, numeric noise {run.noise:.4g})"
+        f"half precision ({str(model.dtype).removeprefix('torch.')}): "
+        + (f"identical up to {near} near-ties (largest margin {largest:.4g}, " if run.flips else "identical (")
+        + f"numeric noise {run.noise:.4g}; {found.close} of {found.positions} picks of ar won by less)"
         + (f"; {errors} ERRORS above the noise" if errors else "")
     )
     view.say(run.notes[-1])

@@ -64,7 +64,8 @@ def test_a_place_with_a_small_margin_is_a_near_tie_and_one_with_a_large_margin_a
     order = steps[5].argsort(descending=True)
     wrong = [[*right[0][:5], int(order[-1]), 7], right[1]]
     given = [*answers("ar", right), *answers("sd", wrong)]
-    flips, noise = find_flips(model, [QUESTION], given, ["sd"], OPTIONS)
+    found = find_flips(model, [QUESTION], given, ["sd"], OPTIONS)
+    flips, noise = found.flips, found.noise
     (flip,) = flips
     assert (flip.method, flip.turn, flip.place) == ("sd", 0, 5)
     assert flip.margin == pytest.approx(float(steps[5, order[0]] - steps[5, order[-1]]), abs=1e-4)
@@ -77,23 +78,32 @@ def test_a_place_with_a_small_margin_is_a_near_tie_and_one_with_a_large_margin_a
 
 def test_what_follows_a_turn_that_has_parted_is_not_looked_at(model: LoadedModel, right: list[list[int]]) -> None:
     wrong = [[*right[0][:2], 3], [1, 2, 3]]
-    flips, _ = find_flips(model, [QUESTION], [*answers("ar", right), *answers("sd", wrong)], ["sd"], OPTIONS)
+    flips = find_flips(model, [QUESTION], [*answers("ar", right), *answers("sd", wrong)], ["sd"], OPTIONS).flips
     assert [(flip.turn, flip.place) for flip in flips] == [(0, 2)]
 
 
 def test_an_answer_that_ends_earlier_parts_where_it_ends(model: LoadedModel, right: list[list[int]]) -> None:
-    flips, _ = find_flips(
-        model, [QUESTION], [*answers("ar", right), *answers("sd", [right[0][:4], right[1]])], ["sd"], OPTIONS
-    )
+    given = [*answers("ar", right), *answers("sd", [right[0][:4], right[1]])]
+    flips = find_flips(model, [QUESTION], given, ["sd"], OPTIONS).flips
     assert flips[0].place == 4 and flips[0].margin > 0
     assert first_difference([1, 2], [1, 2, 3]) == 2 and first_difference([1, 2], [1, 3]) == 1
 
 
 def test_same_answers_have_no_flips(model: LoadedModel, right: list[list[int]]) -> None:
     given = [*answers("ar", right), *answers("sd", right)]
-    assert find_flips(model, [QUESTION], given, ["sd"], OPTIONS)[0] == []
+    found = find_flips(model, [QUESTION], given, ["sd"], OPTIONS)
+    assert found.flips == [] and found.positions == sum(len(turn) + 1 for turn in right)
     assert as_ar(make_rows(given, METHODS, frozenset(METHODS))[1]) == "yes"
 
 
 def test_a_folder_is_read_in_half_precision(model: LoadedModel) -> None:
     assert model.dtype == torch.bfloat16 and Path(model.path).name == "text-target"
+
+
+def test_picks_that_won_by_less_than_the_noise_are_counted(
+    model: LoadedModel, right: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = torch.tensor([[1.0, 0.9, 0.0], [2.0, 0.0, 0.0], [0.0, 0.5, 0.55]])
+    monkeypatch.setattr("evaluation.bench.near_ties.both_ways", lambda *_: (steps, steps + 0.2))
+    found = find_flips(model, [QUESTION], answers("ar", right[:1]), [], OPTIONS)
+    assert (found.close, found.positions) == (2, 3) and found.noise == pytest.approx(0.2)

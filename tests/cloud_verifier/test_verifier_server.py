@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 import threading
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.errors import VerifierError
+from cloud_verifier.loading import ROWS_TRIED, time_rows
 from cloud_verifier.net.sessions import SessionTable
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.errors import ProtocolError
@@ -27,6 +29,7 @@ from specdec.models import Prompt, chat_prompt
 from specdec.models.local import generate_local
 from specdec.models.pacing import pace
 from specdec.options import GenerationOptions
+from specdec.row_ms import read_ms
 from specdec.verifying import Verifier
 
 OPTIONS = GenerationOptions(24)
@@ -93,6 +96,17 @@ class TestHandshake:
         assert welcome.vocab_size == text_pair.target.vocab_size
         assert welcome.vocabulary == text_pair.target.vocabulary_fingerprint
         assert set(welcome.eos_ids) == text_pair.target.eos_token_ids
+        assert welcome.row_us == []
+
+    def test_welcome_tells_what_rows_cost(self, text_pair: Pair, server: RunningServer, client: RawClient) -> None:
+        prices = time_rows(text_pair.target)
+        assert [rows for rows, _ in prices] == list(ROWS_TRIED) and all(us > 0 for _, us in prices)
+        assert time_rows(text_pair.target, read_ms("50:1,90:32"))[-1] == (32, 90_000)
+        passing = itertools.count()
+        assert len(time_rows(text_pair.target, clock=lambda: float(next(passing)))) == 1, "no more than a second"
+        server.server.tell_prices(prices)
+        welcome = client.ask(wire.Hello(wire.PROTOCOL_VERSION, "test"))
+        assert isinstance(welcome, wire.Welcome) and welcome.row_us == prices
 
     def test_other_version_is_refused_with_both_numbers(
         self, client: RawClient, server: RunningServer

@@ -133,6 +133,21 @@ class TestChoices:
         choice = Controller(figures, 4).choose(Plan("chain", 4), 64)
         assert choice.plan == Plan("alone", 0, 0.05)
 
+    def test_what_the_verifier_tells_of_rows_counts_until_they_were_tried(self):
+        measured = Measured()
+        measured.told([(1, 100_000), (4, 110_000), (8, 150_000), (32, 500_000)])
+        assert measured.verify_rows_s(1) is None, "without any of its own it is no figure of this link"
+        measured.streamed(1, 0.2, speculated=False)  # twice as slow as an idle verifier was
+        assert [round(measured.verify_rows_s(rows), 3) for rows in (1, 5, 33)] == [0.2, 0.3, 1.0]
+        measured.exchanged(5, 0.25, 0.0)
+        assert measured.verify_rows_s(5) == 0.25 and round(measured.verify_rows_s(20), 3) == 1.0
+
+    def test_a_tree_that_costs_too_many_rows_is_not_even_tried(self):
+        figures = knowing(0.07, 0.6, 0.2, 0.5, 0.7)
+        assert Controller(figures, 4).choose(None, 64).plan.mode == "tree"
+        figures.told([(1, 300_000), (8, 320_000), (32, 1_500_000)])
+        assert Controller(figures, 4).choose(None, 64).plan.mode != "tree"
+
     def test_few_drafts_decide_nothing(self):
         assert (
             Controller(knowing(0.01, 0.6, 0.0, 0.9, 0.9, drafts=3), 4).choose(None, 64).plan.mode == "alone"

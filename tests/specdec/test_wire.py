@@ -42,6 +42,7 @@ DOWN = [
     wire.ErrorDown(1, wire.ERROR_BUSY, "full"),
     wire.HintDown(1, 2, 3, 4, 0.75, 5, 600),
     wire.Welcome(3, "model", exits=[0, 3, 1023], drafts=True),
+    wire.Welcome(5, "model", row_us=[(1, 17_940), (4, 24_630), (32, 96_940)]),
     wire.Welcome(4, "model", token=b"0123456789abcdef", allowed=wire.Allowed(9, 8, 7, 28, 5, 4, 3, 2, 1)),
 ]
 
