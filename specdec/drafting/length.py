@@ -5,6 +5,7 @@ A policy says how deep a draft is to become, and when a draft that is not as dee
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -48,7 +49,7 @@ class LengthPolicy:
         if self.name == "pipeline":
             return pipeline_depth(draft_s, verify_s, rtt_s, max(MAX_SOLVED, self.gamma))
         acceptance = [measured.acceptance(depth) for depth in range(MAX_SOLVED)]
-        return best_length(acceptance, draft_s, verify_s, rtt_s)
+        return best_length(acceptance, draft_s, lambda rows: measured.verify_rows_s(rows) or verify_s, rtt_s)
 
     def pays(self, prospects: Prospects, since_s: float, measured: Measured) -> bool:
         """Whether one more forward brings more tokens than come in its time on average.
@@ -85,17 +86,19 @@ def pipeline_depth(draft_s: float, verify_s: float, rtt_s: float, limit: int) ->
     return max(1, min(limit, round((verify_s - rtt_s) / draft_s)))
 
 
-def best_length(acceptance: list[float], draft_s: float, verify_s: float, rtt_s: float) -> int:
+def best_length(
+    acceptance: list[float], draft_s: float, verify_s: Callable[[int], float], rtt_s: float
+) -> int:
     """The chain length with the most expected tokens a second, one draft on its way at a time.
 
-    acceptance[i]: chance that token i stays if all before it did.
+    acceptance[i]: chance that token i stays if all before it did. verify_s: of so many rows.
     """
     best, best_rate = 1, 0.0
     expected, alive = 1.0, 1.0
     for index, chance in enumerate(acceptance):
         alive *= chance
         expected += alive
-        rate = expected / ((index + 1) * draft_s + verify_s + rtt_s)
+        rate = expected / ((index + 1) * draft_s + verify_s(index + 2) + rtt_s)
         if rate > best_rate:
             best, best_rate = index + 1, rate
     return best

@@ -12,8 +12,7 @@ _WINDOW = 32
 _FORGET = 0.98
 _MAX_DEPTH = 64
 _PRIOR_KEPT, _PRIOR_TRIED = 1.4, 2.0
-_ROW_CLASSES = (1, 8, 16, 64)
-_DRAFT_ROWS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 64)
+_ROW_CLASSES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 64)
 
 
 class RunningMedian:
@@ -104,7 +103,7 @@ class Measured:
     def __init__(self) -> None:
         self._draft = RunningMedian()
         self._ahead = RunningMedian()
-        self._draft_by_rows = {rows: RunningMedian() for rows in _DRAFT_ROWS}
+        self._draft_by_rows = {rows: RunningMedian() for rows in _ROW_CLASSES}
         self._verify = RunningMedian()
         self._verify_by_rows = {rows: RunningMedian() for rows in _ROW_CLASSES}
         self._alone = {False: RunningMedian(), True: RunningMedian()}
@@ -132,14 +131,14 @@ class Measured:
 
     def _priced(self, forward_s: float, rows: int) -> None:
         if rows:
-            self._draft_by_rows[_row_class(rows, _DRAFT_ROWS)].add(forward_s)
+            self._draft_by_rows[_row_class(rows)].add(forward_s)
 
     def draft_rows_s(self, rows: int) -> float | None:
         """One draft forward of so many rows: no longer than one of more rows was found to take, which chance may say.
 
         Of more rows than were tried: as the most of those that were. None before any was measured.
         """
-        wanted = _row_class(rows, _DRAFT_ROWS)
+        wanted = _row_class(rows)
         known = [
             (one, median.value) for one, median in self._draft_by_rows.items() if median.value is not None
         ]
@@ -196,18 +195,29 @@ class Measured:
         self._told = [(rows, us / 1e6) for rows, us in row_us]
 
     def verify_rows_s(self, rows: int) -> float | None:
-        """One verification of so many rows; where none was measured, what the verifier has told, as much slower or
-        quicker as it is with one row; else of as many as come nearest.
+        """One verification of so many rows: no longer than one of more rows was found to take, which chance may say.
+
+        Where none of so many was measured: what comes nearest, times what the verifier tells of the difference.
         """
         wanted = _row_class(rows)
-        own, alone = self._verify_by_rows[wanted].value, self._verify_by_rows[1].value
-        if own is None and self._told and alone is not None:
-            told = next((seconds for known, seconds in self._told if rows <= known), self._told[-1][1])
-            return told * alone / max(self._told[0][1], 1e-9)
-        for one in sorted(_ROW_CLASSES, key=lambda other: (abs(other - wanted), other)):
-            if self._verify_by_rows[one].value is not None:
-                return self._verify_by_rows[one].value
-        return None
+        known = {one: value for one, each in self._verify_by_rows.items() if (value := each.value) is not None}
+        if not known:
+            return None
+        above = [seconds for one, seconds in known.items() if one >= wanted]
+        if wanted not in known:
+            near = min(known, key=lambda one: (abs(one - wanted), one))
+            above.append(known[near] * self._told_s(rows) / self._told_s(near) if self._told else known[near])
+        return min(above)
+
+    def _told_s(self, rows: int) -> float:
+        """By what the verifier tells: straight lines between the numbers of rows that it has tried."""
+        before = self._told[0]
+        for after in self._told:
+            if rows <= after[0]:
+                share = (rows - before[0]) / max(after[0] - before[0], 1)
+                return max(before[1] + share * (after[1] - before[1]), 1e-9)
+            before = after
+        return max(before[1], 1e-9)
 
     def alone_s(self, speculated: bool) -> float | None:
         """A token of a cloud that decodes alone, with a draft model of its own or without."""
@@ -236,5 +246,5 @@ class Measured:
         return self.chain.chance(depth)
 
 
-def _row_class(rows: int, classes: Sequence[int] = _ROW_CLASSES) -> int:
-    return next((limit for limit in classes if rows <= limit), classes[-1])
+def _row_class(rows: int) -> int:
+    return next((limit for limit in _ROW_CLASSES if rows <= limit), _ROW_CLASSES[-1])

@@ -146,6 +146,12 @@ class OperatingPoint:
     explained: str = ""
     figures: Sequence[Mapping[str, Any]] = ()
 
+    def __post_init__(self) -> None:
+        """Times by rows are text in a file. Raises OptionsError."""
+        for name in ("draft_ms", "verify_ms", "cloud_draft_ms"):
+            if isinstance(getattr(self, name), str):
+                object.__setattr__(self, name, read_ms(getattr(self, name)))
+
     def settings(self) -> dict[str, Any]:
         """Its values for a BenchConfig."""
         known = {entry.name for entry in fields(BenchConfig)}

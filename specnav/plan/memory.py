@@ -78,10 +78,11 @@ def memory_of(name: str, dtype: str, quantize: str, device: str) -> ModelMemory:
             weights += parameter.numel() + 4 * module.out_features
     text = config.get_text_config()
     head = 4 * text.vocab_size * text.hidden_size if size < 4 and device == "cpu" else 0
-    heads = text.num_attention_heads
+    heads = getattr(text, "num_attention_heads", None) or 1  # a recurrent model has none, and no cache that grows
     head_dim = getattr(text, "head_dim", None) or text.hidden_size // heads
     kv_heads = getattr(text, "num_key_value_heads", None) or heads
-    forward = 256 * (4 * text.hidden_size + 3 * text.intermediate_size) * size + 64 * 4 * text.vocab_size
+    inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
+    forward = 256 * (4 * text.hidden_size + 3 * inner) * size + 64 * 4 * text.vocab_size
     return ModelMemory(
         name,
         parameters,

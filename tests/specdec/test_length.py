@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specdec.drafting.length import LENGTHS, LengthPolicy, best_length, pipeline_depth
+from specdec.edge.controller import Controller
 from specdec.edge.measured import Measured
 from specdec.edge.rounds import Rounds
 from specdec.methods import get_method
@@ -56,6 +57,21 @@ def test_online_drafts_longer_where_rounds_are_dear_and_much_is_accepted() -> No
     assert policy.size(measured(0.01, 0.02, 0.0, accepted=0)) == 1
 
 
+def test_with_a_cliff_at_four_rows_nobody_drafts_six() -> None:
+    """Three draft tokens and the row before them go through the target for the price of one."""
+    chances = [0.9] * 10
+    assert best_length(chances, 0.002, lambda rows: 0.08, 0.01) > 6
+    assert best_length(chances, 0.002, lambda rows: 0.08 if rows <= 4 else 0.3, 0.01) == 3
+    measured = Measured()
+    measured.told([(1, 72_000), (4, 90_000), (5, 300_000), (32, 400_000)])
+    for _ in range(30):
+        measured.drafted(0.002)
+        measured.exchanged(4, 0.09, 0.01)
+        measured.chain.add(10, 9)
+    assert LengthPolicy("online", 6).size(measured) == 3
+    assert Controller(measured, 6).choose(None, 64).plan.label in ("chain 3", "stream 3")
+
+
 def test_best_length_is_the_best_of_all_by_the_formula() -> None:
     chances = [0.8, 0.7, 0.65, 0.9, 0.3, 0.5]
 
@@ -66,7 +82,7 @@ def test_best_length_is_the_best_of_all_by_the_formula() -> None:
             expected += alive
         return expected / (length * 0.03 + 0.2 + 0.1)
 
-    assert best_length(chances, 0.03, 0.2, 0.1) == max(range(1, 7), key=rate)
+    assert best_length(chances, 0.03, lambda rows: 0.2, 0.1) == max(range(1, 7), key=rate)
 
 
 def test_acceptance_is_counted_by_depth_and_only_where_it_was_tried() -> None:
