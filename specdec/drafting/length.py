@@ -86,9 +86,7 @@ def pipeline_depth(draft_s: float, verify_s: float, rtt_s: float, limit: int) ->
     return max(1, min(limit, round((verify_s - rtt_s) / draft_s)))
 
 
-def best_length(
-    acceptance: list[float], draft_s: float, verify_s: Callable[[int], float], rtt_s: float
-) -> int:
+def best_length(acceptance: list[float], draft_s: float, verify_s: Callable[[int], float], rtt_s: float) -> int:
     """The chain length with the most expected tokens a second, one draft on its way at a time.
 
     acceptance[i]: chance that token i stays if all before it did. verify_s: of so many rows.
