@@ -19,6 +19,8 @@ from specnav.doctor.gpu.counting import Launches, Reads
 from specnav.doctor.gpu.measuring import count_work, find_flips, read_bytes
 from specnav.doctor.gpu.records import Flips, ForwardTime, ModelFindings
 
+pytestmark = pytest.mark.slow
+
 QUICK = gpu.GpuDoctorConfig(rows=(1, 4), contexts=(32,), gamma=3, variants=("float32",), seconds=0.1)
 
 
