@@ -24,7 +24,7 @@ from specdec.models.local import generate_local
 from specdec.models.pacing import pace
 from specdec.options import GenerationOptions
 
-pytestmark = pytest.mark.realtime
+pytestmark = [pytest.mark.realtime, pytest.mark.slow]
 OPTIONS = GenerationOptions(24)
 
 

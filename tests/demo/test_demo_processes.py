@@ -63,6 +63,7 @@ def test_interrupt_lets_a_child_end_by_itself(supervisor: Supervisor) -> None:
     supervisor.check()
 
 
+@pytest.mark.slow
 def test_child_that_ignores_signals_is_killed(supervisor: Supervisor) -> None:
     child = supervisor.start(python("a", STUBBORN))
     supervisor.wait_ready(child, 10)

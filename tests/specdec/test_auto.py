@@ -42,6 +42,7 @@ def restless(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
+@pytest.mark.slow
 class TestAnyPlanAtAnyTime:
     """Losslessness does not depend on what the controller thinks."""
 

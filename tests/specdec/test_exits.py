@@ -177,6 +177,7 @@ def test_one_changed_matrix_is_another_backbone(text_pair: Pair, model_root: Pat
     assert mine.difference(other) == "other weights" and mine.kept == other.kept
 
 
+@pytest.mark.slow
 def test_a_backbone_in_another_number_type_or_quantised_is_the_same(pair: Pair) -> None:
     mine = fingerprint(pair.target)
     for how in ({"dtype": "bfloat16"}, {"quantize": "8bit"}):

@@ -74,6 +74,7 @@ def test_the_seed_alone_decides_a_sampled_answer(method: str) -> None:
         assert answer(method, options, link=link)[0] == answer("ar", options)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["ar", "dssd", "dsd", "picospec", "dsd+overlap:continue"])
 def test_sampled_answers_have_the_constrained_targets_distribution(method: str) -> None:
     check_distribution(method, replace(SAMPLED, grammar=TOY, top_p=0.95))
