@@ -27,6 +27,9 @@ from trials.errors import TrialError
 from trials.graph.probe import Probe
 from trials.graph.waiting import TAIL_CHARS, wait_until
 
+_LEFT: list[Domain] = []
+"""The domain of the last graph of this process, held until another takes its place."""
+
 
 class Process:
     """A started process and its log."""
@@ -100,7 +103,10 @@ class Graph:
         self._supervisor.stop_all()
         self.probe.close()
         remove_segments(self._segments.union(*(process.left for process in self.processes)))
-        self._domain.release()
+        # What this process starts by itself goes on in the domain that its environment names.
+        for one in _LEFT:
+            one.release()
+        _LEFT[:] = [self._domain]
 
     def start_child(self, spec: ChildSpec) -> Process:
         """Start a process; one of the same name may have run before. Its log is `<folder>/<name>-<number>.log`."""
