@@ -46,25 +46,39 @@ class LoadedModel:
         """
         self.network = network
         self._load_hf_model = load_hf_model
+        self.family = family
+        self.deterministic = deterministic
+        real = real_vocabulary_size(tokenizer)
+        runner: DecoderRunner
+        if family is None:
+            generic: Any = GenericRunner(network, min(real, network.get_input_embeddings().num_embeddings))
+            runner = generic  # has the interface, as far as sees_layers says
+        else:
+            text_model = network.model if preparer is None else network.model.language_model
+            real = min(real, text_model.embed_tokens.weight.shape[0])
+            runner = DecoderRunner(text_model, network.lm_head, real, family, deterministic)
+        pad_id = None if preparer is None else network.config.image_token_id
+        self._stand_on(runner, tokenizer, path, eos_token_ids, preparer, pad_id)
+
+    def _stand_on(
+        self,
+        runner: DecoderRunner,
+        tokenizer: Any,
+        path: str,
+        eos_token_ids: frozenset[int],
+        preparer: ImagePreparer | None,
+        image_pad_id: int | None,
+    ) -> None:
+        """Everything that is the same whatever computes the forwards."""
+        self.runner = runner
         self.tokenizer = tokenizer
         self.path = path
         self.eos_token_ids = eos_token_ids
-        self.family = family
-        self.deterministic = deterministic
         self.is_multimodal = preparer is not None
         self._preparer = preparer
-        real = real_vocabulary_size(tokenizer)
-        self.runner: DecoderRunner
-        if family is None:
-            generic: Any = GenericRunner(network, min(real, network.get_input_embeddings().num_embeddings))
-            self.runner = generic  # has the interface, as far as sees_layers says
-        else:
-            text_model = network.model.language_model if self.is_multimodal else network.model
-            real = min(real, text_model.embed_tokens.weight.shape[0])
-            self.runner = DecoderRunner(text_model, network.lm_head, real, family, deterministic)
-        self.vocab_size = self.runner.vocab_size
-        self.context_limit = self.runner.context_limit
-        self.image_pad_id: int | None = network.config.image_token_id if self.is_multimodal else None
+        self.vocab_size = runner.vocab_size
+        self.context_limit = runner.context_limit
+        self.image_pad_id = image_pad_id
         self.never_drafted = self._placeholder_ids()
         self.grammars = Grammars(tokenizer, self.vocab_size, eos_token_ids)
 
