@@ -19,10 +19,14 @@ TIMEOUT_S = 0.4
 
 
 class Verifier:
-    """Welcomes and answers pings `delay_s` late; counts what it was sent. A version other than ours is refused."""
+    """Welcomes and answers pings `delay_s` late; counts what it was sent. A version other than ours is refused. While
+    `welcomes` is cleared, nobody is welcomed.
+    """
 
     def __init__(self, bind="tcp://127.0.0.1:*", delay_s=0.0, version=wire.PROTOCOL_VERSION):
         self.delay_s, self.version, self.pings, self.others = delay_s, version, 0, 0
+        self.welcomes = threading.Event()
+        self.welcomes.set()
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.bind(bind)
@@ -38,6 +42,7 @@ class Verifier:
             identity, data = self._socket.recv_multipart()
             message = wire.decode_up(data)
             if isinstance(message, wire.Hello):
+                self.welcomes.wait(5)
                 answer = wire.Welcome(self.version, "fake", 10, b"", [1], 100)
                 if self.version != wire.PROTOCOL_VERSION:
                     answer = wire.ErrorDown(
@@ -72,8 +77,11 @@ def state_of(monitor):
 
 def test_unknown_then_up_with_the_round_trip_time(closing):
     verifier = closing(Verifier(delay_s=0.03))
+    verifier.welcomes.clear()
     monitor = closing(LinkMonitor(verifier.address, TIMEOUT_S))
-    assert monitor.report().state is UNKNOWN and monitor.report().heard_at is None
+    first = monitor.report()
+    verifier.welcomes.set()
+    assert first.state is UNKNOWN and first.heard_at is None
     assert until(lambda: state_of(monitor) is UP and verifier.pings > 5)
     report = monitor.report()
     assert 30 <= report.rtt_ms < 80 and time.monotonic() - report.heard_at < TIMEOUT_S and report.reason == ""
