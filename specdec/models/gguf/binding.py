@@ -1,0 +1,150 @@
+"""llama.cpp by its Python binding: the library found, its log kept quiet, a file loaded, a context made.
+
+The binding is llama-cpp-python: it follows llama.cpp closely and hands out its C interface as it is, which trees and
+rollback need (sequences of the KV cache). Others show only a server or a whole generation. A GGUF file is data: its
+metadata is read and nothing of it is run; its chat template goes through the same sandbox as any other.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from pathlib import Path
+from typing import Any
+
+from specdec.errors import ModelError
+from specdec.models.gguf.options import KV_TYPES, GgufOptions
+
+HOW = "make setup-gguf (or: pip install llama-cpp-python)"
+_ERROR = 4
+"""llama.cpp's log level of errors."""
+_UNUSED = 1
+"""Its attribute of tokens that only fill up the vocabulary."""
+_TEXT_BYTES = 1 << 16
+
+
+class _Log:
+    """Keeps the last error line. llama.cpp says why a file cannot be loaded only there."""
+
+    def __init__(self) -> None:
+        self.error = ""
+        self.callback: Any = None  # the library holds a bare pointer to it
+
+    def write(self, level: int, text: bytes, data: object) -> None:
+        line = text.decode("utf-8", "replace").strip()
+        if level == _ERROR and line and "failed to load model" not in line:
+            self.error = line
+
+
+_LOG = _Log()
+_LOADING = threading.Lock()
+
+
+@functools.cache
+def library() -> Any:
+    """The binding's module of C functions. Raises ModelError where it is not installed or does not load."""
+    try:
+        from llama_cpp import llama_cpp
+    except ImportError as error:
+        raise ModelError(f"a GGUF draft needs llama.cpp, which is not installed here: {HOW}") from error
+    except (OSError, RuntimeError) as error:  # its shared library is missing or for another machine
+        raise ModelError(f"llama.cpp does not load here ({str(error).splitlines()[0][:160]}): {HOW}") from error
+    _LOG.callback = llama_cpp.llama_log_callback(_LOG.write)
+    llama_cpp.llama_log_set(_LOG.callback, ctypes.c_void_p(0))
+    llama_cpp.llama_backend_init()
+    return llama_cpp
+
+
+def available() -> bool:
+    """Whether there is a llama.cpp to draft on."""
+    try:
+        library()
+    except ModelError:
+        return False
+    return True
+
+
+def takes_gpu() -> bool:
+    """Whether this build of llama.cpp can put layers on a GPU."""
+    return bool(library().llama_supports_gpu_offload())
+
+
+class LlamaModel:
+    """A GGUF file's weights and vocabulary. handle: llama.cpp's pointer, valid while this object lives."""
+
+    def __init__(self, path: Path, gpu_layers: int) -> None:
+        """Raises ModelError for a file that cannot be loaded."""
+        self._library = library()
+        settings = self._library.llama_model_default_params()
+        settings.n_gpu_layers = gpu_layers
+        with _LOADING:
+            _LOG.error = ""
+            self.handle = self._library.llama_model_load_from_file(str(path).encode(), settings)
+            why = _LOG.error
+        if not self.handle:
+            raise ModelError(f"{path} cannot be loaded ({_short(why)}): give a whole GGUF file of a known architecture")
+        self._vocabulary = self._library.llama_model_get_vocab(self.handle)
+        self.width: int = self._library.llama_model_n_embd(self.handle)
+        self.layers: int = self._library.llama_model_n_layer(self.handle)
+        self.heads: int = self._library.llama_model_n_head(self.handle)
+        self.kv_heads: int = self._library.llama_model_n_head_kv(self.handle)
+        self.made_for: int = self._library.llama_model_n_ctx_train(self.handle)
+        self.rows: int = self._library.llama_vocab_n_tokens(self._vocabulary)
+        self.parameters: int = self._library.llama_model_n_params(self.handle)
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            self._library.llama_model_free(self.handle)
+
+    def metadata(self, key: str) -> str:
+        """A value of the file's metadata as text; empty where it has none."""
+        buffer = ctypes.create_string_buffer(_TEXT_BYTES)
+        length = self._library.llama_model_meta_val_str(self.handle, key.encode(), buffer, _TEXT_BYTES)
+        return buffer.value.decode("utf-8", "replace") if length >= 0 else ""
+
+    def tokens(self) -> dict[int, str]:
+        """Every token's text by its id; those that only fill up are left out."""
+        vocabulary, found = self._vocabulary, {}
+        for token in range(self.rows):
+            if self._library.llama_vocab_get_attr(vocabulary, token) & _UNUSED:
+                continue
+            text = self._library.llama_vocab_get_text(vocabulary, token)
+            found[token] = (text or b"").decode("utf-8", "replace")
+        return found
+
+    def ends(self) -> frozenset[int]:
+        """Every id that ends an answer."""
+        is_end = self._library.llama_vocab_is_eog
+        return frozenset(token for token in range(self.rows) if is_end(self._vocabulary, token))
+
+
+def new_context(model: LlamaModel, options: GgufOptions, threads: int, tokens: int, sizes: Any) -> Any:
+    """A context of `tokens` cells shared by all sequences. sizes: has `batch`, `outputs` and `sequences`, its limits.
+
+    Raises ModelError where there is no memory for it.
+    """
+    lib = library()
+    settings = lib.llama_context_default_params()
+    settings.n_ctx = tokens
+    settings.n_batch = settings.n_ubatch = sizes.batch
+    settings.n_outputs_max = sizes.outputs
+    settings.n_seq_max = sizes.sequences
+    settings.n_threads = settings.n_threads_batch = threads
+    settings.type_k = settings.type_v = KV_TYPES[options.kv]
+    settings.kv_unified = True
+    settings.no_perf = True
+    # On a CPU flash attention is slower from a few rows on; V quantised needs it.
+    on_gpu = options.gpu_layers != 0 and takes_gpu()
+    settings.flash_attn_type = -1 if on_gpu or options.kv == "q8_0" else 0
+    with _LOADING:
+        _LOG.error = ""
+        context = lib.llama_init_from_model(model.handle, settings)
+        why = _LOG.error
+    if not context:
+        raise ModelError(f"llama.cpp has no room for a context of {tokens} tokens ({_short(why)}): lower gguf_context")
+    return context
+
+
+def _short(line: str) -> str:
+    return line[:200] or "llama.cpp does not say why"

@@ -1,0 +1,282 @@
+"""One llama.cpp context: rows of several sequences through it in one call, and the sequences it has to give.
+
+A sequence is llama.cpp's name for a set of cells of the KV cache; a cell may belong to several. So a tree takes one
+sequence for each of its leaves, and what they share is held once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specdec.errors import ModelError
+from specdec.models.gguf.binding import LlamaModel, library, new_context
+from specdec.models.gguf.options import GgufOptions
+
+END = -1
+"""As the end of a range of positions: all there are."""
+Branch = int | tuple[int, int]
+"""A sequence that goes on, or (sequence, end): a new one that begins as that one does before position `end`."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """batch: rows of a call. outputs: rows of a call that logits are wanted of. sequences: at once, of all sessions."""
+
+    batch: int = 512
+    outputs: int = 64
+    sequences: int = 64
+
+
+@dataclass
+class Rows:
+    """Rows to decode, in order.
+
+    ids: int32 [n]; vectors float32 [n, width]: what goes in instead of the embeddings of ids that are below 0, None
+    where there are none. positions int32 [n], or [3, n] on the axes of an m-rope. leaves: of each row, the branches it
+    belongs to; None: all rows belong to the only one. last_only: only the last row's logits are wanted. sequences: of the
+    branches, filled in by `decode`.
+    """
+
+    ids: NDArray[np.int32]
+    positions: NDArray[np.int32]
+    branches: Sequence[Branch]
+    leaves: Sequence[Sequence[int]] | None = None
+    vectors: NDArray[np.float32] | None = None
+    last_only: bool = False
+    sequences: list[int] = field(default_factory=list)
+
+    @property
+    def wanted(self) -> int:
+        """How many rows of logits come back."""
+        return 1 if self.last_only else len(self.ids)
+
+
+class LlamaDecoder:
+    """Runs rows through a context. May be used from several threads: llama.cpp's context may not, so calls take turns.
+
+    cells: tokens that all sequences hold together, those they share counted once.
+    """
+
+    def __init__(
+        self, model: LlamaModel, options: GgufOptions, threads: int, tokens: int, sizes: Sizes | None = None
+    ) -> None:
+        self._sizes = sizes or Sizes()
+        self._library = library()
+        self._model = model  # outlives the context
+        self.cells = tokens
+        self._context = new_context(model, options, threads, tokens, self._sizes)
+        self._memory = self._library.llama_get_memory(self._context)
+        self._free = list(range(self._sizes.sequences - 1, -1, -1))
+        self._left: deque[int] = deque()
+        self._lock = threading.RLock()
+        self._make_batch()
+
+    def __del__(self) -> None:
+        if getattr(self, "_context", None):
+            self._library.llama_free(self._context)
+
+    def _make_batch(self) -> None:
+        """The arrays that every call is read from, and the structure that points to them, made once."""
+        lib, most, sequences = self._library, self._sizes.batch, self._sizes.sequences
+        self._ids = np.zeros(most, np.int32)
+        self._positions = np.zeros(4 * most, np.int32)
+        self._counts = np.ones(most, np.int32)
+        self._members = np.zeros((most, sequences), np.int32)
+        rows = self._members.ctypes.data + np.arange(most, dtype=np.uint64) * self._members.strides[0]
+        self._member_rows = rows.astype(np.uint64)
+        self._wanted = np.zeros(most, np.int8)
+        self._batch = lib.llama_batch(
+            n_tokens=0,
+            token=self._ids.ctypes.data_as(ctypes.POINTER(lib.llama_token)),
+            embd=None,
+            pos=self._positions.ctypes.data_as(ctypes.POINTER(lib.llama_pos)),
+            n_seq_id=self._counts.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)),
+            seq_id=self._member_rows.ctypes.data_as(ctypes.POINTER(ctypes.POINTER(lib.llama_seq_id))),
+            logits=self._wanted.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
+        )
+        self._token_pointer = self._ids.ctypes.data_as(ctypes.POINTER(lib.llama_token))
+
+    def take(self) -> int:
+        """A sequence that holds nothing. Raises ModelError where none is left."""
+        with self._lock:
+            while self._left:
+                self.give(self._left.popleft())
+            if not self._free:
+                raise ModelError(f"more than {self._sizes.sequences} branches at once: draft smaller trees")
+            return self._free.pop()
+
+    def give(self, sequence: int) -> None:
+        """Back what was taken, and what it holds."""
+        with self._lock:
+            self._library.llama_memory_seq_rm(self._memory, sequence, END, END)
+            self._free.append(sequence)
+
+    def leave(self, sequences: dict[int, int]) -> None:
+        """The same of all keys, from a finaliser, which may come at any time on any thread: done when next one is
+        taken.
+        """
+        self._left.extend(sequences)
+        sequences.clear()
+
+    def cut(self, sequence: int, position: int) -> None:
+        """Forget what a sequence holds from a position on."""
+        with self._lock:
+            self._library.llama_memory_seq_rm(self._memory, sequence, position, END)
+
+    def decode(self, many: Sequence[Rows]) -> list[NDArray[np.float32]]:
+        """The rows of all, as far as they fit into one call; of each the logits float32 [wanted, vocabulary].
+
+        Raises ModelError where the context is full; every sequence holds then what it held before.
+        """
+        with self._lock:
+            taken: list[int] = []
+            try:
+                for rows in many:
+                    rows.sequences = [self._branch(branch, taken) for branch in rows.branches]
+                return self._decode_all(many)
+            except BaseException:
+                for rows in many:
+                    self._undo(rows)
+                for sequence in taken:
+                    self.give(sequence)
+                raise
+
+    def _branch(self, branch: Branch, taken: list[int]) -> int:
+        if isinstance(branch, int):
+            return branch
+        source, end = branch
+        sequence = self.take()
+        taken.append(sequence)
+        self._library.llama_memory_seq_cp(self._memory, source, sequence, 0, end)
+        return sequence
+
+    def _undo(self, rows: Rows) -> None:
+        """Take out of the sequences that go on what may have come into them."""
+        first = int(rows.positions.min()) if rows.positions.size else 0
+        for branch in rows.branches:
+            if isinstance(branch, int):
+                self.cut(branch, first)
+
+    def _decode_all(self, many: Sequence[Rows]) -> list[NDArray[np.float32]]:
+        found: list[list[NDArray[np.float32]]] = [[] for _ in many]
+        parts: list[tuple[int, Rows, int, int]] = []
+        rows = outputs = 0
+        for number, one in enumerate(many):
+            for start, stop in _stretches(one, self._sizes.batch, self._sizes.outputs):
+                asked = _outputs(one, start, stop)
+                alone = one.vectors is not None and one.ids[start] < 0
+                fits = rows + stop - start <= self._sizes.batch and outputs + asked <= self._sizes.outputs
+                if parts and (not fits or alone or self._batch_is_of_vectors(parts)):
+                    self._call(parts, found)
+                    parts, rows, outputs = [], 0, 0
+                parts.append((number, one, start, stop))
+                rows, outputs = rows + stop - start, outputs + asked
+        if parts:
+            self._call(parts, found)
+        return [one[0] if len(one) == 1 else np.concatenate(one) for one in found]
+
+    @staticmethod
+    def _batch_is_of_vectors(parts: Sequence[tuple[int, Rows, int, int]]) -> bool:
+        _, rows, start, _ = parts[0]
+        return rows.vectors is not None and bool(rows.ids[start] < 0)
+
+    def _call(
+        self, parts: Sequence[tuple[int, Rows, int, int]], found: list[list[NDArray[np.float32]]]
+    ) -> None:
+        """One call of llama.cpp; the wanted logits are copied out before the next one overwrites them."""
+        total = 0
+        for _, rows, start, stop in parts:
+            self._fill(rows, start, stop, total)
+            total += stop - start
+        vectors = None
+        self._batch.n_tokens = total
+        if self._batch_is_of_vectors(parts):
+            vectors = self._fill_vectors(*parts[0][1:])
+            self._batch.token, self._batch.embd = None, vectors.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+        else:
+            self._batch.token, self._batch.embd = self._token_pointer, None
+        state = self._library.llama_decode(self._context, self._batch)
+        if state:
+            self._refuse(state)
+        asked = int(self._wanted[:total].sum())
+        if not asked:
+            return
+        width = self._model.rows
+        pointer = self._library.llama_get_logits(self._context)
+        address = ctypes.cast(pointer, ctypes.c_void_p).value
+        assert address is not None
+        block = (ctypes.c_float * (asked * width)).from_address(address)
+        logits = np.frombuffer(block, np.float32).reshape(asked, width)
+        start_row = 0
+        for number, rows, start, stop in parts:
+            count = _outputs(rows, start, stop)
+            if count:
+                found[number].append(logits[start_row : start_row + count].copy())
+            start_row += count
+
+    def _refuse(self, state: int) -> None:
+        if state == 1:
+            raise ModelError(f"the draft's context of {self.cells} tokens is full: raise gguf_context")
+        raise ModelError(f"llama.cpp could not draft (its code {state}): it may be out of memory")
+
+    def _fill(self, rows: Rows, start: int, stop: int, at: int) -> None:
+        """Rows start .. stop into the arrays from place `at` on."""
+        end = at + stop - start
+        self._ids[at:end] = rows.ids[start:stop]
+        flat = rows.positions if rows.positions.ndim == 1 else rows.positions[0]
+        self._positions[at:end] = flat[start:stop]
+        if rows.leaves is None:
+            self._counts[at:end] = 1
+            self._members[at:end, 0] = rows.sequences[0]
+        else:
+            for place, leaves in enumerate(rows.leaves[start:stop], start=at):
+                self._counts[place] = len(leaves)
+                for slot, leaf in enumerate(leaves):
+                    self._members[place, slot] = rows.sequences[leaf]
+        self._wanted[at:end] = not rows.last_only
+        if rows.last_only and stop == len(rows.ids):
+            self._wanted[end - 1] = 1
+
+    def _fill_vectors(self, rows: Rows, start: int, stop: int) -> NDArray[np.float32]:
+        """Positions of vectors have four sections: time, height, width, and nothing."""
+        assert rows.vectors is not None
+        count = stop - start
+        axes = np.zeros((4, count), np.int32)
+        axes[:3] = rows.positions[:, start:stop] if rows.positions.ndim == 2 else rows.positions[start:stop]
+        self._positions[: 4 * count] = axes.reshape(-1)
+        return np.ascontiguousarray(rows.vectors[start:stop], np.float32)
+
+    def close(self) -> None:
+        """Give the context's memory back; nothing can be decoded afterwards."""
+        with self._lock, contextlib.suppress(AttributeError):
+            context, self._context = self._context, None
+            self._library.llama_free(context)
+
+
+def _outputs(rows: Rows, start: int, stop: int) -> int:
+    """Of how many of these rows logits are wanted."""
+    if rows.last_only:
+        return int(stop == len(rows.ids))
+    return stop - start
+
+
+def _stretches(rows: Rows, most: int, outputs: int) -> list[tuple[int, int]]:
+    """Where to cut rows so that a stretch is all ids or all vectors, and fits into a call."""
+    most = most if rows.last_only else min(most, outputs)
+    total = len(rows.ids)
+    edges = [0, total]
+    if rows.vectors is not None:
+        is_vector = rows.ids < 0
+        edges = [0, *(np.flatnonzero(is_vector[1:] != is_vector[:-1]) + 1).tolist(), total]
+    found = []
+    for first, last in zip(edges, edges[1:], strict=False):
+        found += [(start, min(start + most, last)) for start in range(first, last, most)]
+    return found

@@ -1,0 +1,39 @@
+"""What a draft on llama.cpp may be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specdec.errors import OptionsError
+
+KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}
+"""Number types of keys and values, and llama.cpp's numbers for them."""
+MOST_CONTEXT = 1 << 20
+MOST_THREADS = 512
+
+
+@dataclass(frozen=True)
+class GgufOptions:
+    """threads: of a forward, 0: as many as torch takes. gpu_layers: put on a GPU, -1: all where there is one. context:
+    tokens that all sessions of the model hold together, 0: what the model was made for, at most 8192. kv: number type
+    of keys and values.
+    """
+
+    threads: int = 0
+    gpu_layers: int = -1
+    context: int = 0
+    kv: str = "f16"
+
+    def __post_init__(self) -> None:
+        """Raises OptionsError for what cannot be."""
+        ranges = {
+            "threads": (0, MOST_THREADS),
+            "gpu_layers": (-1, 1000),
+            "context": (0, MOST_CONTEXT),
+        }
+        for name, (low, high) in ranges.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+                raise OptionsError(f"gguf_{name} = {value!r} is out of range: choose {low} to {high}")
+        if self.kv not in KV_TYPES:
+            raise OptionsError(f"gguf_kv = {self.kv!r} is unknown: choose {', '.join(KV_TYPES)}")

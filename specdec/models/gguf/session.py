@@ -1,0 +1,206 @@
+"""A session on llama.cpp: an answer's chain and tree as sequences of one context.
+
+Every leaf of the tree has a sequence of its own, from the prompt's first token to the leaf; they share cells as far as
+they are the same. One sequence is always there: it holds the committed tokens, and without a tree it is the only one.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from specdec.drafting.token_tree import ROOT
+from specdec.errors import ModelError
+from specdec.models.gguf.decoder import Branch
+from specdec.models.plans import Extension, KnownPrefix, Plan
+from specdec.models.prompt import EncodedPrompt
+from specdec.models.runner import LayerObserver, Segment
+from specdec.models.session import ModelSession
+
+_NOTHING = torch.empty(0, 0)
+"""Instead of rotary factors, which llama.cpp works out from positions."""
+
+
+@dataclass
+class GgufSegment(Segment):
+    """Rows of one session. See `decoder.Rows`; tips: the tree node that each branch ends with."""
+
+    positions: NDArray[np.int32] | None = None
+    branches: tuple[Branch, ...] = ()
+    leaves: tuple[tuple[int, ...], ...] | None = None
+    last_only: bool = False
+    tips: tuple[int, ...] = ()
+    sequences: tuple[int, ...] = ()
+
+
+class GgufSession(ModelSession):
+    """One session on a GgufRunner. Not thread-safe; several of them may be used on several threads."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        self._decoder = model.runner.decoder
+        self._tips: dict[int, int] = {}
+        self._staged: GgufSegment | None = None
+        weakref.finalize(self, self._decoder.leave, self._tips)
+
+    @property
+    def kv_bytes(self) -> int:
+        """What its tokens take of the context."""
+        return self._length * self.runner.kv_bytes_a_token
+
+    def start(self, encoded: EncodedPrompt, kept: int = 0) -> None:
+        """As ModelSession.start."""
+        self._check_room(encoded.ids.shape[0])
+        super().start(encoded, kept)
+
+    def evict(self) -> None:
+        """Forget everything and give the sequences back."""
+        super().evict()
+        for sequence in self._tips:
+            self._decoder.give(sequence)
+        self._tips.clear()
+
+    def plan_prefill(
+        self,
+        encoded: EncodedPrompt,
+        hidden: Tensor | None = None,
+        observer: LayerObserver | None = None,
+        prefix: KnownPrefix | None = None,
+        kept: int = 0,
+    ) -> Plan[Tensor]:
+        """As ModelSession.plan_prefill. Nobody observes, and keys and values of others are no use here."""
+        return super().plan_prefill(encoded, hidden, kept=kept)
+
+    def rollback(self, n_tokens_kept: int) -> None:
+        """Forget everything after the first `n_tokens_kept` tokens, and any speculative tree."""
+        changes = n_tokens_kept != self._length or len(self.tree)
+        super().rollback(n_tokens_kept)
+        if changes and self._tips:
+            first, *others = self._tips
+            for sequence in others:
+                self._decoder.give(sequence)
+            self._decoder.cut(first, self._position(n_tokens_kept))
+            self._leave_only({first: ROOT})
+
+    def keep_path(self, nodes: Sequence[int], below: Sequence[int] = ()) -> None:
+        """As ModelSession.keep_path."""
+        tree, length = self.tree, self._length
+        super().keep_path(nodes, below)
+        end, moved = (nodes[-1] if nodes else ROOT), {node: new for new, node in enumerate(below)}
+        kept: dict[int, int] = {}
+        for sequence, tip in self._tips.items():
+            path = tree.path(tip)
+            if path[: len(nodes)] != list(nodes):
+                continue
+            depth, new_tip = len(nodes), ROOT
+            while depth < len(path) and path[depth] in moved:
+                new_tip = moved[path[depth]]
+                depth += 1
+            if new_tip in kept.values():
+                continue
+            if depth < len(path):
+                self._decoder.cut(sequence, self._position(length + depth))
+            kept[sequence] = new_tip
+        assert kept, f"no sequence goes along node {end}"
+        if len(kept) > 1:
+            kept = {sequence: tip for sequence, tip in kept.items() if tip != ROOT}
+        for sequence in self._tips:
+            if sequence not in kept:
+                self._decoder.give(sequence)
+        self._leave_only(kept)
+
+    def room_for(self, extension: Extension) -> tuple[GgufSegment, tuple[Tensor, Tensor]]:
+        """Where an extension's rows go. Raises ModelError where the session cannot be extended so."""
+        rows, past = extension.rows, self._length + len(self.tree)
+        self._check_room(past + rows)
+        if not self._tips:
+            self._tips[self._decoder.take()] = ROOT
+        if extension.parents is not None:
+            segment = self._branch(extension.ids, extension.parents)
+        elif len(self.tree):
+            raise ModelError("the session holds a speculative tree: keep a path or roll back before extending")
+        else:
+            prompt = self._prompt_positions
+            if extension.hidden is not None and prompt is not None and past < prompt.shape[1]:
+                positions = prompt[:, past : past + rows].numpy().astype(np.int32)
+            else:
+                positions = np.arange(past + self._delta, past + self._delta + rows, dtype=np.int32)
+            (sequence,) = self._tips
+            segment = GgufSegment(None, past, rows, None, (), positions, (sequence,), None, extension.last_only)
+        self._staged = segment
+        return segment, (_NOTHING, _NOTHING)
+
+    def hold(self, extension: Extension) -> None:
+        """Count in what a forward has taken in."""
+        super().hold(extension)
+        assert self._staged is not None
+        if extension.parents is not None:
+            self._tips.update(zip(self._staged.sequences, self._staged.tips, strict=True))
+        self._staged = None
+
+    def _branch(self, ids: Sequence[int], parents: Sequence[int]) -> GgufSegment:
+        """Sequences for more nodes of the tree: of every new leaf one that goes on, or a copy of one."""
+        if len(parents) != len(ids):
+            raise ModelError("a tree needs one parent index per node")
+        held = len(self.tree)
+        depths = list(self.tree.depths)
+        for node, parent in enumerate(parents, start=held):
+            if not ROOT <= parent < node:
+                raise ModelError(f"tree node {node} has parent {parent}: a parent must come first")
+            depths.append(0 if parent == ROOT else depths[parent] + 1)
+        inner = set(parents)
+        tips = tuple(node for node in range(held, held + len(ids)) if node not in inner)
+        free = {tip: sequence for sequence, tip in self._tips.items()}
+        leaves: list[list[int]] = [[] for _ in ids]
+        branches: list[Branch] = []
+        for number, tip in enumerate(tips):
+            node = tip
+            while node >= held:
+                leaves[node - held].append(number)
+                node = parents[node - held]
+            going_on = free.pop(node, None)
+            end = self._length + self._delta + (0 if node == ROOT else depths[node] + 1)
+            branches.append((self._holder(node), end) if going_on is None else going_on)
+        positions = np.array(depths[held:], dtype=np.int32) + (self._length + self._delta)
+        past = self._length + held
+        return GgufSegment(
+            None, past, len(ids), None, tuple(depths), positions, tuple(branches), tuple(map(tuple, leaves)), tips=tips
+        )
+
+    def _holder(self, node: int) -> int:
+        """A sequence that has a tree node in it."""
+        if node != ROOT:
+            for sequence, tip in self._tips.items():
+                if tip == node or (tip > node and node in self.tree.path(tip)):
+                    return sequence
+        return next(iter(self._tips))
+
+    def _leave_only(self, tips: dict[int, int]) -> None:
+        """The same dict stays: a finaliser looks at it."""
+        self._tips.clear()
+        self._tips.update(tips)
+
+    def _position(self, index: int) -> int:
+        """Of the token at an index of the committed ones and the path behind them."""
+        prompt = self._prompt_positions
+        if prompt is not None and index < prompt.shape[1]:
+            return int(prompt[0, index])
+        return index + self._delta
+
+    def _check_room(self, needed: int) -> None:
+        limit = self.runner.context_limit
+        if needed > limit:
+            raise ModelError(f"{needed} tokens exceed the context of {limit}: shorten the prompt or the answer")
+
+    def _reserve(self, needed: int) -> None:
+        """Nothing to reserve: the context is there as a whole."""
+
+    def _move_up(self, kept: Sequence[int]) -> None:
+        """Nothing to move: a sequence stays where it is."""
