@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from cloud_verifier.config import NO_EXITS, ServerConfig
@@ -11,18 +9,12 @@ from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
 from specdec.errors import ModelError
 from specdec.models import LoadedModel, Prompt
-from specdec.row_ms import RowMs
 from specdec.verifying.exits import load_exits, use_exits
 from specdec.verifying.exits.worth import MOST
 from specdec.verifying.hints.hints import HintMaker
 
 _SMALL_MODEL_PARAMETERS = 100_000_000
 _TINY_MODEL_PARAMETERS = 20_000_000
-ROWS_TRIED = (1, 2, 4, 8, 16, 32)
-TIMES_TRIED = 3
-TRYING_S = 1.0
-RowTime = tuple[int, int]
-"""(rows, microseconds)."""
 
 
 def load_hint_maker(config: ServerConfig, model: LoadedModel, log: EventLog) -> HintMaker | None:
@@ -87,26 +79,3 @@ def warm_up(model: LoadedModel) -> None:
     for rows in (1, 5):
         session.extend(range(rows))
     _ = model.vocabulary_fingerprint
-
-
-def time_rows(model: LoadedModel, paced: float = 0.0, clock: Callable[[], float] = time.perf_counter) -> list[RowTime]:
-    """What forwards take by their rows: the quickest of some, on a model that is warm, within a second in all.
-
-    paced: what they will be made to take, ms, which this need not wait for. Edges choose their drafts by it.
-    """
-    session = model.new_session()
-    session.prefill(model.encode(Prompt((0, 1, 2))))
-    held, began = session.length, clock()
-    found: list[RowTime] = []
-    for rows in ROWS_TRIED:
-        taken = []
-        for _ in range(TIMES_TRIED):
-            started = clock()
-            float(session.extend([0] * rows)[-1, 0])  # the device has done it
-            taken.append(clock() - started)
-            session.rollback(held)
-        least_ms = paced.at(rows) if isinstance(paced, RowMs) else paced
-        found.append((rows, round(1e3 * max(1e3 * min(taken), least_ms))))
-        if clock() - began > TRYING_S:
-            break
-    return found

@@ -19,7 +19,6 @@ from cloud_verifier.loading import (
     forwards_are_quick,
     is_small,
     load_hint_maker,
-    time_rows,
     warm_up,
 )
 from cloud_verifier.logs import EventLog, pass_on_warnings
@@ -29,6 +28,7 @@ from cloud_verifier.observing.metrics import VerifierCollector, render
 from cloud_verifier.security.keyring import Keyring
 from specdec.models import LoadedModel, load_model
 from specdec.models.pacing import pace
+from specdec.models.row_times import time_rows
 from specdec.tracing import tracing_from_environment
 
 

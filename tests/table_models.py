@@ -214,6 +214,7 @@ class TableModel:
         self.device = torch.device("cpu")
         self.dtype = torch.float32
         self.is_multimodal = False
+        self.row_us: list[tuple[int, int]] = []
         self.image_pad_id = None
         self.picture_rules = None
         self.parameter_count = self.logits.size

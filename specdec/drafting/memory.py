@@ -89,7 +89,7 @@ class PromptMemory:
         encoded = self._model.encode(prompt, self._look(prompt, digests) if prompt.images and fits else None)
         feeding = _Fed(encoded.ids, tuple(zip(encoded.picture_starts, digests, strict=True)))
         kept = 0
-        if self._fed is not None and self._model.runner.sees_layers:
+        if self._fed is not None and self._model.runner.keeps_prompts:
             kept = min(self._fed.common(feeding), len(feeding.ids) - 1)
         self._fed, self._feeding = None, feeding  # nothing is relied on while it changes
         self.taken_over += kept

@@ -18,10 +18,13 @@ LOOKED_AT = 16
 
 
 class RowPrices:
-    """price_s: seconds of a forward of so many rows, None where nobody knows. most: rows that a forward may have."""
+    """price_s: seconds of a forward of so many rows, None where nobody knows. tried: it was told before any forward, so
+    that none need be spent on trying. most: rows that a forward may have.
+    """
 
     def __init__(self, most: int) -> None:
         self.price_s: Callable[[int], float | None] = lambda rows: None
+        self.tried = False
         self.most = most
         self._tries = [1 << power for power in range(most.bit_length()) if 1 << power < most] + [most]
         self._forwards = 0
@@ -53,6 +56,8 @@ class RowPrices:
         """One forward more; how many rows it is to try, 0: as many as pay."""
         if self._forwards % LOOKED_AT == 0 and not self._look():
             return 0
+        if self.tried and not self._forwards:
+            self._forwards = len(self._tries)
         self._forwards += 1
         if self._forwards <= len(self._tries):
             return self._tries[self._forwards - 1]

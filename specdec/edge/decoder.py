@@ -36,6 +36,7 @@ from specdec.link.pictures import KnownPictures
 from specdec.link.wire import Welcome
 from specdec.methods import METHODS, get_method
 from specdec.models import LoadedModel, Prompt
+from specdec.models.row_times import paced_row_times
 from specdec.models.split import FrontPart
 from specdec.options import GenerationOptions
 from specdec.sampling.recoveries import Recovery
@@ -100,6 +101,8 @@ class EdgeDecoder:
         self._tokenizer = tokenizer if tokenizer is not None or model is None else model.tokenizer
         self._pictures = KnownPictures()
         self._measured = Measured()
+        if draft_model is not None:
+            self._measured.told_of_drafts(paced_row_times(draft_model))
         self._controller = Controller(self._measured, gamma)
         self._gamma = gamma
         self._patience = Patience(resume_timeout_s, clock)

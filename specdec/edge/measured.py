@@ -91,6 +91,57 @@ class RunningMean:
         return self._sum / self._weight
 
 
+class ForwardTimes:
+    """What forwards take by the rows that share them: medians of those that were measured, and what was told before."""
+
+    def __init__(self) -> None:
+        self._by_rows = {rows: RunningMedian() for rows in _ROW_CLASSES}
+        self._told: list[tuple[int, float]] = []
+
+    def add(self, rows: int, seconds: float) -> None:
+        """One forward more."""
+        self._by_rows[_row_class(rows)].add(seconds)
+
+    def told(self, row_us: Sequence[tuple[int, int]]) -> None:
+        """What somebody has tried, (rows, microseconds)."""
+        self._told = [(rows, us / 1e6) for rows, us in row_us]
+
+    def measured_s(self, rows: int) -> float | None:
+        """One of so many rows: no longer than one of more rows was found to take, which chance may say.
+
+        Where none of so many was measured: what comes nearest, times what was told of the difference. None before any
+        was measured.
+        """
+        wanted = _row_class(rows)
+        known = {one: value for one, each in self._by_rows.items() if (value := each.value) is not None}
+        if not known:
+            return None
+        above = [seconds for one, seconds in known.items() if one >= wanted]
+        if wanted not in known:
+            near = min(known, key=lambda one: (abs(one - wanted), one))
+            above.append(known[near] * (self._told_of(rows) / self._told_of(near) if self._told else 1.0))
+        return min(above)
+
+    @property
+    def was_told(self) -> bool:
+        """Whether anything was told."""
+        return bool(self._told)
+
+    def told_s(self, rows: int) -> float | None:
+        """What was told of so many rows; None where nothing was."""
+        return self._told_of(rows) if self._told else None
+
+    def _told_of(self, rows: int) -> float:
+        """Straight lines between the numbers of rows that were tried."""
+        before = self._told[0]
+        for after in self._told:
+            if rows <= after[0]:
+                share = (rows - before[0]) / max(after[0] - before[0], 1)
+                return max(before[1] + share * (after[1] - before[1]), 1e-9)
+            before = after
+        return max(before[1], 1e-9)
+
+
 class Measured:
     """Live figures of one edge and its verifier, kept over the answers. Times in seconds.
 
@@ -103,9 +154,9 @@ class Measured:
     def __init__(self) -> None:
         self._draft = RunningMedian()
         self._ahead = RunningMedian()
-        self._draft_by_rows = {rows: RunningMedian() for rows in _ROW_CLASSES}
+        self._draft_by_rows = ForwardTimes()
         self._verify = RunningMedian()
-        self._verify_by_rows = {rows: RunningMedian() for rows in _ROW_CLASSES}
+        self._verify_by_rows = ForwardTimes()
         self._alone = {False: RunningMedian(), True: RunningMedian()}
         self._rtt = RunningMedian()
         self._queue = RunningMedian()
@@ -115,7 +166,6 @@ class Measured:
         self.levels_ready = RunningMean(1.0)
         self._tokens = self._seconds = 0.0
         self._went = 0
-        self._told: list[tuple[int, float]] = []
         self.kept = RunningMean(1.0)
         self.grown = RunningMean(0.5)
 
@@ -131,19 +181,21 @@ class Measured:
 
     def _priced(self, forward_s: float, rows: int) -> None:
         if rows:
-            self._draft_by_rows[_row_class(rows)].add(forward_s)
+            self._draft_by_rows.add(rows, forward_s)
+
+    def told_of_drafts(self, row_us: Sequence[tuple[int, int]]) -> None:
+        """What forwards of the draft model were found to take when it was loaded, (rows, microseconds)."""
+        self._draft_by_rows.told(row_us)
+
+    @property
+    def knows_draft_rows(self) -> bool:
+        """Whether draft forwards were tried by their rows before any was of use."""
+        return self._draft_by_rows.was_told
 
     def draft_rows_s(self, rows: int) -> float | None:
-        """One draft forward of so many rows: no longer than one of more rows was found to take, which chance may say.
-
-        Of more rows than were tried: as the most of those that were. None before any was measured.
-        """
-        wanted = _row_class(rows)
-        known = [
-            (one, median.value) for one, median in self._draft_by_rows.items() if median.value is not None
-        ]
-        above = [seconds for one, seconds in known if one >= wanted]
-        return min(above) if above else known[-1][1] if known else None
+        """One draft forward of so many rows; before any was measured as was told, None where nothing was."""
+        measured_s = self._draft_by_rows.measured_s(rows)
+        return self._draft_by_rows.told_s(rows) if measured_s is None else measured_s
 
     def exchanged(self, rows: int, verify_s: float, rtt_s: float, queue_s: float = 0.0) -> None:
         """One draft and its verdict; rows: that went through the target, the draft's and one more. queue_s: it waited
@@ -152,7 +204,7 @@ class Measured:
         self._verify.add(verify_s)
         self._rtt.add(rtt_s)
         self._queue.add(queue_s)
-        self._verify_by_rows[_row_class(rows)].add(verify_s)
+        self._verify_by_rows.add(rows, verify_s)
 
     def went_on(self, tokens: int, seconds: float) -> None:
         """A verdict with a draft on the way before it: how many tokens came, and how long after the verdict before."""
@@ -169,7 +221,7 @@ class Measured:
         """Tokens of a cloud that decodes alone, with a draft model of its own or without. queue_s: waiting."""
         self._alone[speculated].add((verify_s + queue_s) / tokens)
         if not speculated and tokens == 1:
-            self._verify_by_rows[1].add(verify_s)
+            self._verify_by_rows.add(1, verify_s)
 
     def pinged(self, rtt_s: float) -> None:
         """One question to the verifier and its answer."""
@@ -178,7 +230,7 @@ class Measured:
     @property
     def draft_s(self) -> float | None:
         """One draft forward (Tp)."""
-        return self._draft.value
+        return self._draft_by_rows.told_s(1) if self._draft.value is None else self._draft.value
 
     @property
     def ahead_s(self) -> float | None:
@@ -192,32 +244,11 @@ class Measured:
 
     def told(self, row_us: Sequence[tuple[int, int]]) -> None:
         """What the verifier says that its forwards take, (rows, microseconds)."""
-        self._told = [(rows, us / 1e6) for rows, us in row_us]
+        self._verify_by_rows.told(row_us)
 
     def verify_rows_s(self, rows: int) -> float | None:
-        """One verification of so many rows: no longer than one of more rows was found to take, which chance may say.
-
-        Where none of so many was measured: what comes nearest, times what the verifier tells of the difference.
-        """
-        wanted = _row_class(rows)
-        known = {one: value for one, each in self._verify_by_rows.items() if (value := each.value) is not None}
-        if not known:
-            return None
-        above = [seconds for one, seconds in known.items() if one >= wanted]
-        if wanted not in known:
-            near = min(known, key=lambda one: (abs(one - wanted), one))
-            above.append(known[near] * self._told_s(rows) / self._told_s(near) if self._told else known[near])
-        return min(above)
-
-    def _told_s(self, rows: int) -> float:
-        """By what the verifier tells: straight lines between the numbers of rows that it has tried."""
-        before = self._told[0]
-        for after in self._told:
-            if rows <= after[0]:
-                share = (rows - before[0]) / max(after[0] - before[0], 1)
-                return max(before[1] + share * (after[1] - before[1]), 1e-9)
-            before = after
-        return max(before[1], 1e-9)
+        """One verification of so many rows (see ForwardTimes.measured_s)."""
+        return self._verify_by_rows.measured_s(rows)
 
     def alone_s(self, speculated: bool) -> float | None:
         """A token of a cloud that decodes alone, with a draft model of its own or without."""

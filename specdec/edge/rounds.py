@@ -35,6 +35,7 @@ class Rounds:
         self._predrafter = drafter if isinstance(drafter, OutcomeDrafter) else None
         if self._predrafter is not None:
             self._predrafter.prices.price_s = measured.draft_rows_s
+            self._predrafter.prices.tried = measured.knows_draft_rows
         self._chain = drafter if isinstance(drafter, ChainDrafter) else None
         if self._chain is not None:  # nothing comes that could cut a draft short
             self._chain.at_once = method.overlap == "idle" and method.leave != "tokens" and policy.name == "fixed"

@@ -4,6 +4,8 @@ One interface for plain causal language models and Qwen2-VL. Nothing in here kno
 """
 
 from specdec.errors import ModelError
+from specdec.models.drafts import load_draft
+from specdec.models.gguf.options import GgufOptions
 from specdec.models.loaded import LoadedModel
 from specdec.models.loading import load_model, load_tokenizer
 from specdec.models.plans import Extension, extend_many
@@ -13,12 +15,14 @@ from specdec.models.session import ModelSession
 __all__ = [
     "EncodedPrompt",
     "Extension",
+    "GgufOptions",
     "LoadedModel",
     "ModelError",
     "ModelSession",
     "Prompt",
     "chat_prompt",
     "extend_many",
+    "load_draft",
     "load_model",
     "load_tokenizer",
 ]

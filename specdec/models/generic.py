@@ -72,6 +72,7 @@ class GenericRunner:
     """
 
     sees_layers = False
+    keeps_prompts = False
 
     def __init__(self, hf_model: Any, vocab_size: int) -> None:
         text = hf_model.config.get_text_config()

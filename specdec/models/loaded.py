@@ -6,7 +6,7 @@ Shared and read-only once loaded: everything that changes during an answer lives
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -25,9 +25,15 @@ from specdec.models.session import ModelSession
 from specdec.models.sizes import PictureRules, picture_size
 from specdec.sampling.grammar import Grammar, Grammars
 
+RowTime = tuple[int, int]
+"""(rows of a forward, microseconds it takes)."""
+
 
 class LoadedModel:
-    """A causal language model, possibly with images, ready to open sessions. Made by `load_model`."""
+    """A causal language model, possibly with images, ready to open sessions. Made by `load_model`.
+
+    row_us: what forwards of it take on this device, where that was tried (specdec.models.row_times).
+    """
 
     def __init__(
         self,
@@ -81,6 +87,7 @@ class LoadedModel:
         self.image_pad_id = image_pad_id
         self.never_drafted = self._placeholder_ids()
         self.grammars = Grammars(tokenizer, self.vocab_size, eos_token_ids)
+        self.row_us: list[RowTime] = []
 
     @cached_property
     def hf_model(self) -> Any:
@@ -107,10 +114,7 @@ class LoadedModel:
     @cached_property
     def vocabulary_fingerprint(self) -> bytes:
         """8 bytes that are equal for two models exactly when their real vocabularies are."""
-        digest = hashlib.sha256()
-        for token, index in sorted(self.tokenizer.get_vocab().items(), key=lambda item: item[1]):
-            digest.update(f"{index}\0{token}\n".encode("utf-8", "surrogatepass"))
-        return digest.digest()[:8]
+        return fingerprint({index: token for token, index in self.tokenizer.get_vocab().items()})
 
     def encode(self, prompt: Prompt, seen: Sequence[SeenPicture] | None = None) -> EncodedPrompt:
         """Prepare a prompt for this model. Raises ModelError for ids or images that it cannot take.
@@ -245,6 +249,14 @@ class LoadedModel:
         }
         ids.add(self.tokenizer.get_vocab().get("<|vision_pad|>"))
         return frozenset(i for i in ids if i is not None and 0 <= i < self.vocab_size)
+
+
+def fingerprint(tokens: Mapping[int, str]) -> bytes:
+    """8 bytes that are equal for two vocabularies, text by id, exactly when these are."""
+    digest = hashlib.sha256()
+    for index in sorted(tokens):
+        digest.update(f"{index}\0{tokens[index]}\n".encode("utf-8", "surrogatepass"))
+    return digest.digest()[:8]
 
 
 def real_vocabulary_size(tokenizer: Any) -> int:

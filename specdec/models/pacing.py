@@ -38,11 +38,15 @@ class Pacer:
         self._clock = clock
         self._sleep = sleep
 
+    def minimum_at(self, rows: int) -> float:
+        """Milliseconds that a forward of so many rows takes at least."""
+        minimum_ms = self._minimum_ms
+        return minimum_ms.at(rows) if isinstance(minimum_ms, RowMs) else minimum_ms
+
     def begin(self, rows: int, observer: LayerObserver | None = None) -> LayerObserver:
         """The observer of a forward of so many rows that starts now; `observer` sees each layer when its time comes."""
         started = self._clock()
-        minimum_ms = self._minimum_ms
-        share_s = (minimum_ms.at(rows) if isinstance(minimum_ms, RowMs) else minimum_ms) / 1e3 / self._layers
+        share_s = self.minimum_at(rows) / 1e3 / self._layers
         layers_done = 0
 
         def after_layer(index: int, hidden: Tensor) -> None:

@@ -27,6 +27,10 @@ LayerObserver = Callable[[int, Tensor], None]
 class Pace(Protocol):
     """Makes forwards take their time (see specdec.models.pacing)."""
 
+    def minimum_at(self, rows: int) -> float:
+        """Milliseconds that a forward of so many rows takes at least."""
+        ...
+
     def begin(self, rows: int, observer: LayerObserver | None = None) -> LayerObserver:
         """The observer of a forward of so many rows that starts now; it calls `observer`."""
         ...
@@ -67,6 +71,7 @@ class DecoderRunner:
     """
 
     sees_layers = True
+    keeps_prompts = True
     keeps_cache = True
 
     def __init__(

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.errors import VerifierError
-from cloud_verifier.loading import ROWS_TRIED, time_rows
 from cloud_verifier.net.sessions import SessionTable
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.errors import ProtocolError
@@ -29,6 +28,7 @@ from specdec.models import Prompt, chat_prompt
 from specdec.models.local import generate_local
 from specdec.models.pacing import pace
 from specdec.options import GenerationOptions
+from specdec.models.row_times import ROWS_TRIED, time_rows
 from specdec.row_ms import read_ms
 from specdec.verifying import Verifier
 

@@ -4,9 +4,3 @@ A draft's numbers decide only how often it is accepted, never what comes out, so
 right one. `binding` talks to the library, `decoder` holds its context and sequences, `session` puts an answer's chain
 and trees on them, `model` ties them to a tokenizer and a vision tower.
 """
-
-from specdec.models.gguf.files import gguf_file
-from specdec.models.gguf.model import GgufModel, load_gguf
-from specdec.models.gguf.options import GgufOptions
-
-__all__ = ["GgufModel", "GgufOptions", "gguf_file", "load_gguf"]

@@ -99,9 +99,13 @@ class LlamaModel:
 
     def metadata(self, key: str) -> str:
         """A value of the file's metadata as text; empty where it has none."""
-        buffer = ctypes.create_string_buffer(_TEXT_BYTES)
-        length = self._library.llama_model_meta_val_str(self.handle, key.encode(), buffer, _TEXT_BYTES)
-        return buffer.value.decode("utf-8", "replace") if length >= 0 else ""
+        size = _TEXT_BYTES
+        while True:
+            buffer = ctypes.create_string_buffer(size)
+            length = self._library.llama_model_meta_val_str(self.handle, key.encode(), buffer, size)
+            if length < size:
+                return buffer.value.decode("utf-8", "replace") if length >= 0 else ""
+            size = length + 1
 
     def tokens(self) -> dict[int, str]:
         """Every token's text by its id; those that only fill up are left out."""

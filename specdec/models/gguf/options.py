@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specdec.errors import OptionsError
 
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}
 """Number types of keys and values, and llama.cpp's numbers for them."""
+KV_BYTES = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32}
+"""What a number takes."""
+MOST_TOKENS = 8192
+"""Of a context where nobody says otherwise."""
 MOST_CONTEXT = 1 << 20
 MOST_THREADS = 512
 
@@ -16,13 +20,14 @@ MOST_THREADS = 512
 class GgufOptions:
     """threads: of a forward, 0: as many as torch takes. gpu_layers: put on a GPU, -1: all where there is one. context:
     tokens that all sessions of the model hold together, 0: what the model was made for, at most 8192. kv: number type
-    of keys and values.
+    of keys and values. mmproj: file with the vision tower, "": the one beside the model's, if there is one.
     """
 
     threads: int = 0
     gpu_layers: int = -1
     context: int = 0
     kv: str = "f16"
+    mmproj: str = ""
 
     def __post_init__(self) -> None:
         """Raises OptionsError for what cannot be."""
@@ -37,3 +42,7 @@ class GgufOptions:
                 raise OptionsError(f"gguf_{name} = {value!r} is out of range: choose {low} to {high}")
         if self.kv not in KV_TYPES:
             raise OptionsError(f"gguf_kv = {self.kv!r} is unknown: choose {', '.join(KV_TYPES)}")
+
+    def on_cpu(self) -> GgufOptions:
+        """The same without a GPU."""
+        return replace(self, gpu_layers=0)

@@ -26,6 +26,7 @@ class GgufRunner:
     """As DecoderRunner, without layers to look at: no exits, splits and observers, which are the target's."""
 
     sees_layers = False
+    keeps_prompts = True
     keeps_cache = True
     device = torch.device("cpu")
     dtype = torch.float32

@@ -1,0 +1,50 @@
+"""Where a draft comes from: a Hugging Face folder or hub id, run by torch, or a GGUF file, run by llama.cpp.
+
+What drafts is a LoadedModel either way: `new_session` opens a session that takes a prompt, goes on by rows, holds a
+tree, keeps a path and rolls back; nothing above knows what computes it. Targets are always torch's: only there can
+layers be looked at.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from specdec.errors import ModelError
+from specdec.models.gguf.files import gguf_file
+from specdec.models.gguf.options import GgufOptions
+from specdec.models.loaded import LoadedModel
+from specdec.models.loading import load_model
+from specdec.models.row_times import time_rows
+
+
+def load_draft(
+    path: str | Path, device: str = "auto", dtype: str = "auto", quantize: str = "none", pixels: int = 0,
+    gguf: GgufOptions | None = None,
+) -> LoadedModel:  # fmt: skip
+    """Load a model to draft with: a folder or hub id as `load_model` takes it, a GGUF file, or a folder whose only
+    weights are one.
+
+    What its forwards take by their rows is tried, within a second. gguf: for a GGUF file only, which has number types of
+    its own: dtype and quantize must be left alone then. Raises ModelError with one line for anything that cannot be
+    used.
+    """
+    file = gguf_file(path)
+    if file is None:
+        model = load_model(path, device, dtype, quantize, pixels)
+    else:
+        model = _load_gguf(file, device, dtype, quantize, pixels, gguf or GgufOptions())
+    model.row_us = time_rows(model)
+    return model
+
+
+def _load_gguf(
+    file: Path, device: str, dtype: str, quantize: str, pixels: int, options: GgufOptions
+) -> LoadedModel:
+    if dtype != "auto" or quantize != "none":
+        asked = f"dtype {dtype}" if dtype != "auto" else f"quantize {quantize}"
+        raise ModelError(f"{file} is quantised as it is: leave {asked} out, or give a folder")
+    from specdec.models.gguf.model import load_gguf
+
+    if device == "cpu":
+        options = options.on_cpu()
+    return load_gguf(file, options, pixels)

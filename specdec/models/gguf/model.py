@@ -1,0 +1,115 @@
+"""A GGUF file as a LoadedModel: what drafts, on llama.cpp.
+
+Pictures go through a vision tower on torch; what it makes of them is handed to llama.cpp in place of embeddings.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specdec.errors import ModelError
+from specdec.models.gguf.binding import LlamaModel
+from specdec.models.gguf.decoder import LlamaDecoder
+from specdec.models.gguf.files import check_file
+from specdec.models.gguf.options import KV_BYTES, MOST_TOKENS, GgufOptions
+from specdec.models.gguf.runner import PICTURE_ROW, GgufRunner
+from specdec.models.gguf.session import GgufSession
+from specdec.models.gguf.tower import Tower, load_tower
+from specdec.models.gguf.vocabulary import Vocabulary, tokenizer_for
+from specdec.models.loaded import LoadedModel
+from specdec.models.prompt import EncodedPrompt
+
+_SMALL = 20_000_000
+"""Parameters: of fewer, more threads wait for one another longer than they compute."""
+
+
+class GgufModel(LoadedModel):
+    """A draft model on llama.cpp. Made by `load_gguf`."""
+
+    def __init__(
+        self, model: LlamaModel, decoder: LlamaDecoder, tokenizer: Any, path: str, vocabulary: Vocabulary,
+        kv_itemsize: float, tower: Tower | None = None,
+    ) -> None:  # fmt: skip
+        """tower: sees pictures; None: the model takes none. kv_itemsize: bytes of a number in the cache."""
+        self._llama = model
+        self._vocabulary = vocabulary
+        self._tower = tower
+        self.network = None if tower is None else tower.network
+        self.family = None
+        self.deterministic = False
+        self._load_hf_model = self._refuse_library
+        runner: Any = GgufRunner(model, decoder, vocabulary.size, kv_itemsize)
+        preparer = None if tower is None else tower.preparer
+        pad_id = None if tower is None else tower.image_token_id
+        self._stand_on(runner, tokenizer, path, model.ends(), preparer, pad_id)
+
+    def _refuse_library(self) -> Any:
+        raise ModelError(f"{self.path} runs on llama.cpp, where the library generates nothing: give a folder")
+
+    @cached_property
+    def parameter_count(self) -> int:
+        """Numbers the model is made of, image tower included."""
+        tower = 0 if self._tower is None else sum(one.numel() for one in self._tower.network.parameters())
+        return self._llama.parameters + tower
+
+    @cached_property
+    def vocabulary_fingerprint(self) -> bytes:
+        """8 bytes that are equal for two models exactly when their real vocabularies are."""
+        return self._vocabulary.fingerprint
+
+    def new_session(self) -> GgufSession:
+        """An empty session; any number of them may be interleaved on this model."""
+        return GgufSession(self)
+
+    def embed_prompt(self, encoded: EncodedPrompt) -> Tensor:
+        """What goes in for a prompt: ids [n, 1], or with pictures float32 [n, 1 + width] (see `runner`)."""
+        features = encoded.features
+        if encoded.pixel_values is not None and encoded.grids is not None:
+            features = self._features(encoded.pixel_values, encoded.grids)
+        if features is None:
+            return encoded.ids[:, None]
+        hidden = torch.zeros(encoded.ids.shape[0], 1 + features.shape[1])
+        hidden[:, 0] = encoded.ids
+        pictures = encoded.ids == self.image_pad_id
+        hidden[pictures, 0] = PICTURE_ROW
+        hidden[pictures, 1:] = features.to("cpu", torch.float32)
+        return hidden
+
+    def _features(self, pixel_values: Tensor, grids: Tensor) -> Tensor:
+        """[tokens of all pictures, width], as LoadedModel._features."""
+        assert self._tower is not None
+        place = next(self._tower.network.parameters()).device
+        found = self._tower.network.get_image_features(
+            pixel_values.to(place), image_grid_thw=grids.to(place)
+        )
+        return torch.cat(list(found.pooler_output))
+
+    def _placeholder_ids(self) -> frozenset[int]:
+        """Ids that stand for pictures: a draft must never hold one (TRAPS 26)."""
+        if self._tower is None:
+            return frozenset()
+        return frozenset(i for i in self._tower.placeholder_ids if 0 <= i < self.vocab_size)
+
+
+def load_gguf(path: Path, options: GgufOptions | None = None, pixels: int = 0) -> GgufModel:
+    """Load a GGUF file to draft with. pixels: as in `load_model`.
+
+    Raises ModelError with one line for a file, or a vision tower beside it, that cannot be used, and where llama.cpp is
+    not installed.
+    """
+    options = options or GgufOptions()
+    check_file(path)
+    model = LlamaModel(path, options.gpu_layers)
+    vocabulary = Vocabulary(model.tokens())
+    tokenizer = tokenizer_for(model, path, vocabulary)
+    mmproj = Path(options.mmproj) if options.mmproj else None
+    tower = load_tower(path, mmproj, model.width, pixels)
+    tokens = options.context or min(model.made_for, MOST_TOKENS)
+    threads = options.threads or (1 if model.parameters < _SMALL else torch.get_num_threads())
+    decoder = LlamaDecoder(model, options, threads, tokens)
+    return GgufModel(model, decoder, tokenizer, str(path), vocabulary, KV_BYTES[options.kv], tower)

@@ -1,0 +1,73 @@
+"""The vocabulary of a GGUF file, and a tokenizer for it.
+
+What decides is the file's own list of tokens: a tokenizer that lies beside it, or that the file holds as a whole (the
+key `tokenizer.huggingface.json`), must have just these. Without either, the library makes one of the file's list.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from specdec.errors import ModelError
+from specdec.models.direct.tokenizer import DirectTokenizer
+from specdec.models.gguf.binding import LlamaModel
+from specdec.models.loaded import fingerprint
+
+WHOLE = "tokenizer.huggingface.json"
+TEMPLATE = "tokenizer.chat_template"
+_END = "tokenizer.ggml.eos_token_id"
+
+
+class Vocabulary:
+    """The real tokens of a file, those that only fill it up left out. size: one more than the largest id."""
+
+    def __init__(self, tokens: Mapping[int, str]) -> None:
+        self.tokens = tokens
+        self.size = max(tokens) + 1
+
+    @property
+    def fingerprint(self) -> bytes:
+        """As LoadedModel.vocabulary_fingerprint."""
+        return fingerprint(self.tokens)
+
+    def check(self, tokenizer: Any, whose: str) -> None:
+        """Raises ModelError unless a tokenizer has just these tokens."""
+        others = {index: token for token, index in tokenizer.get_vocab().items()}
+        for index in sorted(self.tokens.keys() | others.keys()):
+            mine, other = self.tokens.get(index), others.get(index)
+            if mine != other:
+                raise ModelError(
+                    f"token {index} is {mine!r} in the GGUF file and {other!r} in {whose}: they are of two models"
+                )
+
+
+def tokenizer_for(model: LlamaModel, path: Path, vocabulary: Vocabulary) -> Any:
+    """A tokenizer for the file at `path`. Raises ModelError where there is none, or one with other tokens."""
+    from specdec.models.loading import load_tokenizer
+
+    whole = model.metadata(WHOLE)
+    if whole:
+        tokenizer, whose = _from_text(model, whole, path), f"its own {WHOLE}"
+    else:
+        beside = (path.parent / "tokenizer.json").is_file() and (path.parent / "config.json").is_file()
+        place = path.parent if beside else path
+        tokenizer, whose = load_tokenizer(place), str(place)
+    vocabulary.check(tokenizer, whose)
+    return tokenizer
+
+
+def _from_text(model: LlamaModel, text: str, path: Path) -> Any:
+    from tokenizers import Tokenizer
+
+    try:
+        added = json.loads(text)["added_tokens"]
+        backend = Tokenizer.from_str(text)
+        special = [token["content"] for token in added if token["special"]]
+    except Exception as error:  # the tokenizers' own library knows no other; the cause stays attached
+        raise ModelError(f"{path} holds a tokenizer that cannot be read: make the file again") from error
+    end = backend.id_to_token(int(model.metadata(_END))) if model.metadata(_END) else None
+    named = {} if end is None else {"eos_token": end}
+    return DirectTokenizer(backend, named, tuple(special), model.metadata(TEMPLATE) or None)
