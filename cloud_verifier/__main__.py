@@ -37,6 +37,12 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--draft-model", default=ServerConfig.draft_model, help="for methods that draft in the cloud"
     )
+    parser.add_argument(
+        "--gguf",
+        default=ServerConfig.gguf,
+        metavar="NAME=VALUE,...",
+        help="of a GGUF --draft-model: threads, gpu_layers, context, kv",
+    )
     parser.add_argument("--threads", type=int, default=ServerConfig.threads, help="CPU threads, 0 = choose")
     parser.add_argument("--max-sessions", type=int, default=ServerConfig.max_sessions)
     parser.add_argument(

@@ -19,7 +19,8 @@ class ServerConfig:
 
     bind: "tcp://HOST:PORT"; port 0 or * takes a free one (the ready line tells which).
     pixels: of a picture as the models see it, larger ones are scaled down; 0: about a megapixel.
-    draft_model: a draft model in the cloud, for methods that draft there; "" = none.
+    draft_model: a draft model in the cloud, for methods that draft there; "" = none. gguf: of one in a GGUF file
+    (specdec.models.GgufOptions).
     threads: CPU threads of a forward, 0 = one for a small model, else what torch would take.
     session_timeout_s: a session nobody mentions for so long is forgotten.
     max_message_mb: largest message taken (a prompt with its images).
@@ -49,6 +50,7 @@ class ServerConfig:
     quantize: str = "none"
     pixels: int = 0
     draft_model: str = ""
+    gguf: str = ""
     threads: int = 0
     max_sessions: int = 64
     session_timeout_s: float = 120.0

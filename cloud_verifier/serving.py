@@ -26,7 +26,7 @@ from cloud_verifier.net.server import Server
 from cloud_verifier.observing.http import StatusServer
 from cloud_verifier.observing.metrics import VerifierCollector, render
 from cloud_verifier.security.keyring import Keyring
-from specdec.models import LoadedModel, load_model
+from specdec.models import GgufOptions, LoadedModel, load_draft, load_model
 from specdec.models.pacing import pace
 from specdec.models.row_times import time_rows
 from specdec.tracing import tracing_from_environment
@@ -49,7 +49,7 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
     model = load_model(config.model, *how, deterministic=config.deterministic)
     draft_model = None
     if config.draft_model:
-        draft_model = load_model(config.draft_model, *how)
+        draft_model = load_draft(config.draft_model, *how, gguf=GgufOptions.read(config.gguf))
         check_pair(draft_model, model)
     hint_maker = load_hint_maker(config, model, log)
     set_threads(config.threads, model)

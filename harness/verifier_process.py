@@ -22,6 +22,7 @@ def verifier_process(
     model: str,
     *,
     draft: str = "",
+    gguf: str = "",
     quantize: str = "none",
     pixels: int = 0,
     device: str = "auto",
@@ -31,8 +32,8 @@ def verifier_process(
     """Start `python -m cloud_verifier` on a free port, stop it at the end. Yields what waits until it serves and gives
     its endpoint: there is something else to do meanwhile.
 
-    draft: a draft model for methods that draft in the cloud. exits, exit_layers: as in ServerConfig. Waiting
-    raises UsageError, with the child's own last message when it ends before it is ready.
+    draft: a draft model for methods that draft in the cloud; gguf: of one in a GGUF file. exits, exit_layers: as in
+    ServerConfig. Waiting raises UsageError, with the child's own last message when it ends before it is ready.
     """
     server = ServerConfig(
         model,
@@ -41,6 +42,7 @@ def verifier_process(
         quantize=quantize,
         pixels=pixels,
         draft_model=draft,
+        gguf=gguf,
         exits=exits,
         exit_layers=exit_layers,
     )

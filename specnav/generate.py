@@ -23,8 +23,8 @@ class GenerateConfig:
     """What to answer, with which pair, how. `connect` None means: start a verifier here. key: of this edge, for
     a verifier with keys.
 
-    exits, exit_layers: of that verifier. logit_bias: ID=VALUE each. grammar: a file, see specdec.text.grammars. The
-    other settings of the answer are those of specdec.options.
+    gguf: of a GGUF draft (specdec.models.GgufOptions). exits, exit_layers: of that verifier. logit_bias: ID=VALUE each.
+    grammar: a file, see specdec.text.grammars. The other settings of the answer are those of specdec.options.
     """
 
     text: str
@@ -34,6 +34,7 @@ class GenerateConfig:
     key: Path | None = None
     target_model: str | None = None
     draft_model: str | None = None
+    gguf: str = ""
     exits: str = ""
     exit_layers: str = "auto"
     quantize: str = "none"
@@ -125,6 +126,7 @@ def run_generate(config: GenerateConfig) -> int:
                 verifier_process(
                     target,
                     draft=config.draft_model or str(DEFAULT_DRAFT) if method.cloud_drafts else "",
+                    gguf=config.gguf,
                     quantize=config.quantize,
                     pixels=config.pixels,
                     device=config.device,
@@ -141,7 +143,7 @@ def run_generate(config: GenerateConfig) -> int:
         import torch
 
         from specdec.edge.decoder import EdgeDecoder, connect
-        from specdec.models import chat_prompt, load_model
+        from specdec.models import GgufOptions, chat_prompt, load_draft, load_model
         from specdec.text.streaming import StreamingText
 
         if wait_for_verifier is not None:
@@ -149,7 +151,9 @@ def run_generate(config: GenerateConfig) -> int:
             torch.set_num_threads(max(1, (torch.get_num_threads() + 1) // 2))
         # `ar` drafts nothing; the model is loaded all the same for its tokenizer and prompt format.
         how: dict[str, Any] = {"device": config.device, "quantize": config.quantize, "pixels": config.pixels}
-        draft = load_model(config.draft_model or str(DEFAULT_DRAFT), **how)
+        draft = load_draft(
+            config.draft_model or str(DEFAULT_DRAFT), **how, gguf=GgufOptions.read(config.gguf)
+        )
         endpoint = config.connect if wait_for_verifier is None else wait_for_verifier()
         assert endpoint is not None
         link = stack.enter_context(connect(endpoint, key=config.key))

@@ -4,7 +4,7 @@ One interface for plain causal language models and Qwen2-VL. Nothing in here kno
 """
 
 from specdec.errors import ModelError
-from specdec.models.drafts import load_draft
+from specdec.models.drafts import load_draft, load_draft_tokenizer
 from specdec.models.gguf.options import GgufOptions
 from specdec.models.loaded import LoadedModel
 from specdec.models.loading import load_model, load_tokenizer
@@ -23,6 +23,7 @@ __all__ = [
     "chat_prompt",
     "extend_many",
     "load_draft",
+    "load_draft_tokenizer",
     "load_model",
     "load_tokenizer",
 ]

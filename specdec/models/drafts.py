@@ -8,12 +8,12 @@ layers be looked at.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from specdec.errors import ModelError
 from specdec.models.gguf.files import gguf_file
 from specdec.models.gguf.options import GgufOptions
 from specdec.models.loaded import LoadedModel
-from specdec.models.loading import load_model
+from specdec.models.loading import load_model, load_tokenizer
 from specdec.models.row_times import time_rows
 
 
@@ -24,25 +24,29 @@ def load_draft(
     """Load a model to draft with: a folder or hub id as `load_model` takes it, a GGUF file, or a folder whose only
     weights are one.
 
-    What its forwards take by their rows is tried, within a second. gguf: for a GGUF file only, which has number types of
-    its own: dtype and quantize must be left alone then. Raises ModelError with one line for anything that cannot be
-    used.
+    What its forwards take by their rows is tried, within a second. dtype, quantize: of a folder or hub id; a GGUF file
+    has number types of its own. gguf: of a GGUF file. Raises ModelError with one line for anything that cannot be used.
     """
     file = gguf_file(path)
     if file is None:
         model = load_model(path, device, dtype, quantize, pixels)
     else:
-        model = _load_gguf(file, device, dtype, quantize, pixels, gguf or GgufOptions())
+        model = _load_gguf(file, device, pixels, gguf or GgufOptions())
     model.row_us = time_rows(model)
     return model
 
 
-def _load_gguf(
-    file: Path, device: str, dtype: str, quantize: str, pixels: int, options: GgufOptions
-) -> LoadedModel:
-    if dtype != "auto" or quantize != "none":
-        asked = f"dtype {dtype}" if dtype != "auto" else f"quantize {quantize}"
-        raise ModelError(f"{file} is quantised as it is: leave {asked} out, or give a folder")
+def load_draft_tokenizer(path: str | Path) -> Any:
+    """Only the tokenizer of what `load_draft` takes. Raises ModelError."""
+    file = gguf_file(path)
+    if file is None:
+        return load_tokenizer(path)
+    from specdec.models.gguf.model import load_gguf_tokenizer
+
+    return load_gguf_tokenizer(file)
+
+
+def _load_gguf(file: Path, device: str, pixels: int, options: GgufOptions) -> LoadedModel:
     from specdec.models.gguf.model import load_gguf
 
     if device == "cpu":

@@ -11,6 +11,7 @@ from evaluation.bench.records import PaperFigure, PointRecord
 from evaluation.bench.summary import QUANTITIES
 from evaluation.papers import figure
 from harness.errors import UsageError
+from harness.models import may_be_model
 from harness.paths import CONFIG, DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
 from harness.settings import make_settings, read_yaml
 from specdec.link.shaping import LinkProfile, parse_outages
@@ -47,8 +48,8 @@ class BenchConfig:
     questions, taken from the files in turn. draft_ms, verify_ms: pacing, 0 = off;
     cloud_draft_ms: of a draft model beside the target, None = as on the edge. outages: START:DURATION in seconds since
     the link came up. length, payload, resample: axes for every method that drafts on the edge (specdec.methods).
-    exits, exit_layers: of the verifier (cloud_verifier.ServerConfig).
-    point: the operating point that the settings were taken from.
+    exits, exit_layers: of the verifier (cloud_verifier.ServerConfig). gguf: of a GGUF draft
+    (specdec.models.GgufOptions). point: the operating point that the settings were taken from.
     """
 
     questions: tuple[str, ...] = (str(QUESTIONS),)
@@ -75,6 +76,7 @@ class BenchConfig:
     resample: str | None = None
     target_model: str = str(DEFAULT_TEXT_TARGET)
     draft_model: str = str(DEFAULT_TEXT_DRAFT)
+    gguf: str = ""
     exits: str = ""
     exit_layers: str = "auto"
     quantize: str = "none"
@@ -100,8 +102,7 @@ class BenchConfig:
         if self.resume and self.out is None:
             raise UsageError("--resume goes on with an earlier run; name its folder with --out")
         for role, model in (("target", self.target_model), ("draft", self.draft_model)):
-            # A hub id has no leading slash; everything else must be a folder here.
-            if Path(model).is_absolute() and not (Path(model) / "config.json").is_file():
+            if not may_be_model(model):
                 raise UsageError(
                     f"{role} model {model} is missing or no Hugging Face folder; train one with specnav train text, "
                     f"or give another with --{role}-model"
@@ -210,7 +211,7 @@ def make_config(flags: Mapping[str, Any]) -> BenchConfig:
     given = {name: value for name, value in flags.items() if value is not None}
     for name in ("target_model", "draft_model", "exits"):
         # The verifier has another working folder.
-        if name in given and Path(given[name]).is_dir():
+        if name in given and Path(given[name]).exists():
             given[name] = str(Path(given[name]).resolve())
     base = load_point(given["point"])[0].settings() if given.get("point") else {}
     return make_settings(BenchConfig, {**base, **given}, "specnav bench")

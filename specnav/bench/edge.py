@@ -12,7 +12,7 @@ from evaluation.bench.contestants import Contestant, EdgeContestant
 from evaluation.bench.names import ORACLES
 from specdec.edge.decoder import connect
 from specdec.methods import get_method
-from specdec.models import LoadedModel, load_model
+from specdec.models import GgufOptions, LoadedModel, load_draft, load_model
 from specdec.models.pacing import pace
 from specdec.models.split import FrontPart
 from specnav.bench.config import BenchConfig
@@ -67,7 +67,7 @@ class Edge:
 def load_edge(config: BenchConfig, methods: Sequence[str]) -> Edge:
     """Load what the methods need here, paced. Raises ModelError, OptionsError."""
     how: dict[str, Any] = {"device": config.device, "dtype": config.dtype, "quantize": config.quantize}
-    draft = load_model(config.draft_model, **how)
+    draft = load_draft(config.draft_model, **how, gguf=GgufOptions.read(config.gguf))
     alike = {**how, "deterministic": config.deterministic}
     oracle = load_model(config.target_model, **alike) if set(methods) & set(ORACLES) else None
     splits = [name for name in methods if name not in ORACLES and get_method(name).split]

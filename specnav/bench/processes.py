@@ -53,6 +53,7 @@ def surroundings(
         quantize=config.quantize,
         deterministic=config.deterministic,
         draft_model=config.draft_model if drafts_in_cloud else "",
+        gguf=config.gguf,
         verify_ms=config.verify_ms,
         draft_ms=config.draft_ms_in_cloud,
         exits=config.exits,

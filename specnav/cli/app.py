@@ -28,6 +28,7 @@ from specnav.cli.options import (
     ExitLayers,
     Exits,
     Gamma,
+    Gguf,
     Jitter,
     Key,
     Loss,
@@ -88,6 +89,7 @@ def demo(
     ] = 0.0,
     target_model: Target = None,
     draft_model: Draft = None,
+    gguf: Gguf = None,
     max_decisions: Annotated[
         int, typer.Option(min=1, max=1000, help="Give up an episode after this many decisions.")
     ] = 50,
@@ -120,6 +122,7 @@ def demo(
         latency_study=latency_study,
         target_model=target_model or DemoConfig.target_model,
         draft_model=draft_model or DemoConfig.draft_model,
+        gguf=gguf or "",
     )
     raise typer.Exit(run_demo(config))
 
@@ -206,6 +209,7 @@ def generate(
     key: Key = None,
     target_model: Target = None,
     draft_model: Draft = None,
+    gguf: Gguf = None,
     exits: Exits = None,
     exit_layers: ExitLayers = None,
     quantize: Quantize = "none",
@@ -258,6 +262,7 @@ def generate(
         key=key,
         target_model=target_model,
         draft_model=draft_model,
+        gguf=gguf or "",
         exits=exits or "",
         exit_layers=exit_layers or "auto",
         quantize=quantize,

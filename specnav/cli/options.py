@@ -17,7 +17,16 @@ Target = Annotated[
 ]
 Draft = Annotated[
     str | None,
-    typer.Option("--draft-model", help="Draft: a Hugging Face folder or hub id. Default: the shipped one."),
+    typer.Option(
+        "--draft-model", help="Draft: a Hugging Face folder or hub id, or a GGUF file. Default: the shipped one."
+    ),
+]
+Gguf = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME=VALUE,...",
+        help="Of a GGUF draft: threads, gpu_layers (-1: all), context (tokens), kv (f32, f16 or q8_0), mmproj (file).",
+    ),
 ]
 Exits = Annotated[
     str | None,

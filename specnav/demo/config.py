@@ -59,7 +59,10 @@ class DemoConfig:
         60_000,
     )
     target_model: str = field(default=str(DEFAULT_TARGET), metadata={"help": "Target: HF folder or hub id."})
-    draft_model: str = field(default=str(DEFAULT_DRAFT), metadata={"help": "Draft: HF folder or hub id."})
+    draft_model: str = field(
+        default=str(DEFAULT_DRAFT), metadata={"help": "Draft: HF folder or hub id, or a GGUF file."}
+    )
+    gguf: str = field(default="", metadata={"help": "Of a GGUF draft: NAME=VALUE,... (see specnav generate)."})
     headless: bool = field(default=False, metadata={"help": "Plain log lines instead of the live view."})
     latency_study: bool = field(
         default=False, metadata={"help": "Afterwards compare ar, sd and fsd at RTT 0, 40 and 120 ms."}

@@ -22,6 +22,7 @@ def vlm_spec(
         "verifier": endpoint,
         "method": method,
         "draft_model": config.draft_model,
+        "gguf": config.gguf,
         "gamma": config.gamma,
         "max_new_tokens": config.max_new_tokens,
         "max_decisions": config.max_decisions,

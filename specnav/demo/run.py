@@ -20,6 +20,7 @@ from evaluation.identity import compare_with_target
 from evaluation.results import Comparison
 from harness.console import say
 from harness.errors import HarnessError, UsageError
+from harness.models import may_be_model
 from harness.run_folder import new_run_folder
 from harness.settings import make_settings, read_yaml
 from harness.signals import ends_on_signals
@@ -57,8 +58,7 @@ def check_inputs(config: DemoConfig) -> None:
                 f"{path} is missing; it belongs to the repository, restore it or name another file"
             )
     for role, model in (("target", config.target_model), ("draft", config.draft_model)):
-        # A hub id has no leading slash or dot; everything else must be a folder here.
-        if Path(model).is_absolute() and not (Path(model) / "config.json").is_file():
+        if not may_be_model(model):
             raise DemoError(
                 f"{role} model {model} is missing or no Hugging Face folder; train one with: specnav train vlm"
             )

@@ -55,6 +55,7 @@ class ReplayConfig:
     key: Path | None = None
     target_model: str = str(DEFAULT_TARGET)
     draft_model: str = str(DEFAULT_DRAFT)
+    gguf: str = ""
     exits: str = ""
     exit_layers: str = "auto"
     quantize: str = "none"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 from cloud_verifier.serving import set_threads, settle_memory
 from harness.errors import UsageError
+from harness.models import may_be_model
 from harness.paths import DEFAULT_TARGET
 from harness.verifier_process import verifier_process
 from spec_vlm_nav.language.grammar import action_grammar
@@ -15,7 +15,7 @@ from spec_vlm_nav.model.asking import grammars_of, prompt_spec
 from spec_vlm_nav.model.decider import ACTIONS
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.methods import get_method
-from specdec.models import LoadedModel, load_model, load_tokenizer
+from specdec.models import GgufOptions, LoadedModel, load_draft, load_draft_tokenizer
 from specdec.options import GenerationOptions
 from specnav.replay.config import ReplayConfig
 from specnav.replay.deciding import MethodDecider, Prompter
@@ -39,8 +39,7 @@ def check_methods(config: ReplayConfig) -> None:
                 f"method {name} runs layers of the target on the robot; replay has no such robot"
             )
     for role, model in (("target", config.target_model), ("draft", config.draft_model)):
-        # A hub id has no leading slash; everything else must be a folder here.
-        if Path(model).is_absolute() and not (Path(model) / "config.json").is_file():
+        if not may_be_model(model):
             raise UsageError(f"{role} model {model} is missing or no Hugging Face folder; give another")
     if config.connect is not None and config.target_model != str(DEFAULT_TARGET):
         raise UsageError(
@@ -59,6 +58,7 @@ def open_edge(config: ReplayConfig, stack: ExitStack) -> Edge:
             verifier_process(
                 config.target_model,
                 draft=config.draft_model if any(one.cloud_drafts for one in methods) else "",
+                gguf=config.gguf,
                 quantize=config.quantize,
                 device=config.device,
                 exits=config.exits,
@@ -69,10 +69,11 @@ def open_edge(config: ReplayConfig, stack: ExitStack) -> Edge:
     link.ensure_connected()  # a verifier that is not there is said now, without trying to resume anything
     draft: LoadedModel | None = None
     if any(one.drafts for one in methods):
-        draft = load_model(config.draft_model, device=config.device, quantize=config.quantize)
+        gguf = GgufOptions.read(config.gguf)
+        draft = load_draft(config.draft_model, config.device, quantize=config.quantize, gguf=gguf)
         set_threads(0, draft)
     settle_memory()
-    tokenizer = draft.tokenizer if draft is not None else load_tokenizer(config.draft_model)
+    tokenizer = draft.tokenizer if draft is not None else load_draft_tokenizer(config.draft_model)
     grammar = ""
     if config.answer_grammar == ACTIONS:
         grammar = action_grammar(draft.grammars if draft else grammars_of(tokenizer), config.max_new_tokens)

@@ -73,11 +73,12 @@ def takes_gpu() -> bool:
 class LlamaModel:
     """A GGUF file's weights and vocabulary. handle: llama.cpp's pointer, valid while this object lives."""
 
-    def __init__(self, path: Path, gpu_layers: int) -> None:
+    def __init__(self, path: Path, gpu_layers: int = 0, vocabulary_only: bool = False) -> None:
         """Raises ModelError for a file that cannot be loaded."""
         self._library = library()
         settings = self._library.llama_model_default_params()
         settings.n_gpu_layers = gpu_layers
+        settings.vocab_only = vocabulary_only
         with _LOADING:
             _LOG.error = ""
             self.handle = self._library.llama_model_load_from_file(str(path).encode(), settings)

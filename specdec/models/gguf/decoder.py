@@ -12,6 +12,8 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +43,8 @@ class Rows:
 
     ids: int32 [n]; vectors float32 [n, width]: what goes in instead of the embeddings of ids that are below 0, None
     where there are none. positions int32 [n], or [3, n] on the axes of an m-rope. leaves: of each row, the branches it
-    belongs to; None: all rows belong to the only one. last_only: only the last row's logits are wanted. sequences: of the
-    branches, filled in by `decode`.
+    belongs to; None: all rows belong to the only one. last_only: only the last row's logits are wanted. sequences: of
+    the branches, filled in by `decode`.
     """
 
     ids: NDArray[np.int32]
@@ -213,7 +215,7 @@ class LlamaDecoder:
         pointer = self._library.llama_get_logits(self._context)
         address = ctypes.cast(pointer, ctypes.c_void_p).value
         assert address is not None
-        block = (ctypes.c_float * (asked * width)).from_address(address)
+        block: Any = (ctypes.c_float * (asked * width)).from_address(address)
         logits = np.frombuffer(block, np.float32).reshape(asked, width)
         start_row = 0
         for number, rows, start, stop in parts:
@@ -277,6 +279,6 @@ def _stretches(rows: Rows, most: int, outputs: int) -> list[tuple[int, int]]:
         is_vector = rows.ids < 0
         edges = [0, *(np.flatnonzero(is_vector[1:] != is_vector[:-1]) + 1).tolist(), total]
     found = []
-    for first, last in zip(edges, edges[1:], strict=False):
+    for first, last in pairwise(edges):
         found += [(start, min(start + most, last)) for start in range(first, last, most)]
     return found

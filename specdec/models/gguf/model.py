@@ -113,3 +113,10 @@ def load_gguf(path: Path, options: GgufOptions | None = None, pixels: int = 0) -
     threads = options.threads or (1 if model.parameters < _SMALL else torch.get_num_threads())
     decoder = LlamaDecoder(model, options, threads, tokens)
     return GgufModel(model, decoder, tokenizer, str(path), vocabulary, KV_BYTES[options.kv], tower)
+
+
+def load_gguf_tokenizer(path: Path) -> Any:
+    """Only the tokenizer of a GGUF file. Raises ModelError."""
+    check_file(path)
+    model = LlamaModel(path, vocabulary_only=True)
+    return tokenizer_for(model, path, Vocabulary(model.tokens()))

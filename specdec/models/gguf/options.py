@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from specdec.errors import OptionsError
 
@@ -42,6 +42,20 @@ class GgufOptions:
                 raise OptionsError(f"gguf_{name} = {value!r} is out of range: choose {low} to {high}")
         if self.kv not in KV_TYPES:
             raise OptionsError(f"gguf_kv = {self.kv!r} is unknown: choose {', '.join(KV_TYPES)}")
+
+    @classmethod
+    def read(cls, text: str) -> GgufOptions:
+        """Options as flags and files say them: "threads=2,kv=q8_0", "" for none. Raises OptionsError."""
+        given: dict[str, int | str] = {}
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            name, is_given, value = (piece.strip() for piece in part.partition("="))
+            known = {one.name: one.type for one in fields(cls)}
+            if name not in known or not is_given:
+                raise OptionsError(f"gguf option {part!r} is unknown: give NAME=VALUE of {', '.join(known)}")
+            if known[name] == "int" and not value.lstrip("-").isdecimal():
+                raise OptionsError(f"gguf_{name} = {value!r} is no number")
+            given[name] = int(value) if known[name] == "int" else value
+        return cls(**given)  # type: ignore[arg-type]
 
     def on_cpu(self) -> GgufOptions:
         """The same without a GPU."""

@@ -1,7 +1,8 @@
 from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from cloud_verifier.serving import set_threads, settle_memory
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.errors import SpecdecError
 from specdec.methods import get_method
-from specdec.models import Prompt, load_model
+from specdec.models import GgufOptions, Prompt, load_draft
 from specdec.models.pacing import pace
 from specdec.options import GenerationOptions
 
@@ -27,6 +27,7 @@ class ClientJob:
     endpoint: str
     method: str
     draft_model: str
+    gguf: str
     gamma: int
     draft_ms: float
     prompts: tuple[Prompt, ...]
@@ -65,7 +66,7 @@ class ClientRecord:
 def run_client(job: ClientJob, pipe: Connection) -> None:
     """Load, say "ready", wait to be told when to begin and end (clock times), ask, and send a ClientRecord."""
     method = get_method(job.method)
-    draft = load_model(job.draft_model) if method.drafts else None
+    draft = load_draft(job.draft_model, gguf=GgufOptions.read(job.gguf)) if method.drafts else None
     if draft is not None:
         set_threads(0, draft)
         pace(draft, job.draft_ms)

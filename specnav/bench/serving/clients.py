@@ -48,8 +48,8 @@ def measure_clients(
         metrics = metrics_of(place.verifier.log)
         jobs = [
             ClientJob(
-                number, endpoint, method, config.draft_model, config.gamma, config.draft_ms, tuple(prompts),
-                number * 5 % len(prompts), options,
+                number, endpoint, method, config.draft_model, config.gguf, config.gamma, config.draft_ms,
+                tuple(prompts), number * 5 % len(prompts), options,
             )
             for number in range(clients)
         ]

@@ -60,7 +60,8 @@ ARGUMENTS = {
         'Its early exits; empty: NAME-exits beside a model NAME-target, none: no hints.',
     ),
     # Of the robot's nodes; what is not given, their parameters say.
-    'draft_model': ('', 'Draft model: folder or hub id.'),
+    'draft_model': ('', 'Draft model: folder, hub id, or GGUF file.'),
+    'gguf': ('', 'Of a GGUF draft: gpu_layers=-1,context=4096,kv=f16 ...'),
     'quantize': ('', 'The draft model by bitsandbytes: none, 8bit or 4bit.'),
     'threads': ('', 'CPU threads of the draft model.'),
     'pixels': ('', 'Most pixels of a picture for a model that takes any size.'),

@@ -46,7 +46,12 @@ VLM_NAV = (
     Parameter(
         'draft_model',
         'default_models/nav-draft',
-        "Draft model: an absolute folder, one in the package's share, or a hub id.",
+        "Draft model: an absolute folder, one in the package's share, a hub id, or a GGUF file.",
+    ),
+    Parameter(
+        'gguf',
+        '',
+        'Of a draft in a GGUF file: NAME=VALUE,... of gpu_layers, context, kv, threads, mmproj.',
     ),
     Parameter(
         'prompt',

@@ -36,7 +36,7 @@ from spec_vlm_nav.language.grammar import action_grammar
 from spec_vlm_nav.language.prompting import build_prompt, choose_frames, PromptSpec
 from spec_vlm_nav.model.answers import DecisionFailed, Job, Question
 from spec_vlm_nav.model.decider import ACTIONS, DecoderSettings
-from spec_vlm_nav.model.folders import suited_preset
+from spec_vlm_nav.model.folders import folder_of, suited_preset
 from specdec.errors import SpecdecError
 from specdec.options import GenerationOptions
 
@@ -53,7 +53,8 @@ def prompt_spec(model: str, preset: str) -> PromptSpec:
     """
     if preset != 'auto':
         return PromptSpec.preset(preset)
-    return PromptSpec.from_model_folder(model, suited_preset(model))
+    folder = folder_of(model)
+    return PromptSpec.from_model_folder(folder, suited_preset(folder))
 
 
 def spec_of(settings: DecoderSettings) -> PromptSpec:

@@ -120,6 +120,7 @@ class DecoderSettings:
     verifier: str = 'tcp://127.0.0.1:5555'
     verifier_key: str = ''
     draft_model: str = 'default_models/nav-draft'
+    gguf: str = ''
     method: str = 'fsd'
     gamma: int = 4
     max_new_tokens: int = 96

@@ -33,6 +33,7 @@ from spec_vlm_nav.model.decider import Decider, DecoderSettings, LinkReport, OnT
 # Read when the model is loaded: they cannot change while that goes on.
 OF_LOADING = (
     'draft_model',
+    'gguf',
     'device',
     'dtype',
     'quantize',

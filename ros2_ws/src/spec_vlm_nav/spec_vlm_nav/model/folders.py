@@ -29,6 +29,7 @@ from spec_vlm_nav.common.errors import ParameterError
 
 PACKAGE = 'spec_vlm_nav'
 LARGE_VOCABULARY = 50_000  # ids: a published Qwen2-VL has 151,936, a small trained one 672
+GGUF = '.gguf'
 UNTUNED, TRAINED = 'qwen2_vl', 'tiny_nav'  # prompt presets
 
 
@@ -50,20 +51,20 @@ def _source_folder() -> Path:
 
 def find_model(name: str) -> str:
     """
-    Return the folder that a parameter names, or the hub id as it is.
+    Return the folder or GGUF file that a parameter names, or the hub id as it is.
 
-    Raises ParameterError for a folder that is not there, and for a name that could be two things.
+    Raises ParameterError for what is not there, and for a name that could be two things.
     """
     try:
         path = Path(name).expanduser()
     except RuntimeError as error:
         raise ParameterError(f"model '{name}': {error}") from error
     if path.is_absolute():
-        if not path.is_dir():
+        if not _may_be_model(path):
             raise ParameterError(f'model folder {path} does not exist')
         return str(path)
     inside = share_folder() / name
-    if name and inside.is_dir():
+    if name and _may_be_model(inside):
         return str(inside)
     if name.startswith(('.', '~')) or name.count('/') != 1 or name.endswith('/'):
         raise ParameterError(
@@ -81,6 +82,16 @@ def find_model(name: str) -> str:
             'with the package alone; give an absolute path or a hub id'
         )
     return name
+
+
+def _may_be_model(path: Path) -> bool:
+    return path.is_file() if path.suffix == GGUF else path.is_dir()
+
+
+def folder_of(model: str) -> str:
+    """Return the folder that lies around a GGUF file; anything else is its own."""
+    path = Path(model)
+    return str(path.parent) if path.suffix == GGUF else model
 
 
 def read_config(folder: str) -> dict[str, Any]:
@@ -110,7 +121,7 @@ def check_folder(folder: str, needs_weights: bool = True) -> None:
     path = Path(folder)
     if not path.is_dir():
         return  # a hub id
-    if not (path / 'config.json').is_file():
+    if not (path / 'config.json').is_file() and not any(path.glob(f'*{GGUF}')):
         raise ParameterError(f'{folder} has no config.json: it is no Hugging Face model folder')
     if needs_weights and not any(
         file.suffix in ('.safetensors', '.bin', '.gguf') for file in path.iterdir()

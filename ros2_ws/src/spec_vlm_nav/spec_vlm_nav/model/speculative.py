@@ -44,13 +44,13 @@ from specdec.errors import ModelError, OptionsError, SpecdecError
 from specdec.link.channel import Link
 from specdec.link.keys import read_key
 from specdec.methods import get_method
-from specdec.models import load_model, load_tokenizer, LoadedModel
+from specdec.models import GgufOptions, load_draft, load_draft_tokenizer, LoadedModel
 from specdec.models.local import stream_local
 from specdec.text.streaming import StreamingText
 import torch
 
 WARM_UP_SIZE = (224, 140)
-_OF_MODEL = ('draft_model', 'device', 'dtype', 'quantize', 'threads')
+_OF_MODEL = ('draft_model', 'gguf', 'device', 'dtype', 'quantize', 'threads')
 _OF_LINK = ('verifier', 'verifier_key', 'connect_timeout_s', 'reply_timeout_s')
 
 
@@ -89,10 +89,16 @@ class SpeculativeDecider:
         torch.set_num_threads(settings.threads)
         self._model: LoadedModel | None = None
         if get_method(settings.method).drafts:
-            self._model = load_model(
-                settings.draft_model, settings.device, settings.dtype, settings.quantize
+            self._model = load_draft(
+                settings.draft_model,
+                settings.device,
+                settings.dtype,
+                settings.quantize,
+                gguf=GgufOptions.read(settings.gguf),
             )
-        tokenizer = self._model.tokenizer if self._model else load_tokenizer(settings.draft_model)
+        tokenizer = (
+            self._model.tokenizer if self._model else load_draft_tokenizer(settings.draft_model)
+        )
         # Replaced as one: `use` may come in the middle of a decision.
         grammars = self._model.grammars if self._model else grammars_of(tokenizer)
         self._current = (settings, Asker(spec, tokenizer, grammars))

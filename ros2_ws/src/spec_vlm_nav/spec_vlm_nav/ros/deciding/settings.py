@@ -31,6 +31,7 @@ def decoder_settings(values: Mapping[str, Value]) -> DecoderSettings:
         verifier=str(values['verifier']),
         verifier_key=str(values['verifier_key']),
         draft_model=find_model(str(values['draft_model'])),
+        gguf=str(values['gguf']),
         method=str(values['method']),
         gamma=int(values['gamma']),
         max_new_tokens=int(values['max_new_tokens']),

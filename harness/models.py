@@ -1,0 +1,18 @@
+"""Whether what a command was given can be a model at all, seen before anything is started or torch is imported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def may_be_model(name: str) -> bool:
+    """False for an absolute path that is neither a Hugging Face folder nor a GGUF file, nor a folder with one.
+
+    A relative name may be a hub id: whoever loads it says what it is.
+    """
+    path = Path(name)
+    if not path.is_absolute():
+        return True
+    if path.suffix == ".gguf":
+        return path.is_file()
+    return (path / "config.json").is_file() or any(path.glob("*.gguf"))
