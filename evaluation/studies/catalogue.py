@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from evaluation.errors import EvaluationError
-from evaluation.studies import exits, gamma, link, queues, threads
+from evaluation.studies import drafts, exits, gamma, link, queues, threads
 from evaluation.studies.plan import Study
 from evaluation.studies.serving import batch, clients
 
 STUDIES: dict[str, Study] = {
     study.name: study
-    for study in (threads.STUDY, gamma.STUDY, queues.STUDY, exits.STUDY, link.STUDY, batch.STUDY, clients.STUDY)
+    for study in (
+        threads.STUDY,
+        gamma.STUDY,
+        queues.STUDY,
+        exits.STUDY,
+        link.STUDY,
+        batch.STUDY,
+        clients.STUDY,
+        drafts.STUDY,
+    )
 }
 ALL = "all"
-"""All that are made of bench runs; the others measure the verifier, and are named by themselves."""
+"""All that are made of bench runs with one draft; the others are named by themselves."""
 
 
 def study_named(name: str) -> Study:
@@ -34,8 +43,7 @@ def study_names(given: str) -> list[str]:
     alone = [name for name in names if STUDIES[name].kind != "runs"]
     if alone and len(names) > 1:
         raise EvaluationError(
-            f"study {alone[0]} measures the verifier and is named by itself; --resume --out DIR puts it on the page of "
-            "the others"
+            f"study {alone[0]} is named by itself; --resume --out DIR puts it on the page of the others"
         )
     if len(set(names)) < len(names):
         raise EvaluationError(f"--study {given} names a study twice; give each once")

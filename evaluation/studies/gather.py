@@ -26,7 +26,8 @@ def gather(folder: Path, results: StudyResults) -> StudyResults:
     Raises EvaluationError.
     """
     study = study_named(results.name)
-    results = (_with_runs if study.kind == "runs" else _with_measurements)(folder, results)
+    with_runs = study.kind in ("runs", "drafts")
+    results = (_with_runs if with_runs else _with_measurements)(folder, results)
     return msgspec.structs.replace(results, words=list(study.read(results).words))
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 from evaluation.studies.records import StudyResults
 
 Value = int | float | str
-Kind = Literal["runs", "clients", "batch"]
+Kind = Literal["runs", "clients", "batch", "drafts"]
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,8 @@ class Study:
 
     takes_methods: whether the user may name the methods. needs_exits: without early exits it would say nothing.
     limit, max_new_tokens: questions and tokens by default. kind: what its measurements are: bench runs of single
-    clients, many clients on one verifier, or forwards. how: how it was measured, in sentences; None: as bench runs are.
+    clients, many clients on one verifier, forwards, or bench runs with several drafts. how: how it was measured, in
+    sentences; None: as bench runs are.
     """
 
     name: str

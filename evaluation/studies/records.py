@@ -83,11 +83,26 @@ class CellRecord(msgspec.Struct, frozen=True, kw_only=True):
     wall_s: float = 0.0
 
 
+class DraftRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One draft model of the study of drafts. backend: what runs it. kind: its number type. row_ms: (rows of a forward,
+    milliseconds it takes, median). context: tokens held meanwhile. folders: of its settings.
+    """
+
+    label: str
+    backend: str
+    kind: str
+    size_mb: float
+    threads: int
+    context: int
+    row_ms: list[tuple[int, float]]
+    folders: list[str]
+
+
 class StudyResults(Versioned, frozen=True, kw_only=True):
     """`study.json`. time_scale: every time of the operating point was multiplied by it.
 
     config: of the first setting's run. words: the findings in sentences. asked: settings it was to have. cells: of the
-    study of many clients. curve: of the study of forwards, or the one to plan with.
+    study of many clients. curve: of the study of forwards, or the one to plan with. drafts: of the study of drafts.
     """
 
     name: str
@@ -100,6 +115,7 @@ class StudyResults(Versioned, frozen=True, kw_only=True):
     words: list[str] = msgspec.field(default_factory=list)
     cells: list[CellRecord] = msgspec.field(default_factory=list)
     curve: BatchCurve | None = None
+    drafts: list[DraftRecord] = msgspec.field(default_factory=list)
     asked: int = 0
     interrupted: bool = False
     error: str = ""

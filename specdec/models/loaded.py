@@ -106,6 +106,11 @@ class LoadedModel:
         """The type the model computes in."""
         return self.runner.dtype
 
+    @property
+    def threads(self) -> int:
+        """CPU threads of a forward."""
+        return torch.get_num_threads()
+
     @cached_property
     def parameter_count(self) -> int:
         """Numbers the model is made of, image tower included."""

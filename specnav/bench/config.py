@@ -49,7 +49,8 @@ class BenchConfig:
     cloud_draft_ms: of a draft model beside the target, None = as on the edge. outages: START:DURATION in seconds since
     the link came up. length, payload, resample: axes for every method that drafts on the edge (specdec.methods).
     exits, exit_layers: of the verifier (cloud_verifier.ServerConfig). gguf: of a GGUF draft
-    (specdec.models.GgufOptions). point: the operating point that the settings were taken from.
+    (specdec.models.GgufOptions). draft_quantize: of the draft alone, None = as the target. point: the operating point
+    that the settings were taken from.
     """
 
     questions: tuple[str, ...] = (str(QUESTIONS),)
@@ -77,6 +78,7 @@ class BenchConfig:
     target_model: str = str(DEFAULT_TEXT_TARGET)
     draft_model: str = str(DEFAULT_TEXT_DRAFT)
     gguf: str = ""
+    draft_quantize: str | None = None
     exits: str = ""
     exit_layers: str = "auto"
     quantize: str = "none"

@@ -182,6 +182,18 @@ def bench(
         int | None,
         typer.Option(min=1, max=16, help="With --clients: the verifier's interleaved groups, as in specnav serve."),
     ] = None,
+    draft_backends: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[:TYPE],...",
+            help="Compare drafts: torch, gguf (llama.cpp), also with a number type: torch:8bit, gguf:q4_0. Folders are "
+            "converted. Times a draft forward, then asks without a link and at --rtt (40).",
+        ),
+    ] = None,
+    draft_models: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL,...", help="Drafts to compare: folders and GGUF files (the shipped one)."),
+    ] = None,
     batch_curve: Annotated[
         Path | None,
         typer.Option(
@@ -243,6 +255,14 @@ def bench(
         raise UsageError("--batch-curve plans for --study clients; name that")
     if groups is not None and (clients is None or study is not None):
         raise UsageError("--groups is for --clients N; --study clients measures with groups and without")
+    if draft_backends is not None or draft_models is not None:
+        from specnav.bench.drafts.run import run_drafts_study
+
+        if study is not None or clients is not None or point is not None and "," in point:
+            raise UsageError("--draft-backends is a study of its own; leave --study, --clients and further points out")
+        raise typer.Exit(run_drafts_study(flags, draft_backends, draft_models, seconds))
+    if study == "drafts":
+        raise UsageError("study drafts is named by --draft-backends or --draft-models")
     if study == "clients":
         from specnav.bench.serving.study import run_clients_study
 

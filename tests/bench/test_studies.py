@@ -42,7 +42,7 @@ def test_studies_are_named_singly_by_commas_or_all():
             study_names(wrong)
     with pytest.raises(EvaluationError, match="twice"):
         study_names("link,link")
-    with pytest.raises(EvaluationError, match="clients measures the verifier and is named by itself"):
+    with pytest.raises(EvaluationError, match="clients is named by itself"):
         study_names("link,clients")
 
 

@@ -64,7 +64,7 @@ class Rows:
 class LlamaDecoder:
     """Runs rows through a context. May be used from several threads: llama.cpp's context may not, so calls take turns.
 
-    cells: tokens that all sequences hold together, those they share counted once.
+    cells: tokens that all sequences hold together, those they share counted once. threads: of a call.
     """
 
     def __init__(
@@ -74,6 +74,7 @@ class LlamaDecoder:
         self._library = library()
         self._model = model  # outlives the context
         self.cells = tokens
+        self.threads = threads
         self._context = new_context(model, options, threads, tokens, self._sizes)
         self._memory = self._library.llama_get_memory(self._context)
         self._free = list(range(self._sizes.sequences - 1, -1, -1))

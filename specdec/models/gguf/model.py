@@ -37,6 +37,7 @@ class GgufModel(LoadedModel):
     ) -> None:  # fmt: skip
         """tower: sees pictures; None: the model takes none. kv_itemsize: bytes of a number in the cache."""
         self._llama = model
+        self._decoder = decoder
         self._vocabulary = vocabulary
         self._tower = tower
         self.network = None if tower is None else tower.network
@@ -50,6 +51,11 @@ class GgufModel(LoadedModel):
 
     def _refuse_library(self) -> Any:
         raise ModelError(f"{self.path} runs on llama.cpp, where the library generates nothing: give a folder")
+
+    @property
+    def threads(self) -> int:
+        """CPU threads of a forward."""
+        return self._decoder.threads
 
     @cached_property
     def parameter_count(self) -> int:

@@ -25,7 +25,7 @@ def clock_of(model: LoadedModel) -> Callable[[], float]:
 
     Other programs then make a forward little longer than it is on a free core.
     """
-    alone = model.device.type == "cpu" and torch.get_num_threads() == 1
+    alone = model.device.type == "cpu" and model.threads == 1
     return time.thread_time if alone else time.perf_counter
 
 

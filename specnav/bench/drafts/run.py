@@ -1,0 +1,136 @@
+"""`specnav bench --draft-backends torch,gguf --draft-models A,B`: every draft timed, then a bench run with each of
+them, without a link and over an emulated one; one table, one page.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from evaluation.errors import EvaluationError
+from evaluation.results import RESULTS_FILE, SCHEMA
+from evaluation.studies.drafts import METHODS, RTTS, STUDY
+from evaluation.studies.records import DraftRecord, SettingRecord, StudyResults
+from harness.console import say
+from harness.errors import HarnessError, UsageError
+from harness.run_folder import started_at
+from harness.signals import ends_on_signals
+from specdec.errors import SpecdecError
+from specdec.models import GgufOptions, load_draft
+from specnav.bench.config import BenchConfig, make_config
+from specnav.bench.drafts.candidates import TORCH, Candidate, candidates_of, make_files
+from specnav.bench.drafts.forwards import CONTEXT, time_rows_of
+from specnav.bench.points import is_finished
+from specnav.bench.run import run_bench
+from specnav.bench.study import keep_study, show, study_folder
+
+SECONDS = 2.0
+"""Of timing each draft."""
+FILES = "gguf"
+Times = list[tuple[int, float]]
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A draft's forwards."""
+
+    row_ms: Times
+    threads: int
+
+
+def run_drafts_study(
+    flags: Mapping[str, Any], backends: str | None, models: str | None, seconds: float | None,
+    bench: Callable[[BenchConfig], int] = run_bench,
+) -> int:
+    """Run it; returns the exit code (130 when interrupted). flags: the bench's, None where not given. seconds: of
+    timing each draft's forwards. bench: makes one run. Raises UsageError and the rooms' errors.
+    """  # fmt: skip
+    if flags.get("draft_model") is not None:
+        raise UsageError("--draft-model is one draft; name those to compare with --draft-models")
+    given = {name: value for name, value in flags.items() if value is not None and name not in ("out", "resume")}
+    rtt = given.pop("rtt_ms", None)
+    config = make_config({"methods": METHODS, "max_new_tokens": 48, "limit": 8, **given})
+    rtts = RTTS if rtt is None else (RTTS[0], float(rtt)) if rtt else (0.0,)
+    candidates = candidates_of(backends, models, config.draft_model, Path(FILES))  # wrong words end it now
+    folder = study_folder(flags.get("out"), bool(flags.get("resume"))) / STUDY.name
+    candidates = candidates_of(backends, models, config.draft_model, folder / FILES)
+    console, began, code, error = Console(stderr=True), time.monotonic(), 0, ""
+    results = StudyResults(schema=SCHEMA, name=STUDY.name, settings=[], started_at=started_at())
+    try:
+        with ends_on_signals():
+            make_files(candidates)
+            for number, one in enumerate(candidates, start=1):
+                say(console, f"draft {number} of {len(candidates)}: {one.label}")
+                results.drafts.append(_timed(one, config, seconds or SECONDS))
+                code = _run_links(one, config, rtts, folder, results, bench)
+                if code:
+                    break
+    except KeyboardInterrupt:
+        code = 130
+    except (SpecdecError, EvaluationError, HarnessError) as failed:
+        error = str(failed)
+    _keep(folder, results, len(candidates) * len(rtts), code, error, time.monotonic() - began)
+    show(folder.parent, console)
+    if error:
+        raise UsageError(error)
+    return code
+
+
+def _timed(one: Candidate, config: BenchConfig, seconds: float) -> DraftRecord:
+    """Load a draft and time its forwards, in this process, which does nothing else meanwhile."""
+    quantize = one.kind if one.backend == TORCH else "none"
+    draft = load_draft(one.model, config.device, config.dtype, quantize, gguf=GgufOptions.read(config.gguf))
+    kind = str(draft.dtype).removeprefix("torch.") if quantize == "none" and one.backend == TORCH else one.kind
+    return DraftRecord(
+        label=one.label,
+        backend=one.backend,
+        kind=kind,
+        size_mb=_size_mb(one.model),
+        threads=draft.threads,
+        context=CONTEXT,
+        row_ms=time_rows_of(draft, seconds),
+        folders=[],
+    )
+
+
+def _run_links(
+    one: Candidate, config: BenchConfig, rtts: tuple[float, ...], folder: Path, results: StudyResults,
+    bench: Callable[[BenchConfig], int],
+) -> int:  # fmt: skip
+    for rtt in rtts:
+        name = f"{one.slug}-rtt-{rtt:g}"
+        place = folder / name
+        run = replace(
+            config,
+            draft_model=str(one.model.resolve()),
+            draft_quantize=one.kind if one.backend == TORCH else "none",
+            rtt_ms=rtt,
+            out=place,
+            resume=place.is_dir(),
+        )
+        results.settings.append(SettingRecord(folder=name, label=f"{one.label}, RTT {rtt:g} ms", x=rtt))
+        results.drafts[-1].folders.append(name)
+        if (place / RESULTS_FILE).is_file() and is_finished(run, place):
+            continue
+        code = bench(run)
+        if code:
+            return code
+    return 0
+
+
+def _size_mb(model: Path) -> float:
+    files = [model] if model.is_file() else [*model.glob("*.safetensors")]
+    return sum(file.stat().st_size for file in files) / 1e6
+
+
+def _keep(folder: Path, results: StudyResults, asked: int, code: int, error: str, wall_s: float) -> None:
+    import msgspec
+
+    done = msgspec.structs.replace(results, asked=asked, interrupted=bool(code), error=error, wall_s=wall_s)
+    if done.settings:
+        keep_study(folder, done)
