@@ -16,6 +16,7 @@ from harness.errors import user_errors
 from specnav.cli.bags import add_bag_commands
 from specnav.cli.bench import add_bench_commands
 from specnav.cli.blackbox import add_blackbox_command
+from specnav.cli.convert import convert_app
 from specnav.cli.doctor import add_doctor_command
 from specnav.cli.drill import add_drill_commands
 from specnav.cli.keys import keys_app
@@ -58,6 +59,7 @@ app = typer.Typer(
 app.add_typer(train_app, name="train")
 app.add_typer(keys_app, name="keys")
 app.add_typer(plan_app, name="plan")
+app.add_typer(convert_app, name="convert")
 
 
 @app.command(

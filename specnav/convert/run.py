@@ -1,0 +1,134 @@
+"""`specnav convert gguf`: plan, write beside the goal, read back, and only then give the file its name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from harness.console import plain_table, progress_bar, say
+from harness.errors import UsageError
+
+_ROOM = 16 * 2**20
+"""What metadata may take beside the tensors: a large vocabulary, twice."""
+
+
+@dataclass(frozen=True)
+class ConvertConfig:
+    """folder: a Hugging Face folder. type: of most numbers. out: the file, None: NAME-TYPE.gguf in the folder."""
+
+    folder: Path
+    type: str = "q8_0"
+    out: Path | None = None
+
+
+def run_convert(config: ConvertConfig) -> int:
+    """Convert a folder; returns 0. Raises UsageError or ModelError where no sound file could be made."""
+    try:
+        import gguf  # noqa: F401
+    except ImportError as error:
+        raise UsageError("converting needs the package gguf: pip install gguf") from error
+    from specnav.convert.kinds import kind_named
+
+    kind = kind_named(config.type)
+    if not config.folder.is_dir():
+        raise UsageError(f"model folder {config.folder} does not exist: give a Hugging Face folder")
+    out = config.out or config.folder / f"{config.folder.resolve().name}-{kind.name}.gguf"
+    if out.suffix != ".gguf" or out.is_dir():
+        raise UsageError(f"{out} is no name of a GGUF file: end it with .gguf")
+    if not out.parent.is_dir():
+        raise UsageError(f"folder {out.parent} does not exist: make it first")
+    console = Console(stderr=True)
+    contents = _plan(config.folder, out, kind)
+    for content in contents.values():
+        for note in content.notes:
+            say(console, note)
+    for path, compared in _make(contents, console).items():
+        say(console, f"{path}: {path.stat().st_size / 1e6:.2f} MB, every number read back:")
+        console.print(_table(compared))
+    return 0
+
+
+def _plan(folder: Path, out: Path, kind: Any) -> dict[Path, Any]:
+    """The files to write and what goes into them."""
+    from specdec.models.loading import read_config
+    from specnav.convert.source import Source
+    from specnav.convert.text import ARCHES, Decoder, text_content
+    from specnav.convert.vision import TOWERS, tower_content
+    from specnav.convert.vocabulary import read_vocabulary
+
+    config = read_config(str(folder))
+    if config.model_type not in ARCHES:
+        raise UsageError(f"{folder} is of type {config.model_type!r}, which is not converted: {', '.join(ARCHES)} are")
+    if getattr(config, "quantization_config", None) is not None:
+        raise UsageError(f"{folder} is quantised already: convert the checkpoint that it was made from")
+    source, text = Source(folder), config.get_text_config()
+    tied = bool(getattr(config, "tie_word_embeddings", False) or getattr(text, "tie_word_embeddings", False))
+    decoder = Decoder(config.model_type, text, tied, folder.resolve().name)
+    vocabulary = read_vocabulary(folder, text.vocab_size, config)
+    contents = {out: text_content(decoder, source, vocabulary, kind)}
+    if config.model_type in TOWERS:
+        contents[out.with_name(f"mmproj-{out.name}")] = tower_content(folder, config, source, kind)
+    return contents
+
+
+def _make(contents: dict[Path, Any], console: Console) -> dict[Path, list[Any]]:
+    """Write and check all files; none gets its name before all are sound."""
+    from specnav.convert.checking import check
+    from specnav.convert.writing import write
+
+    _check_room(contents)
+    steps = sum(2 * len(content.tensors) for content in contents.values())
+    partial: dict[Path, Path] = {}
+    found: dict[Path, list[Any]] = {}
+    try:
+        with progress_bar(console, "tensors") as bar:
+            work = bar.add_task("", total=steps)
+            for path, content in contents.items():
+                partial[path] = _scratch(path)
+                bar.update(work, description=f"writing {path.name}")
+                write(content, partial[path], lambda: bar.advance(work))
+                bar.update(work, description=f"reading {path.name} back")
+                found[path] = check(content, partial[path], lambda: bar.advance(work))
+        for path, scratch in partial.items():
+            os.replace(scratch, path)
+    except OSError as error:
+        where = next(iter(contents)).parent
+        raise UsageError(f"cannot write into {where} ({error.strerror or error}): is it full, or read-only?") from error
+    finally:
+        for scratch in partial.values():
+            scratch.unlink(missing_ok=True)
+    return found
+
+
+def _scratch(path: Path) -> Path:
+    """A file of our own beside the goal, which can be renamed to it, readable as others that we write."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    mask = os.umask(0)
+    os.umask(mask)
+    os.fchmod(handle, 0o666 & ~mask)
+    os.close(handle)
+    return Path(name)
+
+
+def _check_room(contents: dict[Path, Any]) -> None:
+    """Raises UsageError where the disk cannot take the files."""
+    where = next(iter(contents)).parent
+    needed = sum(content.size for content in contents.values()) + _ROOM
+    free = shutil.disk_usage(where).free
+    if needed > free:
+        raise UsageError(f"{where} has {free / 1e6:.0f} MB free and {needed / 1e6:.0f} are needed: free some, or --out elsewhere")
+
+
+def _table(compared: list[Any]) -> Table:
+    found = plain_table(("type", "tensors", "numbers", "MB", "off at most", "off, rms"), {"type"})
+    for one in compared:
+        off = ("exact", "exact") if one.worst == 0 else (f"{100 * one.worst:.2g} %", f"{100 * one.rms:.2g} %")
+        found.add_row(one.kind.name, str(one.tensors), f"{one.numbers:,}", f"{one.size / 1e6:.2f}", *off)
+    return found

@@ -1,0 +1,89 @@
+"""A model folder's weights, one tensor at a time, under the names that the library gives them today."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from harness.errors import UsageError
+
+_NUMBERS = (torch.float32, torch.float16, torch.bfloat16)
+_WRITTEN = ("F32", "F16", "BF16")
+
+
+class Source:
+    """The safetensors files of a folder. Only what is asked for is read."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises UsageError for a folder without weights, or with weights that are quantised or broken."""
+        self.folder = folder
+        self._files: dict[str, tuple[Path, str]] = {}
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        for path in _weight_files(folder):
+            try:
+                with safe_open(path, framework="pt") as file:
+                    for name in file.keys():  # noqa: SIM118 (not a dict)
+                        part = file.get_slice(name)
+                        if part.get_dtype() not in _WRITTEN:
+                            raise UsageError(
+                                f"{path.name} holds {name} in {part.get_dtype()}: a quantised checkpoint cannot be "
+                                "converted, take the one it was made from"
+                            )
+                        self._files[name_today(name)] = path, name
+                        self._shapes[name_today(name)] = tuple(part.get_shape())
+            except (SafetensorError, OSError) as error:
+                raise UsageError(f"{path} cannot be read ({_first_line(error)}): copy the folder anew") from error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shapes)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._shapes
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of a tensor that is there."""
+        return self._shapes[name]
+
+    def read(self, name: str) -> Tensor:
+        """A tensor as it is stored: float32, float16 or bfloat16. Raises UsageError for a file that changed."""
+        path, stored = self._files[name]
+        try:
+            with safe_open(path, framework="pt") as file:
+                tensor: Tensor = file.get_tensor(stored)
+        except (SafetensorError, OSError) as error:
+            raise UsageError(f"{path} cannot be read ({_first_line(error)}): copy the folder anew") from error
+        assert tensor.dtype in _NUMBERS
+        return tensor
+
+
+def name_today(name: str) -> str:
+    """Checkpoints with pictures keep the names that they were published with: `visual.`, `model.layers.`."""
+    if name.startswith("visual."):
+        return f"model.{name}"
+    return name.replace("model.language_model.", "model.", 1)
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        try:
+            named = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+            raise UsageError(f"{index} cannot be read ({_first_line(error)}): copy the folder anew") from error
+        missing = [name for name in named if not (folder / name).is_file()]
+        if missing:
+            raise UsageError(f"{folder} lacks {missing[0]}, which its index names: the checkpoint is incomplete")
+        return [folder / name for name in named]
+    found = sorted(folder.glob("*.safetensors"))
+    if not found:
+        raise UsageError(f"{folder} has no safetensors: give a Hugging Face folder with its weights")
+    return found
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:160]

@@ -1,0 +1,242 @@
+"""The file of a decoder: its metadata and tensors, as llama.cpp wants them of each family."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import gguf
+import torch
+from gguf import MODEL_ARCH, GGUFWriter, RopeScalingType, TensorNameMap
+from torch import Tensor
+
+from harness.errors import UsageError
+from specnav.convert.content import Content, Planned
+from specnav.convert.kinds import F32, Kind, kind_of_head, kind_of_tensor
+from specnav.convert.source import Source
+from specnav.convert.vocabulary import Vocabulary
+
+ARCHES = {
+    "llama": MODEL_ARCH.LLAMA,
+    "mistral": MODEL_ARCH.LLAMA,
+    "qwen2": MODEL_ARCH.QWEN2,
+    "qwen3": MODEL_ARCH.QWEN3,
+    "gemma3_text": MODEL_ARCH.GEMMA3,
+    "qwen2_vl": MODEL_ARCH.QWEN2VL,
+    "qwen2_5_vl": MODEL_ARCH.QWEN2VL,
+}
+"""What llama.cpp calls the families."""
+_PAIRED = ("llama", "mistral")
+"""Their rotary pairs are neighbours there and half a head apart in a folder. Without moving rows the model speaks, badly."""
+_EMBEDDING, _NORM, _HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
+_LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
+_NO_WEIGHTS = re.compile(r".*rotary_emb\.inv_freq")
+_SCALE_FROM_LAYERS = 62
+"""Of a Gemma 3 with as many layers (27B) llama.cpp works out the scale of attention otherwise."""
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """What is needed of a folder. model_type: the family. config: of the text, as the library fills it in."""
+
+    model_type: str
+    config: Any
+    tied: bool
+    name: str
+
+
+def text_content(decoder: Decoder, source: Source, vocabulary: Vocabulary, kind: Kind) -> Content:
+    """Raises UsageError for what llama.cpp has no forward for, or a folder that lacks weights."""
+    config, arch = decoder.config, ARCHES[decoder.model_type]
+    if decoder.model_type.endswith("_vl") and config.hidden_size != config.num_attention_heads * _head_dim(config):
+        raise UsageError("llama.cpp takes no qwen2vl whose heads are not as wide together as the model")
+    scaling = _rope_scaling(decoder)
+    tensors = [*_tensors(decoder, source, kind), *_rope_factors(decoder)]
+
+    def describe(writer: GGUFWriter) -> None:
+        writer.add_type(gguf.GGUFType.MODEL)
+        writer.add_name(decoder.name)
+        _describe_shape(writer, decoder)
+        scaling(writer)
+        vocabulary.describe(writer)
+
+    return Content(gguf.MODEL_ARCH_NAMES[arch], kind, describe, tuple(tensors), tuple(_notes(decoder, tensors, kind)))
+
+
+def _head_dim(config: Any) -> int:
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+
+
+def _describe_shape(writer: GGUFWriter, decoder: Decoder) -> None:
+    config, head_dim = decoder.config, _head_dim(decoder.config)
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_dimension_count(head_dim)
+    window = _window(decoder)
+    if decoder.model_type == "gemma3_text":
+        if window:
+            sliding = [kind == "sliding_attention" for kind in config.layer_types]
+            writer.add_sliding_window(window)
+            writer.add_sliding_window_pattern(_period(sliding) or sliding)
+            writer.add_rope_freq_base_swa(_ropes(decoder)["sliding_attention"]["rope_theta"])
+        if config.final_logit_softcapping:
+            writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    elif window:
+        writer.add_sliding_window(window)
+
+
+def _window(decoder: Decoder) -> int:
+    """Tokens that the layers with the shortest sight see; 0: all see everything."""
+    config = decoder.config
+    window = getattr(config, "sliding_window", None) or 0
+    types = getattr(config, "layer_types", None)
+    return window if types is None or "sliding_attention" in types else 0
+
+
+def _period(sliding: list[bool]) -> int:
+    """Every how many layers one sees everything, the first time at the end of a period; 0: not so regular."""
+    if False not in sliding:
+        return 0
+    period = sliding.index(False) + 1
+    regular = [(layer + 1) % period != 0 for layer in range(len(sliding))]
+    return period if regular == sliding else 0
+
+
+def _ropes(decoder: Decoder) -> dict[str, dict[str, Any]]:
+    """Rope settings by the kind of layer; under "" where all have the same."""
+    rope: dict[str, Any] = decoder.config.rope_parameters or {}
+    if "full_attention" in rope or "sliding_attention" in rope:
+        return rope
+    return {"": rope}
+
+
+def _rope_scaling(decoder: Decoder) -> Callable[[GGUFWriter], None]:
+    """Writes how positions turn. Raises UsageError for a way that llama.cpp does not have."""
+    ropes = _ropes(decoder)
+    rope = ropes.get("full_attention") or ropes.get("") or {}
+    kind = rope.get("rope_type", "default")
+    refused = kind not in ("default", "linear", "yarn", "llama3") or (kind == "llama3" and decoder.model_type != "llama")
+    others = [one for name, one in ropes.items() if name == "sliding_attention"]
+    refused |= any(one.get("rope_type", "default") != "default" for one in others)
+    if refused or rope.get("partial_rotary_factor", 1.0) != 1.0 or rope.get("mscale"):
+        raise UsageError(f"ropes of type {kind!r} as this {decoder.model_type} has them cannot be converted")
+
+    def describe(writer: GGUFWriter) -> None:
+        writer.add_rope_freq_base(rope["rope_theta"])
+        sections = rope.get("mrope_section")
+        if sections:
+            writer.add_rope_dimension_sections([*sections, *[0] * (4 - len(sections))])
+        if kind == "linear":
+            writer.add_rope_scaling_type(RopeScalingType.LINEAR)
+            writer.add_rope_scaling_factor(rope["factor"])
+        elif kind == "yarn":
+            writer.add_rope_scaling_type(RopeScalingType.YARN)
+            writer.add_rope_scaling_factor(rope["factor"])
+            writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+            if rope.get("beta_fast"):
+                writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
+            if rope.get("beta_slow"):
+                writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+
+    return describe
+
+
+def _rope_factors(decoder: Decoder) -> Iterator[Planned]:
+    """Llama 3 stretches each frequency by its own factor, which llama.cpp reads from a tensor."""
+    (rope,) = _ropes(decoder).values() if decoder.model_type == "llama" else ({},)
+    if rope.get("rope_type") != "llama3":
+        return
+    size = _head_dim(decoder.config)
+    old = rope["original_max_position_embeddings"]
+    low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+    exponents = torch.arange(0, size, 2, dtype=torch.float32) / size
+    waves = 2 * math.pi * rope["rope_theta"] ** exponents
+    smooth = ((old / waves - low) / (high - low)).clamp(0.0, 1.0)
+    factors = 1 / ((1 - smooth) / rope["factor"] + smooth)
+    yield Planned("rope_freqs.weight", (size // 2,), F32, lambda: factors)
+
+
+def _notes(decoder: Decoder, tensors: list[Planned], kind: Kind) -> Iterator[str]:
+    odd = [one for one in tensors if kind.quantised and one.kind.name == "f16"]
+    if odd:
+        rows = sorted({one.shape[-1] for one in odd})
+        yield (
+            f"{len(odd)} matrices stay f16: their rows of {', '.join(map(str, rows))} are no multiple of {kind.block}"
+        )
+    window = _window(decoder)
+    if window and decoder.model_type != "gemma3_text":
+        yield (
+            f"llama.cpp has no windows for {decoder.model_type}: beyond {window} tokens this draft sees more than it was "
+            "made for, and is accepted less"
+        )
+
+
+def _tensors(decoder: Decoder, source: Source, kind: Kind) -> Iterator[Planned]:
+    config, arch = decoder.config, ARCHES[decoder.model_type]
+    names = gguf.get_tensor_name_map(arch, config.num_hidden_layers)
+    wanted = [name for name in source if not name.startswith("model.visual.") and not _NO_WEIGHTS.fullmatch(name)]
+    if decoder.tied and _HEAD in wanted:
+        wanted.remove(_HEAD)
+    _check_complete(decoder, source, wanted)
+    for name in wanted:
+        yield _tensor(decoder, source, names, name, kind)
+
+
+def _tensor(decoder: Decoder, source: Source, names: TensorNameMap, name: str, kind: Kind) -> Planned:
+    found = names.get_name(name, try_suffixes=(".weight", ".bias"))
+    if found is None:
+        raise UsageError(f"{source.folder} has {name}, which llama.cpp's {decoder.model_type} does not: it cannot be converted")
+    shape = source.shape(name)
+    coarse = kind_of_head(kind) if name == _HEAD or (name == _EMBEDDING and decoder.tied) else kind
+    change = _change(decoder, name)
+    return Planned(found, shape, kind_of_tensor(coarse, found, shape), lambda: change(source.read(name)))
+
+
+def _change(decoder: Decoder, name: str) -> Callable[[Tensor], Tensor]:
+    """What becomes of a tensor's numbers on the way."""
+    config = decoder.config
+    part = re.search(r"self_attn\.([qk])_proj\.(weight|bias)$", name)
+    if part and decoder.model_type in _PAIRED:
+        heads = config.num_attention_heads if part[1] == "q" else config.num_key_value_heads
+        return lambda tensor: paired(tensor, heads)
+    if decoder.model_type == "gemma3_text" and name.endswith("norm.weight"):
+        scale = 1.0
+        if name.endswith("q_norm.weight") and config.num_hidden_layers != _SCALE_FROM_LAYERS:
+            # llama.cpp scales scores by the width of a head, whatever the config says.
+            scale = math.sqrt(_head_dim(config) / config.query_pre_attn_scalar)
+        return lambda tensor: (tensor.float() + 1.0) * scale  # its norms' weights are short of 1
+    return lambda tensor: tensor
+
+
+def paired(tensor: Tensor, heads: int) -> Tensor:
+    """Rows of a query or key projection, [heads * size, ...], so that both halves of a rotary pair are neighbours."""
+    return tensor.reshape(heads, 2, -1, *tensor.shape[1:]).transpose(1, 2).reshape(tensor.shape)
+
+
+def _check_complete(decoder: Decoder, source: Source, wanted: list[str]) -> None:
+    """Raises UsageError unless every layer is there, and embedding, norm and head."""
+    config = decoder.config
+    needed = {_EMBEDDING, _NORM} | (set() if decoder.tied else {_HEAD})
+    layers: dict[int, set[str]] = {}
+    for name in wanted:
+        if found := _LAYER.fullmatch(name):
+            layers.setdefault(int(found[1]), set()).add(found[2])
+    parts = set().union(*layers.values())
+    needed |= {f"model.layers.{layer}.{part}" for layer in range(config.num_hidden_layers) for part in parts}
+    missing = sorted(needed - set(wanted))
+    if missing:
+        raise UsageError(f"{source.folder} lacks {len(missing)} weights ({missing[0]}, ...): the checkpoint is incomplete")
+    size = (config.vocab_size, config.hidden_size)
+    if source.shape(_EMBEDDING) != size:
+        raise UsageError(f"{source.folder} has embeddings of {source.shape(_EMBEDDING)}, its config says {size}")
