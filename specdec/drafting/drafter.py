@@ -104,6 +104,11 @@ class DraftModel:
         """How many tokens may still be drafted before the draft model's context is full."""
         return self._model.context_limit - self.cursor.prompt_length - answer_length
 
+    @property
+    def branches_left(self) -> int:
+        """How many more branches a tree may have."""
+        return self.cursor.branches_left
+
     def without_placeholders(self, rows: Tensor) -> Tensor:
         """The rows [n, vocab] with what must never be drafted cut (TRAPS 26)."""
         return rows if self._banned is None else rows.index_fill(1, self._banned, float("-inf"))

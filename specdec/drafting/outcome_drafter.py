@@ -24,6 +24,7 @@ from specdec.drafting.token_tree import ROOT
 from specdec.models import Prompt
 
 _LONGEST = 1 << 20
+_KEPT_BACK = 8
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,8 @@ class OutcomeDrafter:
         """One forward for the draft after `answer`, rows to spare for what may follow it; False where it ends."""
         if not self._reach(answer):
             return self._plant(list(answer))
+        if self._model.branches_left < 1:  # of what was prepared nothing has been forgotten for long
+            return self._plant(list(answer))
         tree = self._tree
         tip = tree.tip(ROOT, size)
         if tip is None:
@@ -94,11 +97,11 @@ class OutcomeDrafter:
         batch = [tip]
         if self.shape is not None:
             best = sorted(self._below_in_tree(ROOT, size, 1.0), key=lambda work: -work.value)
-            batch += self._choose(best, self.shape.beam - 1, batch)
+            batch += self._choose(best, min(self.shape.beam - 1, self._spare), batch)
         elif self.guesses and self.rows:
             tree.sent = self._line_nodes(size)
             works = self._works(size)
-            batch += self._choose(works, self.prices.beside(_values(works)), batch)
+            batch += self._choose(works, min(self.prices.beside(_values(works)), self._spare), batch)
         return self._feed(batch)
 
     @torch.inference_mode()
@@ -106,11 +109,18 @@ class OutcomeDrafter:
         """One forward for what may follow the draft on its way, each to be `size` deep; False where all is prepared."""
         if self._root is None:
             return False
+        if not self._spare:
+            return False
         works = self._works(size)
         if self.shape is not None:
-            return self._feed(self._choose(works, max(self.rows, self.shape.beam), []))
+            return self._feed(self._choose(works, min(max(self.rows, self.shape.beam), self._spare), []))
         rows = self.prices.ahead(_values(works))
-        return self._feed(self._choose(works, max(rows, self._least(works)) if rows else 0, []))
+        return self._feed(self._choose(works, min(max(rows, self._least(works)), self._spare) if rows else 0, []))
+
+    @property
+    def _spare(self) -> int:
+        """Branches that may be begun for what may never be asked, some kept back for the draft itself."""
+        return max(0, self._model.branches_left - _KEPT_BACK)
 
     def _least(self, works: Sequence[Work]) -> int:
         """Rows that the first of the works takes: one more where what it goes on behind is missing."""

@@ -53,6 +53,8 @@ class TreeDrafter:
         room = self._model.room(len(answer)) - 1
         if levels >= size or (self._nodes if levels else 0) + beam > room:
             return False
+        if levels and beam > self._model.branches_left:
+            return False
         if not levels:
             return self._plant(list(answer), beam)
         assert self._growth is not None

@@ -42,6 +42,11 @@ class SessionCursor:
         return len(self._fed)
 
     @property
+    def branches_left(self) -> int:
+        """How many more branches the session's tree may have."""
+        return self._session.branches_left
+
+    @property
     def takes_embeddings(self) -> bool:
         """Whether the session starts from a prompt's embeddings, and not from what is handed in."""
         return self._session.takes_embeddings

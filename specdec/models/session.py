@@ -23,6 +23,7 @@ from specdec.models.runner import DecoderRunner, LayerObserver, Segment, causal_
 from specdec.sampling.grammar import Grammar
 
 _GROWTH = 128
+NO_LIMIT = 1 << 30
 
 
 class SessionModel(Protocol):
@@ -70,6 +71,11 @@ class ModelSession:
         self.at_once = False
         self.tree = TokenTree()
         self._tree_sight = torch.empty(0, 0, dtype=torch.bool)
+
+    @property
+    def branches_left(self) -> int:
+        """How many more branches its tree may have."""
+        return NO_LIMIT
 
     @property
     def length(self) -> int:

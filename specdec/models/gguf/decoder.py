@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import threading
+import weakref
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -30,11 +31,13 @@ Branch = int | tuple[int, int]
 
 @dataclass(frozen=True)
 class Sizes:
-    """batch: rows of a call. outputs: rows of a call that logits are wanted of. sequences: at once, of all sessions."""
+    """batch: rows of a call. outputs: rows of a call that logits are wanted of, at least as many as there are sequences.
+    sequences: at once, of all sessions.
+    """
 
     batch: int = 512
-    outputs: int = 64
-    sequences: int = 64
+    outputs: int = 128
+    sequences: int = 128
 
 
 @dataclass
@@ -64,7 +67,8 @@ class Rows:
 class LlamaDecoder:
     """Runs rows through a context. May be used from several threads: llama.cpp's context may not, so calls take turns.
 
-    cells: tokens that all sequences hold together, those they share counted once. threads: of a call.
+    cells: tokens that all sequences hold together, those they share counted once. threads: of a call. sessions: those
+    that share its sequences.
     """
 
     def __init__(
@@ -77,6 +81,7 @@ class LlamaDecoder:
         self.threads = threads
         self._context = new_context(model, options, threads, tokens, self._sizes)
         self._memory = self._library.llama_get_memory(self._context)
+        self.sessions: weakref.WeakSet[Any] = weakref.WeakSet()
         self._free = list(range(self._sizes.sequences - 1, -1, -1))
         self._left: deque[int] = deque()
         self._lock = threading.RLock()
@@ -106,6 +111,11 @@ class LlamaDecoder:
             logits=self._wanted.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
         )
         self._token_pointer = self._ids.ctypes.data_as(ctypes.POINTER(lib.llama_token))
+
+    @property
+    def share(self) -> int:
+        """How many sequences each of the sessions may hold."""
+        return self._sizes.sequences // max(1, len(self.sessions))
 
     def take(self) -> int:
         """A sequence that holds nothing. Raises ModelError where none is left."""

@@ -48,7 +48,13 @@ class GgufSession(ModelSession):
         self._decoder = model.runner.decoder
         self._tips: dict[int, int] = {}
         self._staged: GgufSegment | None = None
+        self._decoder.sessions.add(self)
         weakref.finalize(self, self._decoder.leave, self._tips)
+
+    @property
+    def branches_left(self) -> int:
+        """How many more branches its tree may have: sessions of one model share what a context holds."""
+        return self._decoder.share - len(self._tips)
 
     @property
     def kv_bytes(self) -> int:
