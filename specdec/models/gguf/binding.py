@@ -19,7 +19,7 @@ from specdec.models.gguf.options import KV_TYPES, GgufOptions
 HOW = "make setup-gguf (or: pip install llama-cpp-python)"
 _ERROR = 4
 """llama.cpp's log level of errors."""
-_UNUSED = 1
+_UNUSED = 2
 """Its attribute of tokens that only fill up the vocabulary."""
 _TEXT_BYTES = 1 << 16
 
@@ -147,7 +147,10 @@ def new_context(model: LlamaModel, options: GgufOptions, threads: int, tokens: i
         context = lib.llama_init_from_model(model.handle, settings)
         why = _LOG.error
     if not context:
-        raise ModelError(f"llama.cpp has no room for a context of {tokens} tokens ({_short(why)}): lower gguf_context")
+        remedy = "choose another kv" if "cache type" in why else "lower context"
+        raise ModelError(
+            f"llama.cpp makes no context of {tokens} tokens ({_short(why)}): {remedy} (gguf options)"
+        )
     return context
 
 

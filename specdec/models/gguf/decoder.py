@@ -237,7 +237,7 @@ class LlamaDecoder:
 
     def _refuse(self, state: int) -> None:
         if state == 1:
-            raise ModelError(f"the draft's context of {self.cells} tokens is full: raise gguf_context")
+            raise ModelError(f"the draft's context of {self.cells} tokens is full: raise context (gguf options)")
         raise ModelError(f"llama.cpp could not draft (its code {state}): it may be out of memory")
 
     def _fill(self, rows: Rows, start: int, stop: int, at: int) -> None:

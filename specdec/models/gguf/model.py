@@ -16,7 +16,7 @@ from specdec.errors import ModelError
 from specdec.models.gguf.binding import LlamaModel
 from specdec.models.gguf.decoder import LlamaDecoder
 from specdec.models.gguf.files import check_file
-from specdec.models.gguf.options import KV_BYTES, MOST_TOKENS, GgufOptions
+from specdec.models.gguf.options import KV_BYTES, SHARED_TOKENS, GgufOptions
 from specdec.models.gguf.runner import PICTURE_ROW, GgufRunner
 from specdec.models.gguf.session import GgufSession
 from specdec.models.gguf.tower import Tower, load_tower
@@ -24,6 +24,8 @@ from specdec.models.gguf.vocabulary import Vocabulary, tokenizer_for
 from specdec.models.loaded import LoadedModel
 from specdec.models.prompt import EncodedPrompt
 
+SEEING = ("qwen2vl",)
+"""What llama.cpp calls the models that take pictures as Qwen2-VL and Qwen2.5-VL do."""
 _SMALL = 20_000_000
 """Parameters: of fewer, more threads wait for one another longer than they compute."""
 
@@ -114,8 +116,9 @@ def load_gguf(path: Path, options: GgufOptions | None = None, pixels: int = 0) -
     vocabulary = Vocabulary(model.tokens())
     tokenizer = tokenizer_for(model, path, vocabulary)
     mmproj = Path(options.mmproj) if options.mmproj else None
-    tower = load_tower(path, mmproj, model.width, pixels)
-    tokens = options.context or min(model.made_for, MOST_TOKENS)
+    sees = model.metadata("general.architecture") in SEEING
+    tower = load_tower(path, mmproj, model.width, pixels) if sees or mmproj else None
+    tokens = options.context or SHARED_TOKENS
     threads = options.threads or (1 if model.parameters < _SMALL else torch.get_num_threads())
     decoder = LlamaDecoder(model, options, threads, tokens)
     return GgufModel(model, decoder, tokenizer, str(path), vocabulary, KV_BYTES[options.kv], tower)

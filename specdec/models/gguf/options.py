@@ -10,8 +10,8 @@ KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8}
 """Number types of keys and values, and llama.cpp's numbers for them."""
 KV_BYTES = {"f32": 4.0, "f16": 2.0, "q8_0": 34 / 32}
 """What a number takes."""
-MOST_TOKENS = 8192
-"""Of a context where nobody says otherwise."""
+SHARED_TOKENS = 8192
+"""Of a context where nobody says otherwise; a session takes what the model was made for at most."""
 MOST_CONTEXT = 1 << 20
 MOST_THREADS = 512
 
@@ -19,8 +19,8 @@ MOST_THREADS = 512
 @dataclass(frozen=True)
 class GgufOptions:
     """threads: of a forward, 0: as many as torch takes. gpu_layers: put on a GPU, -1: all where there is one. context:
-    tokens that all sessions of the model hold together, 0: what the model was made for, at most 8192. kv: number type
-    of keys and values. mmproj: file with the vision tower, "": the one beside the model's, if there is one.
+    tokens that all sessions of the model hold together, 0: 8192. kv: number type of keys and values. mmproj: file with the
+    vision tower, "": the one beside the model's, if there is one.
     """
 
     threads: int = 0

@@ -54,7 +54,8 @@ class GgufSession(ModelSession):
     @property
     def branches_left(self) -> int:
         """How many more branches its tree may have: sessions of one model share what a context holds."""
-        return self._decoder.share - len(self._tips)
+        share: int = self._decoder.share
+        return share - len(self._tips)
 
     @property
     def kv_bytes(self) -> int:

@@ -1,0 +1,38 @@
+"""Draft models for tests: one of the tiny pairs on each of the engines that draft."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from pathlib import Path
+
+import conftest_models as tiny
+import pytest
+
+from specdec.models import GgufOptions, LoadedModel, load_draft, load_model
+from specdec.models.gguf.binding import available
+
+TORCH, GGUF = "torch", "gguf"
+EXACT = GgufOptions(threads=1, gpu_layers=0, kv="f32")
+needs_llama_cpp = pytest.mark.skipif(not available(), reason="llama.cpp is not installed: make setup-gguf")
+BACKENDS = [TORCH, pytest.param(GGUF, marks=needs_llama_cpp)]
+
+
+@cache
+def gguf_of(folder: Path, kind: str = "f32") -> Path:
+    """A GGUF file of a folder, made once beside the environment; its vision tower lies beside it."""
+    from specnav.convert.run import ConvertConfig, run_convert
+
+    source = folder.resolve()
+    out = Path(sys.prefix).resolve() / "test-models" / "gguf" / source.parent.name / source.name / f"{kind}.gguf"
+    if not out.is_file():
+        out.parent.mkdir(parents=True, exist_ok=True)
+        run_convert(ConvertConfig(source, kind, out))
+    return out
+
+
+@cache
+def draft_on(backend: str, which: str, options: GgufOptions = EXACT, kind: str = "f32") -> LoadedModel:
+    """The draft of a tiny pair. which: text or vision."""
+    folder = tiny.built_pairs() / f"{which}-draft"
+    return load_model(folder) if backend == TORCH else load_draft(gguf_of(folder, kind), gguf=options)
