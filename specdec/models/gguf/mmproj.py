@@ -6,6 +6,7 @@ binding has to be there. What a header says is checked before it is believed; no
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
 from collections.abc import Callable, Iterator
@@ -131,14 +132,13 @@ def read_tensor(header: Header, name: str) -> Tensor:
     place = header.tensors.get(name)
     if place is None:
         raise ModelError(f"{header.path} has no {name}: it is no tower of a Qwen-VL model, or not whole")
-    numbers = int(np.prod(place.shape))
-    kind, count = _stored(header.path, place, numbers)
+    kind, count = _stored(header.path, place, math.prod(place.shape))
     try:
+        if place.offset + count * np.dtype(kind).itemsize > header.path.stat().st_size:
+            raise ModelError(f"{header.path} ends within {name}: copy or convert it anew")
         raw = np.fromfile(header.path, kind, count, offset=place.offset)
-    except (OSError, ValueError, OverflowError, MemoryError) as error:
-        raise ModelError(f"{header.path} cannot be read ({error}): copy or convert it anew") from error
-    if raw.size != count:
-        raise ModelError(f"{header.path} ends within {name}: copy or convert it anew")
+    except OSError as error:
+        raise ModelError(f"{header.path} cannot be read ({error.strerror}): give a GGUF file") from error
     return torch.from_numpy(_unpacked(raw, place.kind).reshape(place.shape))
 
 
@@ -152,7 +152,9 @@ def _stored(path: Path, place: TensorPlace, numbers: int) -> tuple[type[np.gener
     try:
         block, size = GGML_QUANT_SIZES[GGMLQuantizationType(place.kind)]
     except (ValueError, KeyError) as error:
-        raise ModelError(f"{path} has numbers of a type that is unknown here: convert it with --type f16") from error
+        raise ModelError(
+            f"{path} has numbers of a type that is unknown here: convert it with --type f16"
+        ) from error
     return np.uint8, numbers // block * size
 
 
@@ -178,7 +180,10 @@ class Part:
 
 def parts(family: str, depth: int) -> Iterator[tuple[str, Part]]:
     """All tensors of a tower by the library's names, and where a file has them."""
-    yield "patch_embed.proj.weight", Part(("v.patch_embd.weight", "v.patch_embd.weight.1"), _as_frames, _frames)
+    yield (
+        "patch_embed.proj.weight",
+        Part(("v.patch_embd.weight", "v.patch_embd.weight.1"), _as_frames, _frames),
+    )
     for index in range(depth):
         ours, theirs = f"blocks.{index}", f"v.blk.{index}"
         for kind in ("weight", "bias"):
