@@ -53,7 +53,9 @@ def check(content: Content, path: Path, advance: Callable[[], None]) -> list[Com
     try:
         reader = GGUFReader(path)
     except (OSError, ValueError, KeyError, IndexError) as error:
-        raise UsageError(f"the file that was written cannot be read back ({error}): is the disk sound?") from error
+        raise UsageError(
+            f"the file that was written cannot be read back ({error}): is the disk sound?"
+        ) from error
     there = {one.name: one for one in reader.tensors}
     sums: dict[str, _Sums] = {}
     kinds: dict[str, Kind] = {}
@@ -62,7 +64,9 @@ def check(content: Content, path: Path, advance: Callable[[], None]) -> list[Com
         _compare(one, there.pop(one.name, None), sums.setdefault(one.kind.name, _Sums()))
         advance()
     if there:
-        raise UsageError(f"the file that was written holds {min(there)}, which nobody wrote: is the disk sound?")
+        raise UsageError(
+            f"the file that was written holds {min(there)}, which nobody wrote: is the disk sound?"
+        )
     found = [
         Compared(kinds[name], one.tensors, one.numbers, one.size, one.worst, float(np.sqrt(_ratio(one))))
         for name, one in sums.items()
@@ -102,7 +106,9 @@ def _unpacked(stored: NDArray[Any], kind: Kind) -> Floats:
 
 def _compare_rows(planned: Planned, known: Floats, found: Floats, sums: _Sums) -> None:
     if not np.isfinite(known).all():
-        raise UsageError(f"{planned.name} holds numbers that are not finite in the folder: it was saved broken")
+        raise UsageError(
+            f"{planned.name} holds numbers that are not finite in the folder: it was saved broken"
+        )
     kind = planned.kind
     with np.errstate(invalid="ignore", over="ignore"):
         distance = np.abs(found - known).reshape(-1, kind.block)
@@ -113,8 +119,9 @@ def _compare_rows(planned: Planned, known: Floats, found: Floats, sums: _Sums) -
             f"{planned.name} read back as {kind.name} is off by {float(np.nanmax(distance)):.3g}, more than its type "
             "explains: give another --type, or look at the disk"
         )
-    # Of blocks that a scale can express at all.
-    shares = distance[largest[:, 0] > kind.slack] / largest[largest[:, 0] > kind.slack]
+    # Of blocks that are not so small that the steps of a scale itself show.
+    full = largest[:, 0] > (kind.slack / kind.share if kind.share else 0.0)
+    shares = distance[full] / largest[full]
     sums.worst = max(sums.worst, float(shares.max(initial=0.0)))
     sums.distance += float(np.square(distance, dtype=np.float64).sum())
     sums.weight += float(np.square(known, dtype=np.float64).sum())

@@ -67,7 +67,9 @@ def kind_named(name: str) -> Kind:
     """Raises UsageError for a type that cannot be written here."""
     found = KINDS.get(name.lower())
     if found is None:
-        raise UsageError(f"type {name!r} is unknown here: choose {', '.join(KINDS)} (others: llama.cpp's own quantize)")
+        raise UsageError(
+            f"type {name!r} is unknown here: choose {', '.join(KINDS)} (others: llama.cpp's own quantize)"
+        )
     return found
 
 

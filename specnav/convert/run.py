@@ -65,7 +65,9 @@ def _plan(folder: Path, out: Path, kind: Any) -> dict[Path, Any]:
 
     config = read_config(str(folder))
     if config.model_type not in ARCHES:
-        raise UsageError(f"{folder} is of type {config.model_type!r}, which is not converted: {', '.join(ARCHES)} are")
+        raise UsageError(
+            f"{folder} is of type {config.model_type!r}, which is not converted: {', '.join(ARCHES)} are"
+        )
     if getattr(config, "quantization_config", None) is not None:
         raise UsageError(f"{folder} is quantised already: convert the checkpoint that it was made from")
     source, text = Source(folder), config.get_text_config()
@@ -100,7 +102,9 @@ def _make(contents: dict[Path, Any], console: Console) -> dict[Path, list[Any]]:
             os.replace(scratch, path)
     except OSError as error:
         where = next(iter(contents)).parent
-        raise UsageError(f"cannot write into {where} ({error.strerror or error}): is it full, or read-only?") from error
+        raise UsageError(
+            f"cannot write into {where} ({error.strerror or error}): is it full, or read-only?"
+        ) from error
     finally:
         for scratch in partial.values():
             scratch.unlink(missing_ok=True)
@@ -123,7 +127,9 @@ def _check_room(contents: dict[Path, Any]) -> None:
     needed = sum(content.size for content in contents.values()) + _ROOM
     free = shutil.disk_usage(where).free
     if needed > free:
-        raise UsageError(f"{where} has {free / 1e6:.0f} MB free and {needed / 1e6:.0f} are needed: free some, or --out elsewhere")
+        raise UsageError(
+            f"{where} has {free / 1e6:.0f} MB free and {needed / 1e6:.0f} are needed: free some, or --out elsewhere"
+        )
 
 
 def _table(compared: list[Any]) -> Table:

@@ -37,7 +37,9 @@ class Source:
                         self._files[name_today(name)] = path, name
                         self._shapes[name_today(name)] = tuple(part.get_shape())
             except (SafetensorError, OSError) as error:
-                raise UsageError(f"{path} cannot be read ({_first_line(error)}): copy the folder anew") from error
+                raise UsageError(
+                    f"{path} cannot be read ({_first_line(error)}): copy the folder anew"
+                ) from error
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._shapes)
@@ -74,10 +76,14 @@ def _weight_files(folder: Path) -> list[Path]:
         try:
             named = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
         except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-            raise UsageError(f"{index} cannot be read ({_first_line(error)}): copy the folder anew") from error
+            raise UsageError(
+                f"{index} cannot be read ({_first_line(error)}): copy the folder anew"
+            ) from error
         missing = [name for name in named if not (folder / name).is_file()]
         if missing:
-            raise UsageError(f"{folder} lacks {missing[0]}, which its index names: the checkpoint is incomplete")
+            raise UsageError(
+                f"{folder} lacks {missing[0]}, which its index names: the checkpoint is incomplete"
+            )
         return [folder / name for name in named]
     found = sorted(folder.glob("*.safetensors"))
     if not found:

@@ -30,10 +30,11 @@ ARCHES = {
 }
 """What llama.cpp calls the families."""
 _PAIRED = ("llama", "mistral")
-"""Their rotary pairs are neighbours there and half a head apart in a folder. Without moving rows the model speaks, badly."""
+"""Their rotary pairs are neighbours there and half a head apart in a folder. A file with rows unmoved speaks, badly."""
 _EMBEDDING, _NORM, _HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 _LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
 _NO_WEIGHTS = re.compile(r".*rotary_emb\.inv_freq")
+_ROPES = ("default", "linear", "yarn", "llama3")
 _SCALE_FROM_LAYERS = 62
 """Of a Gemma 3 with as many layers (27B) llama.cpp works out the scale of attention otherwise."""
 
@@ -51,7 +52,9 @@ class Decoder:
 def text_content(decoder: Decoder, source: Source, vocabulary: Vocabulary, kind: Kind) -> Content:
     """Raises UsageError for what llama.cpp has no forward for, or a folder that lacks weights."""
     config, arch = decoder.config, ARCHES[decoder.model_type]
-    if decoder.model_type.endswith("_vl") and config.hidden_size != config.num_attention_heads * _head_dim(config):
+    if decoder.model_type.endswith("_vl") and config.hidden_size != config.num_attention_heads * _head_dim(
+        config
+    ):
         raise UsageError("llama.cpp takes no qwen2vl whose heads are not as wide together as the model")
     scaling = _rope_scaling(decoder)
     tensors = [*_tensors(decoder, source, kind), *_rope_factors(decoder)]
@@ -63,7 +66,9 @@ def text_content(decoder: Decoder, source: Source, vocabulary: Vocabulary, kind:
         scaling(writer)
         vocabulary.describe(writer)
 
-    return Content(gguf.MODEL_ARCH_NAMES[arch], kind, describe, tuple(tensors), tuple(_notes(decoder, tensors, kind)))
+    return Content(
+        gguf.MODEL_ARCH_NAMES[arch], kind, describe, tuple(tensors), tuple(_notes(decoder, tensors, kind))
+    )
 
 
 def _head_dim(config: Any) -> int:
@@ -126,7 +131,7 @@ def _rope_scaling(decoder: Decoder) -> Callable[[GGUFWriter], None]:
     ropes = _ropes(decoder)
     rope = ropes.get("full_attention") or ropes.get("") or {}
     kind = rope.get("rope_type", "default")
-    refused = kind not in ("default", "linear", "yarn", "llama3") or (kind == "llama3" and decoder.model_type != "llama")
+    refused = kind not in _ROPES or (kind == "llama3" and decoder.model_type != "llama")
     others = [one for name, one in ropes.items() if name == "sliding_attention"]
     refused |= any(one.get("rope_type", "default") != "default" for one in others)
     if refused or rope.get("partial_rotary_factor", 1.0) != 1.0 or rope.get("mscale"):
@@ -177,15 +182,17 @@ def _notes(decoder: Decoder, tensors: list[Planned], kind: Kind) -> Iterator[str
     window = _window(decoder)
     if window and decoder.model_type != "gemma3_text":
         yield (
-            f"llama.cpp has no windows for {decoder.model_type}: beyond {window} tokens this draft sees more than it was "
-            "made for, and is accepted less"
+            f"llama.cpp has no windows for {decoder.model_type}: beyond {window} tokens this draft sees more than it "
+            "was made for, and is accepted less"
         )
 
 
 def _tensors(decoder: Decoder, source: Source, kind: Kind) -> Iterator[Planned]:
     config, arch = decoder.config, ARCHES[decoder.model_type]
     names = gguf.get_tensor_name_map(arch, config.num_hidden_layers)
-    wanted = [name for name in source if not name.startswith("model.visual.") and not _NO_WEIGHTS.fullmatch(name)]
+    wanted = [
+        name for name in source if not name.startswith("model.visual.") and not _NO_WEIGHTS.fullmatch(name)
+    ]
     if decoder.tied and _HEAD in wanted:
         wanted.remove(_HEAD)
     _check_complete(decoder, source, wanted)
@@ -196,7 +203,9 @@ def _tensors(decoder: Decoder, source: Source, kind: Kind) -> Iterator[Planned]:
 def _tensor(decoder: Decoder, source: Source, names: TensorNameMap, name: str, kind: Kind) -> Planned:
     found = names.get_name(name, try_suffixes=(".weight", ".bias"))
     if found is None:
-        raise UsageError(f"{source.folder} has {name}, which llama.cpp's {decoder.model_type} does not: it cannot be converted")
+        raise UsageError(
+            f"{source.folder} has {name}, which llama.cpp's {decoder.model_type} has not: it cannot be converted"
+        )
     shape = source.shape(name)
     coarse = kind_of_head(kind) if name == _HEAD or (name == _EMBEDDING and decoder.tied) else kind
     change = _change(decoder, name)
@@ -236,7 +245,11 @@ def _check_complete(decoder: Decoder, source: Source, wanted: list[str]) -> None
     needed |= {f"model.layers.{layer}.{part}" for layer in range(config.num_hidden_layers) for part in parts}
     missing = sorted(needed - set(wanted))
     if missing:
-        raise UsageError(f"{source.folder} lacks {len(missing)} weights ({missing[0]}, ...): the checkpoint is incomplete")
+        raise UsageError(
+            f"{source.folder} lacks {len(missing)} weights ({missing[0]}, ...): the checkpoint is incomplete"
+        )
     size = (config.vocab_size, config.hidden_size)
     if source.shape(_EMBEDDING) != size:
-        raise UsageError(f"{source.folder} has embeddings of {source.shape(_EMBEDDING)}, its config says {size}")
+        raise UsageError(
+            f"{source.folder} has embeddings of {source.shape(_EMBEDDING)}, its config says {size}"
+        )

@@ -27,7 +27,9 @@ def tower_content(folder: Path, config: Any, source: Source, kind: Kind) -> Cont
     """config: the library's, of the whole model. Raises UsageError for a tower that the format cannot hold."""
     family, vision = config.model_type, config.vision_config
     if vision.temporal_patch_size != TEMPORAL_PATCH or vision.in_channels != 3:
-        raise UsageError(f"{folder} has a vision tower of other patches than llama.cpp's: it cannot be converted")
+        raise UsageError(
+            f"{folder} has a vision tower of other patches than llama.cpp's: it cannot be converted"
+        )
     if getattr(vision, "hidden_act", "") != ("quick_gelu" if family == QWEN2_VL else "silu"):
         raise UsageError(f"{folder} has a vision tower with {vision.hidden_act}, which llama.cpp's has not")
     pattern = _pattern(folder, vision) if family == QWEN2_5_VL else 0
@@ -74,7 +76,9 @@ def _pattern(folder: Path, vision: Any) -> int:
     whole = list(vision.fullatt_block_indexes)
     pattern = whole[0] + 1 if whole else vision.depth + 1
     if whole != [index for index in range(vision.depth) if (index + 1) % pattern == 0]:
-        raise UsageError(f"{folder} looks at whole pictures in blocks {whole}: llama.cpp takes only every n-th")
+        raise UsageError(
+            f"{folder} looks at whole pictures in blocks {whole}: llama.cpp takes only every n-th"
+        )
     return pattern
 
 
@@ -90,7 +94,9 @@ def _processor(folder: Path) -> dict[str, Any]:
             found = Qwen2VLImageProcessorPil()
         return json.loads(found.to_json_string())
     except (OSError, ValueError, TypeError) as error:
-        raise UsageError(f"{folder} does not say how pictures are prepared: check preprocessor_config.json") from error
+        raise UsageError(
+            f"{folder} does not say how pictures are prepared: check preprocessor_config.json"
+        ) from error
 
 
 def _tensors(family: str, depth: int, source: Source, kind: Kind) -> Iterator[Planned]:

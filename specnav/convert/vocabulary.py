@@ -71,7 +71,9 @@ class Vocabulary:
         if self.template is not None:
             writer.add_chat_template(self.template)
         writer.add_string(Keys.Tokenizer.HF_JSON, self.whole)
-        writer.add_string(SPECIAL_TOKENS, json.dumps({**self.named, "extra": list(self.extra)}, ensure_ascii=False))
+        writer.add_string(
+            SPECIAL_TOKENS, json.dumps({**self.named, "extra": list(self.extra)}, ensure_ascii=False)
+        )
         writer.add_array(EOS_IDS, list(self.ends))
         for name, index in self.pictures.items():
             writer.add_uint32(f"specnav.{name}", index)
@@ -87,9 +89,13 @@ def read_vocabulary(folder: Path, rows: int, config: Any) -> Vocabulary:
         raise UsageError(f"{folder} has a tokenizer of type {model['type']}: only BPE can be converted")
     ends = _ends(folder, config, tokenizer)
     if not ends or max(ends) >= rows:
-        raise UsageError(f"{folder} does not say what ends an answer: add eos_token_id to generation_config.json")
+        raise UsageError(
+            f"{folder} does not say what ends an answer: add eos_token_id to generation_config.json"
+        )
     by_bytes = not model.get("byte_fallback")
-    named = {name: str(token) for name, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
+    named = {
+        name: str(token) for name, token in tokenizer.special_tokens_map.items() if isinstance(token, str)
+    }
     tokens, types = _tokens(backend, rows, model.get("unk_token"))
     template = tokenizer.chat_template
     if isinstance(template, dict):
@@ -149,7 +155,9 @@ def _ends(folder: Path, config: Any, tokenizer: Any) -> tuple[int, ...]:
     except FileNotFoundError:
         generation = {}
     except (OSError, ValueError) as error:
-        raise UsageError(f"{folder / 'generation_config.json'} cannot be read: copy the folder anew") from error
+        raise UsageError(
+            f"{folder / 'generation_config.json'} cannot be read: copy the folder anew"
+        ) from error
     text = config.get_text_config()
     for value in (
         generation.get("eos_token_id"),

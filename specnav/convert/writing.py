@@ -58,11 +58,16 @@ def packed(tensor: Tensor, kind: Kind) -> NDArray[Any]:
     found = np.empty((rows.shape[0], kind.size((width,))), np.uint8)
     for start, stop in stretches(rows.shape[0], width):
         part = rows[start:stop].to(torch.float32).contiguous().numpy()
-        found[start:stop] = gguf.quantize(part, kind.type)
+        with np.errstate(all="ignore"):  # what is not finite is told when it is read back
+            found[start:stop] = gguf.quantize(part, kind.type)
     return found
 
 
 def stretches(rows: int, width: int) -> list[tuple[int, int]]:
     """(start, stop) of parts of a matrix that are worked on one after another."""
     step = max(1, CHUNK // max(1, width))
-    return [(start, min(rows, start + step)) for start in range(0, rows, step)] if math.prod((rows, width)) else []
+    return (
+        [(start, min(rows, start + step)) for start in range(0, rows, step)]
+        if math.prod((rows, width))
+        else []
+    )

@@ -79,7 +79,7 @@ def _eos_ids(generation: dict[str, Any]) -> frozenset[int]:
 
 def _network(shape: Shape, path: Path) -> Network:
     """The modules with their weights. Raises ValueError or RuntimeError unless the file holds just these."""
-    with torch.device("meta"), _NoInitialValues():
+    with torch.device("meta"), NoInitialValues():
         network = Network(shape)
     weights = _weights(shape, path)
     if shape.tied:
@@ -95,7 +95,7 @@ def _network(shape: Shape, path: Path) -> Network:
     return network.eval().requires_grad_(False)
 
 
-class _NoInitialValues(TorchFunctionMode):
+class NoInitialValues(TorchFunctionMode):
     """Modules made in here draw no random numbers for weights that are about to be replaced.
 
     Drawing them, even without memory for them, makes torch import its compiler.

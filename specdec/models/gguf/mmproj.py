@@ -1,0 +1,221 @@
+"""A vision tower in a file of its own, mmproj-….gguf, as llama.cpp lays it out for Qwen2-VL and Qwen2.5-VL.
+
+The file is read here and not by llama.cpp: what computes the tower is torch, and neither the engine nor its Python
+binding has to be there. What a header says is checked before it is believed; nothing of it is run.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from specdec.errors import ModelError
+
+QWEN2_VL, QWEN2_5_VL = "qwen2_vl", "qwen2_5_vl"
+PROJECTORS = {"qwen2vl_merger": QWEN2_VL, "qwen2.5vl_merger": QWEN2_5_VL}
+"""What llama.cpp calls the towers, and their families."""
+WINDOW_PIXELS = 112
+"""Of Qwen2.5-VL's windows, where a file does not say: llama.cpp knows no other."""
+TEMPORAL_PATCH = 2
+"""Frames that a patch is deep: a picture stands still for as many."""
+
+_MAGIC, _VERSIONS = b"GGUF", (2, 3)
+_SCALARS: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+_ALIGNMENT, _MOST_AXES = 32, 4
+_F32, _F16, _BF16 = 0, 1, 30
+
+
+@dataclass(frozen=True)
+class TensorPlace:
+    """Where a tensor stands. shape: rows first. kind: GGML's number of its type. offset: from the file's beginning."""
+
+    shape: tuple[int, ...]
+    kind: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a GGUF file says of itself. metadata: numbers, texts, and lists of them; tensors: by name."""
+
+    path: Path
+    metadata: dict[str, Any]
+    tensors: dict[str, TensorPlace]
+
+
+class _Reading:
+    """A place in a mapped file that moves on with what is read."""
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self.data = data
+        self.at = 0
+
+    def numbers(self, code: str, count: int = 1) -> tuple[Any, ...]:
+        found = struct.unpack_from(f"<{count}{code}", self.data, self.at)
+        self.at += struct.calcsize(f"<{count}{code}")
+        return found
+
+    def text(self) -> str:
+        (length,) = self.numbers("Q")
+        if length > len(self.data) - self.at:
+            raise ValueError("a text longer than the file")
+        raw = self.data[self.at : self.at + length]
+        self.at += length
+        return raw.decode("utf-8", "replace")
+
+    def value(self, kind: int) -> Any:
+        if kind == _STRING:
+            return self.text()
+        if kind != _ARRAY:
+            return self.numbers(_SCALARS[kind])[0]
+        (inner,), (count,) = self.numbers("I"), self.numbers("Q")
+        if count > len(self.data) - self.at:
+            raise ValueError("a list longer than the file")
+        if inner in _SCALARS:
+            return list(self.numbers(_SCALARS[inner], count))
+        return [self.value(inner) for _ in range(count)]
+
+
+def read_header(path: Path) -> Header:
+    """Metadata and places of tensors. Raises ModelError for a file that is no whole GGUF file."""
+    try:
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return _header(path, _Reading(data))
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read ({error.strerror}): give a GGUF file") from error
+    except (ValueError, KeyError, struct.error, RecursionError, MemoryError) as error:
+        raise ModelError(f"{path} is no whole GGUF file ({error}): copy or convert it anew") from error
+
+
+def _header(path: Path, reading: _Reading) -> Header:
+    if reading.data[:4] != _MAGIC:
+        raise ValueError("it does not begin like one")
+    reading.at = 4
+    (version,) = reading.numbers("I")
+    if version not in _VERSIONS:
+        raise ValueError(f"version {version}")
+    tensor_count, value_count = reading.numbers("Q", 2)
+    metadata = {}
+    for _ in range(value_count):
+        key = reading.text()
+        metadata[key] = reading.value(reading.numbers("I")[0])
+    places = {}
+    for _ in range(tensor_count):
+        name = reading.text()
+        (axes,) = reading.numbers("I")
+        if not 1 <= axes <= _MOST_AXES:
+            raise ValueError(f"a tensor of {axes} axes")
+        shape = tuple(reversed(reading.numbers("Q", axes)))
+        (kind,), (offset,) = reading.numbers("I"), reading.numbers("Q")
+        places[name] = TensorPlace(shape, kind, offset)
+    step = metadata.get("general.alignment", _ALIGNMENT)
+    if not isinstance(step, int) or step < 1:
+        raise ValueError("an alignment that is none")
+    start = -(-reading.at // step) * step
+    moved = {name: TensorPlace(one.shape, one.kind, start + one.offset) for name, one in places.items()}
+    return Header(path, metadata, moved)
+
+
+def read_tensor(header: Header, name: str) -> Tensor:
+    """A tensor in float32, whatever it is stored in. Raises ModelError where it is not there, or not whole."""
+    place = header.tensors.get(name)
+    if place is None:
+        raise ModelError(f"{header.path} has no {name}: it is no tower of a Qwen-VL model, or not whole")
+    kind, count = _stored(header.path, place, math.prod(place.shape))
+    try:
+        if place.offset + count * np.dtype(kind).itemsize > header.path.stat().st_size:
+            raise ModelError(f"{header.path} ends within {name}: copy or convert it anew")
+        raw = np.fromfile(header.path, kind, count, offset=place.offset)
+    except OSError as error:
+        raise ModelError(f"{header.path} cannot be read ({error.strerror}): give a GGUF file") from error
+    return torch.from_numpy(_unpacked(raw, place.kind).reshape(place.shape))
+
+
+def _stored(path: Path, place: TensorPlace, numbers: int) -> tuple[type[np.generic], int]:
+    """As what, and how many of them, a tensor stands in the file."""
+    plain: dict[int, type[np.generic]] = {_F32: np.float32, _F16: np.float16, _BF16: np.uint16}
+    if place.kind in plain:
+        return plain[place.kind], numbers
+    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    try:
+        block, size = GGML_QUANT_SIZES[GGMLQuantizationType(place.kind)]
+    except (ValueError, KeyError) as error:
+        raise ModelError(
+            f"{path} has numbers of a type that is unknown here: convert it with --type f16"
+        ) from error
+    return np.uint8, numbers // block * size
+
+
+def _unpacked(raw: NDArray[Any], kind: int) -> NDArray[np.float32]:
+    if kind == _BF16:
+        return (raw.astype(np.uint32) << 16).view(np.float32)
+    if kind in (_F32, _F16):
+        return raw.astype(np.float32)
+    import gguf
+
+    found: NDArray[np.float32] = gguf.dequantize(raw, gguf.GGMLQuantizationType(kind))
+    return found
+
+
+@dataclass(frozen=True)
+class Part:
+    """How one tensor of a tower is made of tensors of a file. join: of theirs, in order; split: the other way."""
+
+    names: tuple[str, ...]
+    join: Callable[[list[Tensor]], Tensor]
+    split: Callable[[Tensor], list[Tensor]]
+
+
+def parts(family: str, depth: int) -> Iterator[tuple[str, Part]]:
+    """All tensors of a tower by the library's names, and where a file has them."""
+    yield (
+        "patch_embed.proj.weight",
+        Part(("v.patch_embd.weight", "v.patch_embd.weight.1"), _as_frames, _frames),
+    )
+    for index in range(depth):
+        ours, theirs = f"blocks.{index}", f"v.blk.{index}"
+        for kind in ("weight", "bias"):
+            names = tuple(f"{theirs}.attn_{one}.{kind}" for one in "qkv")
+            yield f"{ours}.attn.qkv.{kind}", Part(names, torch.cat, lambda joined: list(joined.chunk(3)))
+            for name, place in _layer_names(family).items():
+                if kind == "bias" and family == QWEN2_5_VL and name.startswith("norm"):
+                    continue
+                yield f"{ours}.{name}.{kind}", _same(f"{theirs}.{place}.{kind}")
+    yield "merger.ln_q.weight", _same("v.post_ln.weight")
+    if family == QWEN2_VL:
+        yield "merger.ln_q.bias", _same("v.post_ln.bias")
+    for index in (0, 2):
+        for kind in ("weight", "bias"):
+            yield f"merger.mlp.{index}.{kind}", _same(f"mm.{index}.{kind}")
+
+
+def _layer_names(family: str) -> dict[str, str]:
+    names = {"norm1": "ln1", "norm2": "ln2", "attn.proj": "attn_out"}
+    if family == QWEN2_VL:
+        return names | {"mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down"}
+    return names | {"mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+
+
+def _same(name: str) -> Part:
+    return Part((name,), lambda found: found[0], lambda tensor: [tensor])
+
+
+def _as_frames(found: list[Tensor]) -> Tensor:
+    return torch.stack(found, dim=2)
+
+
+def _frames(kernel: Tensor) -> list[Tensor]:
+    """[out, channels, frames, rows, columns] as one kernel a frame."""
+    return [kernel[:, :, frame].contiguous() for frame in range(kernel.shape[2])]
