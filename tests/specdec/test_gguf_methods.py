@@ -7,7 +7,7 @@ from functools import cache
 import conftest_models as tiny
 import drafts
 import pytest
-from conftest_servers import Pair
+from conftest_servers import Pair, patiently_connected
 from wired import WiredLink
 
 from specdec.edge.decoder import EdgeDecoder
@@ -46,16 +46,44 @@ def ask(
 
 
 @pytest.mark.parametrize("method", [*DRAFTING, "cloud-sd"])
-def test_greedy_answers_are_the_targets_own(pair: Pair, method: str) -> None:
-    answer, stats = ask(pair, method, GREEDY, slowness=0.5, seed=4)
-    assert answer == alone(pair.target, prompt_of(pair.target), GREEDY)
+def test_greedy_answers_are_the_targets_own(text_pair: Pair, method: str) -> None:
+    answer, stats = ask(text_pair, method, GREEDY, slowness=0.5, seed=4)
+    assert answer == alone(text_pair.target, prompt_of(text_pair.target), GREEDY)
     assert sum(one.drafted for one in stats.rounds) > 0 or method == "auto"
 
 
 @pytest.mark.parametrize("method", SAMPLED)
-def test_sampled_answers_with_processors_are_the_targets_own(pair: Pair, method: str) -> None:
-    answer, _ = ask(pair, method, NOISE, slowness=0.5, seed=5)
-    assert answer == alone(pair.target, prompt_of(pair.target), NOISE)
+def test_sampled_answers_with_processors_are_the_targets_own(text_pair: Pair, method: str) -> None:
+    answer, _ = ask(text_pair, method, NOISE, slowness=0.5, seed=5)
+    assert answer == alone(text_pair.target, prompt_of(text_pair.target), NOISE)
+
+
+@pytest.mark.parametrize("method", DRAFTING)
+def test_answers_about_pictures_are_the_targets_own(
+    vision_pair: Pair, servers: dict[str, str], method: str
+) -> None:
+    draft, prompt = drafts.draft_on(drafts.GGUF, "vision"), prompt_of(vision_pair.target)
+    with patiently_connected(servers[vision_pair.target.path]) as link:
+        decoder, accepted = EdgeDecoder(link, draft, method), 0
+        for options in (GREEDY, NOISE) if method in SAMPLED else (GREEDY,):
+            answer = [token for chunk in decoder.generate(prompt, options) for token in chunk]
+            assert answer == alone(vision_pair.target, prompt, options)
+            accepted += sum(one.accepted for one in decoder.stats.rounds)
+        assert accepted or method == "auto"
+
+
+def test_what_the_edge_keeps_of_pictures_and_prompts_serves_the_next_one(
+    vision_pair: Pair, servers: dict[str, str]
+) -> None:
+    draft = drafts.draft_on(drafts.GGUF, "vision")
+    with patiently_connected(servers[vision_pair.target.path]) as link:
+        decoder = EdgeDecoder(link, draft, "sd")
+        for text in ("a ball", "a ball", "a box"):
+            prompt = prompt_of(vision_pair.target, text)
+            answer = [token for chunk in decoder.generate(prompt, GREEDY) for token in chunk]
+            assert answer == alone(vision_pair.target, prompt, GREEDY)
+        memory = decoder.memory
+        assert memory is not None and memory.looked_at == 1 and memory.taken_over > 60
 
 
 @pytest.mark.parametrize("method", ["sd", "fsd", "specedge", "picospec"])
