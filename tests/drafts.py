@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import sys
+import atexit
+import shutil
+import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -20,14 +22,13 @@ BACKENDS = [TORCH, pytest.param(GGUF, marks=needs_llama_cpp)]
 
 @cache
 def gguf_of(folder: Path, kind: str = "f32") -> Path:
-    """A GGUF file of a folder, made once beside the environment; its vision tower lies beside it."""
+    """A GGUF file of a folder, made once a process; its vision tower lies beside it."""
     from specnav.convert.run import ConvertConfig, run_convert
 
-    source = folder.resolve()
-    out = Path(sys.prefix).resolve() / "test-models" / "gguf" / source.parent.name / source.name / f"{kind}.gguf"
-    if not out.is_file():
-        out.parent.mkdir(parents=True, exist_ok=True)
-        run_convert(ConvertConfig(source, kind, out))
+    place = Path(tempfile.mkdtemp(prefix="specnav-gguf-"))
+    atexit.register(shutil.rmtree, place, True)
+    out = place / f"{kind}.gguf"
+    run_convert(ConvertConfig(folder, kind, out))
     return out
 
 

@@ -32,8 +32,11 @@ RowTime = tuple[int, int]
 class LoadedModel:
     """A causal language model, possibly with images, ready to open sessions. Made by `load_model`.
 
-    row_us: what forwards of it take on this device, where that was tried (specdec.models.row_times).
+    row_us: what forwards of it take on this device, where that was tried (specdec.models.row_times). picture_remedy:
+    what to do for pictures where it takes none.
     """
+
+    picture_remedy = "use a Qwen-VL model"
 
     def __init__(
         self,
@@ -132,7 +135,7 @@ class LoadedModel:
             raise ModelError(f"the prompt has ids outside the vocabulary of {self.vocab_size} of {self.path}")
         if self._preparer is None:
             if prompt.images:
-                raise ModelError(f"{self.path} takes no images: use a Qwen-VL model")
+                raise ModelError(f"{self.path} takes no images: {self.picture_remedy}")
             ids = torch.tensor(prompt.ids)
             self._check_length(ids.shape[0])
             return EncodedPrompt(ids)
@@ -163,7 +166,7 @@ class LoadedModel:
         model takes none.
         """
         if self._preparer is None:
-            raise ModelError(f"{self.path} takes no images: use a Qwen-VL model")
+            raise ModelError(f"{self.path} takes no images: {self.picture_remedy}")
         return self._preparer.prepare([image])
 
     @torch.inference_mode()
@@ -187,7 +190,7 @@ class LoadedModel:
     def prompt_length(self, prompt: Prompt) -> int:
         """How many tokens a prompt takes, images by their headers. Raises ModelError for images it cannot take."""
         if prompt.images and self._preparer is None:
-            raise ModelError(f"{self.path} takes no images: use a Qwen-VL model")
+            raise ModelError(f"{self.path} takes no images: {self.picture_remedy}")
         rules, length = self.picture_rules, len(prompt.ids)
         if rules is not None:  # every image has one placeholder already
             length += sum(rules.tokens(*picture_size(data)) - 1 for data in prompt.images)

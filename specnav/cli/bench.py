@@ -258,7 +258,7 @@ def bench(
     if draft_backends is not None or draft_models is not None:
         from specnav.bench.drafts.run import run_drafts_study
 
-        if study is not None or clients is not None or point is not None and "," in point:
+        if study is not None or clients is not None or (point is not None and "," in point):
             raise UsageError("--draft-backends is a study of its own; leave --study, --clients and further points out")
         raise typer.Exit(run_drafts_study(flags, draft_backends, draft_models, seconds))
     if study == "drafts":

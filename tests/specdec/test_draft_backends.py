@@ -14,7 +14,16 @@ import pytest
 import torch
 
 from specdec.drafting.token_tree import ROOT
-from specdec.models import GgufOptions, LoadedModel, ModelError, ModelSession, Prompt, chat_prompt, extend_many, load_model
+from specdec.models import (
+    GgufOptions,
+    LoadedModel,
+    ModelError,
+    ModelSession,
+    Prompt,
+    chat_prompt,
+    extend_many,
+    load_model,
+)
 from specdec.models.plans import Prepared, carry_out
 
 TOLERANCE = 2e-4

@@ -86,13 +86,29 @@ class LlamaModel:
         if not self.handle:
             raise ModelError(f"{path} cannot be loaded ({_short(why)}): give a whole GGUF file of a known architecture")
         self._vocabulary = self._library.llama_model_get_vocab(self.handle)
+        self.rows: int = self._library.llama_vocab_n_tokens(self._vocabulary)
+        if vocabulary_only:  # of the rest nothing was read, and llama.cpp ends the process that asks
+            return
+        if unfit := self._unfit():
+            raise ModelError(f"{path} {unfit}: give a decoder with a cache that can be cut back")
         self.width: int = self._library.llama_model_n_embd(self.handle)
         self.layers: int = self._library.llama_model_n_layer(self.handle)
         self.heads: int = self._library.llama_model_n_head(self.handle)
         self.kv_heads: int = self._library.llama_model_n_head_kv(self.handle)
+        length = self.metadata(f"{self.metadata('general.architecture')}.attention.key_length")
+        self.head_dim = int(length) if length else self.width // self.heads
         self.made_for: int = self._library.llama_model_n_ctx_train(self.handle)
-        self.rows: int = self._library.llama_vocab_n_tokens(self._vocabulary)
         self.parameters: int = self._library.llama_model_n_params(self.handle)
+
+    def _unfit(self) -> str:
+        """Why it cannot draft; "" where it can."""
+        kinds = {
+            "llama_model_is_recurrent": "is a recurrent model",
+            "llama_model_is_hybrid": "has recurrent layers",
+            "llama_model_is_diffusion": "is a diffusion model",
+            "llama_model_has_encoder": "has an encoder",
+        }
+        return next((words for name, words in kinds.items() if getattr(self._library, name)(self.handle)), "")
 
     def __del__(self) -> None:
         if getattr(self, "handle", None):
@@ -138,6 +154,7 @@ def new_context(model: LlamaModel, options: GgufOptions, threads: int, tokens: i
     settings.n_threads = settings.n_threads_batch = threads
     settings.type_k = settings.type_v = KV_TYPES[options.kv]
     settings.kv_unified = True
+    settings.swa_full = True  # what left a window may come back by a rollback
     settings.no_perf = True
     # On a CPU flash attention is slower from a few rows on; V quantised needs it.
     on_gpu = options.gpu_layers != 0 and takes_gpu()

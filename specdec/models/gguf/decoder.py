@@ -31,8 +31,8 @@ Branch = int | tuple[int, int]
 
 @dataclass(frozen=True)
 class Sizes:
-    """batch: rows of a call. outputs: rows of a call that logits are wanted of, at least as many as there are sequences.
-    sequences: at once, of all sessions.
+    """batch: rows of a call. outputs: rows of a call that logits are wanted of, at least as many as sequences, which
+    are those of all sessions at once.
     """
 
     batch: int = 512

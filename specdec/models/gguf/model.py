@@ -46,6 +46,8 @@ class GgufModel(LoadedModel):
         self.family = None
         self.deterministic = False
         self._load_hf_model = self._refuse_library
+        if model.metadata("general.architecture") in SEEING:
+            self.picture_remedy = "put its vision tower beside it, an mmproj-….gguf file (or gguf option mmproj)"
         runner: Any = GgufRunner(model, decoder, vocabulary.size, kv_itemsize)
         preparer = None if tower is None else tower.preparer
         pad_id = None if tower is None else tower.image_token_id

@@ -19,8 +19,8 @@ MOST_THREADS = 512
 @dataclass(frozen=True)
 class GgufOptions:
     """threads: of a forward, 0: as many as torch takes. gpu_layers: put on a GPU, -1: all where there is one. context:
-    tokens that all sessions of the model hold together, 0: 8192. kv: number type of keys and values. mmproj: file with the
-    vision tower, "": the one beside the model's, if there is one.
+    tokens that all sessions of the model hold together, 0: 8192. kv: number type of keys and values. mmproj: file with
+    the vision tower, "": the one beside the model's, if there is one.
     """
 
     threads: int = 0

@@ -39,7 +39,7 @@ class GgufRunner:
         self.layer_count = model.layers
         self.heads = model.heads
         self.kv_heads = model.kv_heads
-        self.head_dim = model.width // model.heads
+        self.head_dim = model.head_dim
         self.context_limit = min(decoder.cells, model.made_for)
         self._kv_itemsize = kv_itemsize
         self.pacer: Pace | None = None
