@@ -1,5 +1,5 @@
 # Everything runs from .venv; `setup` builds or repairs it and returns in a second when it is complete.
-.PHONY: help setup setup-dev demo check test lint docs doctor clean
+.PHONY: help setup setup-dev setup-gguf demo check test lint docs doctor clean
 ARGS ?=
 
 help:            ## list the targets
@@ -10,6 +10,9 @@ setup:           ## set up .venv (torch, ROS 2, the simulator)
 
 setup-dev:       ## the same, with what tests and linters need
 	@scripts/setup.sh --dev
+
+setup-gguf: setup ## llama.cpp, to draft on GGUF files: built once, for minutes   (CMAKE_ARGS="-DGGML_CUDA=on")
+	@.venv/bin/python scripts/setup_gguf.py
 
 demo: setup      ## the robot walks: verifier, simulator and ROS nodes on this machine   (ARGS="--episodes 5 --rtt 40")
 	@.venv/bin/specnav demo $(ARGS)

@@ -6,6 +6,8 @@
 # torch must be of the CUDA that the JetPack has (docker/README.md, "The base for a Go2"); with JetPack 6.1 or 6.2:
 #   --build-arg ROBOT_BASE=dustynv/ros:humble-ros-base-l4t-r36.4.0 --build-arg TORCH=torch
 #   --build-arg TORCH_INDEX=https://pypi.jetson-ai-lab.io/jp6/cu126          (and docker run --runtime nvidia)
+# With llama.cpp, to draft on GGUF files: --build-arg WITH_GGUF=1, and on an Orin's GPU with the base above
+#   --build-arg GGUF_CMAKE_ARGS="-DGGML_CUDA=on -DCMAKE_CUDA_ARCHITECTURES=87 -DGGML_CUDA_NO_VMM=on"
 # dustynv/ros:humble-ros-base-l4t-r35.3.1 is not the default: its ROS is built for Python 3.8, this project needs 3.10.
 ARG ROBOT_BASE=ros:humble-ros-base-jammy
 FROM ${ROBOT_BASE}
@@ -16,6 +18,10 @@ ARG WITH_SIM=0
 # 1: with unitree_go and unitree_api, the messages of a Go2, built from Unitree's repository as it was at this commit
 ARG WITH_UNITREE=1
 ARG UNITREE_COMMIT=eea2719816eb5920a7c7df08cf880a79b2de42f4
+# 1: with llama.cpp, compiled here, for minutes
+ARG WITH_GGUF=0
+# What it is compiled with. Compiled for the processor that builds the image: docker/README.md says how for another.
+ARG GGUF_CMAKE_ARGS=
 
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 # Some base images name an index of their own, which lacks most of what is needed: an empty one is pip's own.
@@ -38,6 +44,15 @@ RUN set -- g++ cmake make python3-dev python3-venv \
 # colcon needs setuptools < 80, and Humble's message generators an EmPy before 4, which colcon would bring.
 RUN pip install "setuptools>=77.0.3,<80" wheel "empy<4" colcon-common-extensions \
     && pip install --index-url "${TORCH_INDEX}" "${TORCH}"
+
+# Before everything that changes more often than the version of llama.cpp.
+WORKDIR /opt/specnav
+COPY requirements/constraints.txt requirements/constraints.txt
+COPY scripts/setup_gguf.py scripts/setup_gguf.py
+RUN if [ "${WITH_GGUF}" = 1 ]; then \
+      CMAKE_ARGS="${GGUF_CMAKE_ARGS}" XDG_CACHE_HOME=/tmp/gguf python scripts/setup_gguf.py \
+      && rm -rf /tmp/gguf; \
+    fi
 
 COPY docker/entrypoint.sh /opt/specnav/docker/entrypoint.sh
 # Their IDL for another middleware (Connext) needs a package that not every base has, and nothing here uses it.

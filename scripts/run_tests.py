@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
@@ -100,6 +101,8 @@ def files_in_front() -> dict[Path, bool]:
 def main(arguments: Sequence[str]) -> int:
     """Run everything, whatever fails on the way; returns 0 when nothing failed."""
     cores = os.cpu_count() or 1
+    if find_spec("llama_cpp") is None:
+        print("llama.cpp is not installed: tests that need it are skipped (make setup-gguf)", flush=True)
     rest = [argument for argument in arguments if argument != "--fast"]
     failed = bool(start("ruff", ["ruff", "check", "."]).wait())
     types = start("mypy", ["mypy"], behind=True)

@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import setup_gguf
+
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = Path(sys.prefix) / "set-up.json"
 TORCH_VERSION = "2.13.0"
@@ -83,6 +85,14 @@ def build_interfaces() -> None:
         raise StepFailed("building spec_vlm_nav_interfaces failed (see above); the robot nodes cannot run")
 
 
+def install_llama_cpp(wheel: Path) -> None:
+    """Install what `make setup-gguf` has built on this machine."""
+    try:
+        setup_gguf.install(wheel)
+    except setup_gguf.BuildFailed as error:
+        raise StepFailed(str(error)) from error
+
+
 def steps(ros: str, dev: bool) -> list[tuple[str, str, Callable[[], object], bool]]:
     """Return (name, key, action, required) in order; the interface package is optional on unusual machines."""
     project = ROOT / "pyproject.toml"
@@ -97,6 +107,10 @@ def steps(ros: str, dev: bool) -> list[tuple[str, str, Callable[[], object], boo
             True,
         ),
     ]
+    wheel = setup_gguf.cached_wheel(os.environ) if dev and not setup_gguf.installed() else None
+    if wheel is not None:  # it takes seconds then; the time in the key: it is not there, whatever is on record
+        key = digest(str(wheel), str(time.time_ns()))
+        plan.append(("llama.cpp (built here before)", key, lambda: install_llama_cpp(wheel), False))
     if ros == "wheels":
         supported = sys.platform == "linux" and platform.machine() == "x86_64"
         if supported:

@@ -16,10 +16,10 @@ from harness.errors import user_errors
 from specnav.cli.bags import add_bag_commands
 from specnav.cli.bench import add_bench_commands
 from specnav.cli.blackbox import add_blackbox_command
-from specnav.cli.convert import convert_app
 from specnav.cli.doctor import add_doctor_command
 from specnav.cli.drill import add_drill_commands
 from specnav.cli.keys import keys_app
+from specnav.cli.models import convert_app, plan_app
 from specnav.cli.options import (
     METRICS,
     Bandwidth,
@@ -44,7 +44,6 @@ from specnav.cli.options import (
     TopP,
 )
 from specnav.cli.pipeline import add_pipeline_command
-from specnav.cli.plan import plan_app
 from specnav.cli.robot import add_robot_commands
 from specnav.cli.top import add_top_command
 from specnav.cli.train import train_app

@@ -16,6 +16,7 @@ def add_doctor_command(app: typer.Typer) -> None:
         epilog="Examples:  specnav doctor   |   specnav doctor --robot   |   "
         "specnav doctor --robot --namespace robot1 --image /front/compressed --seconds 10   |   "
         "specnav doctor --robot --verifier tcp://192.168.1.10:5555 --json   |   "
+        "specnav doctor --draft drafts/qwen2-vl-2b-q4_0.gguf   |   "
         "specnav doctor --gpu --model Qwen/Qwen2-VL-7B-Instruct --draft Qwen/Qwen2-VL-2B-Instruct --json > gpu.json"
     )(doctor)
 
@@ -57,8 +58,14 @@ def doctor(
             metavar="FOLDER|HUB_ID", help="With --gpu: the target (default: the pair that is shipped)."
         ),
     ] = "",
-    draft: Annotated[str, typer.Option(metavar="FOLDER|HUB_ID", help="With --gpu: the draft model.")] = "",
-    device: Annotated[str, typer.Option(help="With --gpu: auto, cpu, cuda or cuda:1.")] = "auto",
+    draft: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE|FOLDER|HUB_ID",
+            help="What a token of this draft takes here, in two seconds; with --gpu: the pair's draft model.",
+        ),
+    ] = "",
+    device: Annotated[str, typer.Option(help="With --gpu or --draft: auto, cpu, cuda or cuda:1.")] = "auto",
     variants: Annotated[
         str,
         typer.Option(
@@ -67,18 +74,24 @@ def doctor(
         ),
     ] = "",
     rows: Annotated[
-        str, typer.Option(metavar="N,N,...", help="With --gpu: rows of forwards.")
-    ] = "1,2,4,6,8,16,32",
+        str,
+        typer.Option(
+            metavar="N,N,...",
+            help="Rows of forwards (with --gpu 1,2,4,6,8,16,32; with --draft alone 1,2,4,8).",
+        ),
+    ] = "",
     contexts: Annotated[
         str, typer.Option(metavar="N,N,...", help="With --gpu: tokens before them.")
     ] = "256,2048",
     gamma: Annotated[int, typer.Option(min=1, max=64, help="With --gpu: tokens of a draft.")] = 5,
     seconds: Annotated[
-        float,
+        float | None,
         typer.Option(
-            min=1.0, max=600.0, help="How long to measure rates (--robot) or a model (--gpu), s."
+            min=1.0,
+            max=600.0,
+            help="How long to measure rates (--robot: 4), a model (--gpu: 4) or a draft (--draft: 2), s.",
         ),
-    ] = 4.0,
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
     """Check what this machine can run, with --robot what keeps a live robot from moving, and what to do about it.
@@ -86,6 +99,8 @@ def doctor(
     With --gpu it loads a pair of models in several number types and measures them: memory against the plan, forwards by
     rows and context against what the memory's bandwidth allows, exits, picks that flip, and what `auto` would choose.
     The exit code is 1 where a model could not be measured or a pick flips that is no near-tie.
+
+    With --draft alone it loads a draft, a folder or a GGUF file, and tells what forwards of it take by their rows.
 
     With --robot it prints one line per check: ok, warn or FAIL, and the remedy; the exit code is 0 if none is FAIL.
     It only listens, reads parameters and greets the verifier: nothing it does can move a robot.
@@ -100,20 +115,27 @@ def doctor(
             draft=draft or str(DEFAULT_DRAFT),
             device=device,
             variants=tuple(filter(None, variants.split(","))),
-            rows=_numbers("--rows", rows),
+            rows=_numbers("--rows", rows or "1,2,4,6,8,16,32"),
             contexts=_numbers("--contexts", contexts),
             gamma=gamma,
-            seconds=seconds,
+            seconds=seconds or 4.0,
             json=as_json,
         )
         raise typer.Exit(run_gpu_doctor(measuring))
-    if model or draft or variants:
-        raise UsageError("--model, --draft and --variants are for --gpu")
+    if model or variants:
+        raise UsageError("--model and --variants are for --gpu")
+    if draft:
+        if robot:
+            raise UsageError("--draft and --robot look at different things: give one of them")
+        from specnav.doctor.draft import ROWS, SECONDS, run_draft_doctor
+
+        counts = _numbers("--rows", rows) if rows else ROWS
+        raise typer.Exit(run_draft_doctor(draft, device, counts, seconds or SECONDS, as_json))
     if robot:
         from specnav.doctor.robot.config import RobotDoctorConfig
         from specnav.doctor.robot.run import run_robot_doctor
 
-        config = RobotDoctorConfig(namespace, image, odom, cmd_vel, verifier, key, seconds, as_json)
+        config = RobotDoctorConfig(namespace, image, odom, cmd_vel, verifier, key, seconds or 4.0, as_json)
         raise typer.Exit(run_robot_doctor(config))
     if namespace or image or odom or cmd_vel or verifier or key:
         raise UsageError("--namespace, --image, --odom, --cmd-vel, --verifier and --key are for --robot")

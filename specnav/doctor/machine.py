@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
@@ -151,6 +152,40 @@ def check_torchvision() -> Finding:
     return finding
 
 
+def check_llama_cpp() -> Finding:
+    """llama.cpp, in a child process: one that was built for another processor kills whoever loads it."""
+    needed, remedy = "drafts in GGUF files", "make setup-gguf"
+    if importlib.util.find_spec("llama_cpp") is None:
+        return Finding("llama.cpp", "optional", "not installed", needed, remedy)
+    code = (
+        "from llama_cpp import llama_cpp as library; import json\n"
+        "library.llama_backend_init()\n"
+        "print(json.dumps([library.llama_print_system_info().decode(), library.llama_supports_gpu_offload()]))"
+    )
+    try:
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    except subprocess.TimeoutExpired:
+        return Finding("llama.cpp", "optional", "does not load within 60 s", needed, remedy)
+    if run.returncode:
+        killed = f"ended by signal {-run.returncode}: built for another processor?"
+        last = killed if run.returncode < 0 else (run.stderr.strip().splitlines() or ["does not load"])[-1]
+        return Finding("llama.cpp", "optional", last[:90], needed, remedy)
+    features, gpu = json.loads(run.stdout.splitlines()[-1])
+    found = f"{_version('llama-cpp-python')}, {llama_cpp_features(features)}"
+    return Finding("llama.cpp", "ok", f"{found}, {'with' if gpu else 'without'} a GPU", needed)
+
+
+def llama_cpp_features(told: str) -> str:
+    """What llama.cpp says it was built with, without what it always is: "AVX2 FMA", "CUDA ARCHS=870, NEON"."""
+    parts = []
+    for section in told.replace("\n", " ").split(" | "):
+        name, _, value = section.rpartition("=")
+        parts.append((name.rpartition(":")[2].strip(), value.strip()))
+    plain = [name if value == "1" else f"{name}={value}" for name, value in parts if name and value != "0"]
+    shadowed = {"SSE3", "SSSE3", "AVX", "LLAMAFILE", "OPENMP", "REPACK"}
+    return " ".join(name for name in plain if name not in shadowed) or "no features"
+
+
 CHECKS: tuple[Callable[[], Finding], ...] = (
     check_python,
     check_torch,
@@ -178,6 +213,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
         optional=True,
     ),
     check_torchvision,
+    check_llama_cpp,
     lambda: _module("rosbags", "rosbags", "bags", "pip install rosbags", optional=True),
 )
 

@@ -132,6 +132,22 @@ def test_the_messages_of_a_go2_are_built_from_one_commit_and_are_there_for_every
     assert "/opt/unitree/install/setup.bash" in (DOCKER / "entrypoint.sh").read_text()
 
 
+def test_llama_cpp_is_compiled_only_on_demand_and_before_what_changes_more_often():
+    path = DOCKER / "robot.Dockerfile"
+    values = dict(text.split("=", 1) for text in of(path, "ARG"))
+    assert (values["WITH_GGUF"], values["GGUF_CMAKE_ARGS"]) == ("0", "")
+    kinds = [(kind, text) for kind, text in instructions(path) if kind in ("RUN", "COPY")]
+    (built,) = [text for text in of(path, "RUN") if "setup_gguf.py" in text]
+    assert built.startswith('if [ "${WITH_GGUF}" = 1 ]; then') and 'CMAKE_ARGS="${GGUF_CMAKE_ARGS}"' in built
+    at = kinds.index(("RUN", built))
+    copied_before = [text.split()[0] for kind, text in kinds[:at] if kind == "COPY"]
+    assert copied_before == ["requirements/constraints.txt", "scripts/setup_gguf.py"]
+    given = compose("compose.robot.yaml")["services"]["robot"]["build"]["args"]
+    assert given["WITH_GGUF"] == "${WITH_GGUF:-0}" and given["GGUF_CMAKE_ARGS"] == "${GGUF_CMAKE_ARGS:-}"
+    for told in (path, DOCKER / "compose.robot.yaml", DOCKER / "README.md"):
+        assert "-DGGML_CUDA=on -DCMAKE_CUDA_ARCHITECTURES=87" in told.read_text()  # an Orin
+
+
 def test_a_real_robot_is_on_the_host_s_network_and_moves_only_when_told_to():
     (robot,) = compose("compose.robot.yaml")["services"].values()
     assert (robot["network_mode"], robot["ipc"], robot["stop_signal"]) == ("host", "host", "SIGINT")

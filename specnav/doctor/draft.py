@@ -1,0 +1,111 @@
+"""`specnav doctor --draft`: what a token of a draft takes on this device, in two seconds."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+
+import torch
+from rich.console import Console
+
+from cloud_verifier.serving import set_threads
+from harness.console import plain_table, say
+from harness.errors import UsageError
+from specdec.models import LoadedModel, Prompt, load_model
+
+ROWS = (1, 2, 4, 8)
+CONTEXT = 128
+"""Tokens before the rows: about an instruction and what has been answered so far."""
+SECONDS = 2.0
+LEAST_TIMES = 3
+
+
+@dataclass(frozen=True)
+class RowsTaken:
+    """A forward of `rows` rows takes `ms`; `ms_a_row` is what a level of that width costs a node."""
+
+    rows: int
+    ms: float
+    ms_a_row: float
+
+
+@dataclass(frozen=True)
+class DraftFindings:
+    """model: as it was named. parameters: numbers it is made of. context: tokens before the rows. load_s: loading."""
+
+    model: str
+    parameters: int
+    context: int
+    load_s: float
+    forwards: tuple[RowsTaken, ...]
+
+
+def run_draft_doctor(
+    path: str,
+    device: str = "auto",
+    rows: Sequence[int] = ROWS,
+    seconds: float = SECONDS,
+    as_json: bool = False,
+) -> int:
+    """Load a draft, measure and show it; returns 0. Raises UsageError and ModelError."""
+    if not rows or min(rows) < 1:
+        raise UsageError("rows must be at least 1")
+    began = time.perf_counter()
+    model = load_model(path, device)
+    load_s = time.perf_counter() - began
+    set_threads(0, model)
+    found = measure(model, path, load_s, rows, seconds)
+    if as_json:
+        print(json.dumps(asdict(found), indent=1))
+    else:
+        _show(found)
+    return 0
+
+
+@torch.inference_mode()
+def measure(
+    model: LoadedModel,
+    name: str,
+    load_s: float,
+    rows: Sequence[int],
+    seconds: float,
+    clock: Callable[[], float] = time.perf_counter,
+) -> DraftFindings:
+    """Medians of forwards, as a drafter asks for them: rows behind a session, then rolled back. Raises UsageError."""
+    context = min(CONTEXT, model.context_limit - max(rows) - 2)
+    if context < 1:
+        raise UsageError(f"{name} takes {model.context_limit} tokens: give fewer --rows")
+    plain = [token for token in range(min(200, model.vocab_size)) if token not in model.never_drafted]
+    ids = [plain[(7919 * place) % len(plain)] for place in range(context + max(rows))]
+    session = model.new_session()
+    session.prefill(model.encode(Prompt(tuple(ids[:context]))))
+    found = []
+    for count in sorted(set(rows)):
+        taken: list[float] = []
+        until = clock() + seconds / len(set(rows))
+        while len(taken) <= LEAST_TIMES or clock() < until:
+            started = clock()
+            float(session.extend(ids[:count])[-1, 0])  # a device has done it once a number is there
+            taken.append(clock() - started)
+            session.rollback(context)
+        ms = 1e3 * statistics.median(taken[1:])  # the first makes room
+        found.append(RowsTaken(count, round(ms, 4), round(ms / count, 4)))
+    return DraftFindings(name, model.parameter_count, context, round(load_s, 3), tuple(found))
+
+
+def _show(found: DraftFindings) -> None:
+    console = Console(width=None if sys.stdout.isatty() else 130)
+    millions = found.parameters / 1e6
+    said = f"{millions:,.1f} M parameters, loaded in {found.load_s:.1f} s, {found.context} tokens before"
+    say(console, f"{found.model}: {said}")
+    table = plain_table(("rows", "ms a forward", "ms a row", "rows/s"), set())
+    for one in found.forwards:
+        table.add_row(
+            str(one.rows), f"{one.ms:.2f}", f"{one.ms_a_row:.2f}", f"{1e3 * one.rows / one.ms:,.0f}"
+        )
+    console.print(table)
+    say(console, "a chain takes a forward of 1 row a token, a level of a tree one of its nodes")
