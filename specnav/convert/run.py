@@ -17,6 +17,8 @@ from harness.errors import UsageError
 
 _ROOM = 16 * 2**20
 """What metadata may take beside the tensors: a large vocabulary, twice."""
+COMPANIONS = ("nav_prompt.json",)
+"""Of a folder: what asks the model as it was trained, which a GGUF file does not hold."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,11 @@ def run_convert(config: ConvertConfig) -> int:
     for content in contents.values():
         for note in content.notes:
             say(console, note)
-    for path, compared in _make(contents, console).items():
+    made = _make(contents, console)
+    for name in COMPANIONS:
+        if (config.folder / name).is_file() and out.parent.resolve() != config.folder.resolve():
+            shutil.copy(config.folder / name, out.parent / name)
+    for path, compared in made.items():
         say(console, f"{path}: {path.stat().st_size / 1e6:.2f} MB, every number read back:")
         console.print(_table(compared))
     return 0

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
-import torch
 from rich.console import Console
 
 from cloud_verifier.serving import set_threads
 from harness.console import plain_table, say
 from harness.errors import UsageError
-from specdec.models import LoadedModel, Prompt, load_model
+from specdec.models import LoadedModel, load_draft
+from specnav.bench.drafts.forwards import time_rows_of
 
 ROWS = (1, 2, 4, 8)
 CONTEXT = 128
 """Tokens before the rows: about an instruction and what has been answered so far."""
 SECONDS = 2.0
-LEAST_TIMES = 3
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ def run_draft_doctor(
     if not rows or min(rows) < 1:
         raise UsageError("rows must be at least 1")
     began = time.perf_counter()
-    model = load_model(path, device)
+    model = load_draft(path, device)
     load_s = time.perf_counter() - began
     set_threads(0, model)
     found = measure(model, path, load_s, rows, seconds)
@@ -66,34 +64,19 @@ def run_draft_doctor(
     return 0
 
 
-@torch.inference_mode()
 def measure(
-    model: LoadedModel,
-    name: str,
-    load_s: float,
-    rows: Sequence[int],
-    seconds: float,
-    clock: Callable[[], float] = time.perf_counter,
+    model: LoadedModel, name: str, load_s: float, rows: Sequence[int], seconds: float,
+    clock: Callable[[], float] | None = None,
 ) -> DraftFindings:
-    """Medians of forwards, as a drafter asks for them: rows behind a session, then rolled back. Raises UsageError."""
-    context = min(CONTEXT, model.context_limit - max(rows) - 2)
-    if context < 1:
+    """Medians of forwards. Raises UsageError where the rows do not fit into the model's context."""  # fmt: skip
+    counts = sorted(set(rows))
+    if model.context_limit - counts[-1] - 2 < 1:
         raise UsageError(f"{name} takes {model.context_limit} tokens: give fewer --rows")
-    plain = [token for token in range(min(200, model.vocab_size)) if token not in model.never_drafted]
-    ids = [plain[(7919 * place) % len(plain)] for place in range(context + max(rows))]
-    session = model.new_session()
-    session.prefill(model.encode(Prompt(tuple(ids[:context]))))
-    found = []
-    for count in sorted(set(rows)):
-        taken: list[float] = []
-        until = clock() + seconds / len(set(rows))
-        while len(taken) <= LEAST_TIMES or clock() < until:
-            started = clock()
-            float(session.extend(ids[:count])[-1, 0])  # a device has done it once a number is there
-            taken.append(clock() - started)
-            session.rollback(context)
-        ms = 1e3 * statistics.median(taken[1:])  # the first makes room
-        found.append(RowsTaken(count, round(ms, 4), round(ms / count, 4)))
+    found = [
+        RowsTaken(count, round(ms, 4), round(ms / count, 4))
+        for count, ms in time_rows_of(model, counts, CONTEXT, seconds, clock)
+    ]
+    context = min(CONTEXT, model.context_limit - counts[-1] - 2)
     return DraftFindings(name, model.parameter_count, context, round(load_s, 3), tuple(found))
 
 

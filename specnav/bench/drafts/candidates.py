@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,14 +71,6 @@ def make_files(candidates: list[Candidate]) -> None:
         if one.convert is not None and not one.model.is_file():
             one.model.parent.mkdir(parents=True, exist_ok=True)
             run_convert(ConvertConfig(one.convert, one.kind, one.model))
-            _beside(one.convert, one.model.parent)
-
-
-def _beside(folder: Path, place: Path) -> None:
-    """What a prompt needs of a model's folder and a GGUF file does not hold."""
-    for name in ("nav_prompt.json",):
-        if (folder / name).is_file():
-            shutil.copy(folder / name, place / name)
 
 
 def _backend(word: str) -> tuple[str, str]:

@@ -6,15 +6,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich.console import Console
 
 from evaluation.errors import EvaluationError
 from evaluation.results import RESULTS_FILE, SCHEMA
-from evaluation.studies.drafts import METHODS, RTTS, STUDY
+from evaluation.studies.drafts import METHODS, ROWS, RTTS, STUDY
 from evaluation.studies.records import DraftRecord, SettingRecord, StudyResults
 from harness.console import say
 from harness.errors import HarnessError, UsageError
@@ -24,23 +25,16 @@ from specdec.errors import SpecdecError
 from specdec.models import GgufOptions, load_draft
 from specnav.bench.config import BenchConfig, make_config
 from specnav.bench.drafts.candidates import TORCH, Candidate, candidates_of, make_files
-from specnav.bench.drafts.forwards import CONTEXT, time_rows_of
+from specnav.bench.drafts.forwards import time_rows_of
 from specnav.bench.points import is_finished
 from specnav.bench.run import run_bench
 from specnav.bench.study import keep_study, show, study_folder
 
+CONTEXT = 113
+"""Tokens in the cache while forwards are timed."""
 SECONDS = 2.0
 """Of timing each draft."""
 FILES = "gguf"
-Times = list[tuple[int, float]]
-
-
-@dataclass(frozen=True)
-class Timed:
-    """A draft's forwards."""
-
-    row_ms: Times
-    threads: int
 
 
 def run_drafts_study(
@@ -93,7 +87,7 @@ def _timed(one: Candidate, config: BenchConfig, seconds: float) -> DraftRecord:
         size_mb=_size_mb(one.model),
         threads=draft.threads,
         context=CONTEXT,
-        row_ms=time_rows_of(draft, seconds),
+        row_ms=time_rows_of(draft, ROWS, CONTEXT, seconds),
         folders=[],
     )
 
@@ -129,8 +123,6 @@ def _size_mb(model: Path) -> float:
 
 
 def _keep(folder: Path, results: StudyResults, asked: int, code: int, error: str, wall_s: float) -> None:
-    import msgspec
-
     done = msgspec.structs.replace(results, asked=asked, interrupted=bool(code), error=error, wall_s=wall_s)
     if done.settings:
         keep_study(folder, done)
