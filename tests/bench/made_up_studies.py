@@ -8,7 +8,7 @@ from evaluation import latency
 from evaluation.bench.records import BenchRow
 from evaluation.studies import study_named
 from evaluation.studies.plan import Asked, Setting
-from evaluation.studies.records import FormulaRecord, SettingRecord, StudyResults
+from evaluation.studies.records import DraftRecord, FormulaRecord, SettingRecord, StudyResults
 from specdec.methods import METHODS, get_method
 from specnav.bench.config import load_point
 
@@ -23,6 +23,12 @@ def made_up_study(name: str, done: int | None = None, point: str = "go2-wifi6") 
     if name == "batch":
         return made_up_batch(done)
     settings = list(study_named(name).settings(ASKED))
+    if name == "drafts":
+        settings = [
+            Setting(f"{draft}-{rtt}", f"{draft}, RTT {rtt} ms", ("ar", "sd", "fsd"), rtt, {"rtt_ms": rtt})
+            for draft in ("torch", "gguf")
+            for rtt in (0, 40)
+        ]
     records = [made_up_setting(one) for one in settings[:done]]
     records += [
         SettingRecord(folder=one.folder, label=one.label, x=one.x) for one in settings[len(records) :]
@@ -40,11 +46,24 @@ def made_up_study(name: str, done: int | None = None, point: str = "go2-wifi6") 
             "max_new_tokens": 24,
         },
         machine={"processor": "made up"},
+        drafts=made_up_drafts() if name == "drafts" and done != 0 else [],
         asked=len(settings),
         interrupted=done is not None,
         started_at="2026-01-02T03:04:05Z",
         wall_s=321.0,
     )
+
+
+def made_up_drafts() -> list[DraftRecord]:
+    """Two engines, one four times as quick as the other."""
+    return [
+        DraftRecord(
+            label=f"{backend} draft", backend=backend, kind=kind, size_mb=size, threads=1, context=113,
+            row_ms=[(rows, ms * (1 + rows / 8)) for rows in (1, 2, 4, 8, 16)],
+            folders=[f"{backend}-0", f"{backend}-40"],
+        )
+        for backend, kind, size, ms in (("torch", "float32", 4.0, 1.2), ("gguf", "q8_0", 1.1, 0.3))
+    ]  # fmt: skip
 
 
 def made_up_setting(setting: Setting) -> SettingRecord:

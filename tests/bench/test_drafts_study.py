@@ -1,0 +1,134 @@
+"""`specnav bench --draft-backends`: which drafts are compared, timed, run in their folders, shown side by side."""
+
+from __future__ import annotations
+
+import conftest_models as tiny
+import drafts
+import msgspec
+import pytest
+from made_up_studies import made_up_setting, made_up_study
+from typer.testing import CliRunner
+
+from evaluation.bench.records import BenchResults, save_bench
+from evaluation.questions import load_questions
+from evaluation.studies import study_named
+from evaluation.studies.plan import Setting
+from evaluation.studies.records import load_study
+from harness.errors import UsageError
+from specnav.bench.config import BenchConfig
+from specnav.bench.drafts.candidates import candidates_of
+from specnav.bench.drafts.run import run_drafts_study
+from specnav.bench.run import methods_of, settings_of
+from specnav.cli.app import app
+
+FOLDER = str(tiny.built_pairs() / "text-draft")
+
+
+class MadeUpRuns:
+    """Bench runs that take no time; stop_after: runs before the user presses Ctrl-C."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.stop_after = stop_after
+        self.configs: list[BenchConfig] = []
+
+    def __call__(self, config: BenchConfig) -> int:
+        if len(self.configs) == self.stop_after:
+            return 130
+        self.configs.append(config)
+        methods, _ = methods_of(config)
+        asked = len(load_questions(config.questions, config.limit))
+        made = made_up_setting(Setting("", "", methods, changes={"rtt_ms": config.rtt_ms}))
+        rows = [msgspec.structs.replace(row, questions=asked) for row in made.rows]
+        config.out.mkdir(parents=True, exist_ok=True)
+        save_bench(
+            config.out,
+            BenchResults(schema=1, config=settings_of(config, methods), machine={}, rows=rows, asked=asked),
+        )
+        return 0
+
+
+def labels(backends, models=FOLDER, work=tiny.BUILT):
+    return [one.label for one in candidates_of(backends, models, "", work)]
+
+
+def test_a_folder_runs_on_torch_and_is_converted_for_llama_cpp(tmp_path):
+    assert labels(None) == [
+        "torch text-draft", "gguf text-draft f16", "gguf text-draft q8_0", "gguf text-draft q4_0",
+    ]  # fmt: skip
+    assert labels("gguf:q8_0,torch:8bit") == ["gguf text-draft q8_0", "torch text-draft 8bit"]
+    (tmp_path / "x.gguf").write_bytes(b"GGUF")
+    assert labels("torch,gguf", str(tmp_path / "x.gguf")) == ["gguf x"]
+
+
+@pytest.mark.parametrize(
+    ("backends", "models", "said"),
+    [
+        ("vllm", FOLDER, "'vllm' is unknown"),
+        ("torch:q4_0", FOLDER, "torch takes none, 8bit, 4bit"),
+        (None, "/nowhere/x", "/nowhere/x does not exist"),
+        (None, "/nowhere/x.gguf", "does not exist"),
+        ("torch", None, "does not exist"),
+    ],
+)
+def test_what_cannot_be_compared_is_told(backends, models, said):
+    with pytest.raises(UsageError, match=said):
+        candidates_of(backends, models, "/nowhere/default", tiny.BUILT)
+
+
+def test_every_draft_is_timed_and_asked_without_and_with_a_link(tmp_path, capsys):
+    runs = MadeUpRuns()
+    flags = {"out": tmp_path / "s", "limit": 1, "rtt_ms": 25.0, "methods": ("ar", "sd")}
+    assert run_drafts_study(flags, "torch,torch:8bit", FOLDER, 0.01, runs) == 0
+    found = load_study(tmp_path / "s" / "drafts")
+    assert [(one.label, one.kind) for one in found.drafts] == [
+        ("torch text-draft", "float32"), ("torch text-draft 8bit", "8bit"),
+    ]  # fmt: skip
+    assert all([rows for rows, _ in one.row_ms] == [1, 2, 4, 8, 16] for one in found.drafts)
+    assert all(ms > 0 for one in found.drafts for _, ms in one.row_ms)
+    assert [(config.rtt_ms, config.draft_quantize) for config in runs.configs] == [
+        (0, "none"), (25, "none"), (0, "8bit"), (25, "8bit"),
+    ]  # fmt: skip
+    assert "forwards quicker" in capsys.readouterr().out
+    assert "Tokens a second" in (tmp_path / "s" / "report.html").read_text()
+
+
+def test_an_interrupted_study_is_kept_and_goes_on(tmp_path):
+    flags = {"out": tmp_path / "s", "limit": 1, "methods": ("ar", "sd")}
+    assert run_drafts_study(flags, "torch", FOLDER, 0.01, MadeUpRuns(stop_after=1)) == 130
+    assert load_study(tmp_path / "s" / "drafts").interrupted
+    rest = MadeUpRuns()
+    assert run_drafts_study({**flags, "resume": True}, "torch", FOLDER, 0.01, rest) == 0
+    assert [config.rtt_ms for config in rest.configs] == [40]
+    assert not load_study(tmp_path / "s" / "drafts").interrupted
+
+
+def test_the_table_tells_times_worth_and_speed():
+    findings = study_named("drafts").read(made_up_study("drafts"))
+    costs, speeds = findings.tables
+    assert costs.rows[1][:4] == ("gguf draft", "gguf", "q8_0", "1.1") and "4.00×" in costs.rows[1]
+    cells = tuple(f"{name},\nRTT {rtt}" for rtt in (0, 40) for name in ("ar", "sd", "fsd"))
+    assert speeds.head == ("Draft", *cells, "as ar")
+    assert [row[-1] for row in speeds.rows] == ["yes", "yes"]
+    assert "4.0× (1 row)" in findings.words[0]
+
+
+@drafts.needs_llama_cpp
+@pytest.mark.slow
+def test_a_folder_is_converted_into_the_run(tmp_path):
+    flags = {"out": tmp_path / "s", "limit": 1, "methods": ("ar", "sd")}
+    assert run_drafts_study(flags, "gguf:q8_0", FOLDER, 0.01, MadeUpRuns()) == 0
+    assert (tmp_path / "s" / "drafts" / "gguf" / "text-draft-q8_0.gguf").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--draft-backends", "torch", "--study", "link"], "a study of its own"),
+        (["--draft-models", "/nowhere"], "/nowhere does not exist"),
+        (["--draft-backends", "torch", "--draft-model", FOLDER], "--draft-models"),
+        (["--study", "drafts"], "--draft-backends"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_told(arguments, said):
+    result = CliRunner().invoke(app, ["bench", *arguments])
+    assert result.exit_code != 0 and said in (str(result.exception) + result.output)
