@@ -107,7 +107,7 @@ def how_long(environment: Mapping[str, str]) -> str:
     cores = len(os.sched_getaffinity(0))
     if on_gpu(environment):
         return f"tens of minutes on {cores} cores, most of it for CUDA's kernels; once"
-    return f"about {max(1, round(CORE_SECONDS / cores / 60))} min on {cores} cores; once"
+    return f"about {max(1, round(CORE_SECONDS / cores / 60))} min on {cores} cores with nothing else to do; once"
 
 
 def build(environment: Mapping[str, str]) -> Path:
