@@ -107,7 +107,7 @@ def how_long(environment: Mapping[str, str]) -> str:
     cores = len(os.sched_getaffinity(0))
     if on_gpu(environment):
         return f"tens of minutes on {cores} cores, most of it for CUDA's kernels; once"
-    return f"about {max(1, round(CORE_SECONDS / cores / 60))} min on {cores} cores; once"
+    return f"about {max(1, round(CORE_SECONDS / cores / 60))} min on {cores} cores with nothing else to do; once"
 
 
 def build(environment: Mapping[str, str]) -> Path:
@@ -178,9 +178,17 @@ def _pip(*arguments: str, settings: Mapping[str, str] | None = None) -> None:
         stderr=subprocess.STDOUT,
     )  # fmt: skip
     if run.returncode:
-        lines = [line for line in run.stdout.splitlines() if line.strip()]
-        telling = [line for line in lines if re.search(r"\berror\b", line, re.I)][:6]
-        raise BuildFailed("\n".join([f"pip {arguments[0]} failed:", *(telling or lines[-8:])]))
+        raise BuildFailed("\n".join([f"pip {arguments[0]} failed:", *telling(run.stdout)]))
+
+
+def telling(output: str) -> list[str]:
+    """The lines of a failed build that say why: errors, and what stands below each; else its end."""
+    lines = [line.rstrip() for line in output.splitlines() if line.strip()]
+    found: dict[int, str] = {}
+    for place, line in enumerate(lines):
+        if re.search(r"\berror\b", line, re.I) and "subprocess" not in line:
+            found.update(enumerate(lines[place : place + 3], start=place))
+    return list(found.values())[:12] or lines[-8:]
 
 
 def main() -> int:

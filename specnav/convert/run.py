@@ -77,7 +77,7 @@ def _plan(folder: Path, out: Path, kind: Any) -> dict[Path, Any]:
     if getattr(config, "quantization_config", None) is not None:
         raise UsageError(f"{folder} is quantised already: convert the checkpoint that it was made from")
     source, text = Source(folder), config.get_text_config()
-    tied = bool(getattr(config, "tie_word_embeddings", False) or getattr(text, "tie_word_embeddings", False))
+    tied = bool(getattr(config, "tie_word_embeddings", getattr(text, "tie_word_embeddings", False)))
     decoder = Decoder(config.model_type, text, tied, folder.resolve().name)
     vocabulary = read_vocabulary(folder, text.vocab_size, config)
     contents = {out: text_content(decoder, source, vocabulary, kind)}

@@ -34,6 +34,8 @@ _PAIRED = ("llama", "mistral")
 _EMBEDDING, _NORM, _HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 _LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
 _NO_WEIGHTS = re.compile(r".*rotary_emb\.inv_freq")
+_BIASES = {"llama": "", "qwen2": r"[qkv]_proj", "qwen2_vl": r"[qkv]_proj", "qwen2_5_vl": r"[qkv]_proj"}
+"""Whose biases llama.cpp reads; of other families none."""
 _ROPES = ("default", "linear", "yarn", "llama3")
 _SCALE_FROM_LAYERS = 62
 """Of a Gemma 3 with as many layers (27B) llama.cpp works out the scale of attention otherwise."""
@@ -202,7 +204,7 @@ def _tensors(decoder: Decoder, source: Source, kind: Kind) -> Iterator[Planned]:
 
 def _tensor(decoder: Decoder, source: Source, names: TensorNameMap, name: str, kind: Kind) -> Planned:
     found = names.get_name(name, try_suffixes=(".weight", ".bias"))
-    if found is None:
+    if found is None or (name.endswith(".bias") and not re.search(_BIASES.get(decoder.model_type, "$^"), name)):
         raise UsageError(
             f"{source.folder} has {name}, which llama.cpp's {decoder.model_type} has not: it cannot be converted"
         )

@@ -292,6 +292,37 @@ def test_a_folder_that_cannot_be_converted_is_told_in_one_line(said: str, copy: 
     assert "\n" not in str(told.value) and not list(tmp_path.glob("*.gguf")) and not list(tmp_path.glob(".*"))
 
 
+def with_biases(folder: Path) -> Path:
+    weights = load_file(folder / "model.safetensors")
+    for name in [one for one in weights if "self_attn" in one and one.endswith("_proj.weight")]:
+        weights[name.replace("weight", "bias")] = torch.randn(weights[name].shape[0])
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    edited(folder, "config.json", attention_bias=True)
+    return folder
+
+
+def test_biases_go_along_with_their_rows_and_are_refused_where_llama_cpp_reads_none(
+    copy: Path, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    assert off(converted(with_biases(copy), "f32", tmp_path / "m.gguf"), copy).max() < 1e-4
+    other = with_biases(Path(shutil.copytree(folders["qwen3"], tmp_path / "qwen3")))
+    with pytest.raises(UsageError, match=r"which llama\.cpp's qwen3 has not"):
+        run_convert(ConvertConfig(other, "f32", tmp_path / "other.gguf"))
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0},
+        {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 32},
+    ],
+    ids=lambda rope: str(rope["rope_type"]),
+)
+def test_stretched_ropes_stay_stretched(rope: dict[str, Any], copy: Path, tmp_path: Path) -> None:
+    edited(copy, "config.json", rope_parameters=rope)
+    assert off(converted(copy, "f32", tmp_path / "m.gguf"), copy).max() < 1e-4
+
+
 def test_qwen3_vl_is_refused(folders: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="'qwen3_vl', which is not converted"):
         run_convert(ConvertConfig(folders["qwen3_vl"], "q8_0", tmp_path / "m.gguf"))

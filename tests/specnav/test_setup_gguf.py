@@ -82,6 +82,12 @@ def test_without_a_cuda_compiler_a_build_for_cuda_does_not_begin(
         setup_gguf.check_tools({**environment, "CMAKE_ARGS": "-DGGML_CUDA=on"})
 
 
+def test_of_a_failed_build_the_lines_that_say_why_are_shown() -> None:
+    output = "Building\n" * 50 + "CMake Error at a.txt:1:\n\n  The target CUDA::cublas\n  is missing.\n" + "tail\n" * 50
+    assert setup_gguf.telling(output) == ["CMake Error at a.txt:1:", "  The target CUDA::cublas", "  is missing."]
+    assert setup_gguf.telling("one\ntwo\n") == ["one", "two"]
+
+
 def test_the_development_set_up_installs_what_was_built_and_waits_for_nothing_else(
     environment: dict[str, str], pip: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
