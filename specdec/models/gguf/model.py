@@ -20,7 +20,7 @@ from specdec.models.gguf.options import KV_BYTES, SHARED_TOKENS, GgufOptions
 from specdec.models.gguf.runner import PICTURE_ROW, GgufRunner
 from specdec.models.gguf.session import GgufSession
 from specdec.models.gguf.tower import Tower, load_tower
-from specdec.models.gguf.vocabulary import Vocabulary, tokenizer_for
+from specdec.models.gguf.vocabulary import Vocabulary, ends_of, tokenizer_for
 from specdec.models.loaded import LoadedModel
 from specdec.models.prompt import EncodedPrompt
 
@@ -51,7 +51,7 @@ class GgufModel(LoadedModel):
         runner: Any = GgufRunner(model, decoder, vocabulary.size, kv_itemsize)
         preparer = None if tower is None else tower.preparer
         pad_id = None if tower is None else tower.image_token_id
-        self._stand_on(runner, tokenizer, path, model.ends(), preparer, pad_id)
+        self._stand_on(runner, tokenizer, path, ends_of(model), preparer, pad_id)
 
     def _refuse_library(self) -> Any:
         raise ModelError(f"{self.path} runs on llama.cpp, where the library generates nothing: give a folder")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from specdec.errors import ModelError
 from specdec.models.direct.tokenizer import DirectTokenizer
@@ -18,7 +18,11 @@ from specdec.models.loaded import fingerprint
 
 WHOLE = "tokenizer.huggingface.json"
 TEMPLATE = "tokenizer.chat_template"
+ROLES, ENDS = "specnav.special_tokens", "specnav.eos_token_ids"
+"""Of files that we have made: special tokens by their roles, and the ids that end an answer."""
 _END = "tokenizer.ggml.eos_token_id"
+
+T = TypeVar("T")
 
 
 class Vocabulary:
@@ -70,4 +74,20 @@ def _from_text(model: LlamaModel, text: str, path: Path) -> Any:
         raise ModelError(f"{path} holds a tokenizer that cannot be read: make the file again") from error
     end = backend.id_to_token(int(model.metadata(_END))) if model.metadata(_END) else None
     named = {} if end is None else {"eos_token": end}
+    named |= {name: token for name, token in _read(model, ROLES, {}).items() if isinstance(token, str)}
     return DirectTokenizer(backend, named, tuple(special), model.metadata(TEMPLATE) or None)
+
+
+def ends_of(model: LlamaModel) -> frozenset[int]:
+    """Every id that ends an answer: what the folder said that the file was made of, else what llama.cpp takes for it."""
+    told = _read(model, ENDS, [])
+    return frozenset(told) or model.ends()
+
+
+def _read(model: LlamaModel, key: str, otherwise: T) -> T:
+    """JSON of the file's metadata; `otherwise` where there is none of that kind."""
+    try:
+        found = json.loads(model.metadata(key) or "null")
+    except ValueError:
+        return otherwise
+    return found if isinstance(found, type(otherwise)) else otherwise
