@@ -16,7 +16,7 @@ from specdec.models import load_tokenizer
 SPECIAL_TOKENS = "specnav.special_tokens"
 """Own key: JSON of the named special tokens, and of those without a name under `extra`."""
 EOS_IDS = "specnav.eos_token_ids"
-"""Own key: every id that ends an answer."""
+"""Own key: JSON of every id that ends an answer. llama.cpp tells no arrays of a file."""
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 _ENDS_A_TURN = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>")
 _QWEN2_SPLIT = r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
@@ -74,7 +74,7 @@ class Vocabulary:
         writer.add_string(
             SPECIAL_TOKENS, json.dumps({**self.named, "extra": list(self.extra)}, ensure_ascii=False)
         )
-        writer.add_array(EOS_IDS, list(self.ends))
+        writer.add_string(EOS_IDS, json.dumps(list(self.ends)))
         for name, index in self.pictures.items():
             writer.add_uint32(f"specnav.{name}", index)
 

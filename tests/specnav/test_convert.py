@@ -139,7 +139,7 @@ def test_the_file_holds_the_folder_s_tokenizer_and_marks_what_only_fills_up(
     whole, right = Tokenizer.from_str(data["tokenizer.huggingface.json"]), model.tokenizer.backend_tokenizer
     said = "<|im_start|>Walk to the Tür!<|im_end|>"
     assert whole.encode(said).ids == right.encode(said).ids and whole.to_str() == right.to_str()
-    assert data["specnav.eos_token_ids"] == [vocabulary["<|im_end|>"], vocabulary["<|endoftext|>"]]
+    assert json.loads(data["specnav.eos_token_ids"]) == [vocabulary["<|im_end|>"], vocabulary["<|endoftext|>"]]
     assert (
         data["tokenizer.ggml.eos_token_id"] == data["tokenizer.ggml.eot_token_id"] == vocabulary["<|im_end|>"]
     )

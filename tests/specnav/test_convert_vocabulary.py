@@ -88,4 +88,4 @@ def test_tokenizers_that_fall_back_to_bytes(tmp_path: Path) -> None:
     kinds = [gguf.TokenType(kind).name for kind in data["tokenizer.ggml.token_type"]]
     assert kinds[:4] == ["CONTROL", "CONTROL", "CONTROL", "BYTE"] and kinds[-1] == "UNUSED"
     assert data["tokenizer.ggml.add_bos_token"] and data["tokenizer.ggml.bos_token_id"] == 1
-    assert data["specnav.eos_token_ids"] == [2] and "tokenizer.chat_template" not in data
+    assert json.loads(data["specnav.eos_token_ids"]) == [2] and "tokenizer.chat_template" not in data

@@ -74,13 +74,14 @@ def _from_text(model: LlamaModel, text: str, path: Path) -> Any:
         raise ModelError(f"{path} holds a tokenizer that cannot be read: make the file again") from error
     end = backend.id_to_token(int(model.metadata(_END))) if model.metadata(_END) else None
     named = {} if end is None else {"eos_token": end}
-    named |= {name: token for name, token in _read(model, ROLES, {}).items() if isinstance(token, str)}
+    roles: dict[str, object] = _read(model, ROLES, {})
+    named |= {name: token for name, token in roles.items() if isinstance(token, str)}
     return DirectTokenizer(backend, named, tuple(special), model.metadata(TEMPLATE) or None)
 
 
 def ends_of(model: LlamaModel) -> frozenset[int]:
-    """Every id that ends an answer: what the folder said that the file was made of, else what llama.cpp takes for it."""
-    told = _read(model, ENDS, [])
+    """Every id that ends an answer: as the folder said that the file was made of, else as llama.cpp takes it."""
+    told: list[int] = _read(model, ENDS, [])
     return frozenset(told) or model.ends()
 
 
