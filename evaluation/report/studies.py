@@ -140,12 +140,13 @@ def build_studies(studies: Sequence[tuple[str, StudyResults]]) -> str:
 
 
 def _chips(studies: Sequence[tuple[str, StudyResults]]) -> list[tuple[str, str]]:
-    """What is real and what is not; forwards alone are measured as they come."""
+    """What is real and what is not; forwards alone, and those of compared drafts, are measured as they come."""
     if all(study_named(results.name).kind == "batch" for _, results in studies):
         return [("Real", "the verifier's own forward, nothing paced")]
+    unpaced = all(study_named(results.name).kind == "drafts" for _, results in studies)
     return [
         ("Emulated link", "delays on real messages"),
-        ("Paced", "edge and cloud"),
+        ("Not paced", "draft forwards") if unpaced else ("Paced", "edge and cloud"),
         ("Real", "processes of their own, every message over ZeroMQ"),
     ]
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
+from cloud_verifier.serving import set_threads
 from evaluation.errors import EvaluationError
 from evaluation.results import RESULTS_FILE, SCHEMA
 from evaluation.studies.drafts import METHODS, ROWS, RTTS, STUDY
@@ -79,6 +80,7 @@ def _timed(one: Candidate, config: BenchConfig, seconds: float) -> DraftRecord:
     """Load a draft and time its forwards, in this process, which does nothing else meanwhile."""
     quantize = one.kind if one.backend == TORCH else "none"
     draft = load_draft(one.model, config.device, config.dtype, quantize, gguf=GgufOptions.read(config.gguf))
+    set_threads(0, draft)  # as the bench's own edge runs it
     kind = str(draft.dtype).removeprefix("torch.") if quantize == "none" and one.backend == TORCH else one.kind
     return DraftRecord(
         label=one.label,
