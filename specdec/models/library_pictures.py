@@ -23,6 +23,8 @@ from specdec.models.images import MOST_PIXELS, PreparedImages, SeenPicture, deco
 from specdec.models.prompt import EncodedPrompt
 from specdec.models.sizes import PictureRules
 
+_NO_CODE: dict[str, Any] = {"trust_remote_code": False}
+
 
 @dataclass(frozen=True)
 class LibraryRules(PictureRules):
@@ -173,20 +175,22 @@ def pictures_of(
 
     Raises ModelError, in a few words, where the library has no processor for it that works here.
     """
-    from transformers import AutoImageProcessor
+    import transformers
     from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 
     try:
-        kind = PROCESSOR_MAPPING[type(config)]
+        pixel_part = transformers.AutoImageProcessor.from_pretrained(name, backend="pil", **_NO_CODE)
+        settings, _ = transformers.ProcessorMixin.get_processor_dict(name)
+        named = settings.get("processor_class") or getattr(pixel_part, "_processor_class", None)
+        # One type of model may have several processors, so the folder's word comes first.
+        kind = getattr(transformers, named or "", None) or PROCESSOR_MAPPING[type(config)]
         names = kind.get_attributes()
         if "image_processor" not in names:
             raise ModelError(f"{kind.__name__} takes no single pictures")
-        pixel_part = AutoImageProcessor.from_pretrained(name, backend="pil", trust_remote_code=False)
         parts = {
             "image_processor": pixel_part,
             "tokenizer": copy.deepcopy(tokenizer),
         }  # some add tokens to theirs
-        settings, _ = kind.get_processor_dict(name)
         processor = _images_only(kind).from_args_and_dict([parts.get(one) for one in names], settings)
     except ModelError:
         raise
