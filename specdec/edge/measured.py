@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from specdec.edge.tree_acceptance import TreeAcceptance
+
 _WINDOW = 32
 _FORGET = 0.98
 _MAX_DEPTH = 64
@@ -94,10 +96,10 @@ class RunningMean:
 class Measured:
     """Live figures of one edge and its verifier, kept over the answers. Times in seconds.
 
-    chain, tree: acceptance of chains, and of the trees of one budget. redrafted: share of a chain that had to be
-    drafted after the verdict although it was prepared for (r of paper 000, as a share of the forwards). levels_ready:
-    levels of a tree that stood when the verdict came. kept: tokens accepted for each that the draft model expected to
-    be; grown: what a forward adds to that expectation, as a share of what went through it.
+    chain, tree: acceptance of chains, and of the trees of one budget; nodes: of trees, node by node. redrafted: share
+    of a chain that had to be drafted after the verdict although it was prepared for (r of paper 000, as a share of the
+    forwards). levels_ready: levels of a tree that stood when the verdict came. kept: tokens accepted for each that the
+    draft model expected to be; grown: what a forward adds to that expectation, as a share of what went through it.
     """
 
     def __init__(self) -> None:
@@ -111,6 +113,7 @@ class Measured:
         self._queue = RunningMedian()
         self.chain = AcceptanceEstimate()
         self.tree = AcceptanceEstimate()
+        self.nodes = TreeAcceptance()
         self.redrafted = RunningMean(0.3)
         self.levels_ready = RunningMean(1.0)
         self._tokens = self._seconds = 0.0
