@@ -21,8 +21,8 @@ MAX_CHAIN = 10
 MAX_TREE = 8
 TREE_BUDGET = 32
 BUDGETS = (TREE_BUDGET, 23, 15, 11, 7, 5, 4, 3, 2)
-"""Nodes of the trees that are thought of, with the answer's own row about what forwards are timed by. The largest first:
-where a smaller one is no cheaper, it brings nothing.
+"""Nodes of the trees that are thought of, with the answer's own row about what forwards are timed by. The largest
+first: where a smaller one is no cheaper, it brings nothing.
 """
 _ENOUGH_DRAFTS = 4
 """Before so many drafts were compared with what the target said, nothing is risked on them."""
