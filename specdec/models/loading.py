@@ -210,7 +210,7 @@ def _load_weights(name: str, config: Any, place: torch.device, dtype: Any, quant
     _check_weight_files(name)
     settings: dict[str, Any] = {"dtype": dtype, "config": config, "output_loading_info": True}
     settings |= {"use_safetensors": True, **_NO_CODE}
-    quantised = getattr(config, "quantization_config", None) is not None
+    quantised = quantised_with(name, config)
     if quantised and quantize != "none":
         raise ModelError(f"{name} is quantised already: load it with quantize none")
     if quantised:
@@ -227,8 +227,15 @@ def _load_weights(name: str, config: Any, place: torch.device, dtype: Any, quant
     except ModelError:
         raise
     except ImportError as error:
-        raise ModelError(f"{name} cannot be loaded without another package: {_first_line(error)}") from error
+        raise ModelError(
+            f"{name} cannot be loaded without another package{f' ({quantised})' if quantised else ''}: "
+            f"{_first_line(error)}"
+        ) from error
     except Exception as error:  # the library raises nearly everything here; the cause stays attached
+        if quantised:
+            raise ModelError(
+                f"{name} is quantised ({quantised}) and cannot be used here: {_first_line(error)}"
+            ) from error
         raise ModelError(
             f"{name} has no usable weights ({_first_line(error)}): check its safetensors files"
         ) from error
@@ -238,6 +245,30 @@ def _load_weights(name: str, config: Any, place: torch.device, dtype: Any, quant
             f"{name} lacks {len(missing)} weights ({missing[0]}, ...): the checkpoint is incomplete"
         )
     return hf_model if "device_map" in settings else hf_model.to(place)
+
+
+def quantised_with(name: str, config: Any) -> str:
+    """What others have quantised a checkpoint with, by the name in its config; "" for none.
+
+    Raises ModelError for what the library does not know: it would take such weights as they are, without their scales.
+    """
+    told = getattr(config, "quantization_config", None)
+    if told is None:
+        return ""
+    from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
+
+    settings = told if isinstance(told, dict) else told.to_dict()
+    method = settings.get("quant_method")
+    method = str(getattr(method, "value", method or ""))
+    if not method and (settings.get("load_in_4bit") or settings.get("load_in_8bit")):
+        return "bitsandbytes"
+    known = set(AUTO_QUANTIZATION_CONFIG_MAPPING)
+    if method != "bitsandbytes" and method not in known:
+        raise ModelError(
+            f"{name} is quantised with {method or 'a method that its config.json does not name'!r}, which the library "
+            "cannot undo: take a checkpoint in another form"
+        )
+    return method
 
 
 def loader_of(name: str, config: Any) -> Any:

@@ -120,7 +120,9 @@ def is_plain(module: Any) -> bool:
     ):
         return False
     weight = module._parameters.get("weight")
-    return weight is not None and weight.dtype in (torch.float32, torch.float16, torch.bfloat16)
+    if weight is None or hasattr(weight, "__tensor_flatten__"):  # torchao's: made of other tensors, whatever it says
+        return False
+    return weight.dtype in (torch.float32, torch.float16, torch.bfloat16)
 
 
 def linear(module: Any) -> Product:
