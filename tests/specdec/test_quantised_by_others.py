@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from specdec.errors import ModelError
 from specdec.models import chat_prompt, load_model
 from specdec.models.families import is_plain
+from specdec.models.families.family import fuse, linear
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 
@@ -92,3 +93,22 @@ def test_weights_that_are_made_of_other_tensors_are_left_to_their_own_products()
     assert is_plain(layer)
     layer.weight.__tensor_flatten__ = lambda: ([], None)  # type: ignore[attr-defined]
     assert not is_plain(layer)
+
+
+class RoundsEachToken(torch.nn.Linear):
+    """As compressed-tensors rounds what comes in: a scale a token, where tokens are the second dimension."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        others = [dim for dim in range(x.ndim) if dim not in (0, 1)]
+        scale = x.abs().amax(others, keepdim=True) / 7 if others else x.abs().max() / 7
+        return super().forward((x / scale).round() * scale)
+
+
+def test_a_row_does_not_depend_on_those_beside_it_where_a_layer_rounds_what_comes_in() -> None:
+    torch.manual_seed(0)
+    layers = [RoundsEachToken(8, 8), RoundsEachToken(8, 4)]
+    rows = torch.randn(5, 8) * torch.tensor([[1.0], [30.0], [0.1], [2.0], [500.0]])
+    for product in (linear(layers[0]), fuse(layers)):
+        together = product(rows)
+        for row, found in zip(rows, together, strict=True):
+            torch.testing.assert_close(product(row[None])[0], found, rtol=1e-5, atol=1e-5)
