@@ -148,13 +148,14 @@ class Measured:
         above = [seconds for one, seconds in known if one >= wanted]
         return min(above) if above else known[-1][1] if known else None
 
-    def exchanged(self, rows: int, verify_s: float, rtt_s: float, queue_s: float = 0.0) -> None:
+    def exchanged(self, rows: int, verify_s: float, rtt_s: float, queue_s: float | None = 0.0) -> None:
         """One draft and its verdict; rows: that went through the target, the draft's and one more. queue_s: it waited
-        in the cloud.
+        in the cloud; None: for something that says nothing of other drafts.
         """
         self._verify.add(verify_s)
         self._rtt.add(rtt_s)
-        self._queue.add(queue_s)
+        if queue_s is not None:
+            self._queue.add(queue_s)
         self._verify_by_rows[_row_class(rows)].add(verify_s)
 
     def went_on(self, tokens: int, seconds: float) -> None:
