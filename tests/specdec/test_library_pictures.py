@@ -18,6 +18,7 @@ from specdec.edge.decoder import EdgeDecoder
 from specdec.errors import ModelError
 from specdec.models import LoadedModel, Prompt, chat_prompt, load_model
 from specdec.models.local import generate_local
+from specdec.models.plans import Extension, extend_many
 from specdec.options import GenerationOptions
 
 pytestmark = pytest.mark.slow
@@ -74,7 +75,7 @@ def row_after(model: LoadedModel, prompt: Prompt, said: Sequence[int]) -> Tensor
     }
     if hasattr(model.hf_model.model, "rope_deltas"):
         model.hf_model.model.rope_deltas = None
-    ids = torch.cat([encoded.ids, torch.tensor(said)])[None]
+    ids = torch.cat([encoded.ids, torch.tensor(list(said), dtype=torch.long)])[None]
     row: Tensor = model.hf_model(input_ids=ids, **extras, use_cache=False).logits[0, -1, : model.vocab_size]
     return row.float()
 
@@ -134,6 +135,19 @@ def test_sessions_with_other_pictures_side_by_side_do_not_touch_each_other(model
         for session, prompt in zip(sessions, prompts, strict=True):
             row = session.extend([30 + step])[0]
             torch.testing.assert_close(row, row_after(model, prompt, range(30, 31 + step)), **CLOSE)
+
+
+def test_a_prompt_that_an_engine_cuts_into_parts_goes_in_as_a_whole(model: LoadedModel) -> None:
+    for prompt in prompts_of(model):
+        encoded = model.encode(prompt)
+        session = model.new_session()
+        session.start(encoded)
+        rest: Extension | None = Extension(session, hidden=session.prompt_input(encoded), last_only=True)
+        while rest is not None:
+            part, rest = rest.divide(9) if rest.rows > 9 else (rest, None)
+            (row,) = extend_many([part])
+        torch.testing.assert_close(row[0], row_after(model, prompt, ()), **CLOSE)
+        torch.testing.assert_close(session.extend([9])[0], row_after(model, prompt, (9,)), **CLOSE)
 
 
 @pytest.mark.parametrize(("kind", "method"), OVER_A_LINK, indirect=["kind"], scope="module")
