@@ -19,6 +19,8 @@ Cloud = Literal["stream", "verify", "split"]
 Overlap = Literal["idle", "continue", "stream", "hints", "guesses", "outcomes"]
 Leave = Literal["whole", "tokens"]
 HintOrder = Literal["priority", "fifo"]
+Nodes = Literal["all", "paid"]
+NODES: tuple[Nodes, ...] = ("all", "paid")
 HINT_ORDERS: tuple[HintOrder, ...] = ("priority", "fifo")
 _PREDRAFTS: tuple[Overlap, ...] = ("hints", "guesses", "outcomes")
 
@@ -40,7 +42,8 @@ class Method:
     cloud: "stream" decodes alone and sends tokens as they come; "verify" waits for drafts of the edge; "split"
     runs the upper layers on what the edge's layers made.
     cloud_drafts: a streaming cloud uses a draft model of its own.
-    tree: size of the token tree of a draft; None drafts a chain of gamma.
+    tree: size of the token tree of a draft; None drafts a chain of gamma. nodes: all of them are sent, or those that
+    bring more than their rows cost.
     recovery: NOISE sends ids only; the others are standard rejection sampling, by who recovers from a
     rejection and from what; recovery_size counts samples or entries. At temperature 0 ids suffice for all of
     them.
@@ -62,6 +65,7 @@ class Method:
     cloud: Cloud
     cloud_drafts: bool = False
     tree: TreeSize | None = None
+    nodes: Nodes = "all"
     recovery: Recovery = Recovery.NOISE
     recovery_size: int = 0
     overlap: Overlap = "idle"
@@ -161,6 +165,7 @@ METHODS = {
             "measures, and chooses between the cloud alone, chains, trees and several drafts in flight as it goes",
             "verify",
             overlap="outcomes",
+            nodes="paid",
             controlled=True,
         ),
         Method(
@@ -204,6 +209,8 @@ def get_method(name: str) -> Method:
         raise OptionsError(
             f"method {name!r}: length:marginal goes with overlap:outcomes, hints or guesses, like fsd+length:marginal"
         )
+    if method.nodes == "paid" and method.tree is None and not method.controlled:
+        raise OptionsError(f"method {name!r}: nodes:paid goes with a token tree, like sd+tree:32x6+nodes:paid")
     if method.tree is not None and method.recovery is not Recovery.NOISE:
         raise OptionsError(
             f"method {name!r}: token trees go with shared noise, so with a method that sends ids only"
@@ -238,6 +245,13 @@ def _with_tree(method: Method, value: str) -> Method:
             f"tree size {value!r} is out of range: depth 1 to {MAX_DEPTH}, budget from depth to {MAX_BUDGET}"
         )
     return replace(method, tree=TreeSize(budget, depth))
+
+
+def _with_nodes(method: Method, value: str) -> Method:
+    for nodes in NODES:
+        if value == nodes:
+            return replace(method, nodes=nodes)
+    raise OptionsError(f"nodes {value!r} are unknown: choose {' or '.join(NODES)}")
 
 
 def _with_overlap(method: Method, value: str) -> Method:
@@ -346,4 +360,5 @@ AXES: dict[str, Callable[[Method, str], Method]] = {
     "layers": _with_layers,
     "rows": _with_rows,
     "queues": _with_queues,
+    "nodes": _with_nodes,
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,6 +40,7 @@ from specdec.errors import ModelError, OptionsError, ProtocolError
 from specdec.link.wire import ERROR_BUSY, ERROR_INTERNAL, ERROR_REFUSED, Down, ErrorDown
 from specdec.models import LoadedModel
 from specdec.models.plans import Extension, Plan, Prepared, Staged, forward_together, stage
+from specdec.row_ms import RowMs
 from specdec.tracing import Tracing
 from specdec.verifying.hints.hints import HintMaker
 
@@ -79,9 +80,9 @@ class Engine:
         self._clock = clock
         self._wake = wake
         self.load = EngineLoad(clock())
-        self._shop = Workshop(
-            model, draft_model, hint_maker, self._reply, log, clock, self.load, self._admit, on_out, tracing
-        )
+        self._row_ms: RowMs | None = None
+        told = (self._reply, log, clock, self.load, self._admit, on_out, tracing, self._price_s)
+        self._shop = Workshop(model, draft_model, hint_maker, *told)
         self._on_out = on_out
         self._paused: set[bytes] = set()
         self._hint_share = HintShare(clock, self.load.hints)
@@ -98,6 +99,13 @@ class Engine:
         self._opened = 0
         self._unbegun: dict[SessionKey, SessionWork] = {}
         self._stopping = False
+
+    def tell_prices(self, row_us: Sequence[tuple[int, int]]) -> None:
+        """What forwards take by their rows, (rows, microseconds)."""
+        self._row_ms = RowMs(tuple((rows, us / 1e3) for rows, us in row_us)) if row_us else None
+
+    def _price_s(self, rows: int) -> float | None:
+        return None if self._row_ms is None else self._row_ms.at(rows) / 1e3
 
     def submit(self, task: Task) -> None:
         """Hand over a task, from any thread."""

@@ -53,7 +53,8 @@ class Workshop:
 
     draft_model: for clouds that draft; None: there is none. hint_maker: None: there are no exits. send: takes (session,
     reply). admit: asked before a session's cache is made; takes (work, tokens), raises OverBudget. on_out: told of
-    every task that waits no longer. tracing: None: nobody traces.
+    every task that waits no longer. tracing: None: nobody traces. price_s: seconds of a forward of so many rows, None
+    where nobody knows.
     """
 
     model: LoadedModel
@@ -66,6 +67,7 @@ class Workshop:
     admit: Callable[[SessionWork, int], None]
     on_out: Callable[[Task], None]
     tracing: Tracing | None = None
+    price_s: Callable[[int], float | None] = lambda rows: None
 
 
 class SessionWork:
@@ -251,11 +253,23 @@ class SessionWork:
         if self._speculate:
             drafted = yield from self._speculative_step(verifier)
         else:
-            yield from verifier.plan_step()
+            yield from self._plain_step(verifier)
         self._alone = not verifier.finished
         times, ids = self._times(), verifier.answer[base:]
         self._count(times, len(ids), drafted, min(drafted, len(ids) - 1))
         self._send(Tokens(self.key[1], base, ids, *times, drafted, self.batch))
+
+    def _plain_step(self, verifier: Verifier) -> Plan[None]:
+        """One forward without a draft model; where a grammar leaves few ways on, they go along, and it makes several
+        choices at once.
+        """
+        draft = verifier.choices(self._shop.price_s)
+        if not draft.ids:
+            yield from verifier.plan_step()
+            return
+        epoch = verifier.epoch
+        yield from verifier.plan_verify(draft)
+        verifier.epoch = epoch  # the edge's drafts know nothing of this one
 
     def _speculative_step(self, verifier: Verifier) -> Plan[int]:
         """One round with the cloud's own draft model; returns how many tokens were drafted.

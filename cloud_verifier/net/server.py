@@ -249,6 +249,7 @@ class Server:
     def tell_prices(self, row_us: list[tuple[int, int]]) -> None:
         """What forwards take by their rows, (rows, microseconds): edges that connect from now on are told."""
         self._admission.row_us = row_us
+        self._engine.tell_prices(row_us)
 
     def _submit(self, task: Task) -> None:
         self._engine.submit(task)

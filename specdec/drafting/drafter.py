@@ -6,7 +6,7 @@ forward of the draft model, so that whoever drives it can look at the link betwe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,17 +21,23 @@ from specdec.models.plans import Plan, Preparation, Prepared, carry_out
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser
 
+Pays = Callable[[Sequence[float]], int]
+"""How many of a tree's nodes are worth sending, of their chances to be accepted, likeliest first."""
+
 
 @dataclass(frozen=True)
 class Proposal:
     """A draft as it may leave. guess: the ids it is most likely to come to, if all goes well.
 
-    q: the rows float32 [k, vocab] its tokens were sampled from; None where ids suffice.
+    q: the rows float32 [k, vocab] its tokens were sampled from; None where ids suffice. ranks: of a tree's nodes, 0 is
+    the likeliest; promise: how many of them the draft model expects to be accepted; where that was asked for.
     """
 
     draft: Draft
     guess: tuple[int, ...]
     q: Tensor | None = None
+    ranks: tuple[int, ...] = ()
+    promise: float = 0.0
 
 
 class Drafter(Protocol):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from specdec.drafting.draft import Draft, TreeSize
-from specdec.drafting.drafter import DraftModel, Proposal, read_both
+from specdec.drafting.drafter import DraftModel, Pays, Proposal, read_both
 from specdec.drafting.length import Prospects
 from specdec.drafting.ngram import NgramLookup
 from specdec.drafting.outcomes import Order, Outcome, OutcomeTree
@@ -51,8 +51,9 @@ class OutcomeDrafter:
         """rows: how many possible verdicts share a forward at most; 0: none is prepared for. order: which of them come
         first. guesses: also prepare for those that no hint names. tree: drafts are trees of this size, not chains.
 
-        prices, an attribute: what rows cost, for whoever measures that. rows_fed: of the last forward; 0 where that is
-        not told.
+        prices, an attribute: what rows cost, for whoever measures that. pays: how many of a tree's nodes are worth
+        sending, of their chances, likeliest first; None: as many as its size says. rows_fed: of the last forward; 0
+        where that is not told.
         """
         self._model = model
         self.rows = rows
@@ -60,6 +61,7 @@ class OutcomeDrafter:
         self.guesses = guesses
         self.shape = tree
         self.prices = RowPrices(rows)
+        self.pays: Pays | None = None
         self.rows_fed = 0
         self._tree = OutcomeTree(self._model.eos_ids)
         self._root: list[int] | None = None
@@ -161,10 +163,18 @@ class OutcomeDrafter:
             tree.sent = nodes = self._line_nodes(min(size, room))
             ids = tuple(tree.tokens.ids[node] for node in nodes)
             return Proposal(Draft(len(answer), ids), ids)
-        tree.sent = self._best_nodes(self.shape.budget, room)
+        kept = self._likeliest(self.shape.budget, room)
+        promise = 0.0
+        if self.pays is not None and kept:
+            chances = [math.exp(-score) for score, _, _ in kept]
+            kept = kept[: self.pays(chances)]
+            promise = sum(chances[: len(kept)])
+        places = sorted(range(len(kept)), key=lambda place: kept[place][1])  # parents first
+        works = [kept[place][2] for place in places]  # those that are only known of are made
+        tree.sent = [tree.grow(work.parent, work.token, work.logp) for work in works]
         sent = tree.tokens.select(tree.sent)
         draft = Draft(len(answer), tuple(sent.ids), tuple(sent.parents))
-        return Proposal(draft, tuple(tree.line(ROOT, room)))
+        return Proposal(draft, tuple(tree.line(ROOT, room)), ranks=tuple(places), promise=promise)
 
     def _reach(self, answer: Sequence[int]) -> bool:
         """Move the root to the end of `answer` if the tree grew there; whether it stands there now."""
@@ -209,13 +219,8 @@ class OutcomeDrafter:
                 break
         return nodes
 
-    def _best_nodes(self, budget: int, room: int) -> list[int]:
-        """The likeliest nodes at depths below `room`, parents first; those that are only known of are made."""
-        kept = sorted(self._likeliest(budget, room), key=lambda one: one[1])
-        return [self._tree.grow(work.parent, work.token, work.logp) for _, _, work in kept]
-
     def _likeliest(self, budget: int, room: int) -> list[tuple[float, int, Work]]:
-        """The same, made or not: (-log-probability of the whole path, depth, node)."""
+        """The likeliest nodes at depths below `room`, made or not: (-log-probability of the path, depth, node)."""
         found: list[tuple[float, int, Work]] = []  # -score, depth, node
         waiting = [(ROOT, 0.0, 0)]
         while waiting:

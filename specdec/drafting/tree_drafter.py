@@ -6,23 +6,28 @@ and the token after it is one that grew there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from specdec.drafting.draft import Draft, TreeSize
-from specdec.drafting.drafter import DraftModel, Proposal
+from specdec.drafting.drafter import DraftModel, Pays, Proposal
 from specdec.drafting.tree import TreeGrowth, prune
 from specdec.models import Prompt
 
 
 class TreeDrafter:
-    """Grows one tree at a time, below an answer that is verified or only assumed."""
+    """Grows one tree at a time, below an answer that is verified or only assumed.
+
+    pays: how many nodes are worth sending; None: as many as the budget says.
+    """
 
     def __init__(self, model: DraftModel, budget: int) -> None:
         self._model = model
         self._budget = budget
+        self.pays: Pays | None = None
         self._root: list[int] = []
         self._growth: TreeGrowth | None = None
         self._nodes = 0
@@ -73,8 +78,14 @@ class TreeDrafter:
         """The best nodes below `answer`, however deep they are up to `room`."""
         if not self.drafted(answer) or self._growth is None:
             return Proposal(Draft(len(answer), ()), ())
-        draft, guess = prune(len(answer), self._growth.tree, self._growth.scores, self._budget, room)
-        return Proposal(draft, guess)
+        tree, scores, budget, promise = self._growth.tree, self._growth.scores, self._budget, 0.0
+        if self.pays is not None:
+            inside = [score for score, depth in zip(scores, tree.depths, strict=True) if depth < room]
+            chances = [math.exp(score) for score in sorted(inside, reverse=True)[:budget]]
+            budget = self.pays(chances) if chances else budget
+            promise = sum(chances[:budget])
+        draft, guess = prune(len(answer), tree, scores, budget, room)
+        return Proposal(draft, guess, promise=promise)
 
     def _plant(self, answer: list[int], beam: int) -> bool:
         if answer and answer[-1] in self._model.eos_ids:

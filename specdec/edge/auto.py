@@ -29,10 +29,11 @@ _TOKENS_BETWEEN_CHOICES = 4
 
 @dataclass(frozen=True)
 class Shadow:
-    """A draft that was not sent. line: its likeliest chain."""
+    """A draft that was not sent. line: its likeliest chain. ranks: of a tree's nodes, 0 is the likeliest."""
 
     draft: Draft
     line: tuple[int, ...]
+    ranks: tuple[int, ...] = ()
 
     @property
     def needs(self) -> int:
@@ -60,12 +61,12 @@ class Shadows:
         return lambda: self._grow(before)
 
     def _grow(self, before: list[int]) -> bool:
-        self._drafter.shape = TreeSize(TREE_BUDGET, _SHADOW_DEPTH)
+        self._drafter.shape, self._drafter.pays = TreeSize(TREE_BUDGET, _SHADOW_DEPTH), None
         if self._drafter.step(before, _SHADOW_DEPTH):
             return True
         proposal: Proposal = self._drafter.take(before, _SHADOW_DEPTH, _SHADOW_DEPTH)
         if proposal.guess:
-            self._waiting.append(Shadow(proposal.draft, proposal.guess))
+            self._waiting.append(Shadow(proposal.draft, proposal.guess, proposal.ranks))
         many = self._measured.chain.drafts >= _SHADOWS_AT_FIRST
         self._next_base = len(before) + (_TOKENS_BETWEEN_SHADOWS if many else 1)
         self._base = None
@@ -79,7 +80,9 @@ class Shadows:
             said = list(answer[one.draft.base :])
             if said:
                 self._measured.chain.compare(one.line, said)
-                self._measured.tree.add(min(len(said), _SHADOW_DEPTH), _depth_reached(one.draft, said))
+                path = _path(one.draft, said)
+                self._measured.tree.add(min(len(said), _SHADOW_DEPTH), len(path))
+                self._measured.nodes.add(one.ranks, one.draft.depths(), path)
 
     def forget(self) -> None:
         """The drafter is needed for something else."""
@@ -87,11 +90,11 @@ class Shadows:
         self._base = None
 
 
-def _depth_reached(draft: Draft, said: Sequence[int]) -> int:
-    """How many levels of a tree go along with what the target said."""
+def _path(draft: Draft, said: Sequence[int]) -> Sequence[int]:
+    """The nodes of a tree that go along with what the target said, one a level."""
     depths = [0, *(depth + 1 for depth in draft.depths())]
     picks = [said[depth] if depth < len(said) else -1 for depth in depths]
-    return len(judge(draft, picks, frozenset()).path)
+    return judge(draft, picks, frozenset()).path
 
 
 class AutoRounds:
@@ -148,7 +151,7 @@ class AutoRounds:
                 started = self._clock()
                 if work():
                     ended = self._clock()
-                    self._measured.drafted(ended - started)
+                    self._measured.drafted(ended - started, self._drafter.rows_fed)
                     session.record.drafted("draft in the shadow", started, ended)
                 return []
             chunk = session.receive()
@@ -182,7 +185,7 @@ class AutoRounds:
                 self._drafter.forget()
         rounds = self._streaming if plan.mode == "stream" else self._rounds
         rounds.resize(LengthPolicy("fixed" if plan.mode == "stream" else "marginal", plan.size))
-        self._drafter.shape = plan.tree
+        self._drafter.shape, self._drafter.pays = plan.tree, self._rounds.nodes_worth_sending
         self._session.allow_in_flight(STREAM_IN_FLIGHT if plan.mode == "stream" else 1)
 
 

@@ -20,6 +20,10 @@ Mode = Literal["alone", "cloud-sd", "chain", "tree", "stream"]
 MAX_CHAIN = 10
 MAX_TREE = 8
 TREE_BUDGET = 32
+BUDGETS = (TREE_BUDGET, 23, 15, 11, 7, 5, 4, 3, 2)
+"""Nodes of the trees that are thought of, with the answer's own row about what forwards are timed by. The largest
+first: where a smaller one is no cheaper, it brings nothing.
+"""
 _ENOUGH_DRAFTS = 4
 """Before so many drafts were compared with what the target said, nothing is risked on them."""
 _WORTH_IT = 0.03
@@ -30,12 +34,13 @@ _WORTH_IT = 0.03
 class Plan:
     """How to go on. size: draft tokens of a chain, levels of a tree; 0 where nothing is drafted.
 
-    token_s: what it should take for a token, None where nothing is known.
+    token_s: what it should take for a token, None where nothing is known. budget: nodes of a tree.
     """
 
     mode: Mode
     size: int = 0
     token_s: float | None = None
+    budget: int = TREE_BUDGET
 
     @property
     def in_cloud(self) -> bool:
@@ -45,13 +50,13 @@ class Plan:
     @property
     def tree(self) -> TreeSize | None:
         """The shape of a draft."""
-        return TreeSize(TREE_BUDGET, self.size) if self.mode == "tree" else None
+        return TreeSize(self.budget, self.size) if self.mode == "tree" else None
 
     @property
     def label(self) -> str:
         """In words: "tree 32x4", "chain 5", "alone"."""
         if self.mode == "tree":
-            return f"tree {TREE_BUDGET}x{self.size}"
+            return f"tree {self.budget}x{self.size}"
         return f"{self.mode} {self.size}" if self.size else self.mode
 
 
@@ -106,7 +111,7 @@ class Controller:
         yield min((self._chain(size) for size in range(1, MAX_CHAIN + 1)), key=_token_s)
         yield min((self._stream(size) for size in range(1, MAX_CHAIN + 1)), key=_token_s)
         if measured.tree.drafts >= _ENOUGH_DRAFTS:
-            yield min((self._tree(size) for size in range(2, MAX_TREE + 1)), key=_token_s)
+            yield self._tree()
 
     def _cloud_sd(self, alone_s: float) -> Plan:
         """The same draft model in the cloud is taken to need no longer there, until that was tried."""
@@ -125,15 +130,32 @@ class Controller:
 
     def _chain(self, size: int) -> Plan:
         measured = self._measured
-        drafting_s = measured.redrafted.value * size * (measured.draft_s or 0.0)
+        drafting_s = measured.redrafted.value * size * self._draft_s(1)
         round_s = drafting_s + self._exchange_s(size + 1)
         return Plan("chain", size, round_s / measured.chain.expected(size))
 
-    def _tree(self, size: int) -> Plan:
-        measured = self._measured
-        drafting_s = max(0.0, size - measured.levels_ready.value) * (measured.draft_s or 0.0)
-        round_s = drafting_s + self._exchange_s(TREE_BUDGET + 1)
-        return Plan("tree", size, round_s / measured.tree.expected(size))
+    def _tree(self) -> Plan:
+        """The best of every depth and size. Fewer nodes take fewer rows of a forward, on either side, and bring fewer
+        tokens. Before enough trees were looked at node by node, only whole ones are thought of.
+        """
+        measured, known = self._measured, self._measured.nodes.drafts >= _ENOUGH_DRAFTS
+        budgets = BUDGETS if known else (TREE_BUDGET,)
+        exchanges = {budget: self._exchange_s(budget + 1) for budget in budgets}
+        best = Plan("tree", 2, float("inf"))
+        for size in range(2, MAX_TREE + 1):
+            late = max(0.0, size - measured.levels_ready.value)
+            for budget, exchange_s in exchanges.items():
+                if budget < size:
+                    continue
+                tau = measured.nodes.expected(size, budget) if known else measured.tree.expected(size)
+                token_s = (late * self._draft_s(TreeSize(budget, size).beam) + exchange_s) / tau
+                if token_s < _token_s(best):
+                    best = Plan("tree", size, token_s, budget)
+        return best
+
+    def _draft_s(self, rows: int) -> float:
+        """A draft forward of so many rows."""
+        return self._measured.draft_rows_s(rows) or self._measured.draft_s or 0.0
 
     def _stream(self, size: int) -> Plan:
         """Several drafts on their way (paper 002): a whole one costs what is slowest, any other the whole way round."""

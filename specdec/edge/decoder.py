@@ -188,9 +188,9 @@ class EdgeDecoder:
                     method = METHODS["ar"]
                 if method.drafts:
                     check_draft_size(welcome, gamma if method.tree is None else method.tree.budget)
+                self._measured.told(welcome.row_us)
                 if method.controlled:
                     self._controller.drafts_in_cloud = welcome.drafts
-                    self._measured.told(welcome.row_us)
                     choice = self._controller.choose(None, options.max_new_tokens)
                     method, gamma = opening(method, choice)
                 front_layers = front.layers if front is not None else 0

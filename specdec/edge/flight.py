@@ -24,13 +24,15 @@ from specdec.sampling.recovery import EdgeRecovery
 class Preparation:
     """How a draft came about: how long it took, and as in specdec.edge.stats.RoundStats.
 
-    promise: tokens of it that the draft model expects to be accepted; 0 where nobody asked.
+    promise: tokens of it that the draft model expects to be accepted; 0 where nobody asked. ranks: of a tree's nodes,
+    0 is the likeliest; none where nobody told.
     """
 
     draft_ms: float
     promise: float = 0.0
     ready: int | None = None
     sync_ms: float | None = None
+    ranks: tuple[int, ...] = ()
 
 
 @dataclass
@@ -72,8 +74,11 @@ class DraftInFlight:
         if self.preparation.promise > 0.0:
             measured.kept.add(min(2.0, accepted / self.preparation.promise))
         if not self.draft.is_chain:
-            depth = max(self.draft.depths(), default=-1) + 1
+            depths = self.draft.depths()
+            depth = max(depths, default=-1) + 1
             measured.tree.add(min(depth, accepted + 1), accepted)
+            path = self.draft.tree.along(verified)[:accepted]
+            measured.nodes.add(self.preparation.ranks, depths, path)
 
     def followed_by(self, other: DraftInFlight) -> DraftInFlight:
         """Both as one chain, for one verdict."""

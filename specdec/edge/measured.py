@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from specdec.edge.tree_acceptance import TreeAcceptance
+
 _WINDOW = 32
 _FORGET = 0.98
 _MAX_DEPTH = 64
@@ -145,10 +147,10 @@ class ForwardTimes:
 class Measured:
     """Live figures of one edge and its verifier, kept over the answers. Times in seconds.
 
-    chain, tree: acceptance of chains, and of the trees of one budget. redrafted: share of a chain that had to be
-    drafted after the verdict although it was prepared for (r of paper 000, as a share of the forwards). levels_ready:
-    levels of a tree that stood when the verdict came. kept: tokens accepted for each that the draft model expected to
-    be; grown: what a forward adds to that expectation, as a share of what went through it.
+    chain, tree: acceptance of chains, and of the trees of one budget; nodes: of trees, node by node. redrafted: share
+    of a chain that had to be drafted after the verdict although it was prepared for (r of paper 000, as a share of the
+    forwards). levels_ready: levels of a tree that stood when the verdict came. kept: tokens accepted for each that the
+    draft model expected to be; grown: what a forward adds to that expectation, as a share of what went through it.
     """
 
     def __init__(self) -> None:
@@ -162,6 +164,7 @@ class Measured:
         self._queue = RunningMedian()
         self.chain = AcceptanceEstimate()
         self.tree = AcceptanceEstimate()
+        self.nodes = TreeAcceptance()
         self.redrafted = RunningMean(0.3)
         self.levels_ready = RunningMean(1.0)
         self._tokens = self._seconds = 0.0
@@ -197,13 +200,14 @@ class Measured:
         measured_s = self._draft_by_rows.measured_s(rows)
         return self._draft_by_rows.told_s(rows) if measured_s is None else measured_s
 
-    def exchanged(self, rows: int, verify_s: float, rtt_s: float, queue_s: float = 0.0) -> None:
+    def exchanged(self, rows: int, verify_s: float, rtt_s: float, queue_s: float | None = 0.0) -> None:
         """One draft and its verdict; rows: that went through the target, the draft's and one more. queue_s: it waited
-        in the cloud.
+        in the cloud; None: for something that says nothing of other drafts.
         """
         self._verify.add(verify_s)
         self._rtt.add(rtt_s)
-        self._queue.add(queue_s)
+        if queue_s is not None:
+            self._queue.add(queue_s)
         self._verify_by_rows.add(rows, verify_s)
 
     def went_on(self, tokens: int, seconds: float) -> None:

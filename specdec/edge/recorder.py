@@ -41,6 +41,7 @@ class Recorder:
         self._hints: list[tuple[float, int, float]] = []
         self._mode = self._why = ""
         self.resumes = 0
+        self.opened_s: float | None = None
 
     def explain(self, mode: str, why: str) -> None:
         """What a controller chose for the rounds from now on, and its reason."""
@@ -80,6 +81,7 @@ class Recorder:
         """The cloud has the prompt."""
         if self._trace is not None:
             self._trace.opened(now)
+        self.opened_s = now
         self._cloud_prefill_ms = message.verify_us / 1e3
         self._exchange("prefill", "first token", ((sent, self._prompt_bytes),), 0, now, message)
 
@@ -234,7 +236,10 @@ class Accounts:
         self._record.verdict(message, sent, refuted, accepted, gained, size, now)
         sent.compare(verified, accepted, self._measured)
         rtt_s = max(0.0, now - sent.sent_s - _cloud_s(message))
-        rows, queue_s = len(sent.draft.ids) + 1, message.queue_us / 1e6
+        opened_s = self._record.opened_s
+        # A draft that left with the prompt has waited for that, which no other one will.
+        waited = opened_s is not None and sent.sent_s >= opened_s
+        rows, queue_s = len(sent.draft.ids) + 1, message.queue_us / 1e6 if waited else None
         self._measured.exchanged(rows, message.verify_us / 1e6, rtt_s, queue_s)
 
     def streamed(self, message: Tokens, size: int, since: float, now: float) -> None:

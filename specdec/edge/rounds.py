@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from specdec.drafting import ChainDrafter, Drafter, OutcomeDrafter
+from specdec.drafting import ChainDrafter, Drafter, OutcomeDrafter, TreeDrafter
 from specdec.drafting.length import LengthPolicy
+from specdec.drafting.tree_budget import nodes_worth_sending
 from specdec.edge.flight import Preparation
 from specdec.edge.measured import Measured
 from specdec.edge.session import EdgeSession
@@ -39,6 +40,8 @@ class Rounds:
         self._chain = drafter if isinstance(drafter, ChainDrafter) else None
         if self._chain is not None:  # nothing comes that could cut a draft short
             self._chain.at_once = method.overlap == "idle" and method.leave != "tokens" and policy.name == "fixed"
+        if isinstance(drafter, OutcomeDrafter | TreeDrafter):
+            drafter.pays = self.nodes_worth_sending if method.nodes == "paid" else None
         self._method = method
         self._policy = policy
         self._measured = measured
@@ -52,6 +55,15 @@ class Rounds:
     def resize(self, policy: LengthPolicy) -> None:
         """From now on this decides how deep drafts become; nothing is on its way."""
         self._policy = policy
+
+    def nodes_worth_sending(self, chances: Sequence[float]) -> int:
+        """How many nodes of the tree that leaves now bring more than their rows cost (see Pays)."""
+        measured = self._measured
+        if measured.away_s is None:
+            return len(chances)
+        kept = [measured.kept.value * chance for chance in chances]
+        rest_s = measured.away_s + self._spent_s
+        return nodes_worth_sending(kept, measured.verify_rows_s, rest_s, measured.tokens_per_s)
 
     def advance(self) -> list[int]:
         """Do one thing; returns the ids it verified, if any. Raises what EdgeSession.receive raises."""
@@ -169,7 +181,7 @@ class Rounds:
         if self._method.overlap == "continue":  # what was drafted ahead leaves with the rest
             size = max(size, self._drafter.drafted(expected))
         proposal = self._drafter.take(expected, size, room)
-        preparation = Preparation(self._spent_s * 1e3, self._promise)
+        preparation = Preparation(self._spent_s * 1e3, proposal.promise or self._promise, ranks=proposal.ranks)
         self._promise = 0.0
         if self._ready is not None and self._verdict_s is not None:
             ready = min(self._ready, len(proposal.guess))

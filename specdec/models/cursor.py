@@ -19,6 +19,7 @@ from specdec.models.runner import LayerObserver
 from specdec.models.session import ModelSession
 from specdec.options import GenerationOptions
 from specdec.sampling.adjust import Adjuster
+from specdec.sampling.choices import Choices
 
 
 class SessionCursor:
@@ -105,6 +106,11 @@ class SessionCursor:
         """See `Adjuster.forced`."""
         assert self._adjuster is not None, "prefill first"
         return self._adjuster.forced(answer, most)
+
+    def choices(self, answer: Sequence[int], most: int) -> Choices:
+        """See `Adjuster.choices`; none where a tree takes more forwards than it has rows."""
+        assert self._adjuster is not None, "prefill first"
+        return self._adjuster.choices(answer, most if self._session.runner.sees_layers else 0)
 
     def rows(
         self, answer: Sequence[int], draft: Sequence[int] = (), observer: LayerObserver | None = None

@@ -3,12 +3,14 @@
 A cache of the library's holds one sequence. What is wanted next is another one, mostly with the same beginning: the
 cache is cut back to that and fed the rest. So sequences are rolled back and trees walked, branch by branch. Where a
 cache cannot be cut (recurrent states, ropes that change with the length), sequences are fed anew each time.
+
+A prompt with pictures goes in as a whole, with what its pictures became; behind it the sequence is one of ids.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,15 +30,23 @@ _PROBE = 6
 _SAME = 1e-2
 """Of the spread of logits: those of one sequence that came in two ways differ by less, also in half precision."""
 LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
+_NOTHING: Mapping[str, Tensor] = {}
 
 
 class LibraryCache:
-    """A cache of the library's that forgets nothing, whatever windows the layers have, and the ids it holds."""
+    """A cache of the library's that forgets nothing, whatever windows the layers have, and the ids it holds.
 
-    def __init__(self) -> None:
+    whole: so many ids come first and together, with `extras`: a prompt with pictures. rope_deltas: what such a prompt
+    has left in the model for the positions behind it, where the model has such a thing.
+    """
+
+    def __init__(self, whole: int = 0, extras: Mapping[str, Tensor] | None = None) -> None:
         from transformers import DynamicCache
 
         self.library = DynamicCache()
+        self.whole = whole
+        self.extras = extras or {}
+        self.rope_deltas: Tensor | None = None
         self._ids: list[int] = []
 
     def go_back_to(self, sequence: Sequence[int]) -> int:
@@ -45,6 +55,8 @@ class LibraryCache:
         common = limit if self._ids[:limit] == sequence[:limit] else 0
         while common < limit and self._ids[common] == sequence[common]:
             common += 1
+        if common < self.whole:
+            common = 0
         surplus = self.library.get_seq_length() - common  # with what a forward that failed has left there
         if surplus > 0:
             self.library.crop(-surplus)
@@ -68,7 +80,7 @@ class LibrarySegment(Segment):
 class GenericRunner:
     """Has the interface of a DecoderRunner; rows are ids [rows, 1] before a forward and logits [rows, vocab] behind it.
 
-    keeps_cache: whether sequences grow in a cache that can be cut back.
+    keeps_cache: whether sequences grow in a cache that can be cut back. takes: parameters of the library's forward.
     """
 
     sees_layers = False
@@ -77,7 +89,7 @@ class GenericRunner:
     def __init__(self, hf_model: Any, vocab_size: int) -> None:
         text = hf_model.config.get_text_config()
         self._model = hf_model
-        self._takes = inspect.signature(hf_model.forward).parameters
+        self.takes = inspect.signature(hf_model.forward).parameters
         self.vocab_size = vocab_size
         self.hidden_size: int = text.hidden_size
         self.layer_count: int = text.num_hidden_layers
@@ -90,6 +102,7 @@ class GenericRunner:
         self.head_dim: int = getattr(text, "head_dim", None) or max(1, self.hidden_size // heads)
         self.pacer: Pace | None = None
         self.passes = 0
+        self._has_deltas = hasattr(getattr(hf_model, "model", None), "rope_deltas")
         self.keeps_cache = self._cache_can_be_cut(text)
 
     @property
@@ -97,9 +110,9 @@ class GenericRunner:
         """What one token takes in a cache of all layers."""
         return self.layer_count * 2 * self.kv_heads * self.head_dim * self.dtype.itemsize
 
-    def new_cache(self) -> LibraryCache | None:
-        """An empty cache; None where there is no use in one."""
-        return LibraryCache() if self.keeps_cache else None
+    def new_cache(self, whole: int = 0, extras: Mapping[str, Tensor] | None = None) -> LibraryCache | None:
+        """An empty cache; None where there is no use in one. whole, extras: of a LibraryCache."""
+        return LibraryCache(whole, extras) if self.keeps_cache else None
 
     def embed(self, ids: Tensor) -> Tensor:
         """ids int64 [rows] -> [rows, 1]: the library looks them up."""
@@ -135,26 +148,71 @@ class GenericRunner:
         raise ModelError("a model that runs on the library's own forward has no exits")
 
     def _last_rows(self, cache: LibraryCache | None, sequence: list[int], wanted: int) -> Tensor:
-        """Logits [wanted, vocab] after each of the last `wanted` ids of a sequence."""
-        known = 0 if cache is None else cache.go_back_to(sequence[:-wanted])
-        fresh = sequence[known:]
+        """Logits [wanted, vocab] after each of the last `wanted` ids of a sequence.
+
+        Of a prompt with pictures that has not come as a whole yet nobody looks at them: zeros.
+        """
+        if cache is None:
+            return self._rows(None, sequence, wanted)
+        if len(sequence) < cache.whole:
+            return torch.zeros(wanted, self.vocab_size, device=self.device)
+        known = cache.go_back_to(sequence[:-wanted])
+        if known < cache.whole < len(sequence):
+            self._rows(cache, sequence[: cache.whole], 1, cache.extras)
+            return self._rows(cache, sequence[cache.whole :], wanted)
+        return self._rows(cache, sequence[known:], wanted, cache.extras if known < cache.whole else {})
+
+    def _rows(
+        self,
+        cache: LibraryCache | None,
+        fresh: list[int],
+        wanted: int,
+        extras: Mapping[str, Tensor] = _NOTHING,
+    ) -> Tensor:
+        """One forward of the library's."""
         settings: dict[str, Any] = {"use_cache": cache is not None}
         if cache is not None:
             settings["past_key_values"] = cache.library
-        if "logits_to_keep" in self._takes:
+        if "logits_to_keep" in self.takes:
             settings["logits_to_keep"] = wanted
-        rows: Tensor = self._model(input_ids=torch.tensor([fresh], device=self.device), **settings).logits[
-            0, -wanted:
-        ]
+        for name, value in extras.items():
+            settings[name] = value.to(self.device, self.dtype if value.is_floating_point() else None)
+        if self._has_deltas:  # belongs to a sequence, but the library keeps it in the model (TRAPS 25)
+            self._model.model.rope_deltas = None if cache is None else cache.rope_deltas
+        ids = torch.tensor([fresh], device=self.device)
+        rows: Tensor = self._model(input_ids=ids, **settings).logits[0, -wanted:]
         if cache is not None:
             cache.fed(fresh)
+            if self._has_deltas:
+                cache.rope_deltas = self._model.model.rope_deltas
         return rows
+
+    @torch.inference_mode()
+    def check_pictures(self, ids: Sequence[int], extras: Mapping[str, Tensor]) -> None:
+        """Try a prompt with pictures: what comes behind it must be what the library makes of all of it at once.
+
+        Raises ModelError, in a few words, where the model cannot be given pictures so.
+        """
+        if not self.keeps_cache:
+            raise ModelError("its cache cannot be cut back")
+        behind = [number % self.vocab_size for number in range(_PROBE)]
+        stretched = {name: _stretched(value, len(ids), len(behind)) for name, value in extras.items()}
+        try:
+            whole = self._rows(None, [*ids, *behind], 3, stretched).float()
+            cache = LibraryCache(len(ids), extras)
+            self._last_rows(cache, [*ids], 1)
+            self._last_rows(cache, [*ids, *behind[:2], *behind[:2]], 2)
+            parts = self._last_rows(cache, [*ids, *behind], 3).float()
+        except Exception as error:  # whatever the library raises; the cause stays attached
+            raise ModelError(f"a picture that was tried has failed: {_first_line(error)}") from error
+        if not bool(((parts - whole).abs() <= _SAME * whole.std()).all()):
+            raise ModelError("what comes behind a picture is another thing in parts than as a whole")
 
     @torch.inference_mode()
     def _cache_can_be_cut(self, text: Any) -> bool:
         """Whether a sequence that came in parts, and was cut back in between, is what it is as a whole: tried."""
         rope = getattr(text, "rope_parameters", None) or {}
-        if rope.get("rope_type") in LENGTH_DEPENDENT_ROPE or "past_key_values" not in self._takes:
+        if rope.get("rope_type") in LENGTH_DEPENDENT_ROPE or "past_key_values" not in self.takes:
             return False
         if getattr(self._model, "_is_stateful", False):
             return False
@@ -187,8 +245,9 @@ class GenericSession(ModelSession):
     def start(self, encoded: EncodedPrompt, kept: int = 0) -> None:
         """Forget everything; a prompt comes next."""
         self.evict()
-        self._check_room(encoded.ids.shape[0])
-        self._library_cache = self.runner.new_cache()
+        length = encoded.ids.shape[0]
+        self._check_room(length)
+        self._library_cache = self.runner.new_cache(length if encoded.extras else 0, encoded.extras)
 
     def evict(self) -> None:
         """Forget everything and give the cache back."""
@@ -270,3 +329,12 @@ class GenericSession(ModelSession):
 def _ids_of(extension: Extension) -> Sequence[int]:
     """A chain's ids; those of a prompt stand where the embeddings are for other runners."""
     return extension.ids if extension.hidden is None else extension.hidden[:, 0].tolist()
+
+
+def _stretched(value: Tensor, length: int, more: int) -> Tensor:
+    """What a forward takes of each id [1, length], for ids behind those: zeros. Everything else as it is."""
+    return torch.nn.functional.pad(value, (0, more)) if value.shape == (1, length) else value
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

@@ -18,6 +18,7 @@ from specdec.errors import ModelError
 from specdec.models.families import Family
 from specdec.models.generic import GenericRunner, GenericSession
 from specdec.models.images import ImagePreparer, PreparedImages, SeenPicture
+from specdec.models.library_pictures import LibraryPictures, probe_of
 from specdec.models.positions import expand_image_pads, image_token_count, mrope_positions, picture_starts
 from specdec.models.prompt import EncodedPrompt, Prompt
 from specdec.models.runner import DecoderRunner
@@ -32,11 +33,8 @@ RowTime = tuple[int, int]
 class LoadedModel:
     """A causal language model, possibly with images, ready to open sessions. Made by `load_model`.
 
-    row_us: what forwards of it take on this device, where that was tried (specdec.models.row_times). picture_remedy:
-    what to do for pictures where it takes none.
+    row_us: what forwards of it take on this device, where that was tried (specdec.models.row_times).
     """
-
-    picture_remedy = "use a Qwen-VL model"
 
     def __init__(
         self,
@@ -85,12 +83,32 @@ class LoadedModel:
         self.eos_token_ids = eos_token_ids
         self.is_multimodal = preparer is not None
         self._preparer = preparer
+        self._library_pictures: LibraryPictures | None = None
+        self._no_pictures = "use a Qwen-VL model"
         self.vocab_size = runner.vocab_size
         self.context_limit = runner.context_limit
         self.image_pad_id = image_pad_id
         self.never_drafted = self._placeholder_ids()
         self.grammars = Grammars(tokenizer, self.vocab_size, eos_token_ids)
         self.row_us: list[RowTime] = []
+
+    def add_pictures(self, make: Callable[[Mapping[str, Any]], LibraryPictures]) -> str:
+        """Take pictures from now on, on the library's forward, if one that is tried comes through; why not, or "".
+
+        make: from the parameters of the forward to what prepares pictures.
+        """
+        runner: Any = self.runner
+        try:
+            pictures = make(runner.takes)
+            probe = pictures.encode(*probe_of(pictures))
+            assert probe.extras is not None
+            runner.check_pictures(probe.ids.tolist(), probe.extras)
+        except ModelError as error:
+            self._no_pictures = str(error)
+            return self._no_pictures
+        self._library_pictures, self.is_multimodal = pictures, True
+        self.image_pad_id, self.never_drafted = pictures.placeholder, self._placeholder_ids()
+        return ""
 
     @cached_property
     def hf_model(self) -> Any:
@@ -133,9 +151,9 @@ class LoadedModel:
             raise ModelError("the prompt is empty: give at least one token")
         if min(prompt.ids) < 0 or max(prompt.ids) >= self.vocab_size:
             raise ModelError(f"the prompt has ids outside the vocabulary of {self.vocab_size} of {self.path}")
-        if self._preparer is None:
+        if not self.is_multimodal:
             if prompt.images:
-                raise ModelError(f"{self.path} takes no images: {self.picture_remedy}")
+                raise ModelError(f"{self.path} takes no images: {self._no_pictures}")
             ids = torch.tensor(prompt.ids)
             self._check_length(ids.shape[0])
             return EncodedPrompt(ids)
@@ -146,6 +164,11 @@ class LoadedModel:
             self._check_length(len(prompt.ids))
             return EncodedPrompt(torch.tensor(prompt.ids))
         self._check_length(self.prompt_length(prompt))  # before anything is decoded (TRAPS 33)
+        if self._library_pictures is not None:
+            encoded = self._library_pictures.encode(prompt.ids, prompt.images, seen)
+            self._check_length(encoded.ids.shape[0])
+            return encoded
+        assert self._preparer is not None
         prepared = self._preparer.prepare(prompt.images) if seen is None else None
         grids = prepared.grids if prepared is not None else tuple(picture.grid for picture in seen or ())
         try:
@@ -165,13 +188,18 @@ class LoadedModel:
         """One picture as the vision tower takes it; from any thread. Raises ModelError for what is none, or where the
         model takes none.
         """
-        if self._preparer is None:
-            raise ModelError(f"{self.path} takes no images: {self.picture_remedy}")
-        return self._preparer.prepare([image])
+        preparer = self._preparer or self._library_pictures
+        if preparer is None:
+            raise ModelError(f"{self.path} takes no images: {self._no_pictures}")
+        return preparer.prepare([image])
 
     @torch.inference_mode()
     def look(self, pictures: Sequence[PreparedImages]) -> list[SeenPicture]:
-        """What the vision tower makes of all the pictures, in one pass; of a deterministic model one by one."""
+        """What the vision tower makes of all the pictures, in one pass; of a deterministic model one by one. A model on
+        the library's own forward looks at them later.
+        """
+        if self._library_pictures is not None:
+            return self._library_pictures.look(pictures)
         if self.deterministic and len(pictures) > 1:
             return [seen for one in pictures for seen in self.look([one])]
         grids = [grid for prepared in pictures for grid in prepared.grids]
@@ -185,13 +213,14 @@ class LoadedModel:
     @property
     def picture_rules(self) -> PictureRules | None:
         """How the model sizes pictures; None where it takes none."""
-        return None if self._preparer is None else self._preparer.rules
+        preparer = self._preparer or self._library_pictures
+        return None if preparer is None else preparer.rules
 
     def prompt_length(self, prompt: Prompt) -> int:
         """How many tokens a prompt takes, images by their headers. Raises ModelError for images it cannot take."""
-        if prompt.images and self._preparer is None:
-            raise ModelError(f"{self.path} takes no images: {self.picture_remedy}")
         rules, length = self.picture_rules, len(prompt.ids)
+        if prompt.images and rules is None:
+            raise ModelError(f"{self.path} takes no images: {self._no_pictures}")
         if rules is not None:  # every image has one placeholder already
             length += sum(rules.tokens(*picture_size(data)) - 1 for data in prompt.images)
         return length
@@ -246,6 +275,8 @@ class LoadedModel:
 
     def _placeholder_ids(self) -> frozenset[int]:
         """Ids that stand for pictures: a draft must never hold one (TRAPS 26)."""
+        if self._library_pictures is not None:
+            return frozenset(i for i in self._library_pictures.never_drafted if i < self.vocab_size)
         if not self.is_multimodal:
             return frozenset()
         config = self.network.config

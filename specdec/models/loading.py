@@ -21,6 +21,7 @@ from specdec.models.direct import read_model, read_tokenizer
 from specdec.models.families import FAMILIES, Family
 from specdec.models.generic import LENGTH_DEPENDENT_ROPE
 from specdec.models.images import MAX_IMAGE_PIXELS, ImagePreparer
+from specdec.models.library_pictures import pictures_of, takes_pictures
 from specdec.models.loaded import LoadedModel
 
 Quantize = Literal["none", "8bit", "4bit"]
@@ -56,7 +57,9 @@ def load_model(
     if place.type == "cpu" and number_type == torch.float32 and quantize == "none":
         direct = read_model(Path(name))
         if direct is not None:
-            preparer = None if direct.processor is None else ImagePreparer(direct.processor, most_pixels=pixels)
+            preparer = (
+                None if direct.processor is None else ImagePreparer(direct.processor, most_pixels=pixels)
+            )
             return LoadedModel(
                 direct.network,
                 direct.tokenizer,
@@ -71,18 +74,26 @@ def load_model(
     tokenizer = _load_library_tokenizer(name)
     hf_model = _load_library_model(name, config, place, number_type, quantize)
     family, reason = family_of(config)
-    preparer = ImagePreparer.from_folder(name, config.vision_config, pixels) if family and family.vision else None
+    preparer = (
+        ImagePreparer.from_folder(name, config.vision_config, pixels) if family and family.vision else None
+    )
     if family is None and deterministic:
         raise ModelError(f"{name} runs on the library's own forward ({reason}), which is never deterministic")
     loaded = LoadedModel(
         hf_model, tokenizer, name, eos_ids(hf_model, tokenizer), family, preparer, deterministic=deterministic
     )
     if family is None:
+        lacks = "pictures, exits and splits"
+        if takes_pictures(config):
+            with _quiet_loading():
+                why_not = loaded.add_pictures(
+                    lambda takes: pictures_of(name, config, tokenizer, takes, pixels)
+                )
+            lacks = f"pictures ({why_not}), exits and splits" if why_not else "exits and splits"
         how = "" if loaded.runner.keeps_cache else " and with no cache to roll back, all of it anew each time"
         _LOG.warning(
-            "%s runs on the library's own forward%s (%s): exact, but slower, one sequence at a time, without pictures, "
-            "exits and splits",
-            name, how, reason,
+            "%s runs on the library's own forward%s (%s): exact, but slower, one sequence at a time, without %s",
+            name, how, reason, lacks,
         )  # fmt: skip
     return loaded
 
@@ -169,7 +180,9 @@ def read_config(name: str) -> Any:
         with _quiet_loading():
             config = AutoConfig.from_pretrained(**_place(name), **_NO_CODE)
     except Exception as error:  # whatever the library raises at a broken file; the cause stays attached
-        hint = "its configuration cannot be read" if local else "the hub cannot be reached or has no such model"
+        hint = (
+            "its configuration cannot be read" if local else "the hub cannot be reached or has no such model"
+        )
         raise ModelError(f"{name} cannot be loaded, {hint} ({_first_line(error)})") from error
     return config
 
@@ -197,7 +210,7 @@ def _load_weights(name: str, config: Any, place: torch.device, dtype: Any, quant
     _check_weight_files(name)
     settings: dict[str, Any] = {"dtype": dtype, "config": config, "output_loading_info": True}
     settings |= {"use_safetensors": True, **_NO_CODE}
-    quantised = getattr(config, "quantization_config", None) is not None
+    quantised = quantised_with(name, config)
     if quantised and quantize != "none":
         raise ModelError(f"{name} is quantised already: load it with quantize none")
     if quantised:
@@ -214,8 +227,15 @@ def _load_weights(name: str, config: Any, place: torch.device, dtype: Any, quant
     except ModelError:
         raise
     except ImportError as error:
-        raise ModelError(f"{name} cannot be loaded without another package: {_first_line(error)}") from error
+        raise ModelError(
+            f"{name} cannot be loaded without another package{f' ({quantised})' if quantised else ''}: "
+            f"{_first_line(error)}"
+        ) from error
     except Exception as error:  # the library raises nearly everything here; the cause stays attached
+        if quantised:
+            raise ModelError(
+                f"{name} is quantised ({quantised}) and cannot be used here: {_first_line(error)}"
+            ) from error
         raise ModelError(
             f"{name} has no usable weights ({_first_line(error)}): check its safetensors files"
         ) from error
@@ -227,6 +247,30 @@ def _load_weights(name: str, config: Any, place: torch.device, dtype: Any, quant
     return hf_model if "device_map" in settings else hf_model.to(place)
 
 
+def quantised_with(name: str, config: Any) -> str:
+    """What others have quantised a checkpoint with, by the name in its config; "" for none.
+
+    Raises ModelError for what the library does not know: it would take such weights as they are, without their scales.
+    """
+    told = getattr(config, "quantization_config", None)
+    if told is None:
+        return ""
+    from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
+
+    settings = told if isinstance(told, dict) else told.to_dict()
+    method = settings.get("quant_method")
+    method = str(getattr(method, "value", method or ""))
+    if not method and (settings.get("load_in_4bit") or settings.get("load_in_8bit")):
+        return "bitsandbytes"
+    known = set(AUTO_QUANTIZATION_CONFIG_MAPPING)
+    if method != "bitsandbytes" and method not in known:
+        raise ModelError(
+            f"{name} is quantised with {method or 'a method that its config.json does not name'!r}, which the library "
+            "cannot undo: take a checkpoint in another form"
+        )
+    return method
+
+
 def loader_of(name: str, config: Any) -> Any:
     """The library's class that loads such a model. Raises ModelError for what says no next token."""
     import transformers
@@ -234,7 +278,10 @@ def loader_of(name: str, config: Any) -> Any:
     family = FAMILIES.get(config.model_type)
     if family is not None:
         return getattr(transformers, family.loader)
-    for kind in ("AutoModelForCausalLM", "AutoModelForImageTextToText"):
+    kinds = ["AutoModelForCausalLM", "AutoModelForImageTextToText"]
+    if takes_pictures(config):  # some types may also be loaded without their vision tower
+        kinds.reverse()
+    for kind in kinds:
         loader = getattr(transformers, kind)
         if type(config) in loader._model_mapping:
             return loader

@@ -6,7 +6,7 @@ never parsed for special tokens, so an instruction cannot smuggle in an image pl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ class EncodedPrompt:
     n-1. delta: what to add to an index after the prompt to get its position.
     pixel_values: float32 [patches, features] or None; grids: int64 [images, 3] or None. features: [image tokens,
     hidden_size], of pictures that the model has looked at already, instead of pixel_values. picture_starts: where in
-    `ids` each picture begins.
+    `ids` each picture begins. extras: what the library's own forward takes beside the ids of a prompt with pictures.
     """
 
     ids: Tensor
@@ -50,6 +50,7 @@ class EncodedPrompt:
     grids: Tensor | None = None
     features: Tensor | None = None
     picture_starts: tuple[int, ...] = ()
+    extras: Mapping[str, Tensor] | None = None
 
 
 def chat_prompt(
@@ -73,13 +74,15 @@ def chat_prompt(
     special = _special_strings(tokenizer)
     cleaned = [piece if isinstance(piece, bytes) else _strip(piece, special) for piece in pieces]
     found = tuple(piece for piece in cleaned if isinstance(piece, bytes))
+    own_pad = getattr(model_or_tokenizer, "image_pad_id", None) if found else None
     earlier = [(_strip(question, special), _strip(answer, special)) for question, answer in history]
     if getattr(tokenizer, "chat_template", None):
         rendered = _render_template(tokenizer, cleaned, _strip(system, special) if system else None, earlier)
     else:
-        rendered = "".join(
-            VISION_START + IMAGE_PAD + VISION_END if isinstance(piece, bytes) else piece for piece in cleaned
-        )
+        image = VISION_START + IMAGE_PAD + VISION_END
+        if own_pad is not None and tokenizer.convert_ids_to_tokens(own_pad) != IMAGE_PAD:
+            image = tokenizer.convert_ids_to_tokens(own_pad)
+        rendered = "".join(image if isinstance(piece, bytes) else piece for piece in cleaned)
         rendered = "".join(f"{part}\n" for pair in earlier for part in pair) + rendered
         if system:
             rendered = _strip(system, special) + rendered
@@ -89,7 +92,7 @@ def chat_prompt(
     if not ids:
         raise ModelError("the prompt is empty: give some text")
     if found:
-        pad_id = tokenizer.convert_tokens_to_ids(IMAGE_PAD)
+        pad_id = tokenizer.convert_tokens_to_ids(IMAGE_PAD) if own_pad is None else own_pad
         if ids.count(pad_id) != len(found):
             raise ModelError(
                 f"the chat template left {ids.count(pad_id)} image placeholders for {len(found)} images: "
@@ -116,6 +119,12 @@ def _render_template(
     if system:
         messages.insert(0, {"role": "system", "content": system})
     rendered: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    if any(isinstance(one["content"], str) and one["content"].strip() not in rendered for one in messages):
+        # Some templates for pictures look at pieces only, and lose words that come without.
+        for one in messages:
+            if isinstance(one["content"], str):
+                one["content"] = [{"type": "text", "text": one["content"]}]
+        rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     return rendered
 
 

@@ -13,8 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specdec.drafting.token_tree import TokenTree
 from specdec.errors import ModelError, OptionsError
 from specdec.options import GenerationOptions
+from specdec.sampling.choices import Choices, choices_after
 from specdec.sampling.grammar import Grammar, forbid, only
 from specdec.sampling.processors import NEVER
 
@@ -66,6 +68,13 @@ class Adjuster:
         last of them. None without a grammar. Raises ModelError where the answer does not follow it.
         """
         return [] if self._grammar is None else self._grammar.forced(answer, most)
+
+    def choices(self, answer: Sequence[int], most: int) -> Choices:
+        """What may follow an answer where its grammar leaves few choices, at most so many nodes; none without one."""
+        place = None if self._grammar is None else self._grammar.place(answer)
+        if self._grammar is None or place is None:
+            return Choices(TokenTree())
+        return choices_after(self._grammar.grammar, place, most)
 
     def chain(self, rows: Tensor, answer: Sequence[int], draft: Sequence[int] = ()) -> Tensor:
         """rows float [len(draft) + 1, vocab], row i of what follows answer + draft[:i] -> float32, adjusted."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -57,10 +57,19 @@ class Grammar:
     """A compiled grammar of one vocabulary; shared by all answers."""
 
     def __init__(
-        self, first: Any, vocab_size: int, eos_ids: Set[int], after: int = 0, second: Any = None
+        self,
+        first: Any,
+        vocab_size: int,
+        eos_ids: Set[int],
+        after: int = 0,
+        second: Any = None,
+        spelling: Callable[[int], bytes] = lambda token: b"",
     ) -> None:
-        """first, second: matchers that have seen nothing; the second's turn comes after so many tokens."""
+        """first, second: matchers that have seen nothing; the second's turn comes after so many tokens. spelling: the
+        text of a token.
+        """
         self.vocab_size = vocab_size
+        self.spelling = spelling
         self.eos_ids = frozenset(eos_ids)
         self._after, self._second = after, second
         self.start = self._arrive(Place(first, 0, second is None))
@@ -169,12 +178,17 @@ class Grammars:
         if len(others) > 2:
             raise OptionsError("the grammar has more than two parts: one line with %%after N may divide it")
         after, second = (int(others[0]), self._matcher(others[1])) if others else (0, None)
-        grammar = Grammar(self._matcher(first), self._vocab_size, self._eos_ids, after, second)
+        begun = self._matcher(first)
+        grammar = Grammar(begun, self._vocab_size, self._eos_ids, after, second, self._spelling)
         try:
             grammar.allowed(grammar.start)
         except ModelError as error:
             raise OptionsError(f"no answer follows the grammar: {error}") from error
         return grammar
+
+    def _spelling(self, token: int) -> bytes:
+        spelled: bytes = self._vocabulary.decode_bytes([token])
+        return spelled
 
     def _matcher(self, text: str) -> Any:
         from llguidance import LLMatcher, LLParserLimits
@@ -239,6 +253,15 @@ class FollowedGrammar:
             found.append(allowed[0])
             place = grammar.next(place, allowed[0])
         return found
+
+    def place(self, answer: Sequence[int]) -> Place | None:
+        """Where an answer has come to, and in what; None where the grammar does not allow it."""
+        return self._place(answer)
+
+    @property
+    def grammar(self) -> Grammar:
+        """What is followed."""
+        return self._grammar
 
     def _allowed_place(self, answer: Sequence[int]) -> Place:
         place = self._place(answer)

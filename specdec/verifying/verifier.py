@@ -18,6 +18,7 @@ from specdec.models.plans import Plan, Preparation, Prepared, carry_out
 from specdec.models.runner import LayerObserver
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser
+from specdec.sampling.choices import MOST_NODES
 from specdec.sampling.grammar import MAX_FORCED
 from specdec.verifying.judge import Judgement, judge
 
@@ -115,6 +116,17 @@ class Verifier:
         self.answer.append(token)
         self._jump()
         return token
+
+    def choices(self, price_s: Callable[[int], float | None]) -> Draft:
+        """A draft of what a grammar leaves open next, where that is little; empty without a grammar, and where it would
+        not pay. price_s: seconds of a forward of so many rows, None where nobody knows.
+        """
+        answer = self.answer
+        if not self._options.grammar or self.finished or self._cursor.evicted:
+            return Draft(len(answer), ())
+        found = self._cursor.choices(answer, MOST_NODES)
+        nodes = found.worth(price_s)
+        return Draft(len(answer), tuple(found.tree.ids[:nodes]), tuple(found.tree.parents[:nodes]))
 
     def _jump(self) -> None:
         """Append what a grammar lets follow the answer, and nothing else: no forward is needed for it."""

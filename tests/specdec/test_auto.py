@@ -14,9 +14,11 @@ from specdec.drafting import Draft
 from specdec.edge.auto import Shadow
 from specdec.edge.controller import Choice, Controller, Mode, Plan
 from specdec.edge.decoder import EdgeDecoder
+from specdec.edge.flight import DraftInFlight, Preparation
 from specdec.edge.measured import Measured
+from specdec.edge.recorder import Accounts, Recorder
 from specdec.errors import OptionsError
-from specdec.link.wire import HintDown, VerdictDown
+from specdec.link.wire import HintDown, Opened, VerdictDown
 from specdec.methods import get_method
 from specdec.models import chat_prompt
 from specdec.models.local import generate_local
@@ -180,6 +182,17 @@ def test_hints_of_other_rounds_and_sessions_are_not_taken(monkeypatch: pytest.Mo
     assert sum(one.hints for cost in check_greedy("fsd") for one in cost.rounds) == 0
     foreign[:] = [(0, 0)]
     assert sum(one.hints for cost in check_greedy("fsd") for one in cost.rounds) > 0
+
+
+@pytest.mark.parametrize("left_s", [0.1, 2.5])
+def test_a_draft_that_waited_for_its_prompt_says_nothing_of_the_waiting_of_others(left_s: float):
+    figures, record = Measured(), Recorder(lambda: 0.0)
+    record.opened(Opened(1, None, 64, 1_600_000, 0), 0.0, 2.0)
+    draft = DraftInFlight(1, Draft(0, (1, 2)), (1, 2), ((left_s, 20),), Preparation(0.0))
+    verdict = VerdictDown(1, 1, 2, 3, 400_000, 1_200_000)
+    Accounts(record, figures).verdict(verdict, draft, (), 2, (1, 2, 3), 3, 17, left_s + 1.7)
+    assert figures.rtt_s is not None and round(figures.rtt_s, 3) == 0.1
+    assert figures.away_s is not None and round(figures.away_s, 3) == (0.1 if left_s < 2.0 else 1.3)
 
 
 def test_auto_takes_no_axes():

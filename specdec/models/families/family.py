@@ -120,14 +120,29 @@ def is_plain(module: Any) -> bool:
     ):
         return False
     weight = module._parameters.get("weight")
-    return weight is not None and weight.dtype in (torch.float32, torch.float16, torch.bfloat16)
+    if weight is None or hasattr(weight, "__tensor_flatten__"):  # torchao's: made of other tensors, whatever it says
+        return False
+    return weight.dtype in (torch.float32, torch.float16, torch.bfloat16)
+
+
+def as_called(module: Any) -> Product:
+    """A layer's own call, with rows as the library's models bring them: [1, rows, in].
+
+    Some layers round each token by itself, and count tokens by that shape: without it a row would be rounded by the
+    largest value of all rows, and depend on those that share its pass.
+    """
+
+    def product(x: Tensor) -> Tensor:
+        found: Tensor = module(x[None])[0]
+        return found
+
+    return product
 
 
 def linear(module: Any) -> Product:
     """A linear layer without what a module's call costs; a quantised one as it is."""
     if not is_plain(module):
-        called: Product = module
-        return called
+        return as_called(module)
     weight, bias = module.weight, module.bias
     return lambda x: F.linear(x, weight, bias)
 
@@ -135,7 +150,8 @@ def linear(module: Any) -> Product:
 def fuse(modules: list[Any]) -> Product:
     """One product for several linear layers of the same input; quantised layers stay apart."""
     if not all(is_plain(module) for module in modules):
-        return lambda x: torch.cat([module(x) for module in modules], dim=-1)
+        called = [as_called(module) for module in modules]
+        return lambda x: torch.cat([product(x) for product in called], dim=-1)
     weight = torch.cat([module.weight for module in modules])
     bias = None
     if modules[0].bias is not None:

@@ -46,12 +46,12 @@ class GgufModel(LoadedModel):
         self.family = None
         self.deterministic = False
         self._load_hf_model = self._refuse_library
-        if model.metadata("general.architecture") in SEEING:
-            self.picture_remedy = "put its vision tower beside it, an mmproj-….gguf file (or gguf option mmproj)"
         runner: Any = GgufRunner(model, decoder, vocabulary.size, kv_itemsize)
         preparer = None if tower is None else tower.preparer
         pad_id = None if tower is None else tower.image_token_id
         self._stand_on(runner, tokenizer, path, ends_of(model), preparer, pad_id)
+        if model.metadata("general.architecture") in SEEING:
+            self._no_pictures = "put its vision tower beside it, an mmproj-….gguf file (or gguf option mmproj)"
 
     def _refuse_library(self) -> Any:
         raise ModelError(f"{self.path} runs on llama.cpp, where the library generates nothing: give a folder")

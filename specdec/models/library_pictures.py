@@ -1,0 +1,262 @@
+"""Pictures for models on the library's own forward: prepared by the processor that the library has for the model.
+
+A prompt holds one placeholder a picture, as everywhere. The processor says what stands in its place and which tensors
+go along; these go with the prompt's first forward. Nothing of it needs torchvision, unless the processor itself does.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from specdec.errors import ModelError
+from specdec.models.images import MOST_PIXELS, PreparedImages, SeenPicture, decode_image
+from specdec.models.prompt import EncodedPrompt
+from specdec.models.sizes import PictureRules
+
+_NO_CODE: dict[str, Any] = {"trust_remote_code": False}
+
+
+@dataclass(frozen=True)
+class LibraryRules(PictureRules):
+    """What a picture takes, as far as the processor tells by its size. factor, least: 0, the processor's own matter.
+
+    most: pixels that a picture has before the processor sizes it.
+    """
+
+    processor: Any = None
+
+    def tokens(self, width: int, height: int) -> int:
+        """How many tokens a picture takes; 1 where that is known only once it is prepared."""
+        size = _within(width, height, self.most)
+        try:
+            (found,) = self.processor._get_num_multimodal_tokens(image_sizes=[size[::-1]]).num_image_tokens
+            return max(1, int(found))
+        except Exception:  # each processor raises what it likes, or has no such method
+            return 1
+
+
+class LibraryPictures:
+    """What makes pictures ready for one model. Has the parts of an ImagePreparer that others need.
+
+    placeholder: id that stands for a picture in a prompt. never_drafted: ids that stand for pictures, or parts of them.
+    """
+
+    def __init__(self, processor: Any, config: Any, takes: Mapping[str, Any], most_pixels: int = 0) -> None:
+        """takes: parameters of the model's forward. Raises ModelError for a processor that names no placeholder."""
+        tokenizer = processor.tokenizer
+        self._processor = processor
+        self._takes = takes
+        token = getattr(processor, "image_token", None)
+        ids = [] if token is None else tokenizer(str(token), add_special_tokens=False)["input_ids"]
+        if len(ids) != 1:
+            raise ModelError(
+                f"{type(processor).__bases__[0].__name__} names no token that stands for a picture"
+            )
+        self._token = str(token)
+        self.placeholder: int = ids[0]
+        self.rules = LibraryRules(0, 0, most_pixels or MOST_PIXELS, processor)
+        self.never_drafted = _stand_ins(processor, config) | {self.placeholder}
+
+    def prepare(self, images: Sequence[bytes]) -> PreparedImages:
+        """One encoded picture decoded, no larger than the rules say: uint8 [height, width, 3]. Raises ModelError."""
+        (data,) = images
+        image = decode_image(data)
+        size = _within(*image.size, self.rules.most)
+        if size != image.size:
+            image = image.resize(size, Image.Resampling.BICUBIC)
+        pixels = torch.from_numpy(np.array(image))
+        return PreparedImages(pixels, ((1, image.height, image.width),))
+
+    def look(self, pictures: Sequence[PreparedImages]) -> list[SeenPicture]:
+        """The same pictures: this model looks at them in the prompt's own forward."""
+        return [SeenPicture(one.grids[0], one.pixel_values) for one in pictures]
+
+    def encode(
+        self, ids: Sequence[int], images: Sequence[bytes], seen: Sequence[SeenPicture] | None = None
+    ) -> EncodedPrompt:
+        """A prompt with one placeholder a picture. seen: the pictures, where they are decoded already.
+
+        Raises ModelError for another number of placeholders, or where the processor cannot take the pictures.
+        """
+        if ids.count(self.placeholder) != len(images):
+            raise ModelError(
+                f"the prompt has {ids.count(self.placeholder)} image placeholders but {len(images)} images: "
+                "put one placeholder where each image goes"
+            )
+        if seen is None:
+            seen = self.look([self.prepare([data]) for data in images])
+        inputs, standing = self._process([Image.fromarray(one.features.numpy()) for one in seen])
+        expanded = self._expand(ids, standing)
+        first = next((at for at, token in enumerate(expanded) if token in self.never_drafted), 0)
+        starts = (first,) * len(images)  # such a prompt is never cut: all of it goes into one forward
+        return EncodedPrompt(
+            torch.tensor(expanded), picture_starts=starts, extras=self._extras(inputs, expanded)
+        )
+
+    def _process(self, images: Sequence[Image.Image]) -> tuple[Mapping[str, Any], list[str]]:
+        """The processor's tensors for the pictures of one prompt, and the text that stands for each."""
+        self._processor.standing = None
+        try:
+            inputs = self._processor(
+                images=[list(images)],
+                text=[self._token * len(images)],
+                add_special_tokens=False,
+                return_tensors="pt",
+            )
+        except Exception as error:  # each processor raises what it likes; the cause stays attached
+            text = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+            raise ModelError(f"the model's processor cannot take the images ({text})") from error
+        standing = self._processor.standing
+        if standing is None or len(standing) != len(images):
+            raise ModelError("the model's processor does not say what it puts in an image's place")
+        return inputs, standing
+
+    def _expand(self, ids: Sequence[int], standing: Sequence[str]) -> list[int]:
+        """The ids with each placeholder replaced, spelled as the library spells the whole text.
+
+        A text in a picture's place that begins or ends with ordinary words is spelled together with the words beside
+        it, as far as these are spelled as the library would.
+        """
+        words = self._processor.tokenizer
+        special = {*words.all_special_ids, *words.added_tokens_decoder, *self.never_drafted}
+        remaining = iter(standing)
+        expanded: list[int] = []
+        at = 0
+        while at < len(ids):
+            if ids[at] != self.placeholder:
+                expanded.append(ids[at])
+                at += 1
+                continue
+            first = len(expanded)
+            while first and expanded[first - 1] not in special:
+                first -= 1
+            last = at + 1
+            while last < len(ids) and ids[last] not in special:
+                last += 1
+            before, after = expanded[first:], list(ids[at + 1 : last])
+            sides = [words.decode(side) if side else "" for side in (before, after)]
+            text = next(remaining)
+            spelled = [
+                words(side, add_special_tokens=False)["input_ids"] if side else [] for side in (*sides, text)
+            ]
+            if spelled[:2] == [before, after]:
+                whole = words(sides[0] + text + sides[1], add_special_tokens=False)["input_ids"]
+            else:
+                whole = [*before, *spelled[2], *after]
+            expanded[first:] = whole
+            at = last
+        return expanded
+
+    def _extras(self, inputs: Mapping[str, Any], expanded: Sequence[int]) -> dict[str, Tensor]:
+        """What the model's forward takes beside the ids."""
+        own = ("input_ids", "attention_mask", "mm_token_type_ids", "token_type_ids")
+        extras = {name: value for name, value in inputs.items() if name in self._takes and name not in own}
+        told = [name for name in own[2:] if name in inputs and name in self._takes]
+        if told:
+            kinds = self._processor.create_mm_token_type_ids([list(expanded)])
+            extras |= {name: torch.tensor(kinds) for name in told}
+        return {name: torch.as_tensor(value) for name, value in extras.items()}
+
+
+def pictures_of(
+    name: str, config: Any, tokenizer: Any, takes: Mapping[str, Any], pixels: int
+) -> LibraryPictures:
+    """What makes pictures ready for the model in a folder or hub id.
+
+    Raises ModelError, in a few words, where the library has no processor for it that works here.
+    """
+    import transformers
+    from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
+
+    try:
+        pixel_part = transformers.AutoImageProcessor.from_pretrained(name, backend="pil", **_NO_CODE)
+        settings, _ = transformers.ProcessorMixin.get_processor_dict(name)
+        named = settings.get("processor_class") or getattr(pixel_part, "_processor_class", None)
+        # One type of model may have several processors, so the folder's word comes first.
+        kind = getattr(transformers, named or "", None) or PROCESSOR_MAPPING[type(config)]
+        names = kind.get_attributes()
+        if "image_processor" not in names:
+            raise ModelError(f"{kind.__name__} takes no single pictures")
+        parts = {
+            "image_processor": pixel_part,
+            "tokenizer": copy.deepcopy(tokenizer),
+        }  # some add tokens to theirs
+        processor = _images_only(kind).from_args_and_dict([parts.get(one) for one in names], settings)
+    except ModelError:
+        raise
+    except Exception as error:  # the library raises nearly everything here; the cause stays attached
+        text = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        raise ModelError(f"its processor cannot be made: {text}") from error
+    if not getattr(tokenizer, "chat_template", None) and getattr(processor, "chat_template", None):
+        tokenizer.chat_template = processor.chat_template
+    return LibraryPictures(processor, config, takes, pixels)
+
+
+def probe_of(pictures: LibraryPictures) -> tuple[list[int], list[bytes]]:
+    """A prompt with a small picture, to try a model with: ids, pictures."""
+    shade = np.arange(64, dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(np.stack(np.broadcast_arrays(shade[:, None], shade, shade[::-1]), axis=-1)).save(
+        buffer, "PNG"
+    )
+    return [pictures.placeholder], [buffer.getvalue()]
+
+
+def takes_pictures(config: Any) -> bool:
+    """Whether a model of this config takes pictures, as far as the library knows and its own `architectures` say."""
+    from transformers import AutoModelForImageTextToText
+
+    mapping = AutoModelForImageTextToText._model_mapping
+    if type(config) not in mapping:
+        return False
+    named = getattr(config, "architectures", None)
+    return not named or named[0] == mapping[type(config)].__name__
+
+
+def _images_only(kind: Any) -> Any:
+    """A processor of this kind that need not have the parts for films and sounds (these want torchvision), and that
+    remembers in `standing` what it has put in the pictures' places.
+    """
+
+    class ImagesOnly(kind):  # type: ignore[misc]
+        standing: list[str] | None = None
+
+        def check_argument_for_proper_class(self, argument_name: str, argument: Any) -> Any:
+            return (
+                None if argument is None else super().check_argument_for_proper_class(argument_name, argument)
+            )
+
+        def get_text_with_replacements(
+            self, text: Any, images_replacements: Any = (), *others: Any, **more: Any
+        ) -> Any:
+            self.standing = list(images_replacements)
+            return super().get_text_with_replacements(text, images_replacements, *others, **more)
+
+    return ImagesOnly
+
+
+def _stand_ins(processor: Any, config: Any) -> frozenset[int]:
+    """Ids of pictures, films and sounds, by everything that names them (TRAPS 26)."""
+    named = ("image_token_id", "image_token_index", "video_token_id", "video_token_index", "audio_token_id")
+    found = [getattr(config, name, None) for name in named]
+    for kind in ("image_token_ids", "video_token_ids", "audio_token_ids"):
+        found += list(getattr(processor, kind, None) or ())
+    return frozenset(token for token in found if isinstance(token, int) and token >= 0)
+
+
+def _within(width: int, height: int, most: int) -> tuple[int, int]:
+    """(width, height) with about the same aspect ratio and no more pixels."""
+    if width * height <= most:
+        return width, height
+    shrink = math.sqrt(most / (width * height))
+    return max(1, math.floor(width * shrink)), max(1, math.floor(height * shrink))
