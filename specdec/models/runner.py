@@ -9,15 +9,17 @@ model.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from dataclasses import replace
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from specdec.errors import ModelError
-from specdec.models.attention import fused, invariant
+from specdec.models.attention import invariant
+from specdec.models.attention.choice import Attention, attention_for
+from specdec.models.attention.segment import Segment
 from specdec.models.families import Family, Layer, is_plain
 
 LayerObserver = Callable[[int, Tensor], None]
@@ -32,38 +34,13 @@ class Pace(Protocol):
         ...
 
 
-@dataclass
-class Segment:
-    """The rows of one session in a pass.
-
-    cache: float [layers, 2, kv_heads, capacity, head_dim], written at slots past .. past + rows.
-    mask: bool [rows, past + rows] (True = may look), or None where the plain causal mask is meant. depths: of the tree
-    nodes that are the last tokens of past + rows; empty for a chain.
-    """
-
-    cache: Any
-    past: int
-    rows: int
-    mask: Tensor | None = None
-    depths: tuple[int, ...] = ()
-
-
-class _Sight(NamedTuple):
-    """What the rows of a segment see in layers of one window: the slots from `first` on, as far as `mask` lets them.
-
-    mask: [groups * rows, slots], added to scores; None: causal where nothing is cached, else all.
-    """
-
-    first: int
-    mask: Tensor | None
-
-
 class DecoderRunner:
     """Runs the decoder of `text_model` (embed_tokens, layers, norm, rotary_emb) with `lm_head` on top.
 
     deterministic: a row's logits are the same whatever rows share its pass (specdec.models.attention.invariant).
-    pacer: when set, forwards take at least its time. passes: forwards so far, prefills included. sees_layers: whether
-    there are layers to observe, split and put trees through.
+    attention: how rows look at keys and values; another way may be put in its place. pacer: when set, forwards take at
+    least its time. passes: forwards so far, prefills included. sees_layers: whether there are layers to observe, split
+    and put trees through.
     """
 
     sees_layers = True
@@ -89,12 +66,11 @@ class DecoderRunner:
         self._deepstack = family.deepstack
         layers = text_model.layers[: self.layer_count]
         self._layers: list[Layer] = [family.read_layer(layer, config, i) for i, layer in enumerate(layers)]
-        self._deterministic = deterministic
         if deterministic:
             self._layers = [_in_blocks(layer) for layer in self._layers]
         self._windows = {layer.window for layer in self._layers}
-        scale = getattr(config, "query_pre_attn_scalar", None)
-        self._scale: float | None = None if scale is None else scale**-0.5
+        scalar = getattr(config, "query_pre_attn_scalar", None)
+        scale = None if scalar is None else scalar**-0.5
         self._cap: float | None = getattr(config, "final_logit_softcapping", None)
         self._head = lm_head
         self._lm_head, self._lm_head_is_exact = _vocabulary_head(lm_head, vocab_size)
@@ -102,6 +78,9 @@ class DecoderRunner:
             self._lm_head = invariant.in_blocks(self._lm_head)
         self.device: torch.device = self._embedding.device
         self.dtype: torch.dtype = self._embedding.dtype
+        self.attention: Attention = attention_for(
+            self.heads // self.kv_heads, self.head_dim, self.dtype, self.device, scale, deterministic
+        )
         self._tables: tuple[Tensor, Tensor] | None = None
         self.pacer: Pace | None = None
         self.passes = 0
@@ -166,7 +145,10 @@ class DecoderRunner:
                 raise ModelError(
                     f"pictures go into the first {len(added)} layers: split the model behind them"
                 )
-        sights = {window: [self._sight(segment, window) for segment in segments] for window in self._windows}
+        sights = {
+            window: [self.attention.sight(segment, window) for segment in segments]
+            for window in self._windows
+        }
         rotaries = self._by_rope(rotary)
         size, eps = (self.hidden_size,), self._eps
         for index in layers or range(self.layer_count):
@@ -222,7 +204,7 @@ class DecoderRunner:
         qkv: Tensor,
         rotary: tuple[Tensor, Tensor],
         segments: Sequence[Segment],
-        sights: Sequence[_Sight],
+        sights: Sequence[Any],
     ) -> Tensor:
         rows = qkv.shape[0]
         query_key_heads = self.heads + self.kv_heads
@@ -250,57 +232,14 @@ class DecoderRunner:
         return torch.cat(outputs)
 
     def _attend_segment(
-        self, index: int, query: Tensor, key: Tensor, value: Tensor, segment: Segment, sight: _Sight
+        self, index: int, query: Tensor, key: Tensor, value: Tensor, segment: Segment, sight: Any
     ) -> Tensor:
         """query [rows, heads, dim], key/value [kv_heads, rows, dim] -> [rows, heads * dim]."""
-        rows, past = segment.rows, segment.past
-        total = past + rows
+        past, total = segment.past, segment.total
         segment.cache[index, 0, :, past:total] = key
         segment.cache[index, 1, :, past:total] = value
-        keys = segment.cache[index, 0, :, sight.first : total]
-        values = segment.cache[index, 1, :, sight.first : total]
-        if self._deterministic:
-            sees = self._sees(segment, sight)
-            return invariant.attend(
-                query, segment.cache[index, 0, :, :total], segment.cache[index, 1, :, :total], sees, self._scale
-            )
-        if past == 0 and sight.mask is None:
-            return fused.attend_causal(query, keys, values, self._scale)
-        return fused.attend(query, keys, values, sight.mask, self._scale)
-
-    def _sees(self, segment: Segment, sight: _Sight) -> Tensor:
-        """Which slots of a session its rows see: bool [rows, slots]."""
-        rows, total = segment.rows, segment.past + segment.rows
-        if sight.mask is None:
-            sees = torch.ones(rows, total, dtype=torch.bool, device=self.device).tril_(segment.past)
-        else:
-            sees = F.pad(sight.mask[:rows] == 0, (sight.first, 0))
-        if sight.first:
-            sees[:, : sight.first] = False
-        return sees
-
-    def _sight(self, segment: Segment, window: int) -> _Sight:
-        """What a segment's rows see in layers of a window, 0 for all, with the mask as these layers take it."""
-        total = segment.past + segment.rows
-        if not window or total <= window:
-            return _Sight(0, None if segment.mask is None else self._fold_mask(segment.mask))
-        if segment.rows == 1 and segment.mask is None:
-            return _Sight(total - window, None)
-        behind = total - len(segment.depths)
-        at = torch.cat([torch.arange(behind), behind + torch.tensor(segment.depths, dtype=torch.long)])
-        rows_at = at[segment.past :]
-        first = max(0, int(rows_at.min()) + 1 - window)
-        near = rows_at[:, None] - at[None, first:] < window
-        if segment.mask is None:
-            near &= rows_at[:, None] >= at[None, first:]
-            return _Sight(first, self._fold_mask(near.to(self.device)))
-        return _Sight(first, self._fold_mask(segment.mask[:, first:] & near.to(self.device)))
-
-    def _fold_mask(self, mask: Tensor) -> Tensor:
-        """A mask as layers take it: added to scores, repeated for folded query heads."""
-        added = torch.zeros(mask.shape, dtype=self.dtype, device=self.device)
-        added.masked_fill_(~mask, float("-inf"))
-        return added.repeat(self.heads // self.kv_heads, 1)
+        keys, values = segment.cache[index, 0, :, :total], segment.cache[index, 1, :, :total]
+        return self.attention.attend(query, keys, values, sight)
 
     def _by_rope(self, rotary: tuple[Tensor, Tensor]) -> list[tuple[Tensor, Tensor]]:
         """The factors of each kind of layers."""
@@ -330,13 +269,6 @@ class DecoderRunner:
         half = self.head_dim // 2
         sin = [torch.cat([-sin[0][:, :half], sin[0][:, half:]], -1) for _, sin in found]
         return torch.cat(cos, -1)[:, None].contiguous(), torch.cat(sin, -1)[:, None].contiguous()
-
-
-def causal_mask(past: int, rows: int, device: torch.device) -> Tensor | None:
-    """Mask [rows, past + rows] of a chain after `past` cached tokens; None where none is needed."""
-    if rows == 1 or past == 0:
-        return None
-    return torch.ones(rows, past + rows, dtype=torch.bool, device=device).tril_(past)
 
 
 def _in_blocks(layer: Layer) -> Layer:
