@@ -47,7 +47,8 @@ class Folded:
         """query [rows, heads, dim], keys and values [kv_heads, slots, dim] -> [rows, heads * dim]."""
         if sight.causal:
             return attend_causal(query, keys, values, self._scale)
-        keys, values = keys[:, sight.first :], values[:, sight.first :]
+        if sight.first:
+            keys, values = keys[:, sight.first :], values[:, sight.first :]
         rows = query.shape[0]
         folded = fold(query, keys.shape[0])
         attended = F.scaled_dot_product_attention(
