@@ -20,7 +20,9 @@ from specdec.errors import ModelError
 from specdec.models.attention import invariant
 from specdec.models.attention.choice import Attention, attention_for
 from specdec.models.attention.segment import Segment
+from specdec.models.compiled import CompiledPieces
 from specdec.models.families import Family, Layer, is_plain
+from specdec.models.pieces import Pieces, PlainPieces, Projected
 
 LayerObserver = Callable[[int, Tensor], None]
 """Called after each layer with (layer index, hidden [rows, hidden_size])."""
@@ -38,6 +40,7 @@ class DecoderRunner:
     """Runs the decoder of `text_model` (embed_tokens, layers, norm, rotary_emb) with `lm_head` on top.
 
     deterministic: a row's logits are the same whatever rows share its pass (specdec.models.attention.invariant).
+    compiled: layers are compiled by torch (specdec.models.compiled).
     attention: how rows look at keys and values; another way may be put in its place. pacer: when set, forwards take at
     least its time. passes: forwards so far, prefills included. sees_layers: whether there are layers to observe, split
     and put trees through.
@@ -47,8 +50,9 @@ class DecoderRunner:
     keeps_cache = True
 
     def __init__(
-        self, text_model: Any, lm_head: Any, vocab_size: int, family: Family, deterministic: bool = False
-    ) -> None:
+        self, text_model: Any, lm_head: Any, vocab_size: int, family: Family,
+        deterministic: bool = False, compiled: bool = False,
+    ) -> None:  # fmt: skip
         config = text_model.config
         self.hidden_size: int = config.hidden_size
         self.heads: int = config.num_attention_heads
@@ -81,6 +85,8 @@ class DecoderRunner:
         self.attention: Attention = attention_for(
             self.heads // self.kv_heads, self.head_dim, self.dtype, self.device, scale, deterministic
         )
+        plain = PlainPieces(self.heads, self.kv_heads, self.head_dim, self.hidden_size, self._eps)
+        self._pieces: Pieces = CompiledPieces(plain, self._layers, self.device) if compiled else plain
         self._tables: tuple[Tensor, Tensor] | None = None
         self.pacer: Pace | None = None
         self.passes = 0
@@ -149,28 +155,27 @@ class DecoderRunner:
             window: [self.attention.sight(segment, window) for segment in segments]
             for window in self._windows
         }
-        rotaries = self._by_rope(rotary)
-        size, eps = (self.hidden_size,), self._eps
-        for index in layers or range(self.layer_count):
-            layer = self._layers[index]
-            qkv = layer.qkv(F.rms_norm(hidden, size, layer.norm_1, eps))
-            attended = self._attend(
-                index - first, layer, qkv, rotaries[layer.rope], segments, sights[layer.window]
-            )
-            attended = layer.out(attended)
-            if layer.after_attention is not None:
-                attended = F.rms_norm(attended, size, layer.after_attention, eps)
-            hidden = hidden + attended
-            gate, up = layer.gate_up(F.rms_norm(hidden, size, layer.norm_2, eps)).chunk(2, -1)
-            gated = layer.down(layer.activation(gate) * up)
-            if layer.after_mlp is not None:
-                gated = F.rms_norm(gated, size, layer.after_mlp, eps)
-            hidden = hidden + gated
-            if index < len(added):
-                hidden = hidden + added[index]
+        span, pieces = layers or range(self.layer_count), self._pieces
+        hidden, rotaries = pieces.begin(hidden, self._by_rope(rotary))
+        layer = self._layers[span.start]
+        projected = pieces.enter(layer, hidden, *rotaries[layer.rope])
+        for index in span:
+            attended = self._attend(index - first, projected, segments, sights[layer.window])
+            following = self._layers[index + 1] if index + 1 < span.stop else None
+            if following is None or index < len(added):
+                hidden = pieces.leave(layer, hidden, attended)
+                if index < len(added):
+                    hidden = hidden + added[index]
+                if following is not None:
+                    projected = pieces.enter(following, hidden, *rotaries[following.rope])
+            else:
+                hidden, projected = pieces.pass_on(
+                    layer, following, hidden, attended, *rotaries[following.rope]
+                )
             if observer is not None:
-                observer(index, hidden)
-        return hidden
+                observer(index, pieces.hand_out(hidden))
+            layer = following or layer
+        return pieces.hand_out(hidden)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Final norm and LM head: hidden [rows, hidden_size] -> float32 [rows, vocab_size], real vocabulary
@@ -198,25 +203,10 @@ class DecoderRunner:
         return weight, None if self._head.bias is None else self._head.bias.index_select(0, ids)
 
     def _attend(
-        self,
-        index: int,
-        layer: Layer,
-        qkv: Tensor,
-        rotary: tuple[Tensor, Tensor],
-        segments: Sequence[Segment],
-        sights: Sequence[Any],
+        self, index: int, projected: Projected, segments: Sequence[Segment], sights: Sequence[Any]
     ) -> Tensor:
-        rows = qkv.shape[0]
-        query_key_heads = self.heads + self.kv_heads
-        split = query_key_heads * self.head_dim
-        raw = qkv[:, :split].view(rows, query_key_heads, self.head_dim)
-        if layer.qk_norm is not None:
-            raw = F.rms_norm(raw, (self.head_dim,), None, self._eps) * layer.qk_norm
-        cos, signed_sin = rotary
-        rotated = torch.addcmul(raw * cos, raw.roll(self.head_dim // 2, -1), signed_sin)
-        query = rotated[:, : self.heads]
-        key = rotated[:, self.heads :].transpose(0, 1)
-        value = qkv[:, split:].view(rows, self.kv_heads, self.head_dim).transpose(0, 1)
+        """Each segment's rows by themselves: [rows, heads * dim]."""
+        query, key, value = projected
         if len(segments) == 1:
             return self._attend_segment(index, query, key, value, segments[0], sights[0])
         outputs = []
@@ -230,6 +220,19 @@ class DecoderRunner:
             )
             start = stop
         return torch.cat(outputs)
+
+    @torch.inference_mode()
+    def try_out(self) -> None:
+        """A pass of one row and one of a few, so that what is compiled is compiled; ModelError where it cannot be."""
+        cache = self.new_cache(4)
+        try:
+            for past, rows in ((0, 1), (1, 3)):
+                hidden = self.embed(torch.arange(rows, device=self.device))
+                self.forward(hidden, self.rotary_range(past, past + rows), [Segment(cache, past, rows)])
+        except Exception as error:  # compilers fail in many ways; the cause stays attached
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            raise ModelError(f"compiling failed ({lines[0][:200]}): do not compile") from error
+        self.passes = 0
 
     def _attend_segment(
         self, index: int, query: Tensor, key: Tensor, value: Tensor, segment: Segment, sight: Any

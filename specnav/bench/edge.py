@@ -67,8 +67,8 @@ class Edge:
 def load_edge(config: BenchConfig, methods: Sequence[str]) -> Edge:
     """Load what the methods need here, paced. Raises ModelError, OptionsError."""
     how: dict[str, Any] = {"device": config.device, "dtype": config.dtype, "quantize": config.quantize}
-    draft = load_model(config.draft_model, **how)
-    alike = {**how, "deterministic": config.deterministic}
+    draft = load_model(config.draft_model, **how, compile=config.compile_draft)
+    alike = {**how, "deterministic": config.deterministic, "compile": config.compile}
     oracle = load_model(config.target_model, **alike) if set(methods) & set(ORACLES) else None
     splits = [name for name in methods if name not in ORACLES and get_method(name).split]
     front = load_model(config.target_model, **alike) if splits else None

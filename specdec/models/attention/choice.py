@@ -9,7 +9,6 @@ from torch import Tensor
 
 from specdec.models.attention.folded import Folded
 from specdec.models.attention.invariant import Invariant
-from specdec.models.attention.parted import Parted
 from specdec.models.attention.segment import Segment
 
 _FLASH_CAPABILITY = (8, 0)
@@ -46,6 +45,8 @@ def attention_for(
     if deterministic:
         return Invariant(device, scale)
     if _has_flash(head_dim, dtype, device):
+        from specdec.models.attention.parted import Parted  # torch's causal masks bring its compiler along
+
         return Parted(groups, device, scale)
     return Folded(groups, dtype, device, scale)
 
