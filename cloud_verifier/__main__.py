@@ -169,6 +169,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--deterministic", action="store_true", help="slower: no forward depends on which rows share it"
     )
+    parser.add_argument("--compile", action="store_true", help="torch compiles the layers of the models")
     parser.add_argument(
         "--insecure", action="store_true", help="no keys, though other machines reach the address"
     )

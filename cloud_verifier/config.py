@@ -33,6 +33,7 @@ class ServerConfig:
     for the engine of all of them together; max_total_kept_pictures_mb: of pictures that are kept for all of them.
     keys: a folder of keys (`specnav keys`): only its clients may come in, encrypted; "" = everybody, in the clear.
     deterministic: slower; in half precision, too, what a row gives does not depend on those that share its forward.
+    compile: the layers of its models are compiled by torch.
     insecure: listen without keys where other machines reach it.
     log_contents: let the log say what may quote prompts, images or answers.
     kv_gb: what the caches of all sessions may take; 0 = half of what is free when the models are loaded.
@@ -72,6 +73,7 @@ class ServerConfig:
     max_total_kept_pictures_mb: float = 256.0
     keys: str = ""
     deterministic: bool = False
+    compile: bool = False
     insecure: bool = False
     log_contents: bool = False
     kv_gb: float = 0.0
@@ -92,7 +94,7 @@ class ServerConfig:
         for name in ("exits", "exit_layers", "keys", "metrics"):
             if not isinstance(value := getattr(self, name), str):
                 raise VerifierError(f"{name} = {value!r} is no text: put it in quotes")
-        for name in ("deterministic", "insecure", "log_contents"):
+        for name in ("deterministic", "compile", "insecure", "log_contents"):
             if not isinstance(value := getattr(self, name), bool):
                 raise VerifierError(f"{name} = {value!r} is neither true nor false")
         check_binding(self.bind, self.keys, self.insecure)

@@ -46,10 +46,11 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
         pass_on_warnings("opentelemetry", log)
     log.info("loading", model=config.model, quantize=config.quantize)
     how = (config.device, config.dtype, config.quantize, config.pixels)
-    model = load_model(config.model, *how, deterministic=config.deterministic)
+    model = load_model(config.model, *how, deterministic=config.deterministic, compile=config.compile)
     draft_model = None
     if config.draft_model:
-        draft_model = load_draft(config.draft_model, *how, gguf=GgufOptions.read(config.gguf))
+        gguf = GgufOptions.read(config.gguf)
+        draft_model = load_draft(config.draft_model, *how, gguf=gguf, compile=config.compile)
         check_pair(draft_model, model)
     hint_maker = load_hint_maker(config, model, log)
     set_threads(config.threads, model)

@@ -39,6 +39,8 @@ class GenerateConfig:
     exit_layers: str = "auto"
     quantize: str = "none"
     pixels: int = 0
+    compile: bool = False
+    compile_draft: bool = False
     device: str = "auto"
     gamma: int = 4
     temperature: float = 0.0
@@ -129,6 +131,7 @@ def run_generate(config: GenerateConfig) -> int:
                     gguf=config.gguf,
                     quantize=config.quantize,
                     pixels=config.pixels,
+                    compile=config.compile,
                     device=config.device,
                     exits=config.exits,
                     exit_layers=config.exit_layers,
@@ -151,13 +154,12 @@ def run_generate(config: GenerateConfig) -> int:
             torch.set_num_threads(max(1, (torch.get_num_threads() + 1) // 2))
         # `ar` drafts nothing; the model is loaded all the same for its tokenizer and prompt format.
         how: dict[str, Any] = {"device": config.device, "quantize": config.quantize, "pixels": config.pixels}
-        draft = load_draft(
-            config.draft_model or str(DEFAULT_DRAFT), **how, gguf=GgufOptions.read(config.gguf)
-        )
+        drafts = {**how, "gguf": GgufOptions.read(config.gguf), "compile": config.compile_draft}
+        draft = load_draft(config.draft_model or str(DEFAULT_DRAFT), **drafts)
         endpoint = config.connect if wait_for_verifier is None else wait_for_verifier()
         assert endpoint is not None
         link = stack.enter_context(connect(endpoint, key=config.key))
-        front = load_model(target, **how) if method.split else None
+        front = load_model(target, **how, compile=config.compile) if method.split else None
         decoder = EdgeDecoder(link, draft, method=method.name, gamma=config.gamma, front_model=front)
         text = StreamingText(draft.tokenizer)
         cancel = threading.Event()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import shutil
 import tempfile
 from functools import cache
@@ -30,6 +31,17 @@ def gguf_of(folder: Path, kind: str = "f32") -> Path:
     out = place / f"{kind}.gguf"
     run_convert(ConvertConfig(folder, kind, out))
     return out
+
+
+def without_epsilon(folder: Path) -> Path:
+    """The same model with nothing added in its norms."""
+    place = Path(tempfile.mkdtemp(prefix="specnav-epsilon-"))
+    atexit.register(shutil.rmtree, place, True)
+    shutil.copytree(folder, place, dirs_exist_ok=True)
+    config = json.loads((place / "config.json").read_text())
+    config["text_config"]["rms_norm_eps"] = 0.0
+    (place / "config.json").write_text(json.dumps(config))
+    return place
 
 
 @cache

@@ -85,6 +85,7 @@ class Engine:
         self._shop = Workshop(model, draft_model, hint_maker, *told)
         self._on_out = on_out
         self._paused: set[bytes] = set()
+        self._beside = None if hint_maker is None else hint_maker.beside
         self._hint_share = HintShare(clock, self.load.hints)
         models = [model] if draft_model is None else [model, draft_model]
         self.prompts = Prompts(shared_bytes, self._arrive, lambda one: self._plans.get(one.work.key) is one.plan)
@@ -367,8 +368,13 @@ class Engine:
     def _run(self, staged: list[tuple[Waiting, Staged]]) -> list[Tensor | Exception]:
         """Logits of each; where a shared forward fails, each is tried alone, so that one alone fails."""
         try:
-            return _sound(forward_together([one for _, one in staged]))
+            logits = forward_together([one for _, one in staged])
+            if self._beside is not None:  # a GPU is at work: until it is done, hints go out as they get ready
+                self._beside.finish()
+            return _sound(logits)
         except Exception as error:
+            if self._beside is not None:
+                self._beside.forget()
             self.load.failed += 1
             if len(staged) == 1:
                 return [error]

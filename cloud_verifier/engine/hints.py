@@ -1,7 +1,8 @@
 """Hints on their way out: a small queue for every forward, emptied while the forward goes on.
 
-Whatever waits in it when the last layer is done is dropped, so that a verdict is never late. An exit that fails takes
-the hints of its session with it and nothing else.
+Whatever waits in it when the last layer is done is dropped, so that a verdict is never late. On a GPU exits run beside
+the layers (specdec.verifying.hints.beside), and hints go out as they get ready. An exit that fails takes the hints of
+its session with it and nothing else.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from specdec.link.wire import DraftUp, HintDown, Open
 from specdec.models.runner import LayerObserver
 from specdec.options import GenerationOptions
 from specdec.verifying import Verifier
+from specdec.verifying.hints.beside import Beside
 from specdec.verifying.hints.hints import DraftHints, HintMaker, Outcome
 
 BY_CONFIDENCE, FIRST_COME = 0, 1
@@ -125,6 +127,7 @@ class SessionHinting:
         log: says which session it is about.
         """
         self._layers = frozenset(maker.layers)
+        self._beside = maker.beside
         self._last_layer = maker.model.runner.layer_count - 1
         self._message = message
         self._send = send
@@ -144,6 +147,12 @@ class SessionHinting:
         queue = HintQueue(self._message.hints, self._message.hint_order)
         watched: tuple[DraftHints, list[int]] | None = None
 
+        def take(outcomes: list[Outcome]) -> None:
+            assert watched is not None
+            queue.put(outcomes)
+            for outcome in queue.take(len(queue)):
+                self._hand_over(message, outcome, watched[1], started)
+
         def after_layer(layer: int, hidden: Tensor) -> None:
             nonlocal watched
             if not (layer in self._layers or queue) or layer >= self._last_layer or not self._works:
@@ -152,6 +161,9 @@ class SessionHinting:
                 if watched is None:
                     watched = self._watch(verifier, message)
                 hints, nodes = watched
+                if self._beside is not None:
+                    self._start_beside(self._beside, hints, layer, hidden, take)
+                    return
                 queue.put(hints.after(layer, hidden))
                 for outcome in queue.take(A_LAYER):
                     self._hand_over(message, outcome, nodes, started)
@@ -159,6 +171,21 @@ class SessionHinting:
                 self._fail(error)
 
         return after_layer
+
+    def _start_beside(
+        self, beside: Beside, hints: DraftHints, layer: int, hidden: Tensor, take: Callable[[list[Outcome]], None]
+    ) -> None:
+        """An exit on a stream of its own; `take` gets what it expects, when that is known and if it is in time."""
+
+        def then(chances: Tensor) -> None:
+            if self._works:
+                try:
+                    take(hints.outcomes(layer, chances))
+                except Exception as error:
+                    self._fail(error)
+
+        if hints.watches(layer, hidden):
+            beside.start(hidden, lambda rows: hints.chances(layer, rows), then)
 
     def _fail(self, error: Exception) -> None:
         self._works = False

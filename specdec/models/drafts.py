@@ -19,17 +19,18 @@ from specdec.models.row_times import time_rows
 
 def load_draft(
     path: str | Path, device: str = "auto", dtype: str = "auto", quantize: str = "none", pixels: int = 0,
-    gguf: GgufOptions | None = None,
+    gguf: GgufOptions | None = None, compile: bool = False,
 ) -> LoadedModel:  # fmt: skip
     """Load a model to draft with: a folder or hub id as `load_model` takes it, a GGUF file, or a folder whose only
     weights are one.
 
-    What its forwards take by their rows is tried, within a second. dtype, quantize: of a folder or hub id; a GGUF file
-    has number types of its own. gguf: of a GGUF file. Raises ModelError with one line for anything that cannot be used.
+    What its forwards take by their rows is tried, within a second. dtype, quantize, compile: of a folder or hub id; a
+    GGUF file has number types of its own and is not torch's to compile. gguf: of a GGUF file. Raises ModelError with
+    one line for anything that cannot be used.
     """
     file = gguf_file(path)
     if file is None:
-        model = load_model(path, device, dtype, quantize, pixels)
+        model = load_model(path, device, dtype, quantize, pixels, compile=compile)
     else:
         model = _load_gguf(file, device, pixels, gguf or GgufOptions())
     model.row_us = time_rows(model)

@@ -19,9 +19,10 @@ from torch import Tensor
 
 from specdec.drafting.token_tree import ROOT
 from specdec.errors import ModelError
+from specdec.models.attention.segment import Segment
 from specdec.models.plans import Extension, KnownPrefix, Plan
 from specdec.models.prompt import EncodedPrompt
-from specdec.models.runner import LayerObserver, Pace, Segment
+from specdec.models.runner import LayerObserver, Pace
 from specdec.models.session import ModelSession
 
 _NO_LIMIT = 32768

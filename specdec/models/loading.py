@@ -17,6 +17,7 @@ from typing import Any, Literal
 import torch
 
 from specdec.errors import ModelError
+from specdec.models.compiled import check_compiler
 from specdec.models.direct import read_model, read_tokenizer
 from specdec.models.families import FAMILIES, Family
 from specdec.models.generic import LENGTH_DEPENDENT_ROPE
@@ -35,7 +36,7 @@ _LOG = logging.getLogger("specdec.models")
 
 def load_model(
     path: str | Path, device: str = "auto", dtype: str = "auto", quantize: str = "none", pixels: int = 0,
-    deterministic: bool = False,
+    deterministic: bool = False, compile: bool = False,
 ) -> LoadedModel:  # fmt: skip
     """Load a model folder or hub id.
 
@@ -43,6 +44,7 @@ def load_model(
     checkpoint's), "float32", "float16", "bfloat16". quantize: "none", "8bit", "4bit" (bitsandbytes, CPU
     included). pixels: of a picture, larger ones are scaled down; 0: about a megapixel (specdec.models.images).
     deterministic: slower; in half precision, too, answers of chains are those of one token a pass, bit for bit.
+    compile: its layers are compiled by torch, which takes some seconds here and needs a C++ compiler.
     Raises ModelError with one line for anything that cannot be used.
     """
     name = str(path)
@@ -52,7 +54,12 @@ def load_model(
         raise ModelError(f"quantize {quantize!r} is unknown: choose none, 8bit or 4bit")
     if isinstance(pixels, bool) or not 0 <= pixels <= MAX_IMAGE_PIXELS:
         raise ModelError(f"pixels = {pixels!r} is out of range: choose 0 to {MAX_IMAGE_PIXELS}")
+    if compile and (deterministic or quantize != "none"):
+        what = "deterministic products" if deterministic else "quantised weights"
+        raise ModelError(f"{what} cannot be compiled: choose one of both")
     place = _resolve_device(device)
+    if compile:
+        check_compiler(place)  # before anything large is loaded
     number_type = _resolve_dtype(dtype, place)
     if place.type == "cpu" and number_type == torch.float32 and quantize == "none":
         direct = read_model(Path(name))
@@ -69,6 +76,7 @@ def load_model(
                 preparer,
                 lambda: _load_library_model(name, read_config(name), place, number_type, quantize),
                 deterministic,
+                compile,
             )
     config = read_config(name)
     tokenizer = _load_library_tokenizer(name)
@@ -77,10 +85,11 @@ def load_model(
     preparer = (
         ImagePreparer.from_folder(name, config.vision_config, pixels) if family and family.vision else None
     )
-    if family is None and deterministic:
-        raise ModelError(f"{name} runs on the library's own forward ({reason}), which is never deterministic")
+    if family is None and (deterministic or compile):
+        what = "never deterministic" if deterministic else "not compiled"
+        raise ModelError(f"{name} runs on the library's own forward ({reason}), which is {what}")
     loaded = LoadedModel(
-        hf_model, tokenizer, name, eos_ids(hf_model, tokenizer), family, preparer, deterministic=deterministic
+        hf_model, tokenizer, name, eos_ids(hf_model, tokenizer), family, preparer, None, deterministic, compile
     )
     if family is None:
         lacks = "pictures, exits and splits"

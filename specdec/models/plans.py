@@ -16,9 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specdec.errors import ModelError
+from specdec.models.attention.segment import Segment
 from specdec.models.images import PreparedImages, SeenPicture
 from specdec.models.prompt import EncodedPrompt, Prompt
-from specdec.models.runner import DecoderRunner, LayerObserver, Segment
+from specdec.models.runner import DecoderRunner, LayerObserver
 
 T = TypeVar("T")
 

@@ -9,16 +9,20 @@ model.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from dataclasses import replace
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from specdec.errors import ModelError
-from specdec.models.attention import fused, invariant
+from specdec.models.attention import invariant
+from specdec.models.attention.choice import Attention, attention_for
+from specdec.models.attention.segment import Segment
+from specdec.models.compiled import CompiledPieces
 from specdec.models.families import Family, Layer, is_plain
+from specdec.models.pieces import Pieces, PlainPieces, Projected
 
 LayerObserver = Callable[[int, Tensor], None]
 """Called after each layer with (layer index, hidden [rows, hidden_size])."""
@@ -36,38 +40,14 @@ class Pace(Protocol):
         ...
 
 
-@dataclass
-class Segment:
-    """The rows of one session in a pass.
-
-    cache: float [layers, 2, kv_heads, capacity, head_dim], written at slots past .. past + rows.
-    mask: bool [rows, past + rows] (True = may look), or None where the plain causal mask is meant. depths: of the tree
-    nodes that are the last tokens of past + rows; empty for a chain.
-    """
-
-    cache: Any
-    past: int
-    rows: int
-    mask: Tensor | None = None
-    depths: tuple[int, ...] = ()
-
-
-class _Sight(NamedTuple):
-    """What the rows of a segment see in layers of one window: the slots from `first` on, as far as `mask` lets them.
-
-    mask: [groups * rows, slots], added to scores; None: causal where nothing is cached, else all.
-    """
-
-    first: int
-    mask: Tensor | None
-
-
 class DecoderRunner:
     """Runs the decoder of `text_model` (embed_tokens, layers, norm, rotary_emb) with `lm_head` on top.
 
     deterministic: a row's logits are the same whatever rows share its pass (specdec.models.attention.invariant).
-    pacer: when set, forwards take at least its time. passes: forwards so far, prefills included. sees_layers: whether
-    there are layers to observe, split and put trees through.
+    compiled: layers are compiled by torch (specdec.models.compiled).
+    attention: how rows look at keys and values; another way may be put in its place. pacer: when set, forwards take at
+    least its time. passes: forwards so far, prefills included. sees_layers: whether there are layers to observe, split
+    and put trees through.
     """
 
     sees_layers = True
@@ -75,8 +55,9 @@ class DecoderRunner:
     keeps_cache = True
 
     def __init__(
-        self, text_model: Any, lm_head: Any, vocab_size: int, family: Family, deterministic: bool = False
-    ) -> None:
+        self, text_model: Any, lm_head: Any, vocab_size: int, family: Family,
+        deterministic: bool = False, compiled: bool = False,
+    ) -> None:  # fmt: skip
         config = text_model.config
         self.hidden_size: int = config.hidden_size
         self.heads: int = config.num_attention_heads
@@ -94,12 +75,11 @@ class DecoderRunner:
         self._deepstack = family.deepstack
         layers = text_model.layers[: self.layer_count]
         self._layers: list[Layer] = [family.read_layer(layer, config, i) for i, layer in enumerate(layers)]
-        self._deterministic = deterministic
         if deterministic:
             self._layers = [_in_blocks(layer) for layer in self._layers]
         self._windows = {layer.window for layer in self._layers}
-        scale = getattr(config, "query_pre_attn_scalar", None)
-        self._scale: float | None = None if scale is None else scale**-0.5
+        scalar = getattr(config, "query_pre_attn_scalar", None)
+        scale = None if scalar is None else scalar**-0.5
         self._cap: float | None = getattr(config, "final_logit_softcapping", None)
         self._head = lm_head
         self._lm_head, self._lm_head_is_exact = _vocabulary_head(lm_head, vocab_size)
@@ -107,6 +87,11 @@ class DecoderRunner:
             self._lm_head = invariant.in_blocks(self._lm_head)
         self.device: torch.device = self._embedding.device
         self.dtype: torch.dtype = self._embedding.dtype
+        self.attention: Attention = attention_for(
+            self.heads // self.kv_heads, self.head_dim, self.dtype, self.device, scale, deterministic
+        )
+        plain = PlainPieces(self.heads, self.kv_heads, self.head_dim, self.hidden_size, self._eps)
+        self._pieces: Pieces = CompiledPieces(plain, self._layers, self.device) if compiled else plain
         self._tables: tuple[Tensor, Tensor] | None = None
         self.pacer: Pace | None = None
         self.passes = 0
@@ -171,29 +156,31 @@ class DecoderRunner:
                 raise ModelError(
                     f"pictures go into the first {len(added)} layers: split the model behind them"
                 )
-        sights = {window: [self._sight(segment, window) for segment in segments] for window in self._windows}
-        rotaries = self._by_rope(rotary)
-        size, eps = (self.hidden_size,), self._eps
-        for index in layers or range(self.layer_count):
-            layer = self._layers[index]
-            qkv = layer.qkv(F.rms_norm(hidden, size, layer.norm_1, eps))
-            attended = self._attend(
-                index - first, layer, qkv, rotaries[layer.rope], segments, sights[layer.window]
-            )
-            attended = layer.out(attended)
-            if layer.after_attention is not None:
-                attended = F.rms_norm(attended, size, layer.after_attention, eps)
-            hidden = hidden + attended
-            gate, up = layer.gate_up(F.rms_norm(hidden, size, layer.norm_2, eps)).chunk(2, -1)
-            gated = layer.down(layer.activation(gate) * up)
-            if layer.after_mlp is not None:
-                gated = F.rms_norm(gated, size, layer.after_mlp, eps)
-            hidden = hidden + gated
-            if index < len(added):
-                hidden = hidden + added[index]
+        sights = {
+            window: [self.attention.sight(segment, window) for segment in segments]
+            for window in self._windows
+        }
+        span, pieces = layers or range(self.layer_count), self._pieces
+        hidden, rotaries = pieces.begin(hidden, self._by_rope(rotary))
+        layer = self._layers[span.start]
+        projected = pieces.enter(layer, hidden, *rotaries[layer.rope])
+        for index in span:
+            attended = self._attend(index - first, projected, segments, sights[layer.window])
+            following = self._layers[index + 1] if index + 1 < span.stop else None
+            if following is None or index < len(added):
+                hidden = pieces.leave(layer, hidden, attended)
+                if index < len(added):
+                    hidden = hidden + added[index]
+                if following is not None:
+                    projected = pieces.enter(following, hidden, *rotaries[following.rope])
+            else:
+                hidden, projected = pieces.pass_on(
+                    layer, following, hidden, attended, *rotaries[following.rope]
+                )
             if observer is not None:
-                observer(index, hidden)
-        return hidden
+                observer(index, pieces.hand_out(hidden))
+            layer = following or layer
+        return pieces.hand_out(hidden)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Final norm and LM head: hidden [rows, hidden_size] -> float32 [rows, vocab_size], real vocabulary
@@ -221,25 +208,10 @@ class DecoderRunner:
         return weight, None if self._head.bias is None else self._head.bias.index_select(0, ids)
 
     def _attend(
-        self,
-        index: int,
-        layer: Layer,
-        qkv: Tensor,
-        rotary: tuple[Tensor, Tensor],
-        segments: Sequence[Segment],
-        sights: Sequence[_Sight],
+        self, index: int, projected: Projected, segments: Sequence[Segment], sights: Sequence[Any]
     ) -> Tensor:
-        rows = qkv.shape[0]
-        query_key_heads = self.heads + self.kv_heads
-        split = query_key_heads * self.head_dim
-        raw = qkv[:, :split].view(rows, query_key_heads, self.head_dim)
-        if layer.qk_norm is not None:
-            raw = F.rms_norm(raw, (self.head_dim,), None, self._eps) * layer.qk_norm
-        cos, signed_sin = rotary
-        rotated = torch.addcmul(raw * cos, raw.roll(self.head_dim // 2, -1), signed_sin)
-        query = rotated[:, : self.heads]
-        key = rotated[:, self.heads :].transpose(0, 1)
-        value = qkv[:, split:].view(rows, self.kv_heads, self.head_dim).transpose(0, 1)
+        """Each segment's rows by themselves: [rows, heads * dim]."""
+        query, key, value = projected
         if len(segments) == 1:
             return self._attend_segment(index, query, key, value, segments[0], sights[0])
         outputs = []
@@ -254,58 +226,28 @@ class DecoderRunner:
             start = stop
         return torch.cat(outputs)
 
+    @torch.inference_mode()
+    def try_out(self) -> None:
+        """A pass of one row and one of a few, so that what is compiled is compiled; ModelError where it cannot be."""
+        cache = self.new_cache(4)
+        try:
+            for past, rows in ((0, 1), (1, 3)):
+                hidden = self.embed(torch.arange(rows, device=self.device))
+                self.forward(hidden, self.rotary_range(past, past + rows), [Segment(cache, past, rows)])
+        except Exception as error:  # compilers fail in many ways; the cause stays attached
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            raise ModelError(f"compiling failed ({lines[0][:200]}): do not compile") from error
+        self.passes = 0
+
     def _attend_segment(
-        self, index: int, query: Tensor, key: Tensor, value: Tensor, segment: Segment, sight: _Sight
+        self, index: int, query: Tensor, key: Tensor, value: Tensor, segment: Segment, sight: Any
     ) -> Tensor:
         """query [rows, heads, dim], key/value [kv_heads, rows, dim] -> [rows, heads * dim]."""
-        rows, past = segment.rows, segment.past
-        total = past + rows
+        past, total = segment.past, segment.total
         segment.cache[index, 0, :, past:total] = key
         segment.cache[index, 1, :, past:total] = value
-        keys = segment.cache[index, 0, :, sight.first : total]
-        values = segment.cache[index, 1, :, sight.first : total]
-        if self._deterministic:
-            sees = self._sees(segment, sight)
-            return invariant.attend(
-                query, segment.cache[index, 0, :, :total], segment.cache[index, 1, :, :total], sees, self._scale
-            )
-        if past == 0 and sight.mask is None:
-            return fused.attend_causal(query, keys, values, self._scale)
-        return fused.attend(query, keys, values, sight.mask, self._scale)
-
-    def _sees(self, segment: Segment, sight: _Sight) -> Tensor:
-        """Which slots of a session its rows see: bool [rows, slots]."""
-        rows, total = segment.rows, segment.past + segment.rows
-        if sight.mask is None:
-            sees = torch.ones(rows, total, dtype=torch.bool, device=self.device).tril_(segment.past)
-        else:
-            sees = F.pad(sight.mask[:rows] == 0, (sight.first, 0))
-        if sight.first:
-            sees[:, : sight.first] = False
-        return sees
-
-    def _sight(self, segment: Segment, window: int) -> _Sight:
-        """What a segment's rows see in layers of a window, 0 for all, with the mask as these layers take it."""
-        total = segment.past + segment.rows
-        if not window or total <= window:
-            return _Sight(0, None if segment.mask is None else self._fold_mask(segment.mask))
-        if segment.rows == 1 and segment.mask is None:
-            return _Sight(total - window, None)
-        behind = total - len(segment.depths)
-        at = torch.cat([torch.arange(behind), behind + torch.tensor(segment.depths, dtype=torch.long)])
-        rows_at = at[segment.past :]
-        first = max(0, int(rows_at.min()) + 1 - window)
-        near = rows_at[:, None] - at[None, first:] < window
-        if segment.mask is None:
-            near &= rows_at[:, None] >= at[None, first:]
-            return _Sight(first, self._fold_mask(near.to(self.device)))
-        return _Sight(first, self._fold_mask(segment.mask[:, first:] & near.to(self.device)))
-
-    def _fold_mask(self, mask: Tensor) -> Tensor:
-        """A mask as layers take it: added to scores, repeated for folded query heads."""
-        added = torch.zeros(mask.shape, dtype=self.dtype, device=self.device)
-        added.masked_fill_(~mask, float("-inf"))
-        return added.repeat(self.heads // self.kv_heads, 1)
+        keys, values = segment.cache[index, 0, :, :total], segment.cache[index, 1, :, :total]
+        return self.attention.attend(query, keys, values, sight)
 
     def _by_rope(self, rotary: tuple[Tensor, Tensor]) -> list[tuple[Tensor, Tensor]]:
         """The factors of each kind of layers."""
@@ -335,13 +277,6 @@ class DecoderRunner:
         half = self.head_dim // 2
         sin = [torch.cat([-sin[0][:, :half], sin[0][:, half:]], -1) for _, sin in found]
         return torch.cat(cos, -1)[:, None].contiguous(), torch.cat(sin, -1)[:, None].contiguous()
-
-
-def causal_mask(past: int, rows: int, device: torch.device) -> Tensor | None:
-    """Mask [rows, past + rows] of a chain after `past` cached tokens; None where none is needed."""
-    if rows == 1 or past == 0:
-        return None
-    return torch.ones(rows, past + rows, dtype=torch.bool, device=device).tril_(past)
 
 
 def _in_blocks(layer: Layer) -> Layer:

@@ -17,9 +17,10 @@ from torch import Tensor
 
 from specdec.drafting.token_tree import ROOT, TokenTree
 from specdec.errors import ModelError
+from specdec.models.attention.segment import Segment
 from specdec.models.plans import Extension, KnownPrefix, Plan, carry_out, extend_many
 from specdec.models.prompt import EncodedPrompt
-from specdec.models.runner import DecoderRunner, LayerObserver, Segment, causal_mask
+from specdec.models.runner import DecoderRunner, LayerObserver
 from specdec.sampling.grammar import Grammar
 
 _GROWTH = 128
@@ -253,7 +254,7 @@ class ModelSession:
             rotary = self.runner.rotary_at(prompt[:, past : past + rows].to(self.runner.device))
         else:
             rotary = self.runner.rotary_range(past + self._delta, past + self._delta + rows)
-        return Segment(self._cache, past, rows, causal_mask(past, rows, self.runner.device)), rotary
+        return Segment(self._cache, past, rows), rotary
 
     def _room_for_tree(
         self, ids: Sequence[int], parents: Sequence[int]
@@ -270,12 +271,10 @@ class ModelSession:
         depths = list(self.tree.depths)
         for parent in parents:
             depths.append(0 if parent == ROOT else depths[parent] + 1)
-        behind = torch.ones(len(parents), self._length, dtype=torch.bool)
         sight = grow_sight(self._tree_sight, parents)
-        mask = torch.cat([behind, sight[held:]], dim=1).to(self.runner.device)
         at = [self._length + self._delta + depth for depth in depths[held:]]
         rotary = self.runner.rotary_at(torch.tensor(at, device=self.runner.device), max(at))
-        return Segment(self._cache, past, len(parents), mask, tuple(depths)), rotary
+        return Segment(self._cache, past, len(parents), sight[held:], tuple(depths)), rotary
 
     def hold(self, extension: Extension) -> None:
         """Count in what a forward has written into the cache."""

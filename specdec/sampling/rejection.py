@@ -44,10 +44,12 @@ def draw_many(distribution: Tensor, uniforms: Sequence[float]) -> list[int]:
     return draw_on_device(distribution, uniforms).tolist() if uniforms else []
 
 
-def draw_on_device(distribution: Tensor, uniforms: Sequence[float]) -> Tensor:
-    """The same as ids int64 [n] where the distribution is: nobody waits for them."""
+def draw_on_device(distribution: Tensor, uniforms: Sequence[float] | Tensor) -> Tensor:
+    """The same as ids int64 [n] where the distribution is: nobody waits for them. uniforms: also float64 [n] there."""
     cumulative = distribution.double().cumsum(dim=-1)
-    if len(uniforms) == 1:
+    if isinstance(uniforms, Tensor):
+        marks = uniforms * cumulative[-1]
+    elif len(uniforms) == 1:
         marks = cumulative[-1:] * uniforms[0]
     else:
         marks = torch.tensor(uniforms, dtype=torch.float64, device=cumulative.device) * cumulative[-1]

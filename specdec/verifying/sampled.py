@@ -21,6 +21,7 @@ from specdec.sampling.recoveries import Recovery
 from specdec.sampling.recovery import TargetRow, describe_row
 from specdec.sampling.rejection import count_accepted, draw, recovery_distribution
 from specdec.sampling.uniform import Purpose, uniform
+from specdec.verifying.decided import Decided, decide
 from specdec.verifying.verifier import Verifier
 
 
@@ -87,6 +88,9 @@ class SampledVerifier(Verifier):
         nodes = usable_nodes(draft, self.limit - draft.base - 1, self._model.never_drafted)
         ids = select_nodes(draft, nodes).ids
         prefix = self.answer[: draft.base]
+        q_x = _of_tokens(q, ids) if q.dim() == 2 else q[: len(ids)].tolist()
+        if self._recovery is Recovery.CLOUD:
+            q = q.to(self._model.device)  # before the forward: behind it this would wait for it
         yield from self._plan_return()
         rows = yield from self._cursor.plan_rows(prefix, ids, observer)
         p = self._probabilities(rows)
@@ -94,7 +98,7 @@ class SampledVerifier(Verifier):
             if index >= len(ids) or ids[index] != token:
                 self.epoch += index < len(draft.ids)
                 return SampledVerdict(index, token)
-        verdict = self._judge(draft, ids, p, q, len(known))
+        verdict = self._judge(draft, ids, p, q, q_x, len(known))
         self.epoch += verdict.accepted < len(draft.ids)
         return verdict
 
@@ -105,14 +109,21 @@ class SampledVerifier(Verifier):
         self._batches += 1
         return self._describe(self._owed)
 
-    def _judge(self, draft: Draft, ids: tuple[int, ...], p: Tensor, q: Tensor, known: int) -> SampledVerdict:
-        """ids: those of the draft that may be used; p: the target's rows before and after them."""
+    def _judge(
+        self, draft: Draft, ids: tuple[int, ...], p: Tensor, q: Tensor, q_x: list[float], known: int
+    ) -> SampledVerdict:
+        """ids: those of the draft that may be used; p: the target's rows before and after them; q_x: what q says of
+        them.
+        """
         first = draft.base
         prefix = self.answer[:first]
-        p_x = _of_tokens(p, ids)[known:]
-        q_x = (_of_tokens(q, ids) if q.dim() == 2 else q[: len(ids)].tolist())[known:]
         numbers = [self._number(Purpose.ACCEPT, first + index) for index in range(known, len(ids))]
-        accepted = known + count_accepted(p_x, q_x, numbers)
+        decided = None
+        if p.device.type == "cpu":
+            accepted = known + count_accepted(_of_tokens(p, ids)[known:], q_x[known:], numbers)
+        else:
+            decided = self._decide(first, ids, p, q, q_x, [-1.0] * known + numbers)
+            accepted = decided.accepted
         eos = [index for index in range(known, accepted) if ids[index] in self._model.eos_token_ids]
         if eos:
             accepted, token = eos[0], ids[eos[0]]
@@ -120,17 +131,30 @@ class SampledVerifier(Verifier):
             self.answer = [*prefix, *ids]
             return SampledVerdict(accepted, None)
         elif accepted == len(ids):
-            token = self._draw(p[accepted], Purpose.BONUS, first + accepted)
+            token = decided.token if decided else self._draw(p[accepted], Purpose.BONUS, first + accepted)
+        elif self._recovery is Recovery.CLOUD and decided:
+            token = decided.token
         elif self._recovery is Recovery.CLOUD:
             residual = recovery_distribution(p[accepted], q[accepted])
             token = self._draw(residual, Purpose.RECOVER, first + accepted)
         else:
             self.answer = [*prefix, *ids[:accepted]]
-            self._owed, self._batches, self.rejected_at = p[accepted], 0, accepted
-            return SampledVerdict(accepted, None, self._describe(p[accepted]))
+            row = decided.row if decided and decided.row is not None else p[accepted]
+            self._owed, self._batches, self.rejected_at = row, 0, accepted
+            return SampledVerdict(accepted, None, self._describe(row))
         self.answer = [*prefix, *ids[:accepted], token]
         self._jump()
         return SampledVerdict(accepted, token)
+
+    def _decide(
+        self, first: int, ids: tuple[int, ...], p: Tensor, q: Tensor, q_x: list[float], numbers: list[float]
+    ) -> Decided:
+        """What `_judge` decides from p, where p is on a device that has to be waited for."""
+        in_cloud = self._recovery is Recovery.CLOUD
+        behind = Purpose.RECOVER if in_cloud else Purpose.BONUS
+        draws = [self._number(behind, first + index) for index in range(len(ids))]
+        draws.append(self._number(Purpose.BONUS, first + len(ids)))
+        return decide(p, ids, q_x, q if in_cloud else None, numbers, draws, with_row=not in_cloud)
 
     def _take_fix(self, fix: int | None, base: int) -> None:
         if (self._owed is not None) != (fix is not None):

@@ -49,8 +49,8 @@ class BenchConfig:
     cloud_draft_ms: of a draft model beside the target, None = as on the edge. outages: START:DURATION in seconds since
     the link came up. length, payload, resample: axes for every method that drafts on the edge (specdec.methods).
     exits, exit_layers: of the verifier (cloud_verifier.ServerConfig). gguf: of a GGUF draft
-    (specdec.models.GgufOptions). draft_quantize: of the draft alone, None = as the target. point: the operating point
-    that the settings were taken from.
+    (specdec.models.GgufOptions). draft_quantize: of the draft alone, None = as the target. compile, compile_draft: the
+    target and the draft are compiled by torch. point: the operating point that the settings were taken from.
     """
 
     questions: tuple[str, ...] = (str(QUESTIONS),)
@@ -85,6 +85,8 @@ class BenchConfig:
     device: str = "auto"
     dtype: str = "auto"
     deterministic: bool = False
+    compile: bool = False
+    compile_draft: bool = False
     point: str = ""
     out: Path | None = None
     resume: bool = False

@@ -68,8 +68,9 @@ def load_edge(config: BenchConfig, methods: Sequence[str]) -> Edge:
     """Load what the methods need here, paced. Raises ModelError, OptionsError."""
     how: dict[str, Any] = {"device": config.device, "dtype": config.dtype, "quantize": config.quantize}
     drafts = {**how, "quantize": config.quantize if config.draft_quantize is None else config.draft_quantize}
-    draft = load_draft(config.draft_model, **drafts, gguf=GgufOptions.read(config.gguf))
-    alike = {**how, "deterministic": config.deterministic}
+    gguf = GgufOptions.read(config.gguf)
+    draft = load_draft(config.draft_model, **drafts, gguf=gguf, compile=config.compile_draft)
+    alike = {**how, "deterministic": config.deterministic, "compile": config.compile}
     oracle = load_model(config.target_model, **alike) if set(methods) & set(ORACLES) else None
     splits = [name for name in methods if name not in ORACLES and get_method(name).split]
     front = load_model(config.target_model, **alike) if splits else None

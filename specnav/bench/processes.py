@@ -52,6 +52,7 @@ def surroundings(
         dtype=config.dtype,
         quantize=config.quantize,
         deterministic=config.deterministic,
+        compile=config.compile,
         draft_model=config.draft_model if drafts_in_cloud else "",
         gguf=config.gguf,
         verify_ms=config.verify_ms,

@@ -238,8 +238,9 @@ def _replay_flips(run: Run, options: GenerationOptions, view: BenchView) -> None
         return
     view.say("half precision: replaying on the target how near to ties its picks are, and where answers differ")
     model = load_model(
-        config.target_model, config.device, config.dtype, config.quantize, deterministic=config.deterministic
-    )
+        config.target_model, config.device, config.dtype, config.quantize, deterministic=config.deterministic,
+        compile=config.compile,
+    )  # fmt: skip
     found = find_flips(model, run.questions, answers, suspects, options)
     run.flips, run.noise = found.flips, found.noise
     rows = make_rows(answers, run.methods, run.comparable, run.flips, run.noise)

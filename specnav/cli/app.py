@@ -23,6 +23,8 @@ from specnav.cli.models import convert_app, plan_app
 from specnav.cli.options import (
     METRICS,
     Bandwidth,
+    Compile,
+    CompileDraft,
     Deterministic,
     Device,
     Draft,
@@ -154,6 +156,7 @@ def serve(
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:0 …")] = None,
     dtype: Annotated[str | None, typer.Option(help="auto, float32, float16 or bfloat16.")] = None,
     deterministic: Deterministic = False,
+    compile: Compile = False,
     exits: Exits = None,
     exit_layers: ExitLayers = None,
     keys: Annotated[
@@ -189,7 +192,7 @@ def serve(
     }
     flags |= {"exits": exits, "exit_layers": exit_layers, "keys": keys, "metrics": metrics}
     flags |= {"insecure": insecure or None, "log_contents": log_contents or None}
-    flags |= {"deterministic": deterministic or None}
+    flags |= {"deterministic": deterministic or None, "compile": compile or None}
     raise typer.Exit(run_serve(config, {name: value for name, value in flags.items() if value is not None}))
 
 
@@ -222,6 +225,8 @@ def generate(
             help="Of a picture as the models see it; larger ones are scaled down (0: about a megapixel).",
         ),
     ] = 0,
+    compile: Compile = False,
+    compile_draft: CompileDraft = False,
     device: Device = "auto",
     gamma: Gamma = 4,
     temperature: Temperature = 0.0,
@@ -268,6 +273,8 @@ def generate(
         exit_layers=exit_layers or "auto",
         quantize=quantize,
         pixels=pixels,
+        compile=compile,
+        compile_draft=compile_draft,
         device=device,
         gamma=gamma,
         temperature=temperature,

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from specnav.cli.options import (
+    Compile,
+    CompileDraft,
     Deterministic,
     Device,
     Draft,
@@ -142,6 +144,8 @@ def bench(
     exit_layers: ExitLayers = None,
     quantize: Quantize = "none",
     deterministic: Deterministic = False,
+    compile: Compile = False,
+    compile_draft: CompileDraft = False,
     device: Device = "auto",
     dtype: Annotated[
         str,
@@ -240,6 +244,8 @@ def bench(
         "exit_layers": exit_layers,
         "quantize": quantize,
         "deterministic": deterministic or None,
+        "compile": compile or None,
+        "compile_draft": compile_draft or None,
         "device": device,
         "dtype": dtype,
         "out": out,

@@ -48,6 +48,17 @@ Deterministic = Annotated[
         "in half precision, too.",
     ),
 ]
+Compile = Annotated[
+    bool,
+    typer.Option(
+        "--compile",
+        help="The target's layers are compiled by torch, which takes some seconds and needs a C++ compiler: for GPUs; "
+        "on a CPU a small model is slower.",
+    ),
+]
+CompileDraft = Annotated[
+    bool, typer.Option("--compile-draft", help="The same for the draft model, where it runs on the edge.")
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:0 …")]
 Key = Annotated[
     Path | None,

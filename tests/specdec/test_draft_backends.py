@@ -43,10 +43,11 @@ def model(request: pytest.FixtureRequest, backend: str) -> LoadedModel:
 @cache
 def twin(model: LoadedModel) -> LoadedModel:
     """The same model on torch. llama.cpp never reads the epsilon of a Qwen2-VL's norms and takes 0."""
-    found = load_model(tiny.built_pairs() / ("vision-draft" if model.is_multimodal else "text-draft"))
-    if model.is_multimodal and model.runner.sees_layers is False:
-        found.runner._eps = 0.0
-    return found
+    if not model.is_multimodal:
+        return drafts.draft_on(drafts.TORCH, "text")
+    if model.runner.sees_layers:
+        return drafts.draft_on(drafts.TORCH, "vision")
+    return load_model(drafts.without_epsilon(tiny.built_pairs() / "vision-draft"))
 
 
 def prompt_of(model: LoadedModel, seed: int = 1) -> Prompt:

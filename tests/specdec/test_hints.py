@@ -298,6 +298,21 @@ class TestShortlists:
             alone = ask(HintMaker(make_exits(model)), False)
             assert ask(HintMaker(make_exits(model)), True) == alone and any(alone)
 
+    def test_sessions_that_share_a_pass_are_told_the_same_after_every_layer(self, text_pair: Pair) -> None:
+        """Each layer's exits have their turn for all sessions before the next layer's."""
+        model = text_pair.target
+        maker = HintMaker(Exits(model, ExitAdapters(2, model.runner.hidden_size, 4), (0, 1)))
+        rare = [token for token in range(model.vocab_size) if token not in maker.vocabulary.column]
+        hidden, _ = model.runner.head_rows(torch.tensor(rare[:4]))  # what says just these tokens
+        draft = Draft(1, tuple(rare[8:11]))
+        session, other = (maker.session(tokens, OPTIONS["greedy"]) for tokens in (rare[:20], rare[-20:]))
+        with torch.inference_mode():
+            alone = session.watch(draft, [3], 40).after(1, 20 * hidden)
+            watched, beside = session.watch(draft, [3], 40), other.watch(Draft(1, ()), [3], 40)
+            watched.after(0, 20 * hidden)
+            beside.after(0, 20 * hidden)
+            assert watched.after(1, 20 * hidden) == alone and alone
+
 
 def test_quick_logits_are_the_logits(pair: Pair) -> None:
     exits = make_exits(pair.target)

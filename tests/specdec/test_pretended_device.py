@@ -21,6 +21,8 @@ from specdec.models import LoadedModel, Prompt, load_model
 from specdec.models.local import generate_local
 from specdec.models.plans import extend_many
 from specdec.options import GenerationOptions
+from specdec.sampling.recoveries import Recovery
+from specdec.verifying import SampledVerifier
 from specdec.verifying.verifier import Verifier
 
 pytestmark = pytest.mark.slow
@@ -127,13 +129,50 @@ class TestBudgets:
                 verifier.verify(draft)
             assert found.total() == 1, names(found)
 
+    @pytest.mark.parametrize("recovery", [one for one in Recovery if one is not Recovery.NOISE])
+    def test_a_verdict_on_a_sampled_draft_is_read_once(
+        self, here: Models, there: Models, recovery: Recovery
+    ) -> None:
+        """However it ends, and it ends as on a CPU."""
+        options = GenerationOptions(60, temperature=0.9, seed=5)
+        twins = [SampledVerifier(models[0], options, recovery, 3) for models in (here, there)]
+        for verifier in twins:
+            verifier.open(PROMPT)
+        made = torch.Generator().manual_seed(1)
+        fix: int | None = None
+        ends = set()
+        for number in range(8):
+            base = len(twins[0].answer) + (fix is not None)
+            q = torch.rand(3, here[0].vocab_size, generator=made).softmax(-1)
+            ids = tuple(torch.multinomial(q, 1, generator=made)[:, 0].tolist())
+            if number % 2:  # tokens that the target likes: some stay
+                q = q * 1e-6
+            given = (
+                q
+                if recovery in (Recovery.CLOUD, Recovery.ROW)
+                else q.gather(1, torch.tensor(ids)[:, None])[:, 0]
+            )
+            expected = twins[0].verify_sampled(Draft(base, ids), given, fix)
+            with waits() as found:
+                verdict = twins[1].verify_sampled(Draft(base, ids), given, fix)
+            assert found.total() == 1, names(found)
+            assert (verdict.accepted, verdict.token) == (expected.accepted, expected.token)
+            assert twins[0].answer == twins[1].answer
+            fix = None
+            if expected.row is not None:
+                assert verdict.row is not None and verdict.row.tokens == expected.row.tokens
+                torch.testing.assert_close(verdict.row.p, expected.row.p, rtol=0.0, atol=1e-6)
+                fix = 7
+            ends.add((verdict.accepted == 3, verdict.token is None))
+        assert len(ends) > 1
+
     @pytest.mark.parametrize(
         ("method", "temperature", "most"),
         [  # a draft, a verdict, and whether its logits are numbers; then levels of trees, probabilities on the wire
             ("ar", 0.0, 2.0),
             ("sd", 0.0, 3.0),
             ("sd", 0.9, 3.0),
-            ("dsd", 0.9, 5.0),
+            ("dsd", 0.9, 4.0),
             ("fsd", 0.0, 2.0 + GAMMA),
             ("sd+tree:12x4", 0.0, 2.0 + 4),
         ],

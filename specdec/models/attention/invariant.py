@@ -14,6 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specdec.models.attention.folded import fold, unfold
+from specdec.models.attention.segment import Segment, sees
+
 ROWS = 32
 """Of a product: a verification of a chain fits, and a device that is bound by its memory takes no longer for them."""
 KEYS = 256
@@ -32,27 +35,45 @@ def in_blocks(product: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]
     return blocked
 
 
-def attend(query: Tensor, keys: Tensor, values: Tensor, sees: Tensor, scale: float | None) -> Tensor:
-    """query [rows, heads, dim], keys and values [kv_heads, slots, dim] from the sequence's first slot on, sees bool
+class Invariant:
+    """As `attention_for` gives it; what a segment's rows see is a table bool [rows, slots]."""
+
+    def __init__(self, device: torch.device, scale: float | None) -> None:
+        self._device = device
+        self._scale = scale
+
+    def sight(self, segment: Segment, window: int) -> Tensor:
+        """From the sequence's first slot on, whatever the window."""
+        return sees(segment, window, 0, self._device)
+
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, sight: Tensor) -> Tensor:
+        """See `attend` below."""
+        return attend(query, keys, values, sight, self._scale)
+
+
+def attend(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scale: float | None) -> Tensor:
+    """query [rows, heads, dim], keys and values [kv_heads, slots, dim] from the sequence's first slot on, seen bool
     [rows, slots] -> [rows, heads * dim]. Worked out in float32.
     """
     count = query.shape[0]
     spare, short = -count % ROWS, -keys.shape[1] % KEYS
     query = F.pad(query, (0, 0, 0, 0, 0, spare))
-    sees = F.pad(F.pad(sees, (0, short)), (0, 0, 0, spare), value=True)  # rows that nobody wants see something
+    seen = F.pad(
+        F.pad(seen, (0, short)), (0, 0, 0, spare), value=True
+    )  # rows that nobody wants see something
     keys, values = (F.pad(one, (0, 0, 0, short)).float() for one in (keys, values))
     parts = [
         _block(rows.float(), keys, values, visible, scale)
-        for rows, visible in zip(torch.split(query, ROWS), torch.split(sees, ROWS), strict=True)
+        for rows, visible in zip(torch.split(query, ROWS), torch.split(seen, ROWS), strict=True)
     ]
     return torch.cat(parts)[:count].to(query.dtype)
 
 
-def _block(query: Tensor, keys: Tensor, values: Tensor, sees: Tensor, scale: float | None) -> Tensor:
+def _block(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, scale: float | None) -> Tensor:
     rows, heads, dim = query.shape
     kv_heads = keys.shape[0]
-    folded = query.view(rows, kv_heads, heads // kv_heads, dim).permute(1, 2, 0, 3).reshape(kv_heads, -1, dim)
-    hidden = ~sees.repeat(heads // kv_heads, 1)
+    folded = fold(query, kv_heads)
+    hidden = ~seen.repeat(heads // kv_heads, 1)
     folded = folded * (dim**-0.5 if scale is None else scale)
     scores = [
         torch.bmm(folded, some.transpose(1, 2).contiguous()).masked_fill_(unseen, float("-inf"))
@@ -67,5 +88,4 @@ def _block(query: Tensor, keys: Tensor, values: Tensor, sees: Tensor, scale: flo
         weights = torch.exp(some - highest)
         total = total + weights.sum(-1, keepdim=True)
         attended = attended + torch.bmm(weights, value.contiguous())
-    attended = (attended / total).view(kv_heads, heads // kv_heads, rows, dim).permute(2, 0, 1, 3)
-    return attended.reshape(rows, -1)
+    return unfold(attended / total, rows)

@@ -1,6 +1,6 @@
 """The families of models that run on our own forward; every other causal model runs on the library's."""
 
-from specdec.models.families.family import Family, Layer, is_plain
+from specdec.models.families.family import Family, Layer, Linear, is_plain
 from specdec.models.families.gemma3 import GEMMA3
 from specdec.models.families.llama import LLAMA
 from specdec.models.families.mistral import MISTRAL
@@ -12,4 +12,4 @@ FAMILIES = {
     for family in (LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA3, QWEN2_VL, QWEN2_5_VL, QWEN3_VL)
 }
 
-__all__ = ["FAMILIES", "Family", "Layer", "is_plain"]
+__all__ = ["FAMILIES", "Family", "Layer", "Linear", "is_plain"]

@@ -14,6 +14,20 @@ Product = Callable[[Tensor], Tensor]
 """A linear layer: [rows, in] -> [rows, out]."""
 
 
+class Linear:
+    """A linear layer without what a module's call costs. weight [out, in], bias [out] or None."""
+
+    __slots__ = ("bias", "weight")
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.weight = weight
+        self.bias = bias
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """[rows, in] -> [rows, out]."""
+        return F.linear(rows, self.weight, self.bias)
+
+
 @dataclass(frozen=True)
 class Layer:
     """One decoder layer, as the runner runs it.
@@ -143,8 +157,7 @@ def linear(module: Any) -> Product:
     """A linear layer without what a module's call costs; a quantised one as it is."""
     if not is_plain(module):
         return as_called(module)
-    weight, bias = module.weight, module.bias
-    return lambda x: F.linear(x, weight, bias)
+    return Linear(module.weight, module.bias)
 
 
 def fuse(modules: list[Any]) -> Product:
@@ -163,4 +176,4 @@ def fuse(modules: list[Any]) -> Product:
         if bias is not None:
             module.bias = nn.Parameter(bias[start:stop], requires_grad=False)
         start = stop
-    return lambda x: F.linear(x, weight, bias)
+    return Linear(weight, bias)

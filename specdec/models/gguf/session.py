@@ -18,10 +18,11 @@ from torch import Tensor
 
 from specdec.drafting.token_tree import ROOT
 from specdec.errors import ModelError
+from specdec.models.attention.segment import Segment
 from specdec.models.gguf.decoder import Branch
 from specdec.models.plans import Extension, KnownPrefix, Plan
 from specdec.models.prompt import EncodedPrompt
-from specdec.models.runner import LayerObserver, Segment
+from specdec.models.runner import LayerObserver
 from specdec.models.session import ModelSession
 
 _NOTHING = torch.empty(0, 0)

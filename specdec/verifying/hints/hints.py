@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -20,6 +22,7 @@ from specdec.sampling import process_logits
 from specdec.sampling.adjust import Adjuster
 from specdec.sampling.noise import gumbel_noise
 from specdec.verifying.exits import Exits
+from specdec.verifying.hints.beside import Beside, beside_of
 from specdec.verifying.hints.vocabulary import ExitVocabulary, SessionVocabulary
 
 OUTCOMES = 4
@@ -44,15 +47,18 @@ class Outcome(NamedTuple):
 class HintMaker:
     """Makes the hints of all sessions of one model. Works for one thread; sessions may be interleaved.
 
-    layers: those after which an exit has its turn, rising.
+    layers: those after which an exit has its turn, rising. beside: where exits are worked out beside the forward, None:
+    on the spot.
     """
 
-    def __init__(self, exits: Exits, outcomes: int = OUTCOMES) -> None:
-        """exits: all of them are used. outcomes: what each names at most."""
+    def __init__(self, exits: Exits, outcomes: int = OUTCOMES, beside: Beside | None = None) -> None:
+        """exits: all of them are used. outcomes: what each names at most. beside: None: as the model's device has it.
+        """
         self.exits = exits
         self.layers = exits.layers
         self.model = exits.model
         self.outcomes = outcomes
+        self.beside = beside or beside_of(exits.model.device)
         self.vocabulary = ExitVocabulary(exits)
 
     def session(
@@ -107,19 +113,34 @@ class DraftHints:
         Returns the likeliest outcomes by this layer's exit, the likeliest first; none where it has no exit, and
         where the pass has no row for what follows the answer alone.
         """
-        maker = self._session.maker
-        if layer not in maker.layers or hidden.shape[0] < self._rows:
+        if not self.watches(layer, hidden):
             return []
+        return self.outcomes(layer, self.chances(layer, hidden).cpu())
+
+    def watches(self, layer: int, hidden: Tensor) -> bool:
+        """Whether there is anything to say after this layer of a pass with these rows."""
+        return layer in self._session.maker.layers and hidden.shape[0] >= self._rows
+
+    def chances(self, layer: int, hidden: Tensor) -> Tensor:
+        """What `after` works out on the model's device: float32 [rows, n] for `outcomes`. Nobody waits for it."""
+        maker = self._session.maker
         if hidden.shape[0] > self._rows:
             hidden = hidden[-self._rows :]
         if self._layout is None:
             self._layout = _Layout(self._session, self._draft, self._answer, self._limit)
         layout = self._layout
-        logits = maker.exits.quick_logits(layer, hidden, layout.shortlist)
+        shortlist = layout.vocabulary.shortlist()  # another session of this pass may have had its own there since
+        logits = maker.exits.quick_logits(layer, hidden, shortlist)
         if self._session.adjuster.active:
             logits = self._adjust(logits)
+        return layout.chances(logits)
+
+    def outcomes(self, layer: int, chances: Tensor) -> list[Outcome]:
+        """What `after` makes of them on the CPU; they are written over."""
+        layout = self._layout
+        assert layout is not None, "chances come first"
         token = layout.vocabulary.token
-        likely = layout.likeliest(logits, maker.outcomes)
+        likely = layout.likeliest(chances.numpy(), self._session.maker.outcomes)
         return [Outcome(row, token(column), min(chance, 1.0), layer) for chance, row, column in likely]
 
     def _adjust(self, logits: Tensor) -> Tensor:
@@ -138,7 +159,7 @@ class _Layout:
         if not vocabulary.have([*draft.ids, *answer[-1:]]):
             vocabulary = session.maker.vocabulary.whole
         self.vocabulary: SessionVocabulary = vocabulary
-        self.shortlist = vocabulary.shortlist()
+        shortlist = vocabulary.shortlist()
         self._options = session.options
         parents = range(ROOT, len(draft.ids) - 1) if draft.parents is None else draft.parents
         self._nodes = [
@@ -151,20 +172,24 @@ class _Layout:
         if self._options.temperature > 0.0:
             device = session.maker.model.device
             ids = (
-                torch.arange(vocabulary.size, device=device) if self.shortlist is None else self.shortlist.ids
+                torch.arange(vocabulary.size, device=device) if shortlist is None else shortlist.ids
             )
             positions = torch.tensor(depths, device=device) + len(answer)
             noise = gumbel_noise(self._options.seed, positions[:, None], ids[None, :])
             self._noise = noise.float()
 
-    def likeliest(self, logits: Tensor, count: int) -> list[tuple[float, int, int]]:
-        """logits float32 [rows, n] -> (probability, row, column) of the likeliest outcomes, falling, at most so many.
+    def chances(self, logits: Tensor) -> Tensor:
+        """logits float32 [rows, n] -> of each token to be picked, of the same shape."""
+        if self._noise is not None:  # what is picked is known but for the logits (see Chooser.log_scores)
+            logits = process_logits(logits, self._options) + self._noise
+        return torch.softmax(logits, dim=-1)
+
+    def likeliest(self, scores: npt.NDArray[np.float32], count: int) -> list[tuple[float, int, int]]:
+        """scores [rows, n], which are written over -> (probability, row, column) of the likeliest outcomes, falling, at
+        most so many.
 
         Written with what costs least in the middle of a forward: few operations, each on a row.
         """
-        if self._noise is not None:  # what is picked is known but for the logits (see Chooser.log_scores)
-            logits = process_logits(logits, self._options) + self._noise
-        scores = torch.softmax(logits, dim=-1).cpu().numpy()
         ends = self.vocabulary.ends  # an end is no outcome either, and nothing comes behind it
         paths = [1.0]
         for row, column in self._nodes:

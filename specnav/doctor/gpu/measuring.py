@@ -147,16 +147,24 @@ def time_exits(model: LoadedModel, maker: HintMaker, gamma: int, context: int, b
         watched = hints.watch(Draft(0, tuple(ids[:gamma])), [], 64)
 
         def after(layer: int, hidden: Tensor) -> None:
-            watched.after(layer, hidden)
+            if maker.beside is None:
+                watched.after(layer, hidden)
+            elif watched.watches(layer, hidden):
+                read = partial(watched.outcomes, layer)
+                maker.beside.start(hidden, partial(watched.chances, layer), read)
 
         return after
+
+    def extended(observer: LayerObserver | None) -> None:
+        session.extend(ids[: gamma + 1], observer=observer)
+        if maker.beside is not None:
+            maker.beside.finish()
 
     took: dict[bool, list[float]] = {False: [], True: []}
     until = time.monotonic() + budget_s
     while len(took[True]) <= LEAST_TIMES or time.monotonic() < until:
         for on in took:
-            work = partial(session.extend, ids[: gamma + 1], observer=observer() if on else None)
-            took[on].append(_timed(model, work))
+            took[on].append(_timed(model, partial(extended, observer() if on else None)))
             session.rollback(context)
     without, with_hints = (1e3 * statistics.median(took[on][1:]) for on in (False, True))
     return Exits(tuple(maker.layers), without, with_hints)

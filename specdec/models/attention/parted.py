@@ -1,0 +1,145 @@
+"""Attention in two parts: what all rows see goes through the device's kernel without a mask, the few others with one.
+
+A chain's rows are causal towards the lower right corner, which a kernel knows without a table. A tree's nodes all see
+what is committed, that is nearly all, and few of each other; so do a chain's rows at the edges of a window. The first
+part comes with the logarithm of its sum of exponentials: beside the others it is one more key with that score, so one
+softmax joins them. No table is as long as the cache.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention.bias import causal_lower_right
+
+from specdec.models.attention.folded import attend_causal, fold, unfold
+from specdec.models.attention.segment import Segment, reach, sees
+
+
+class PartedSight(NamedTuple):
+    """The slots from `first` on. shared: (first, end) of those that all rows see, by a kernel without a mask; None: the
+    kernel takes all of `first` .. with `bias`: a table bool [rows, slots], a causal one, or nothing.
+
+    added: float32 [groups * rows, slots of the others], to the others' scores.
+    """
+
+    first: int
+    bias: Any = None
+    shared: tuple[int, int] | None = None
+    added: Tensor | None = None
+    causal: bool = False
+
+
+class Parted:
+    """Attention of a model with so many query heads to a key head."""
+
+    def __init__(self, groups: int, device: torch.device, scale: float | None) -> None:
+        self._groups = groups
+        self._device = device
+        self._scale = scale
+
+    def sight(self, segment: Segment, window: int) -> PartedSight:
+        """What a segment's rows see in layers of a window, 0 for all."""
+        first, low = reach(segment, window)
+        if segment.tree is None and segment.rows == 1:
+            return PartedSight(first)
+        if segment.tree is None and not low:
+            lower_right = causal_lower_right(segment.rows, segment.total) if segment.past else None
+            return PartedSight(0, lower_right, causal=not segment.past)
+        if segment.tree is not None and not low and bool(segment.tree.all()):  # on the CPU: nobody waits
+            return PartedSight(0)
+        high = segment.committed
+        others = low - first + segment.total - high
+        if high - low < others:
+            return PartedSight(first, sees(segment, window, first, self._device))
+        seen = sees(segment, window, first, self._device)
+        rest = torch.cat([seen[:, : low - first], seen[:, high - first :]], dim=1)
+        added = torch.zeros(rest.shape, device=self._device).masked_fill_(~rest, float("-inf"))
+        return PartedSight(first, None, (low, high), added.repeat(self._groups, 1))
+
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, sight: PartedSight) -> Tensor:
+        """query [rows, heads, dim], keys and values [kv_heads, slots, dim] -> [rows, heads * dim]."""
+        if sight.causal:
+            return attend_causal(query, keys, values, self._scale)
+        if sight.shared is None:
+            return _attend_whole(
+                query, keys[:, sight.first :], values[:, sight.first :], sight.bias, self._scale
+            )
+        assert sight.added is not None
+        low, high = sight.shared
+        attended, score = attend_all(query, keys[:, low:high], values[:, low:high], self._scale)
+        if sight.first < low:
+            keys, values = (
+                torch.cat([one[:, sight.first : low], one[:, high:]], dim=1) for one in (keys, values)
+            )
+        else:
+            keys, values = keys[:, high:], values[:, high:]
+        return join(query, keys, values, sight.added, attended, score, self._scale)
+
+
+def _attend_whole(query: Tensor, keys: Tensor, values: Tensor, bias: Any, scale: float | None) -> Tensor:
+    attended = F.scaled_dot_product_attention(
+        query.transpose(0, 1)[None],
+        keys[None],
+        values[None],
+        attn_mask=bias,
+        scale=scale,
+        enable_gqa=query.shape[1] > keys.shape[0],
+    )
+    return attended[0].transpose(0, 1).reshape(query.shape[0], -1)
+
+
+def join(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    added: Tensor,
+    attended: Tensor,
+    score: Tensor,
+    scale: float | None,
+) -> Tensor:
+    """Attention to a few more keys than those of `attend_all`: [rows, heads * dim], in the type of `query`.
+
+    query [rows, heads, dim], keys and values [kv_heads, few, dim]; added: float32 [groups * rows, few], to their
+    scores. attended [kv_heads, groups * rows, dim] and score float32 [kv_heads, groups * rows]: what `attend_all` gave.
+    """
+    rows, _, dim = query.shape
+    folded = fold(query, keys.shape[0]).float()
+    factor = dim**-0.5 if scale is None else scale
+    scores = torch.baddbmm(added[None], folded, keys.float().transpose(1, 2), alpha=factor)
+    weights = torch.cat([score[..., None], scores], dim=-1).softmax(-1)
+    own = torch.bmm(weights[..., 1:], values.float())
+    return unfold(torch.addcmul(own, attended.float(), weights[..., :1]), rows).to(query.dtype)
+
+
+def attend_all(query: Tensor, keys: Tensor, values: Tensor, scale: float | None) -> tuple[Tensor, Tensor]:
+    """All rows see all keys: (attended [kv_heads, groups * rows, dim], log of the sum of exponentials of the scores,
+    float32 [kv_heads, groups * rows]).
+
+    query [rows, heads, dim], keys and values [kv_heads, slots, dim].
+    """
+    kv_heads, _, dim = keys.shape
+    heads = query.transpose(0, 1)[None]
+    if query.device.type == "cuda":
+        attended, score, *_ = torch.ops.aten._scaled_dot_product_flash_attention(
+            heads, keys[None], values[None], 0.0, False, False, scale=scale
+        )
+    elif query.device.type == "cpu":
+        attended, score, *_ = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+            heads, keys[None], values[None], 0.0, False, scale=scale
+        )
+    else:
+        return _attend_all_by_hand(fold(query, kv_heads), keys, values, scale)
+    return attended[0].reshape(kv_heads, -1, dim), score[0].reshape(kv_heads, -1).float()
+
+
+def _attend_all_by_hand(
+    folded: Tensor, keys: Tensor, values: Tensor, scale: float | None
+) -> tuple[Tensor, Tensor]:
+    """The same where no kernel tells the score; query folded [kv_heads, groups * rows, dim]."""
+    factor = folded.shape[-1] ** -0.5 if scale is None else scale
+    scores = torch.bmm(folded.float(), keys.float().transpose(1, 2)) * factor
+    return torch.bmm(scores.softmax(-1), values.float()), scores.logsumexp(-1)
