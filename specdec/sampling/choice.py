@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specdec.options import GenerationOptions
 from specdec.sampling.noise import gumbel_noise, noisy_argmax
-from specdec.sampling.processors import cut_scores, process_logits
+from specdec.sampling.processors import LARGE, cut_scores, cut_to_few, process_logits
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ class Chooser:
         """Like `choose_at`, the ids int64 [rows] on the device."""
         if self.options.temperature == 0.0:
             return logits.argmax(dim=-1)
+        if logits.device.type == "cpu" and logits.shape[-1] >= LARGE:  # row by row it stays in the processor's cache
+            return torch.cat([self._pick_row(row, at) for row, at in zip(logits, positions[:, None], strict=True)])
         scores = cut_scores(logits, self.options)
         k = self.options.top_k
         if 0 < k < scores.shape[-1] // 4 and scores.device.type == "cpu":  # elsewhere asking costs more than it saves
@@ -50,6 +52,15 @@ class Chooser:
                 noisy = best.double() + gumbel_noise(self.options.seed, positions[:, None], tokens)
                 return tokens.gather(1, noisy.argmax(dim=-1, keepdim=True))[:, 0]
         return noisy_argmax(scores, self.options.seed, positions)
+
+    def _pick_row(self, row: Tensor, position: Tensor) -> Tensor:
+        """The same of one large row [vocab] on a CPU; position and what is picked int64 [1]."""
+        few = cut_to_few(row, self.options)
+        if few is None:
+            return noisy_argmax(cut_scores(row[None], self.options), self.options.seed, position)
+        tokens, scores = few
+        noisy = scores.double() + gumbel_noise(self.options.seed, position, tokens)
+        return tokens[noisy.argmax()][None]
 
     def log_scores(self, logits: Tensor, positions: Tensor) -> Tensor:
         """How likely each token is to be picked, as log-probabilities float [rows, vocab] to rank candidates

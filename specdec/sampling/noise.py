@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterable
 from functools import lru_cache
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -18,6 +20,8 @@ _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
 _MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
 _MIX_2 = 0x94D049BB133111EB - (1 << 64)
 _WORD = (1 << 64) - 1
+_ROUNDS = ((np.uint64(30), np.uint64(_MIX_1 & _WORD)), (np.uint64(27), np.uint64(_MIX_2 & _WORD)))
+_PIECE = 1 << 15
 _LARGE = 8192
 """Of smaller vocabularies all noise is quicker to make than to do without."""
 _LIKELIEST = 64
@@ -49,39 +53,47 @@ def noisy_argmax(scores: Tensor, seed: int, positions: Tensor) -> Tensor:
 
 def _picked(scores: Tensor, seed: int, position: Tensor) -> int:
     """The same of one row [vocab]: exactly for the likeliest, and for those whose noise may lift them above these."""
-    least = float(scores.max()) - _NEAR
-    tokens = torch.nonzero(scores > least)[:, 0]
-    if not tokens.numel():  # nothing may be picked, or nothing is a number
+    values = scores.numpy()
+    least = values.max() - _NEAR
+    found = np.flatnonzero(values > least)
+    if not found.size:  # nothing may be picked, or nothing is a number
         return int(scores.argmax())
-    if tokens.numel() > _MANY:
+    tokens = torch.from_numpy(found)
+    if found.size > _MANY:
         best, tokens = torch.topk(scores, _LIKELIEST)
-        least = float(best[-1])
+        least = best[-1]
     lead = float((scores[tokens].double() + gumbel_noise(seed, position, tokens)).max())
-    if int(torch.count_nonzero(scores > -math.inf)) > tokens.numel():
+    if np.count_nonzero(values > -np.inf) > tokens.numel():
         # A token that is no likelier than `least` needs so much noise, that is a number of so many 52nds of a bit.
-        needed = math.exp(-math.exp(min(least - lead, 700.0))) * (1.0 - 1e-9)
-        others = torch.nonzero(_bits(seed, position, scores.shape[0]) >= math.floor(needed * 2.0**52) - 1)[:, 0]
-        tokens = torch.cat([tokens, others])
+        needed = math.exp(-math.exp(min(float(least) - lead, 700.0))) * (1.0 - 1e-9)
+        others = _at_least(math.floor(needed * 2.0**52) - 1, seed, int(position), values.shape[0])
+        tokens = torch.cat([tokens, torch.from_numpy(others)])
     tokens = tokens.sort().values  # of equals the first counts, as in a whole row
     noisy = scores[tokens].double() + gumbel_noise(seed, position, tokens)
     return int(tokens[noisy.argmax()])
 
 
-def _bits(seed: int, position: Tensor, vocab: int) -> Tensor:
-    """What `hashed_uniform` makes its numbers of, for all tokens: int64 [vocab] of 52 bits. In place, in the cache."""
-    word = _mix(position * _GOLDEN + _signed(_mix_int(seed))) + _words(vocab)
-    spare = torch.empty_like(word)
-    for bits, factor in ((30, _MIX_1), (27, _MIX_2), (31, None)):
-        torch.bitwise_right_shift(word, bits, out=spare)
-        word ^= spare.bitwise_and_((1 << (64 - bits)) - 1)
-        if factor is not None:
+def _at_least(bits: int, seed: int, position: int, vocab: int) -> npt.NDArray[np.int64]:
+    """The tokens whose number in `hashed_uniform` is made of at least so many of 2**52, and a few more.
+
+    What comes of a word's last mixing differs from it in its lower 33 bits only: so that is left out, and tokens are
+    told by the bits above. Unsigned, in place, in pieces that stay in the cache.
+    """
+    least = np.uint64(max(bits, 0) << 12 & ~((1 << 33) - 1))
+    stream = np.uint64(_mix_int((position * _GOLDEN + _mix_int(seed) - _GOLDEN) & _WORD))
+    found = []
+    for start in range(0, vocab, _PIECE):
+        word = _words(vocab)[start : start + _PIECE] + stream
+        for shift, factor in _ROUNDS:
+            word ^= word >> shift
             word *= factor
-    return word.bitwise_right_shift_(12).bitwise_and_((1 << 52) - 1)
+        found.append(np.flatnonzero(word >= least) + start)
+    return np.concatenate(found)
 
 
 @lru_cache(maxsize=4)
-def _words(vocab: int) -> Tensor:
-    return torch.arange(vocab) * _MIX_1 + _GOLDEN
+def _words(vocab: int) -> npt.NDArray[np.uint64]:
+    return np.arange(vocab, dtype=np.uint64) * np.uint64(_MIX_1 & _WORD) + np.uint64(_GOLDEN & _WORD)
 
 
 def hashed_uniform(seed: int, positions: Tensor, tokens: Tensor) -> Tensor:

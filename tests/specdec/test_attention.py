@@ -18,9 +18,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 from specdec.models import LoadedModel, chat_prompt, load_model
 from specdec.models.attention import choice, parted
 from specdec.models.attention.choice import attention_for
-from specdec.models.attention.folded import Folded, fold
+from specdec.models.attention.folded import Folded, FoldedSight, fold
 from specdec.models.attention.invariant import Invariant
-from specdec.models.attention.parted import Parted, attend_all
+from specdec.models.attention.parted import Parted, PartedSight, attend_all
 from specdec.models.attention.segment import Segment, reach, sees
 from specdec.models.plans import extend_many
 from specdec.models.session import grow_sight
@@ -55,7 +55,7 @@ def inputs(segment: Segment, groups: int, dtype: torch.dtype) -> tuple[Tensor, T
 def test_in_parts_and_folded_give_the_same(window: int, dtype: torch.dtype) -> None:
     for segment, groups, scale in itertools.product([*CHAINS, *TREES], (1, 3), (None, 0.4)):
         query, keys, values = inputs(segment, groups, dtype)
-        ways = (Folded(groups, dtype, CPU, scale), Parted(groups, CPU, scale))
+        ways = (Folded(groups, dtype, CPU, scale), Parted(groups, dtype, CPU, scale))
         folded, in_parts = (way.attend(query, keys, values, way.sight(segment, window)) for way in ways)
         assert in_parts.dtype == dtype and in_parts.shape == folded.shape
         torch.testing.assert_close(in_parts, folded, rtol=0.0, atol=NOISE[dtype])
@@ -81,13 +81,16 @@ def test_what_rows_see_is_what_stands_before_them_within_the_window(window: int)
 
 
 def test_no_table_is_as_long_as_the_cache_where_a_kernel_knows_better() -> None:
-    way = Parted(3, CPU, None)
+    way = Parted(3, torch.float32, CPU, None)
     for window in (0, 300):
         sight = way.sight(Segment(None, 1000, 33), window)
+        assert isinstance(sight, PartedSight)
         assert sight.added is None or sight.added.shape[1] <= 2 * 33 + 1
         sight = way.sight(tree(1000, PARENTS), window)
+        assert isinstance(sight, PartedSight)
         assert sight.bias is None and sight.added is not None and sight.added.shape[1] < 3 * len(PARENTS)
-    assert way.sight(tree(1000, (-1,)), 0).added is None, "a lone node sees all there is"
+    assert way.sight(tree(1000, (-1,)), 0) == PartedSight(0), "a lone node sees all there is"
+    assert isinstance(way.sight(Segment(None, 0, 400), 24), FoldedSight), "few are seen by all"
 
 
 def test_the_score_of_a_kernel_is_that_of_the_plain_sum(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +122,7 @@ def in_parts(model: LoadedModel) -> LoadedModel:
     """The model with the attention that a GPU takes."""
     runner, folded = model.runner, model.runner.attention
     assert isinstance(folded, Folded)
-    runner.attention = Parted(runner.heads // runner.kv_heads, runner.device, folded._scale)
+    runner.attention = Parted(runner.heads // runner.kv_heads, runner.dtype, runner.device, folded._scale)
     return model
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser
-from specdec.sampling.noise import gumbel_noise, noisy_argmax
+from specdec.sampling.noise import _at_least, gumbel_noise, hashed_uniform, noisy_argmax
 from specdec.sampling.processors import keep_top_p
 
 VOCAB = 20_000
@@ -45,7 +45,7 @@ def test_a_token_with_little_chance_is_picked_when_its_noise_is_large() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("p", [1e-9, 0.1, 0.5, 0.9, 0.999999])
+@pytest.mark.parametrize("p", [1e-9, 0.1, 0.5, 0.9, 0.999999, 1.0 - 1e-15])
 def test_the_nucleus_is_the_smallest_set_of_the_likeliest_that_reaches_p(kind: str, p: float) -> None:
     scores = rows(kind)
     kept = ~torch.isinf(keep_top_p(scores, p)) & ~torch.isinf(scores)
@@ -57,6 +57,53 @@ def test_the_nucleus_is_the_smallest_set_of_the_likeliest_that_reaches_p(kind: s
     assert torch.equal(kept.gather(1, order)[clear], expected[clear])
     assert kept.any(dim=-1).all()
     assert torch.equal(keep_top_p(scores, p)[kept], scores[kept])
+
+
+def slowly_picked(row: Tensor, position: int, options: GenerationOptions) -> int:
+    """By sorting everything, in float64, and with all of the noise."""
+    scores = (row / options.temperature).double()
+    if options.top_k:
+        scores = scores.masked_fill(
+            scores < scores.sort(descending=True).values[options.top_k - 1], float("-inf")
+        )
+    ordered, order = torch.sort(scores, descending=True, stable=True)
+    chances = ordered.softmax(-1)
+    cut = torch.zeros_like(scores, dtype=torch.bool)
+    cut[order] = chances.cumsum(-1) - chances >= options.top_p
+    if options.min_p:
+        cut |= scores.exp() < options.min_p * scores.max().exp()
+    noise = gumbel_noise(options.seed, torch.tensor(position), torch.arange(VOCAB))
+    return int((scores.masked_fill(cut, float("-inf")) + noise).argmax())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "cut",
+    [
+        {},
+        {"top_k": 1},
+        {"top_k": 50},
+        {"top_k": 1500},
+        {"top_p": 0.9},
+        {"min_p": 0.05},
+        {"top_k": 50, "top_p": 0.8},
+        {"top_k": 60, "top_p": 0.95, "min_p": 0.01},
+    ],
+)
+def test_what_is_picked_is_what_sorting_everything_picks(kind: str, cut: dict[str, float]) -> None:
+    options = GenerationOptions(temperature=0.7, seed=5, **cut)  # type: ignore[arg-type]
+    logits = rows(kind).repeat(3, 1)
+    expected = [slowly_picked(row, 9 + place, options) for place, row in enumerate(logits)]
+    assert Chooser(options).choose(logits, 9) == expected
+
+
+@pytest.mark.parametrize("bits", [0, 1 << 40, 1 << 51, (1 << 52) - (1 << 40), (1 << 52) - 1])
+def test_no_token_with_much_noise_is_overlooked(bits: int) -> None:
+    for seed, position in ((0, 0), (3, 70), (2**63 - 1, 12), (2**40, 100_000)):
+        numbers = hashed_uniform(seed, torch.tensor(position), torch.arange(VOCAB))
+        enough = torch.nonzero(numbers >= bits * 2.0**-52)[:, 0].tolist()
+        found = _at_least(bits, seed, position, VOCAB).tolist()
+        assert set(enough) <= set(found) and len(found) <= len(enough) + VOCAB * 2.0**-30 + 1
 
 
 def test_rows_together_are_as_rows_alone() -> None:

@@ -47,7 +47,7 @@ def attention_for(
     if _has_flash(head_dim, dtype, device):
         from specdec.models.attention.parted import Parted  # torch's causal masks bring its compiler along
 
-        return Parted(groups, device, scale)
+        return Parted(groups, dtype, device, scale)
     return Folded(groups, dtype, device, scale)
 
 

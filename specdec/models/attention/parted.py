@@ -15,13 +15,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.bias import causal_lower_right
 
-from specdec.models.attention.folded import attend_causal, fold, unfold
+from specdec.models.attention.folded import Folded, FoldedSight, fold, unfold
 from specdec.models.attention.segment import Segment, reach, sees
 
 
 class PartedSight(NamedTuple):
     """The slots from `first` on. shared: (first, end) of those that all rows see, by a kernel without a mask; None: the
-    kernel takes all of `first` .. with `bias`: a table bool [rows, slots], a causal one, or nothing.
+    kernel takes all of `first` .., causal towards the lower right corner where `bias` says so.
 
     added: float32 [groups * rows, slots of the others], to the others' scores.
     """
@@ -30,40 +30,41 @@ class PartedSight(NamedTuple):
     bias: Any = None
     shared: tuple[int, int] | None = None
     added: Tensor | None = None
-    causal: bool = False
 
 
 class Parted:
     """Attention of a model with so many query heads to a key head."""
 
-    def __init__(self, groups: int, device: torch.device, scale: float | None) -> None:
+    def __init__(self, groups: int, dtype: torch.dtype, device: torch.device, scale: float | None) -> None:
         self._groups = groups
         self._device = device
         self._scale = scale
+        self._folded = Folded(groups, dtype, device, scale)
 
-    def sight(self, segment: Segment, window: int) -> PartedSight:
-        """What a segment's rows see in layers of a window, 0 for all."""
+    def sight(self, segment: Segment, window: int) -> PartedSight | FoldedSight:
+        """What a segment's rows see in layers of a window, 0 for all. The beginning of a sequence, and rows that see
+        few slots in common (long prompts behind a window), are left to `Folded`, with its table.
+        """
         first, low = reach(segment, window)
         if segment.tree is None and segment.rows == 1:
             return PartedSight(first)
-        if segment.tree is None and not low:
-            lower_right = causal_lower_right(segment.rows, segment.total) if segment.past else None
-            return PartedSight(0, lower_right, causal=not segment.past)
+        if segment.tree is None and not low and segment.past:
+            return PartedSight(0, causal_lower_right(segment.rows, segment.total))
         if segment.tree is not None and not low and bool(segment.tree.all()):  # on the CPU: nobody waits
             return PartedSight(0)
         high = segment.committed
         others = low - first + segment.total - high
         if high - low < others:
-            return PartedSight(first, sees(segment, window, first, self._device))
+            return self._folded.sight(segment, window)
         seen = sees(segment, window, first, self._device)
         rest = torch.cat([seen[:, : low - first], seen[:, high - first :]], dim=1)
         added = torch.zeros(rest.shape, device=self._device).masked_fill_(~rest, float("-inf"))
         return PartedSight(first, None, (low, high), added.repeat(self._groups, 1))
 
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, sight: PartedSight) -> Tensor:
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, sight: PartedSight | FoldedSight) -> Tensor:
         """query [rows, heads, dim], keys and values [kv_heads, slots, dim] -> [rows, heads * dim]."""
-        if sight.causal:
-            return attend_causal(query, keys, values, self._scale)
+        if isinstance(sight, FoldedSight):
+            return self._folded.attend(query, keys, values, sight)
         if sight.shared is None:
             return _attend_whole(
                 query, keys[:, sight.first :], values[:, sight.first :], sight.bias, self._scale
