@@ -213,6 +213,10 @@ class Measured:
             above.append(known[near] * self._told_s(rows) / self._told_s(near) if self._told else known[near])
         return min(above)
 
+    def told_rows_s(self, rows: int) -> float | None:
+        """What the verifier says that so many rows take, when it is idle; None where it says nothing."""
+        return self._told_s(rows) if self._told else None
+
     def _told_s(self, rows: int) -> float:
         """By what the verifier tells: straight lines between the numbers of rows that it has tried."""
         before = self._told[0]
