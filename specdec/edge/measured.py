@@ -254,6 +254,10 @@ class Measured:
         """One verification of so many rows (see ForwardTimes.measured_s)."""
         return self._verify_by_rows.measured_s(rows)
 
+    def told_rows_s(self, rows: int) -> float | None:
+        """What the verifier says that so many rows take, when it is idle; None where it says nothing."""
+        return self._verify_by_rows.told_s(rows)
+
     def alone_s(self, speculated: bool) -> float | None:
         """A token of a cloud that decodes alone, with a draft model of its own or without."""
         return self._alone[speculated].value

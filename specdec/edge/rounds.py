@@ -59,11 +59,10 @@ class Rounds:
     def nodes_worth_sending(self, chances: Sequence[float]) -> int:
         """How many nodes of the tree that leaves now bring more than their rows cost (see Pays)."""
         measured = self._measured
-        if measured.away_s is None:
-            return len(chances)
         kept = [measured.kept.value * chance for chance in chances]
-        rest_s = measured.away_s + self._spent_s
-        return nodes_worth_sending(kept, measured.verify_rows_s, rest_s, measured.tokens_per_s)
+        rest_s = (measured.away_s or 0.0) + self._spent_s
+        price_s = measured.verify_rows_s if measured.verify_s is not None else measured.told_rows_s
+        return nodes_worth_sending(kept, price_s, rest_s, measured.tokens_per_s)
 
     def advance(self) -> list[int]:
         """Do one thing; returns the ids it verified, if any. Raises what EdgeSession.receive raises."""

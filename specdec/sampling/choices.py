@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specdec.drafting.token_tree import ROOT, TokenTree
+from specdec.errors import ModelError
 from specdec.sampling.grammar import Grammar, Place
 
 MOST_NODES = 32
@@ -80,7 +81,10 @@ def _next_choice(grammar: Grammar, place: Place) -> tuple[list[int], Place, list
     """What is forced, where that leads, and the few options there; no options where there are none or many."""
     run: list[int] = []
     while len(run) < MOST_NODES:
-        allowed = np.flatnonzero(grammar.allowed(place)).tolist()
+        try:
+            allowed = np.flatnonzero(grammar.allowed(place)).tolist()
+        except ModelError:  # it leads nowhere, or is too much work: the answer need not come there
+            return run, place, []
         if len(allowed) > _MOST_ALLOWED or not grammar.eos_ids.isdisjoint(allowed):
             break
         if len(allowed) > 1:

@@ -59,6 +59,7 @@ COMBINATIONS = [
     "sd+leave:tokens+length:online",
     "fsd+overlap:hints+queues:random/fifo",
     "fsd+tree:12x4+rows:3",
+    "specedge+nodes:paid",
 ]
 """Points between the named methods; every axis that may change what travels or when is in one of them."""
 

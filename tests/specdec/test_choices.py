@@ -87,3 +87,10 @@ def test_a_verifier_without_a_grammar_has_no_choices_to_offer(text_pair: Pair) -
     verifier = Verifier(text_pair.target, GenerationOptions(8))
     verifier.open(chat_prompt(text_pair.target, "hi"))
     assert verifier.choices(lambda rows: None).ids == ()
+
+
+def test_a_way_that_leads_nowhere_is_left_out_and_breaks_no_answer(text_pair: Pair) -> None:
+    grammar = text_pair.target.grammar('start: ("a" | "b") ("c" NEVER | "d" ("e" | "f"))\nNEVER: /x/ & /y/')
+    assert grammar is not None
+    found = choices_after(grammar, grammar.start, 64)
+    assert all(grammar.spelling(token) in (b"a", b"b", b"d") for token in found.tree.ids)

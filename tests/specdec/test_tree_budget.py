@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import pytest
 from checks import check_greedy
+from conftest_servers import Pair, StartServer, patiently_connected
 from test_auto import knowing
 
 from specdec.drafting.tree_budget import nodes_worth_sending
 from specdec.edge.controller import TREE_BUDGET, Controller
+from specdec.edge.decoder import EdgeDecoder
 from specdec.edge.measured import Measured
 from specdec.edge.tree_acceptance import TreeAcceptance
 from specdec.errors import OptionsError
 from specdec.methods import get_method
+from specdec.models import chat_prompt
+from specdec.models.local import generate_local
+from specdec.models.pacing import pace
+from specdec.options import GenerationOptions
+from specdec.row_ms import RowMs
 
 CHANCES = [0.7 * 0.85**place for place in range(32)]
 CLIFF = [(1, 100_000), (4, 100_000), (5, 500_000), (32, 500_000)]
@@ -83,6 +90,26 @@ def test_only_a_method_that_is_told_to_sends_less_than_its_budget() -> None:
         get_method("sd+nodes:paid")
     with pytest.raises(OptionsError, match="choose all or paid"):
         get_method("specedge+nodes:few")
+
+
+@pytest.mark.parametrize("prices", [CLIFF, FREE], ids=["cliff", "free"])
+def test_over_a_link_no_tree_goes_beyond_a_cliff_and_a_whole_one_goes_where_rows_are_free(
+    text_pair: Pair, start_server: StartServer, prices: list[tuple[int, int]]
+) -> None:
+    """Forwards a tenth as long as the verifier says."""
+    server = start_server(text_pair.target)
+    server.server.tell_prices(prices)
+    pace(text_pair.target, RowMs(tuple((rows, us / 1e4) for rows, us in prices)))
+    prompt, options = chat_prompt(text_pair.target, "where to?"), GenerationOptions(24)
+    try:
+        with patiently_connected(server.address) as link:
+            decoder = EdgeDecoder(link, text_pair.draft, "sd+tree:32x4+nodes:paid")
+            answer = [token for chunk in decoder.generate(prompt, options) for token in chunk]
+        sent = [one.drafted for one in decoder.stats.rounds]
+    finally:
+        pace(text_pair.target, 0.0)
+    assert answer == generate_local(text_pair.target, prompt, options)
+    assert max(sent) == (3 if prices is CLIFF else 32), sent
 
 
 @pytest.mark.parametrize("method", ["specedge+nodes:paid", "fsd+tree:8x3+nodes:paid"])
