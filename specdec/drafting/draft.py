@@ -12,15 +12,18 @@ from specdec.errors import ProtocolError
 
 @dataclass(frozen=True)
 class TreeSize:
-    """budget: nodes a draft may have. depth: draft forwards, and the longest path."""
+    """budget: nodes a draft may have. depth: draft forwards, and the longest path. grown: it is grown as if of so many
+    nodes, the best of which are kept; 0: as many as the budget.
+    """
 
     budget: int
     depth: int
+    grown: int = 0
 
     @property
     def beam(self) -> int:
         """How many nodes of a level are expanded, and how many children each may get."""
-        return max(2, -(-self.budget // self.depth))
+        return max(2, -(-(self.grown or self.budget) // self.depth))
 
 
 @dataclass(frozen=True)

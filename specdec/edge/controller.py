@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from specdec.drafting.draft import TreeSize
+from specdec.drafting.tree_budget import NOISE
 from specdec.edge.measured import Measured
 from specdec.methods import STREAM_IN_FLIGHT
 
@@ -34,13 +35,15 @@ _WORTH_IT = 0.03
 class Plan:
     """How to go on. size: draft tokens of a chain, levels of a tree; 0 where nothing is drafted.
 
-    token_s: what it should take for a token, None where nothing is known. budget: nodes of a tree.
+    token_s: what it should take for a token, None where nothing is known. budget: nodes of a tree; grown: as in
+    TreeSize.
     """
 
     mode: Mode
     size: int = 0
     token_s: float | None = None
     budget: int = TREE_BUDGET
+    grown: int = 0
 
     @property
     def in_cloud(self) -> bool:
@@ -50,7 +53,7 @@ class Plan:
     @property
     def tree(self) -> TreeSize | None:
         """The shape of a draft."""
-        return TreeSize(self.budget, self.size) if self.mode == "tree" else None
+        return TreeSize(self.budget, self.size, self.grown) if self.mode == "tree" else None
 
     @property
     def label(self) -> str:
@@ -136,7 +139,8 @@ class Controller:
 
     def _tree(self) -> Plan:
         """The best of every depth and size. Fewer nodes take fewer rows of a forward, on either side, and bring fewer
-        tokens. Before enough trees were looked at node by node, only whole ones are thought of.
+        tokens; a small one is grown as a large one, unless that takes the draft device longer. Before enough trees were
+        looked at node by node, only whole ones are thought of.
         """
         measured, known = self._measured, self._measured.nodes.drafts >= _ENOUGH_DRAFTS
         budgets = BUDGETS if known else (TREE_BUDGET,)
@@ -144,13 +148,17 @@ class Controller:
         best = Plan("tree", 2, float("inf"))
         for size in range(2, MAX_TREE + 1):
             late = max(0.0, size - measured.levels_ready.value)
+            chosen = Plan("tree", size, float("inf"))
             for budget, exchange_s in exchanges.items():
                 if budget < size:
                     continue
                 tau = measured.nodes.expected(size, budget) if known else measured.tree.expected(size)
-                token_s = (late * self._draft_s(TreeSize(budget, size).beam) + exchange_s) / tau
-                if token_s < _token_s(best):
-                    best = Plan("tree", size, token_s, budget)
+                for grown in (TREE_BUDGET, 0) if budget < TREE_BUDGET else (0,):
+                    drafting_s = late * self._draft_s(TreeSize(budget, size, grown).beam)
+                    token_s = (drafting_s + exchange_s) / tau
+                    if token_s < (1.0 - NOISE) * _token_s(chosen):
+                        chosen = Plan("tree", size, token_s, budget, grown)
+            best = min(best, chosen, key=_token_s)
         return best
 
     def _draft_s(self, rows: int) -> float:
