@@ -18,8 +18,8 @@ def run_serve(config: Path | None, flags: Mapping[str, Any]) -> int:
     source = config or CONFIG / "cloud.yaml"
     values: dict[str, Any] = {"model": str(DEFAULT_TARGET)}
     values |= read_yaml(source) if config or source.exists() else {}
-    # A folder in the shipped file is relative to the clone, so that the command works from anywhere.
-    for name in ("model", "exits", "keys"):
-        if values.get(name) and (ROOT / str(values[name])).is_dir():
+    # What the shipped file names is relative to the clone, so that the command works from anywhere.
+    for name in ("model", "draft_model", "exits", "keys"):
+        if values.get(name) and (ROOT / str(values[name])).exists():
             values[name] = str(ROOT / str(values[name]))
     return serve(make_settings(ServerConfig, {**values, **flags}, str(source)))

@@ -157,6 +157,11 @@ def serve(
     dtype: Annotated[str | None, typer.Option(help="auto, float32, float16 or bfloat16.")] = None,
     deterministic: Deterministic = False,
     compile: Compile = False,
+    draft_model: Annotated[
+        str | None,
+        typer.Option(help="Draft for methods that draft in the cloud: a folder, hub id or GGUF file (none)."),
+    ] = None,
+    gguf: Gguf = None,
     exits: Exits = None,
     exit_layers: ExitLayers = None,
     keys: Annotated[
@@ -191,6 +196,7 @@ def serve(
         "dtype": dtype,
     }
     flags |= {"exits": exits, "exit_layers": exit_layers, "keys": keys, "metrics": metrics}
+    flags |= {"draft_model": draft_model, "gguf": gguf}
     flags |= {"insecure": insecure or None, "log_contents": log_contents or None}
     flags |= {"deterministic": deterministic or None, "compile": compile or None}
     raise typer.Exit(run_serve(config, {name: value for name, value in flags.items() if value is not None}))
