@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-NOISE = 0.02
+NOISE = 0.05
 """Rows that take so little longer, as a share, are free: less than that is mostly chance."""
 
 

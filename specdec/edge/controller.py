@@ -23,7 +23,7 @@ MAX_TREE = 8
 TREE_BUDGET = 32
 BUDGETS = (TREE_BUDGET, 23, 15, 11, 7, 5, 4, 3, 2)
 """Nodes of the trees that are thought of, with the answer's own row about what forwards are timed by. The largest
-first: where a smaller one is no cheaper, it brings nothing.
+first: where none is much cheaper, the whole one is taken.
 """
 _ENOUGH_DRAFTS = 4
 """Before so many drafts were compared with what the target said, nothing is risked on them."""
@@ -148,16 +148,16 @@ class Controller:
         best = Plan("tree", 2, float("inf"))
         for size in range(2, MAX_TREE + 1):
             late = max(0.0, size - measured.levels_ready.value)
-            chosen = Plan("tree", size, float("inf"))
+            sizes: list[Plan] = []
             for budget, exchange_s in exchanges.items():
                 if budget < size:
                     continue
                 tau = measured.nodes.expected(size, budget) if known else measured.tree.expected(size)
                 for grown in (TREE_BUDGET, 0) if budget < TREE_BUDGET else (0,):
                     drafting_s = late * self._draft_s(TreeSize(budget, size, grown).beam)
-                    token_s = (drafting_s + exchange_s) / tau
-                    if token_s < (1.0 - NOISE) * _token_s(chosen):
-                        chosen = Plan("tree", size, token_s, budget, grown)
+                    sizes.append(Plan("tree", size, (drafting_s + exchange_s) / tau, budget, grown))
+            whole, cheapest = sizes[0], min(sizes, key=_token_s)
+            chosen = cheapest if _token_s(cheapest) < (1.0 - NOISE) * _token_s(whole) else whole
             best = min(best, chosen, key=_token_s)
         return best
 

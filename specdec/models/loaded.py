@@ -18,7 +18,7 @@ from specdec.errors import ModelError
 from specdec.models.families import Family
 from specdec.models.generic import GenericRunner, GenericSession
 from specdec.models.images import ImagePreparer, PreparedImages, SeenPicture
-from specdec.models.library_pictures import LibraryPictures, probe_of
+from specdec.models.library.pictures import LibraryPictures, probe_of
 from specdec.models.positions import expand_image_pads, image_token_count, mrope_positions, picture_starts
 from specdec.models.prompt import EncodedPrompt, Prompt
 from specdec.models.runner import DecoderRunner

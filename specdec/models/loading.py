@@ -22,7 +22,7 @@ from specdec.models.direct import read_model, read_tokenizer
 from specdec.models.families import FAMILIES, Family
 from specdec.models.generic import LENGTH_DEPENDENT_ROPE
 from specdec.models.images import MAX_IMAGE_PIXELS, ImagePreparer
-from specdec.models.library_pictures import pictures_of, takes_pictures
+from specdec.models.library.pictures import pictures_of, takes_pictures
 from specdec.models.loaded import LoadedModel
 
 Quantize = Literal["none", "8bit", "4bit"]

@@ -7,11 +7,11 @@ from checks import check_greedy
 from conftest_servers import Pair, StartServer, patiently_connected
 from test_auto import knowing
 
+from specdec.drafting.tree_acceptance import TreeAcceptance
 from specdec.drafting.tree_budget import nodes_worth_sending
 from specdec.edge.controller import TREE_BUDGET, Controller
 from specdec.edge.decoder import EdgeDecoder
 from specdec.edge.measured import Measured
-from specdec.edge.tree_acceptance import TreeAcceptance
 from specdec.errors import OptionsError
 from specdec.methods import get_method
 from specdec.models import chat_prompt

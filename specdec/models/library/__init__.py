@@ -1,0 +1,1 @@
+"""What models on the library's own forward need beside it."""
