@@ -11,6 +11,10 @@ class ModelError(SpecdecError):
     """A model folder, checkpoint, prompt or image that cannot be used."""
 
 
+class NoRoom(ModelError):
+    """Others of a model's sessions hold what this one would need."""
+
+
 class OptionsError(SpecdecError):
     """A generation option outside its allowed range, or an unknown method."""
 

@@ -30,7 +30,15 @@ from specdec.edge.rounds import Rounds
 from specdec.edge.session import EdgeSession
 from specdec.edge.split import SplitRounds
 from specdec.edge.stats import AnswerStats, Finish
-from specdec.errors import LinkLost, ModelError, OptionsError, ProtocolError, SpecdecError, VerifierBusy
+from specdec.errors import (
+    LinkLost,
+    ModelError,
+    NoRoom,
+    OptionsError,
+    ProtocolError,
+    SpecdecError,
+    VerifierBusy,
+)
 from specdec.link.channel import Link, connect
 from specdec.link.pictures import KnownPictures
 from specdec.link.wire import Welcome
@@ -252,6 +260,8 @@ class EdgeDecoder:
     def _prefill(self, session: EdgeSession, drafter: Drafter, prompt: Prompt) -> None:
         try:
             session.measure_prefill(lambda: drafter.prefill(prompt))
+        except NoRoom as error:  # other answers have taken it
+            raise _failed(error) from error
         except SpecdecError:
             raise
         except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import cache
 
 import conftest_models as tiny
@@ -12,6 +13,7 @@ from wired import WiredLink
 
 from specdec.edge.decoder import EdgeDecoder
 from specdec.edge.stats import AnswerStats
+from specdec.link.wire import Down
 from specdec.methods import METHODS, get_method
 from specdec.models import GgufOptions, LoadedModel, Prompt, chat_prompt
 from specdec.models.local import generate_local
@@ -113,6 +115,53 @@ def test_a_context_too_short_for_the_answer_lets_the_target_go_on_alone(text_pai
             token for chunk in decoder.generate(prompt_of(text_pair.target), options) for token in chunk
         ]
         assert answer == alone(text_pair.target, prompt_of(text_pair.target), options), method
+
+
+class BrokenOff(WiredLink):
+    """A link on which nothing comes back from the third draft on; who looks often enough in vain is told to stop."""
+
+    def __init__(self, target: LoadedModel, stop: threading.Event) -> None:
+        super().__init__(target, slowness=0.5, seed=7)
+        self._stop, self._looks = stop, 0
+
+    def receive(self, timeout_s: float) -> tuple[Down, int] | None:
+        if self.rounds < 3:
+            return super().receive(timeout_s)
+        self._looks += 1
+        if self._looks > 60:
+            self._stop.set()
+        return None
+
+
+def test_answers_that_are_broken_off_leave_what_they_have_prepared(
+    text_pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A slow link and a quick draft: three of them together have more branches than there are."""
+    draft, prompt = drafts.draft_on(drafts.GGUF, "text"), prompt_of(text_pair.target)
+    decoders = []
+    for _ in range(3):
+        stop = threading.Event()
+        decoders.append(EdgeDecoder(BrokenOff(text_pair.target, stop), draft, "fsd+rows:30"))
+        for _ in decoders[-1].generate(prompt, GREEDY, stop):
+            pass
+    assert draft.new_session().branches_left > 20
+    decoder = EdgeDecoder(WiredLink(text_pair.target, slowness=0.9, seed=7), draft, "specedge")
+    said = [token for chunk in decoder.generate(prompt, GREEDY) for token in chunk]
+    assert said == alone(text_pair.target, prompt, GREEDY)
+    assert "has failed" not in caplog.text
+
+
+def test_a_context_that_others_have_filled_lets_the_target_answer_alone(
+    text_pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    draft = drafts.draft_on(drafts.GGUF, "text", GgufOptions(threads=1, context=256, kv="f32"))
+    holder = draft.new_session()
+    holder.prefill(draft.encode(Prompt(tuple(range(240)))))
+    decoder = EdgeDecoder(WiredLink(text_pair.target), draft, "sd")
+    prompt = prompt_of(text_pair.target)
+    answer = [token for chunk in decoder.generate(prompt, GREEDY) for token in chunk]
+    assert answer == alone(text_pair.target, prompt, GREEDY)
+    assert "context of 256 tokens is full" in caplog.text
 
 
 def test_two_edges_draft_on_one_loaded_model(text_pair: Pair) -> None:

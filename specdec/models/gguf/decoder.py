@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specdec.errors import ModelError
+from specdec.errors import ModelError, NoRoom
 from specdec.models.gguf.binding import LlamaModel, library, new_context
 from specdec.models.gguf.options import GgufOptions
 
@@ -112,18 +112,18 @@ class LlamaDecoder:
         )
         self._token_pointer = self._ids.ctypes.data_as(ctypes.POINTER(lib.llama_token))
 
-    @property
-    def share(self) -> int:
-        """How many sequences each of the sessions may hold."""
-        return self._sizes.sequences // max(1, len(self.sessions))
+    def left_for(self, held: int) -> int:
+        """How many more sequences a session that holds so many may take: of its share, as far as others left it."""
+        free = len(self._free) + len(self._left)
+        return min(self._sizes.sequences // max(1, len(self.sessions)) - held, free)
 
     def take(self) -> int:
-        """A sequence that holds nothing. Raises ModelError where none is left."""
+        """A sequence that holds nothing. Raises NoRoom where none is left."""
         with self._lock:
             while self._left:
                 self.give(self._left.popleft())
             if not self._free:
-                raise ModelError(f"more than {self._sizes.sequences} branches at once: draft smaller trees")
+                raise NoRoom(f"more than {self._sizes.sequences} branches at once: draft smaller trees")
             return self._free.pop()
 
     def give(self, sequence: int) -> None:
@@ -147,7 +147,7 @@ class LlamaDecoder:
     def decode(self, many: Sequence[Rows]) -> list[NDArray[np.float32]]:
         """The rows of all, as far as they fit into one call; of each the logits float32 [wanted, vocabulary].
 
-        Raises ModelError where the context is full; every sequence holds then what it held before.
+        Raises NoRoom where the context is full; every sequence holds then what it held before.
         """
         with self._lock:
             taken: list[int] = []
@@ -237,7 +237,7 @@ class LlamaDecoder:
 
     def _refuse(self, state: int) -> None:
         if state == 1:
-            raise ModelError(f"the draft's context of {self.cells} tokens is full: raise context (gguf options)")
+            raise NoRoom(f"the draft's context of {self.cells} tokens is full: raise context (gguf options)")
         raise ModelError(f"llama.cpp could not draft (its code {state}): it may be out of memory")
 
     def _fill(self, rows: Rows, start: int, stop: int, at: int) -> None:

@@ -55,8 +55,8 @@ class GgufSession(ModelSession):
     @property
     def branches_left(self) -> int:
         """How many more branches its tree may have: sessions of one model share what a context holds."""
-        share: int = self._decoder.share
-        return share - len(self._tips)
+        left: int = self._decoder.left_for(len(self._tips))
+        return left
 
     @property
     def kv_bytes(self) -> int:
