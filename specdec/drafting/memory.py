@@ -77,7 +77,7 @@ class PromptMemory:
     def rest(self) -> None:
         """An answer is over: keep no more than is allowed between two, and nothing of what was drafted."""
         if self._session is not None:
-            self._session.drop_tree()
+            self._session.rollback(self._session.length)
         if self._session is not None and self._session.kv_bytes > self._most_bytes:
             self._session = self._fed = None
         self._seen.leave(self._most_bytes - (0 if self._session is None else self._session.kv_bytes))

@@ -210,11 +210,6 @@ class ModelSession:
         self._length = n_tokens_kept
         self._clear_tree()
 
-    def drop_tree(self) -> None:
-        """Forget the speculative tree."""
-        if len(self.tree):
-            self.rollback(self._length)
-
     def _clear_tree(self) -> None:
         self.tree = TokenTree()
         self._tree_sight = torch.empty(0, 0, dtype=torch.bool)
