@@ -1,0 +1,51 @@
+"""What forwards take by their rows: tried as a draft is loaded, and used before anything was measured."""
+
+from __future__ import annotations
+
+import conftest_models as tiny
+import pytest
+
+from specdec.drafting.row_prices import RowPrices
+from specdec.edge.decoder import EdgeDecoder
+from specdec.edge.measured import Measured
+from specdec.models import load_draft
+from specdec.models.pacing import pace
+from specdec.models.row_times import ROWS_TRIED, paced_row_times
+from specdec.row_ms import read_ms
+
+CLIFF = [(1, 8_000), (2, 8_000), (4, 8_000), (8, 20_000)]
+VALUES = [0.5, 0.3, 0.2, 0.1, 0.05]
+
+
+def test_a_draft_is_tried_as_it_is_loaded_and_pacing_counts() -> None:
+    draft = load_draft(tiny.built_pairs() / "text-draft")
+    assert [rows for rows, _ in draft.row_us] == list(ROWS_TRIED)
+    pace(draft, read_ms("40:1,90:32"))
+    assert paced_row_times(draft)[0] == (1, 40_000) and paced_row_times(draft)[-1] == (32, 90_000)
+
+
+def test_an_edge_knows_what_its_draft_takes_before_the_first_answer() -> None:
+    draft = load_draft(tiny.built_pairs() / "text-draft")
+    measured = EdgeDecoder(None, draft, "fsd")._measured  # type: ignore[arg-type]
+    assert measured.draft_s == pytest.approx(draft.row_us[0][1] / 1e6) and measured.knows_draft_rows
+
+
+def test_what_was_told_holds_until_something_is_measured_and_bends_what_is() -> None:
+    measured = Measured()
+    assert measured.draft_s is None and measured.draft_rows_s(3) is None and not measured.knows_draft_rows
+    measured.told_of_drafts(CLIFF)
+    assert measured.draft_s == 0.008 and measured.draft_rows_s(3) == 0.008 and measured.draft_rows_s(6) == 0.014
+    measured.drafted(0.016, 1)  # twice as long as was told: so are those of more rows
+    assert measured.draft_s == 0.016 and measured.draft_rows_s(8) == pytest.approx(0.040)
+    measured.drafted(0.050, 8)
+    assert measured.draft_rows_s(8) == 0.050
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_no_forward_is_spent_on_trying_what_was_told(told: bool) -> None:
+    measured = Measured()
+    measured.told_of_drafts(CLIFF)
+    prices = RowPrices(8)
+    prices.price_s, prices.tried = measured.draft_rows_s, told
+    first = prices.beside(VALUES)
+    assert first == (3 if told else 0)  # as many rows as come before the cliff; else one row is tried alone
