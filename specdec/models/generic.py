@@ -19,7 +19,7 @@ from specdec.drafting.token_tree import ROOT
 from specdec.errors import ModelError
 from specdec.models.plans import Extension, KnownPrefix, Plan
 from specdec.models.prompt import EncodedPrompt
-from specdec.models.runner import LayerObserver, Pace, Segment
+from specdec.models.runner import Joint, LayerObserver, Pace, Segment
 from specdec.models.session import ModelSession
 
 _NO_LIMIT = 32768
@@ -89,6 +89,7 @@ class GenericRunner:
         self.kv_heads: int = getattr(text, "num_key_value_heads", None) or heads
         self.head_dim: int = getattr(text, "head_dim", None) or max(1, self.hidden_size // heads)
         self.pacer: Pace | None = None
+        self.joint: Joint | None = None
         self.passes = 0
         self.keeps_cache = self._cache_can_be_cut(text)
 

@@ -36,6 +36,14 @@ class Pace(Protocol):
         ...
 
 
+class Joint(Protocol):
+    """Does forwards for the threads that want one at the same moment (see specdec.drafting.joint)."""
+
+    def extend(self, extension: Any) -> Tensor:
+        """One session's part of a forward that others may share; returns its logits."""
+        ...
+
+
 @dataclass
 class Segment:
     """The rows of one session in a pass.
@@ -66,8 +74,9 @@ class DecoderRunner:
     """Runs the decoder of `text_model` (embed_tokens, layers, norm, rotary_emb) with `lm_head` on top.
 
     deterministic: a row's logits are the same whatever rows share its pass (specdec.models.attention.invariant).
-    pacer: when set, forwards take at least its time. passes: forwards so far, prefills included. sees_layers: whether
-    there are layers to observe, split and put trees through.
+    pacer: when set, forwards take at least its time. joint: when set, it does the forwards that sessions ask for one by
+    one. passes: forwards so far, prefills included. sees_layers: whether there are layers to observe, split and put
+    trees through.
     """
 
     sees_layers = True
@@ -109,6 +118,7 @@ class DecoderRunner:
         self.dtype: torch.dtype = self._embedding.dtype
         self._tables: tuple[Tensor, Tensor] | None = None
         self.pacer: Pace | None = None
+        self.joint: Joint | None = None
         self.passes = 0
 
     def new_cache(self, capacity: int, layers: int | None = None) -> Tensor:
