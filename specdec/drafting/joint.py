@@ -24,7 +24,7 @@ MOST_ROWS = 512
 
 @dataclass
 class _Asked:
-    """What one thread waits for. left: what is not done yet. turn: released when there is a result, or it is to lead."""
+    """What one thread waits for. left: not done yet. turn: released when there is a result, or when it is to lead."""
 
     left: Extension
     turn: threading.Lock = field(default_factory=threading.Lock)
