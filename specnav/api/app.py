@@ -227,6 +227,7 @@ class Routes:
             fields |= {"finish": outcome.finish, "prompt_tokens": outcome.prompt_tokens}
             fields |= {"tokens": outcome.stats.tokens, "rounds": len(outcome.stats.rounds)}
             fields |= {"drafted": outcome.drafted, "accepted": outcome.accepted}
+            fields |= {"resumes": outcome.stats.resumes} if outcome.stats.resumes else {}
         if self._config.log_contents:
             fields["answer"] = record.text
         self._counters.request(record.status, now - record.began_s, outcome)

@@ -15,6 +15,8 @@ from harness.errors import UsageError
 from specnav.api.config import host_and_port
 
 _BACKLOG = 256
+_KEEP_ALIVE_S = 75
+"""A connection on which nothing is asked for so long is closed: longer than proxies keep theirs."""
 
 
 def listen(bind: str) -> socket.socket:
@@ -22,7 +24,8 @@ def listen(bind: str) -> socket.socket:
     host, port = host_and_port(bind)
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        found = socket.socket(family)
+        # By its name: asyncio sends small packets at once only where it sees that this is TCP.
+        found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind((host, port))
         found.listen(_BACKLOG)
@@ -59,6 +62,7 @@ class ApiServer(uvicorn.Server):
             access_log=False,
             server_header=False,
             lifespan="off",
+            timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=max(1, round(drain_s)),
         )
         super().__init__(config)
