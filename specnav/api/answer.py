@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -55,6 +56,7 @@ class Answer:
         self._end: Outcome | ApiError | None = None
         self._listening = False
         self._ready = asyncio.Event()
+        self._rested = asyncio.Event()
         self._over = asyncio.Event()
 
     def say(self, text: str, ids: list[int]) -> None:
@@ -72,12 +74,15 @@ class Answer:
         """In the answer's thread: nothing follows."""
         with self._lock:
             self._end = end
-        self._call(self._over.set)
-        self._call(self._ready.set)
+        self._call(self._wake_all)
 
-    def _call(self, action: object) -> None:
+    def _wake_all(self) -> None:
+        for event in (self._over, self._ready, self._rested):
+            event.set()
+
+    def _call(self, action: Callable[[], None]) -> None:
         try:
-            self._loop.call_soon_threadsafe(action)  # type: ignore[arg-type]
+            self._loop.call_soon_threadsafe(action)
         except RuntimeError:  # the loop has ended: nobody waits
             self.cancel.set()
 
@@ -103,10 +108,14 @@ class Answer:
 
     async def rest(self, seconds: float) -> None:
         """Let more come together; no longer than until the end."""
-        try:
-            await asyncio.wait_for(self._over.wait(), seconds)
-        except asyncio.TimeoutError:
+        if self._over.is_set():
             return
+        self._rested.clear()
+        timer = self._loop.call_later(seconds, self._rested.set)
+        try:
+            await self._rested.wait()
+        finally:
+            timer.cancel()
 
     async def whole(self) -> Piece:
         """All of it, at the end. Raises ApiError where the answer has failed."""

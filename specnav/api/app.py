@@ -28,7 +28,10 @@ from specnav.api.house import House
 from specnav.api.keys import ApiKeys
 
 EVENT_EVERY_S = 0.02
-"""The first text leaves at once; what is verified within so long after an event leaves as one."""
+EVENTS_PER_S = 200
+"""The first text of an answer leaves at once. What is verified within so long after an event leaves as one; longer
+where many answers stream: of all of them together there are no more events than so many a second.
+"""
 _READ_ASIDE_BYTES = 1 << 17
 
 
@@ -109,6 +112,7 @@ class Routes:
         record = Record(request.url.path, "", time.perf_counter())
         try:
             record.client = self._owner(request)
+            self._desk.check()  # before a long body is read for nothing
             asked = await self._asked(request, kind)
             record.stream = asked.stream
             if not self._house.is_called(asked.model):
@@ -153,7 +157,7 @@ class Routes:
                 if self._config.log_contents:
                     record.text += piece.text
                 yield replies.event(shapes.part(piece))
-                await answer.rest(EVENT_EVERY_S)
+                await answer.rest(max(EVENT_EVERY_S, self._desk.busy / EVENTS_PER_S))
                 piece = await answer.next()
             outcome = answer.ended
             assert isinstance(outcome, Outcome)

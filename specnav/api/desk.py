@@ -25,17 +25,10 @@ class Desk:
 
     async def take(self) -> None:
         """Wait for a place, in the order of coming. Raises ApiError where the queue is full, or the server ends."""
-        if self._closed:
-            raise _ending()
+        self.check()
         if self.busy < self._places:
             self.busy += 1
             return
-        if self.waiting >= self._queue:
-            raise ApiError(
-                429,
-                f"{self.busy} answers are being made and {self.waiting} requests wait: try again later",
-                code="rate_limit_exceeded",
-            )
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
@@ -44,6 +37,17 @@ class Desk:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self.give_back()  # its turn came at the moment at which it left
             raise
+
+    def check(self) -> None:
+        """Raise ApiError where nobody more may come."""
+        if self._closed:
+            raise _ending()
+        if self.busy >= self._places and self.waiting >= self._queue:
+            raise ApiError(
+                429,
+                f"{self.busy} answers are being made and {self.waiting} requests wait: try again later",
+                code="rate_limit_exceeded",
+            )
 
     def give_back(self) -> None:
         """A place is free: the next one's turn."""

@@ -9,10 +9,11 @@ import pytest
 import torch
 from conftest_servers import Pair, StartServer, patiently_connected
 
+from harness.paths import DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
 from specdec.drafting.joint import JointForwards, join_forwards
 from specdec.edge.decoder import EdgeDecoder
 from specdec.errors import ModelError
-from specdec.models import LoadedModel, ModelSession, Prompt, chat_prompt
+from specdec.models import LoadedModel, ModelSession, Prompt, chat_prompt, load_draft, load_model
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 
@@ -181,16 +182,27 @@ def test_a_prompt_longer_than_a_forward_is_fed_whole(
 def test_many_answers_at_once_are_the_targets_own(
     text_pair: Pair, start_server: StartServer, model: LoadedModel, method: str
 ) -> None:
-    server = start_server(text_pair.target)
-    prompts = [chat_prompt(model, f"question {number}") for number in range(6)]
+    assert_own_answers(text_pair.target, model, start_server(text_pair.target).address, method)
+
+
+def test_drafts_on_llama_cpp_share_its_calls(start_server: StartServer) -> None:
+    pytest.importorskip("llama_cpp")
+    target = load_model(DEFAULT_TEXT_TARGET)
+    draft = load_draft(DEFAULT_TEXT_DRAFT / "text-draft-q8_0.gguf")
+    assert_own_answers(target, draft, start_server(target).address, "fsd")
+
+
+def assert_own_answers(target: LoadedModel, draft: LoadedModel, address: str, method: str) -> None:
+    """Six answers at once over one draft model."""
+    prompts = [chat_prompt(draft, f"question {number}") for number in range(6)]
     options = [GenerationOptions(24, 0.0 if number % 2 else 0.8, seed=number) for number in range(6)]
-    rights = [generate_local(text_pair.target, *one) for one in zip(prompts, options, strict=True)]
-    join_forwards(model)
+    rights = [generate_local(target, *one) for one in zip(prompts, options, strict=True)]
+    joint = join_forwards(draft)
     found: list[list[int]] = [[] for _ in prompts]
 
     def answer(place: int) -> None:
-        with patiently_connected(server.address) as link:
-            for chunk in EdgeDecoder(link, model, method).generate(prompts[place], options[place]):
+        with patiently_connected(address) as link:
+            for chunk in EdgeDecoder(link, draft, method).generate(prompts[place], options[place]):
                 found[place].extend(chunk)
 
     threads = [threading.Thread(target=answer, args=(place,)) for place in range(6)]
@@ -198,4 +210,4 @@ def test_many_answers_at_once_are_the_targets_own(
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert found == rights
+    assert found == rights and joint.sessions > 0

@@ -169,6 +169,25 @@ def test_formats_become_grammars() -> None:
     assert chat(response_format={"type": "text"}).options.grammar == ""
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"\xff",
+        b'{"model": "m"',
+        b'{"model": "m", "messages": [], "tools": ' + b"[" * 100_000,
+        b'{"model": "m", "messages": [{"role": "user", "content": "\\ud800"}]}',
+        b'{"model": "m", "messages": [], "seed": 1e40}',
+        b'{"model": "m", "messages": [], "temperature": NaN}',
+    ],
+)
+def test_what_is_no_request_is_refused_whatever_it_is(data: bytes) -> None:
+    with pytest.raises(ApiError) as error:
+        read_body(data, ChatBody)
+    assert error.value.status == 400 and error.value.message
+
+
 class Letters:
     """A token a letter."""
 

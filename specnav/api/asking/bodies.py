@@ -124,6 +124,8 @@ def read_body(data: bytes, kind: type[AnyBody]) -> AnyBody:
         missing = re.search(r"missing required field `(\w+)`", said)
         param = ".".join(filter(None, [place[1] if place else "", missing[1] if missing else ""]))
         raise ApiError(400, f"{param or 'the body'}: {_AT.sub('', said)}", param=param or None) from None
+    except RecursionError:
+        raise ApiError(400, "the body is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ApiError(400, f"the body is no JSON: {error}") from None
 
