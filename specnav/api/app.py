@@ -12,6 +12,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from cloud_verifier.logs import EventLog
@@ -209,12 +210,15 @@ class Routes:
         told = request.headers.get("content-length", "0")
         found = bytearray()
         if told.isdecimal() and int(told) <= most:
-            async for part in request.stream():
-                found += part
-                if len(found) > most:
-                    break
-            else:
-                return bytes(found)
+            try:
+                async for part in request.stream():
+                    found += part
+                    if len(found) > most:
+                        break
+                else:
+                    return bytes(found)
+            except ClientDisconnect:
+                raise left() from None
         raise ApiError(413, f"the request is longer than {most} bytes: send smaller pictures", code="too_large")
 
     def _write(self, record: Record) -> None:
@@ -273,6 +277,11 @@ def no_model(name: str, ours: str) -> ApiError:
     return ApiError(404, f"there is no model {name[:100]!r} here, only {ours!r}", param="model", code="model_not_found")
 
 
+def left() -> ApiError:
+    """There is nobody to answer."""
+    return ApiError(CLIENT_GONE, "the client has gone away", code="client_gone")
+
+
 def ended_early() -> ApiError:
     """The server ends before the answer."""
     return ApiError(503, "the server is shutting down: the answer is not complete", code="shutting_down")
@@ -304,7 +313,7 @@ async def unless(gone: asyncio.Event, doing: Any, answer: Answer | None = None) 
         await asyncio.wait((work, leaves), return_when=asyncio.FIRST_COMPLETED)
         if work.done():
             return work.result()
-        raise ApiError(CLIENT_GONE, "the client has gone away", code="client_gone")
+        raise left()
     finally:
         leaves.cancel()
         if not work.done():

@@ -329,6 +329,16 @@ def test_a_client_that_goes_away_ends_its_answer_on_both_sides(served: Served, s
     assert len(gone(served)) == before + 1
 
 
+def test_a_client_that_goes_away_while_it_asks_disturbs_nobody(served: Served) -> None:
+    host, port = re.fullmatch(r"http://(.*):(\d+)", served.api.bind).groups()  # type: ignore[union-attr]
+    before = len(gone(served))
+    with socket.create_connection((host, int(port)), WAIT_S) as connection:
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 1000\r\n\r\nhalf"
+        connection.sendall(head.encode())
+    until(lambda: len(gone(served)) == before + 1, 5.0)
+    assert not served.api.events("request_failed") and not served.api.events("answer_failed")
+
+
 def test_contents_stay_out_of_the_log(served: Served) -> None:
     served.client.chat.completions.create(model=served.model, messages=asked("xylophone"), max_tokens=4)
     (line,) = served.api.events("request")[-1:]
