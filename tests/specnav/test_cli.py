@@ -109,3 +109,9 @@ def test_doctor_as_json_names_every_part(monkeypatch, capsys):
     found = {row["name"]: row["status"] for row in json.loads(out)}
     assert found["torch"] == "ok" and found["Python"] == "ok"
     assert {"ROS 2", "MuJoCo camera", "nav-target", "nav-draft"} <= set(found)
+
+
+def test_a_package_that_only_one_command_needs_is_named_with_how_to_get_it(monkeypatch, capsys):
+    monkeypatch.setattr("specnav.api.run.find_spec", lambda name: None)
+    code, _, err = run(monkeypatch, capsys, "api", "--connect", "tcp://127.0.0.1:1")
+    assert code == 1 and "specnav api needs fastapi and uvicorn: pip install 'specnav[api]'" in err
