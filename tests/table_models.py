@@ -63,6 +63,7 @@ class TableRunner:
     """Stands in for a DecoderRunner: hidden states are rows of the table, found from what each session was fed."""
 
     sees_layers = False
+    joint = None
 
     def __init__(self, table: Tensor) -> None:
         self._table = table

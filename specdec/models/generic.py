@@ -22,7 +22,7 @@ from specdec.errors import ModelError
 from specdec.models.attention.segment import Segment
 from specdec.models.plans import Extension, KnownPrefix, Plan
 from specdec.models.prompt import EncodedPrompt
-from specdec.models.runner import LayerObserver, Pace
+from specdec.models.runner import Joint, LayerObserver, Pace
 from specdec.models.session import ModelSession
 
 _NO_LIMIT = 32768
@@ -102,6 +102,7 @@ class GenericRunner:
         self.kv_heads: int = getattr(text, "num_key_value_heads", None) or heads
         self.head_dim: int = getattr(text, "head_dim", None) or max(1, self.hidden_size // heads)
         self.pacer: Pace | None = None
+        self.joint: Joint | None = None
         self.passes = 0
         self._has_deltas = hasattr(getattr(hf_model, "model", None), "rope_deltas")
         self.keeps_cache = self._cache_can_be_cut(text)

@@ -193,6 +193,9 @@ def extend_many(extensions: Sequence[Extension]) -> list[Tensor]:
     Rows of different sessions share the matrix products and attend only to their own caches. Raises ModelError, before
     any session has changed, where one of them cannot be extended so.
     """
+    joint = extensions[0].session.runner.joint
+    if joint is not None and len(extensions) == 1:
+        return [joint.extend(extensions[0])]
     return forward_together([stage(extension) for extension in extensions])
 
 

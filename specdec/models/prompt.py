@@ -67,28 +67,46 @@ def chat_prompt(
     has one; without one the pieces are joined as they are, `system` first. history: the conversation's
     earlier (question, answer) pairs, oldest first; without a template each is a line of its own.
     """
-    tokenizer = getattr(model_or_tokenizer, "tokenizer", None) or model_or_tokenizer
-    pieces: list[str | bytes] = [*images, text] if isinstance(text, str) else list(text)
+    pieces: tuple[str | bytes, ...] = (*images, text) if isinstance(text, str) else tuple(text)
     if not isinstance(text, str) and images:
         raise ModelError("give images either inside the text pieces or in images=, not both")
+    messages = [Message("system", (system,))] if system else []
+    for question, answer in history:
+        messages += [Message("user", (question,)), Message("assistant", (answer,))]
+    return conversation_prompt(model_or_tokenizer, [*messages, Message("user", pieces)])
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn of a conversation. role: "system", "user" or "assistant". content: pieces, of which bytes are images."""
+
+    role: str
+    content: tuple[str | bytes, ...]
+
+
+def conversation_prompt(model_or_tokenizer: Any, messages: Sequence[Message]) -> Prompt:
+    """Build a prompt of any turns in any order, in the form the model was trained on; an answer is to follow.
+
+    The tokenizer's chat template is applied when it has one; without one each turn is a line of its own, but for a
+    system's, which stands in front of the next. Raises ModelError for turns that the template refuses, and for images
+    that it has no place for.
+    """
+    tokenizer = getattr(model_or_tokenizer, "tokenizer", None) or model_or_tokenizer
     special = _special_strings(tokenizer)
-    cleaned = [piece if isinstance(piece, bytes) else _strip(piece, special) for piece in pieces]
-    found = tuple(piece for piece in cleaned if isinstance(piece, bytes))
+    turns = [
+        Message(
+            one.role, tuple(piece if isinstance(piece, bytes) else _strip(piece, special) for piece in one.content)
+        )
+        for one in messages
+    ]
+    found = tuple(piece for one in turns for piece in one.content if isinstance(piece, bytes))
+    has_template = bool(getattr(tokenizer, "chat_template", None))
     own_pad = getattr(model_or_tokenizer, "image_pad_id", None) if found else None
-    earlier = [(_strip(question, special), _strip(answer, special)) for question, answer in history]
-    if getattr(tokenizer, "chat_template", None):
-        rendered = _render_template(tokenizer, cleaned, _strip(system, special) if system else None, earlier)
+    if has_template:
+        rendered = _render_template(tokenizer, turns)
     else:
-        image = VISION_START + IMAGE_PAD + VISION_END
-        if own_pad is not None and tokenizer.convert_ids_to_tokens(own_pad) != IMAGE_PAD:
-            image = tokenizer.convert_ids_to_tokens(own_pad)
-        rendered = "".join(image if isinstance(piece, bytes) else piece for piece in cleaned)
-        rendered = "".join(f"{part}\n" for pair in earlier for part in pair) + rendered
-        if system:
-            rendered = _strip(system, special) + rendered
-    ids = tuple(
-        tokenizer(rendered, add_special_tokens=not getattr(tokenizer, "chat_template", None))["input_ids"]
-    )
+        rendered = _without_template(turns, _placeholder(tokenizer, own_pad))
+    ids = tuple(tokenizer(rendered, add_special_tokens=not has_template)["input_ids"])
     if not ids:
         raise ModelError("the prompt is empty: give some text")
     if found:
@@ -101,30 +119,56 @@ def chat_prompt(
     return Prompt(ids, found)
 
 
-def _render_template(
-    tokenizer: Any, pieces: Sequence[str | bytes], system: str | None, earlier: Sequence[tuple[str, str]]
-) -> str:
-    content: str | list[dict[str, str]]
-    if all(isinstance(piece, str) for piece in pieces):
-        content = "".join(piece for piece in pieces if isinstance(piece, str))
-    else:
-        content = [
-            {"type": "image"} if isinstance(piece, bytes) else {"type": "text", "text": piece}
-            for piece in pieces
-        ]
+def plain_prompt(model_or_tokenizer: Any, text: str) -> Prompt:
+    """A text as it is, without a chat template; special tokens are no part of it. Raises ModelError for no text."""
+    tokenizer = getattr(model_or_tokenizer, "tokenizer", None) or model_or_tokenizer
+    ids = tuple(tokenizer(_strip(text, _special_strings(tokenizer)))["input_ids"])
+    if not ids:
+        raise ModelError("the prompt is empty: give some text")
+    return Prompt(ids)
+
+
+def _placeholder(tokenizer: Any, own_pad: int | None) -> str:
+    """What stands for a picture where no template says so."""
+    own = IMAGE_PAD if own_pad is None else str(tokenizer.decode([own_pad]))
+    if own != IMAGE_PAD:
+        return own
+    return VISION_START + IMAGE_PAD + VISION_END
+
+
+def _without_template(turns: Sequence[Message], image: str) -> str:
+    rendered = ""
+    for number, one in enumerate(turns, 1):
+        rendered += "".join(image if isinstance(piece, bytes) else piece for piece in one.content)
+        if one.role != "system" and number < len(turns):
+            rendered += "\n"
+    return rendered
+
+
+def _render_template(tokenizer: Any, turns: Sequence[Message]) -> str:
     messages: list[dict[str, Any]] = []
-    for question, answer in earlier:
-        messages += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
-    messages.append({"role": "user", "content": content})
-    if system:
-        messages.insert(0, {"role": "system", "content": system})
-    rendered: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    if any(isinstance(one["content"], str) and one["content"].strip() not in rendered for one in messages):
-        # Some templates for pictures look at pieces only, and lose words that come without.
-        for one in messages:
-            if isinstance(one["content"], str):
-                one["content"] = [{"type": "text", "text": one["content"]}]
-        rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    for one in turns:
+        content: str | list[dict[str, str]]
+        if all(isinstance(piece, str) for piece in one.content):
+            content = "".join(piece for piece in one.content if isinstance(piece, str))
+        else:
+            content = [
+                {"type": "image"} if isinstance(piece, bytes) else {"type": "text", "text": piece}
+                for piece in one.content
+            ]
+        messages.append({"role": one.role, "content": content})
+    from jinja2 import TemplateError
+
+    try:
+        rendered: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        if any(isinstance(one["content"], str) and one["content"].strip() not in rendered for one in messages):
+            # Some templates for pictures look at pieces only, and lose words that come without.
+            for message in messages:
+                if isinstance(message["content"], str):
+                    message["content"] = [{"type": "text", "text": message["content"]}]
+            rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    except TemplateError as error:  # templates refuse what their model was not made for
+        raise ModelError(f"the model's chat template refuses these messages: {str(error)[:200]}") from error
     return rendered
 
 

@@ -40,14 +40,22 @@ class Pace(Protocol):
         ...
 
 
+class Joint(Protocol):
+    """Does forwards for the threads that want one at the same moment (see specdec.drafting.joint)."""
+
+    def extend(self, extension: Any) -> Tensor:
+        """One session's part of a forward that others may share; returns its logits."""
+        ...
+
+
 class DecoderRunner:
     """Runs the decoder of `text_model` (embed_tokens, layers, norm, rotary_emb) with `lm_head` on top.
 
     deterministic: a row's logits are the same whatever rows share its pass (specdec.models.attention.invariant).
     compiled: layers are compiled by torch (specdec.models.compiled).
     attention: how rows look at keys and values; another way may be put in its place. pacer: when set, forwards take at
-    least its time. passes: forwards so far, prefills included. sees_layers: whether there are layers to observe, split
-    and put trees through.
+    least its time. joint: when set, it does the forwards that sessions ask for one by one. passes: forwards so far,
+    prefills included. sees_layers: whether there are layers to observe, split and put trees through.
     """
 
     sees_layers = True
@@ -94,6 +102,7 @@ class DecoderRunner:
         self._pieces: Pieces = CompiledPieces(plain, self._layers, self.device) if compiled else plain
         self._tables: tuple[Tensor, Tensor] | None = None
         self.pacer: Pace | None = None
+        self.joint: Joint | None = None
         self.passes = 0
 
     def new_cache(self, capacity: int, layers: int | None = None) -> Tensor:

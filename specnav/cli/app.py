@@ -47,7 +47,7 @@ from specnav.cli.options import (
 )
 from specnav.cli.pipeline import add_pipeline_command
 from specnav.cli.robot import add_robot_commands
-from specnav.cli.top import add_top_command
+from specnav.cli.serving import add_serving_commands
 from specnav.cli.train import train_app
 
 app = typer.Typer(
@@ -136,7 +136,7 @@ add_blackbox_command(app)
 add_drill_commands(app)
 add_pipeline_command(app)
 add_robot_commands(app)
-add_top_command(app)
+add_serving_commands(app)
 
 
 @app.command(

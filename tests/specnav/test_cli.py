@@ -48,6 +48,13 @@ def run(monkeypatch, capsys, *arguments):
         (["bench", "--clients", "2", "--methods", "hf-generate"], "cannot be measured with many clients"),
         (["bench", "--redraw", "/nowhere"], "/nowhere holds no study"),
         (["top", "here"], "'here' is not HOST:PORT"),
+        (["api"], "name the verifier that decides: --connect tcp://HOST:PORT"),
+        (["api", "--connect", "tcp://x:1", "--bind", "0.0.0.0:80"], "give --api-keys FILE"),
+        (["api", "--connect", "tcp://x:1", "--bind", "here"], "give HOST:PORT"),
+        (["api", "--connect", "tcp://x:1", "--api-keys", "/nowhere/keys"], "cannot read the file of API keys"),
+        (["api", "--connect", "tcp://x:1", "--method", "split"], "runs layers of the target on the edge"),
+        (["api", "--connect", "tcp://x:1", "--bind", "203.0.113.9:1", "--api-keys", "/nowhere/keys"], "/nowhere/keys"),
+        (["api", "--new-key", "bob"], "give --api-keys FILE"),
         (["top", "--once", "127.0.0.1:1"], "nothing answers at http://127.0.0.1:1/metrics ("),
         (["cost", "--target-price", "cheap"], "a price is IN,OUT"),
         (["cost", "--target-price", "nan,1"], "must be finite"),
@@ -102,3 +109,9 @@ def test_doctor_as_json_names_every_part(monkeypatch, capsys):
     found = {row["name"]: row["status"] for row in json.loads(out)}
     assert found["torch"] == "ok" and found["Python"] == "ok"
     assert {"ROS 2", "MuJoCo camera", "nav-target", "nav-draft"} <= set(found)
+
+
+def test_a_package_that_only_one_command_needs_is_named_with_how_to_get_it(monkeypatch, capsys):
+    monkeypatch.setattr("specnav.api.run.find_spec", lambda name: None)
+    code, _, err = run(monkeypatch, capsys, "api", "--connect", "tcp://127.0.0.1:1")
+    assert code == 1 and "specnav api needs fastapi and uvicorn: pip install 'specnav[api]'" in err

@@ -17,7 +17,7 @@ from specdec.errors import ModelError
 from specdec.models.gguf.binding import LlamaModel
 from specdec.models.gguf.decoder import LlamaDecoder, Rows
 from specdec.models.gguf.session import GgufSegment
-from specdec.models.runner import LayerObserver, Pace
+from specdec.models.runner import Joint, LayerObserver, Pace
 
 PICTURE_ROW = -1
 
@@ -43,6 +43,7 @@ class GgufRunner:
         self.context_limit = min(decoder.cells, model.made_for)
         self._kv_itemsize = kv_itemsize
         self.pacer: Pace | None = None
+        self.joint: Joint | None = None
         self.passes = 0
 
     @property

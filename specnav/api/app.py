@@ -1,0 +1,324 @@
+"""The routes: a request is let in, read, given a place, answered as a whole or in parts, and logged in one line."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+
+from cloud_verifier.logs import EventLog
+from cloud_verifier.security.binding import is_loopback
+from specnav.api import replies
+from specnav.api.answer import Answer, Outcome, Piece
+from specnav.api.asking.asked import Asked, Kind, chat_asked, completion_asked
+from specnav.api.asking.bodies import ChatBody, CompletionBody, read_body
+from specnav.api.config import ApiConfig
+from specnav.api.counters import Counters
+from specnav.api.desk import Desk
+from specnav.api.errors import CLIENT_GONE, ApiError
+from specnav.api.house import House
+from specnav.api.keys import ApiKeys
+
+EVENT_EVERY_S = 0.02
+EVENTS_PER_S = 200
+"""The first text of an answer leaves at once. What is verified within so long after an event leaves as one; longer
+where many answers stream: of all of them together there are no more events than so many a second.
+"""
+_READ_ASIDE_BYTES = 1 << 17
+
+
+@dataclass
+class Record:
+    """What the log says of a request."""
+
+    route: str
+    client: str
+    began_s: float
+    status: int = 200
+    stream: bool = False
+    first_s: float | None = None
+    outcome: Outcome | None = None
+    code: str | None = None
+    text: str = ""
+
+
+class Routes:
+    """What the server does, by URL. keys: None: everybody on this machine may ask."""
+
+    def __init__(
+        self, config: ApiConfig, house: House, desk: Desk, keys: ApiKeys | None, counters: Counters, log: EventLog
+    ) -> None:
+        self._config = config
+        self._house = house
+        self._desk = desk
+        self._keys = keys
+        self._counters = counters
+        self._log = log
+        self._since = int(time.time())
+
+    def app(self) -> FastAPI:
+        """The application. Without pages about itself: they would load scripts from elsewhere."""
+        app = FastAPI(title="specnav api", docs_url=None, redoc_url=None, openapi_url=None)
+        app.add_api_route("/v1/chat/completions", self.chat, methods=["POST"])
+        app.add_api_route("/v1/completions", self.completion, methods=["POST"])
+        app.add_api_route("/v1/models", self.models, methods=["GET"])
+        app.add_api_route("/v1/models/{name:path}", self.model, methods=["GET"])
+        app.add_api_route("/healthz", self.health, methods=["GET"])
+        if self._config.metrics:
+            app.add_api_route("/metrics", self.metrics, methods=["GET"])
+        app.add_exception_handler(ApiError, refused)
+        app.add_exception_handler(HTTPException, no_such_page)
+        return app
+
+    async def health(self) -> Response:
+        """Whether the server works; not whether the verifier does."""
+        return JSONResponse({"status": "ok", "answers": self._desk.busy, "waiting": self._desk.waiting})
+
+    async def metrics(self) -> Response:
+        """Counters, for Prometheus."""
+        return Response(self._counters.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def models(self, request: Request) -> Response:
+        """The one model there is."""
+        self._owner(request)
+        return JSONResponse(replies.models(await self._house.told_name(), self._since))
+
+    async def model(self, request: Request, name: str) -> Response:
+        """What there is under a name."""
+        self._owner(request)
+        ours = await self._house.told_name()
+        if not self._house.is_called(name):
+            raise no_model(name, ours)
+        return JSONResponse(replies.model(ours, self._since))
+
+    async def chat(self, request: Request) -> Response:
+        """POST /v1/chat/completions."""
+        return await self._answered(request, "chat")
+
+    async def completion(self, request: Request) -> Response:
+        """POST /v1/completions."""
+        return await self._answered(request, "text")
+
+    async def _answered(self, request: Request, kind: Kind) -> Response:
+        """A request for an answer; whatever comes of it, there is one line about it in the log."""
+        record = Record(request.url.path, "", time.perf_counter())
+        try:
+            record.client = self._owner(request)
+            self._desk.check()  # before a long body is read for nothing
+            asked = await self._asked(request, kind)
+            record.stream = asked.stream
+            if not self._house.is_called(asked.model):
+                raise no_model(asked.model, self._house.name)
+            async with watched(request) as gone:
+                answer = await self._started(asked, record.client, gone)
+                shapes = replies.Shapes(asked, asked.model)
+                if asked.stream:
+                    first = await unless(gone, answer.next(), answer)
+                    record.first_s = time.perf_counter()
+                    events = self._events(answer, shapes, first, record)
+                    return EventResponse(events, lambda: self._left(answer, record))
+                piece = await unless(gone, answer.whole(), answer)
+            outcome = answer.ended
+            assert isinstance(outcome, Outcome)
+            if outcome.finish is None:
+                raise ended_early()
+            record.outcome, record.text = outcome, piece.text
+            self._write(record)
+            return JSONResponse(shapes.whole(piece, outcome))
+        except ApiError as error:
+            record.status, record.code = error.status, error.code
+            self._write(record)
+            raise
+        except asyncio.CancelledError:
+            record.status = CLIENT_GONE
+            self._write(record)
+            raise
+        except Exception as error:
+            self._log.error("request_failed", traceback=self._log.trace_of(error))
+            record.status = 500
+            self._write(record)
+            raise ApiError(500, f"the server failed on this request ({type(error).__name__})") from None
+
+    async def _events(
+        self, answer: Answer, shapes: replies.Shapes, piece: Piece | None, record: Record
+    ) -> AsyncIterator[bytes]:
+        """An answer in parts, from its first on."""
+        record.status = CLIENT_GONE
+        try:
+            while piece is not None:
+                if self._config.log_contents:
+                    record.text += piece.text
+                yield replies.event(shapes.part(piece))
+                await answer.rest(max(EVENT_EVERY_S, self._desk.busy / EVENTS_PER_S))
+                piece = await answer.next()
+            outcome = answer.ended
+            assert isinstance(outcome, Outcome)
+            if outcome.finish is None:
+                raise ended_early()
+            record.outcome = outcome
+            for data in shapes.last(outcome):
+                yield replies.event(data)
+            record.status = 200
+            yield replies.DONE
+        except ApiError as error:  # the status is gone already: the client finds this among the events
+            record.status, record.code = error.status, error.code
+            yield replies.event(error.body)
+
+    def _left(self, answer: Answer, record: Record) -> None:
+        """Nothing more is sent, whether all was or the client has gone."""
+        answer.cancel.set()
+        self._write(record)
+
+    async def _started(self, asked: Asked, owner: str, gone: asyncio.Event) -> Answer:
+        """The answer, once there is a place for it."""
+        await unless(gone, self._desk.take())
+        return self._house.start(asked, owner, self._desk.give_back)
+
+    def _owner(self, request: Request) -> str:
+        """Whose request it is. Raises ApiError for one that may not ask."""
+        if self._keys is not None:
+            return self._keys.owner(request.headers.get("authorization", ""))
+        host = request.headers.get("host", "localhost")
+        # A page in a browser of this machine may have a name of its own lead here.
+        if not is_loopback(host if ":" in host.rpartition("]")[2] else f"{host}:80"):
+            raise ApiError(403, f"without API keys only this machine is served, and not as {host[:100]}")
+        return ""
+
+    async def _asked(self, request: Request, kind: Kind) -> Asked:
+        """The body, read and checked; a long one aside, so that others go on meanwhile. Raises ApiError."""
+        data = await self._body(request)
+        if len(data) < _READ_ASIDE_BYTES:
+            return self._read(data, kind)
+        return await asyncio.get_running_loop().run_in_executor(None, self._read, data, kind)
+
+    def _read(self, data: bytes, kind: Kind) -> Asked:
+        if kind == "chat":
+            return chat_asked(read_body(data, ChatBody), self._config.max_tokens)
+        return completion_asked(read_body(data, CompletionBody))
+
+    async def _body(self, request: Request) -> bytes:
+        most = self._config.max_body_bytes
+        told = request.headers.get("content-length", "0")
+        found = bytearray()
+        if told.isdecimal() and int(told) <= most:
+            try:
+                async for part in request.stream():
+                    found += part
+                    if len(found) > most:
+                        break
+                else:
+                    return bytes(found)
+            except ClientDisconnect:
+                raise left() from None
+        raise ApiError(413, f"the request is longer than {most} bytes: send smaller pictures", code="too_large")
+
+    def _write(self, record: Record) -> None:
+        """The request's line in the log, and its place in the counters."""
+        now = time.perf_counter()
+        outcome = record.outcome
+        fields: dict[str, Any] = {"route": record.route, "status": record.status, "stream": record.stream}
+        fields |= {"client": record.client} if record.client else {}
+        fields |= {"code": record.code} if record.code else {}
+        if record.first_s is not None:
+            fields["first_ms"] = round((record.first_s - record.began_s) * 1e3, 1)
+        fields["ms"] = round((now - record.began_s) * 1e3, 1)
+        if outcome is not None:
+            fields |= {"finish": outcome.finish, "prompt_tokens": outcome.prompt_tokens}
+            fields |= {"tokens": outcome.stats.tokens, "rounds": len(outcome.stats.rounds)}
+            fields |= {"drafted": outcome.drafted, "accepted": outcome.accepted}
+            fields |= {"resumes": outcome.stats.resumes} if outcome.stats.resumes else {}
+        if self._config.log_contents:
+            fields["answer"] = record.text
+        self._counters.request(record.status, now - record.began_s, outcome)
+        self._log.info("request", **fields)
+
+
+class EventResponse(StreamingResponse):
+    """Server-sent events; `ended` is called at their end, however early that comes."""
+
+    def __init__(self, events: AsyncIterator[bytes], ended: Callable[[], None]) -> None:
+        # Neither browsers nor proxies are to keep events back.
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        super().__init__(events, media_type="text/event-stream", headers=headers)
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send them."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
+
+
+async def refused(request: Request, error: Exception) -> Response:
+    """An ApiError as a reply."""
+    assert isinstance(error, ApiError)
+    return JSONResponse(error.body, error.status, error.headers)
+
+
+async def no_such_page(request: Request, error: Exception) -> Response:
+    """What the framework refuses, in the same shape."""
+    assert isinstance(error, HTTPException)
+    said = ApiError(error.status_code, f"{request.method} {request.url.path}: {error.detail}", code="unknown_url")
+    return JSONResponse(said.body, said.status)
+
+
+def no_model(name: str, ours: str) -> ApiError:
+    """There is no such model."""
+    return ApiError(404, f"there is no model {name[:100]!r} here, only {ours!r}", param="model", code="model_not_found")
+
+
+def left() -> ApiError:
+    """There is nobody to answer."""
+    return ApiError(CLIENT_GONE, "the client has gone away", code="client_gone")
+
+
+def ended_early() -> ApiError:
+    """The server ends before the answer."""
+    return ApiError(503, "the server is shutting down: the answer is not complete", code="shutting_down")
+
+
+@contextlib.asynccontextmanager
+async def watched(request: Request) -> AsyncIterator[asyncio.Event]:
+    """An event that is set when the client goes away. The body has been read."""
+    gone = asyncio.Event()
+
+    async def watch() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        gone.set()
+
+    task = asyncio.ensure_future(watch())
+    try:
+        yield gone
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def unless(gone: asyncio.Event, doing: Any, answer: Answer | None = None) -> Any:
+    """What comes of it, unless the client goes away before: then ApiError, and the answer ends."""
+    work, leaves = asyncio.ensure_future(doing), asyncio.ensure_future(gone.wait())
+    try:
+        await asyncio.wait((work, leaves), return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            return work.result()
+        raise left()
+    finally:
+        leaves.cancel()
+        if not work.done():
+            work.cancel()
+            if answer is not None:
+                answer.cancel.set()
+
+

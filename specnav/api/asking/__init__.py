@@ -1,0 +1,1 @@
+"""Requests: bodies as they come, and what one of them asks for."""

@@ -1,0 +1,195 @@
+"""What a request asks for: from a body to a conversation, the options of an answer, and how to send it. Pure.
+
+What cannot be done is refused, what changes no answer is ignored: nobody gets something else than was asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from specdec.errors import ModelError, OptionsError
+from specdec.models.prompt import Message, Prompt, conversation_prompt, plain_prompt
+from specdec.options import LEAST_TEMPERATURE, MAX_NEW_TOKENS, MAX_SEED, GenerationOptions
+from specdec.text.grammars import to_lark
+from specnav.api.asking.bodies import (
+    Body,
+    ChatBody,
+    ChatMessage,
+    CompletionBody,
+    ImagePart,
+    JsonObjectFormat,
+    JsonSchemaFormat,
+    first_unlike,
+)
+from specnav.api.asking.pictures import picture_of
+from specnav.api.errors import ApiError, wrong
+
+Kind = Literal["chat", "text"]
+ROLES = {
+    "system": "system",
+    "developer": "system",  # what OpenAI calls it now
+    "user": "user",
+    "assistant": "assistant",
+}
+COMPLETION_TOKENS = 16
+"""Of a completion whose request does not say: OpenAI's own number."""
+_MOST_TEMPERATURE = 2.0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request. prompt: turns of a conversation, a plain text, or token ids."""
+
+    kind: Kind
+    model: str
+    prompt: tuple[Message, ...] | str | tuple[int, ...]
+    options: GenerationOptions
+    stream: bool = False
+    include_usage: bool = False
+    token_ids: bool = False
+
+    def encoded(self, tokenizer: Any) -> Prompt:
+        """The prompt as it travels. Raises ModelError."""
+        if isinstance(self.prompt, str):
+            return plain_prompt(tokenizer, self.prompt)
+        if self.kind == "chat":
+            return conversation_prompt(tokenizer, [one for one in self.prompt if isinstance(one, Message)])
+        ids = tuple(one for one in self.prompt if isinstance(one, int))
+        if not ids:
+            raise ModelError("the prompt is empty: give at least one token")
+        return Prompt(ids)
+
+
+def chat_asked(body: ChatBody, max_tokens: int) -> Asked:
+    """What a chat request asks for. max_tokens: where it does not say. Raises ApiError."""
+    _check_common(body)
+    first_unlike(
+        [
+            ("logprobs", body.logprobs, (None, False, 0)),
+            ("top_logprobs", body.top_logprobs, (None, 0)),
+            ("tools", body.tools, (None, [])),
+            ("functions", body.functions, (None, [])),
+            ("modalities", body.modalities, (None, ["text"])),
+        ]
+    )
+    if not body.messages:
+        raise wrong("messages", "messages is empty: give at least one")
+    turns = tuple(_turn(one, f"messages[{place}]") for place, one in enumerate(body.messages))
+    most = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
+    options = _options(body, max_tokens if most is None else most, _grammar(body))
+    return Asked("chat", body.model, turns, options, *_sending(body))
+
+
+def completion_asked(body: CompletionBody) -> Asked:
+    """What a request for a plain completion asks for. Raises ApiError."""
+    _check_common(body)
+    first_unlike(
+        [
+            ("logprobs", body.logprobs, (None,)),
+            ("best_of", body.best_of, (None, 1)),
+            ("echo", body.echo, (None, False)),
+            ("suffix", body.suffix, (None, "")),
+        ]
+    )
+    most = COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
+    return Asked("text", body.model, _plain(body.prompt), _options(body, most, ""), *_sending(body))
+
+
+def _check_common(body: Body) -> None:
+    first_unlike(
+        [
+            ("n", body.n, (None, 1)),
+            ("presence_penalty", body.presence_penalty, (None, 0)),
+            ("frequency_penalty", body.frequency_penalty, (None, 0)),
+        ]
+    )
+    if body.stream_options is not None and not body.stream:
+        raise wrong("stream_options", "stream_options is for stream = true: leave one of them out")
+
+
+def _sending(body: Body) -> tuple[bool, bool, bool]:
+    usage = body.stream_options is not None and body.stream_options.include_usage
+    return bool(body.stream), usage, bool(body.return_token_ids)
+
+
+def _turn(message: ChatMessage, param: str) -> Message:
+    role = ROLES.get(message.role)
+    if role is None:
+        raise wrong(f"{param}.role", f"role {message.role!r} is not supported: use {', '.join(ROLES)}")
+    if message.content is None:
+        if role != "assistant":
+            raise wrong(f"{param}.content", f"a message of the {message.role} has no content")
+        return Message(role, ("",))
+    if isinstance(message.content, str):
+        return Message(role, (message.content,))
+    pieces: list[str | bytes] = []
+    for place, part in enumerate(message.content):
+        if not isinstance(part, ImagePart):
+            pieces.append(part.text)
+        elif role != "user":
+            raise wrong(f"{param}.content[{place}]", "pictures belong into messages of the user")
+        else:
+            pieces.append(picture_of(part.image_url.url, f"{param}.content[{place}].image_url.url"))
+    return Message(role, tuple(pieces) or ("",))
+
+
+def _plain(prompt: str | Sequence[Any]) -> str | tuple[int, ...]:
+    """The one prompt of a request."""
+    if isinstance(prompt, str):
+        return prompt
+    ids = prompt
+    if len(prompt) == 1 and not isinstance(prompt[0], int):
+        if isinstance(prompt[0], str):
+            return prompt[0]
+        ids = prompt[0]
+    if not isinstance(ids, list) or not all(type(token) is int for token in ids):
+        what = f"holds {len(prompt)} prompts: send one a request" if len(prompt) > 1 else "is no prompt"
+        raise wrong("prompt", f"prompt {what}, a text or a list of token ids")
+    return tuple(ids)
+
+
+def _options(body: Body, max_tokens: int, grammar: str) -> GenerationOptions:
+    temperature = 1.0 if body.temperature is None else body.temperature
+    if not 0 <= temperature <= _MOST_TEMPERATURE:
+        raise wrong("temperature", f"temperature = {temperature!r} is out of range: choose 0 to 2")
+    if max_tokens < 1:
+        raise wrong("max_tokens", f"max_tokens = {max_tokens!r} is out of range: choose at least 1")
+    stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
+    try:
+        return GenerationOptions(
+            max_new_tokens=min(max_tokens, MAX_NEW_TOKENS),
+            temperature=0.0 if temperature < LEAST_TEMPERATURE else float(temperature),
+            seed=secrets.randbits(63) if body.seed is None else body.seed & MAX_SEED,
+            top_k=body.top_k or 0,
+            top_p=1.0 if body.top_p is None else max(float(body.top_p), 1e-9),
+            min_p=float(body.min_p or 0.0),
+            repetition_penalty=1.0 if body.repetition_penalty is None else float(body.repetition_penalty),
+            logit_bias=_biases(body.logit_bias or {}),
+            min_new_tokens=body.min_tokens or 0,
+            stop=stop,
+            grammar=grammar,
+        )
+    except OptionsError as error:
+        raise ApiError(400, str(error), param=str(error).split()[0]) from None
+
+
+def _biases(biases: dict[str, float]) -> tuple[tuple[int, float], ...]:
+    try:
+        return tuple((int(token), float(bias)) for token, bias in biases.items())
+    except ValueError:
+        raise wrong("logit_bias", "logit_bias maps token ids to numbers from -100 to 100") from None
+
+
+def _grammar(body: ChatBody) -> str:
+    form = body.response_format
+    if isinstance(form, JsonObjectFormat):
+        return to_lark('{"type": "object"}', ".json")
+    if not isinstance(form, JsonSchemaFormat):
+        return ""
+    if form.json_schema.schema is None:
+        raise wrong("response_format.json_schema.schema", "the schema is missing")
+    return to_lark(json.dumps(form.json_schema.schema), ".json")

@@ -1,0 +1,219 @@
+"""Makes the answers: each in a thread, with an edge of its own, all of them over one loaded draft model.
+
+An edge is a decoder with its link; it serves one answer at a time and is kept for the next. Their draft forwards meet
+in the model (specdec.drafting.joint).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cloud_verifier.logs import EventLog
+from specdec.drafting.memory import KEPT_BYTES
+from specdec.edge.decoder import EdgeDecoder
+from specdec.errors import ModelError, SpecdecError
+from specdec.link.channel import Link, connect
+from specdec.link.wire import Welcome
+from specdec.models import LoadedModel
+from specnav.api.answer import Answer, FinishReason, Outcome
+from specnav.api.asking.asked import Asked
+from specnav.api.config import ApiConfig
+from specnav.api.errors import ApiError, api_error, wrong
+from specnav.api.text import AnswerText
+
+CONNECT_TIMEOUT_S = 2.0
+_FINISHES: dict[str, FinishReason] = {"eos": "stop", "stop": "stop", "length": "length"}
+
+
+@dataclass(eq=False)
+class Edge:
+    """A decoder and its link. owner: whose prompts its memory is of; prompt: the ids of the last one."""
+
+    link: Link
+    decoder: EdgeDecoder
+    owner: str = ""
+    prompt: tuple[int, ...] = field(default=(), repr=False)
+
+
+class House:
+    """At most config.answers answers at a time: whoever starts one sees to that."""
+
+    def __init__(self, config: ApiConfig, draft: LoadedModel, log: EventLog) -> None:
+        self._config = config
+        self._draft = draft
+        self._log = log
+        self._lock = threading.Lock()
+        self._idle: list[Edge] = []
+        self._threads = ThreadPoolExecutor(config.answers, thread_name_prefix="answer")
+        self._known: Welcome | None = None
+        self._running: set[Answer] = set()
+
+    @property
+    def name(self) -> str:
+        """What the model is called here; "" before the verifier has told."""
+        if self._config.name or self._known is None:
+            return self._config.name
+        told = self._known.model
+        return Path(told).name if told.startswith(("/", ".")) else told
+
+    def is_called(self, model: str) -> bool:
+        """Whether the model answers to a name, whole or without whose it is; True before its name is known."""
+        name = self.name
+        return not name or model in (name, name.rpartition("/")[2])
+
+    def knock(self) -> Welcome:
+        """Ask the verifier who it is. Raises LinkLost and what else EdgeDecoder raises, ModelError for a pair that
+        cannot work.
+        """
+        edge = self._take("", ())
+        try:
+            welcome = edge.link.ensure_connected()
+        finally:
+            self._give_back(edge)
+        draft = self._draft
+        fits = welcome.vocabulary == draft.vocabulary_fingerprint and welcome.vocab_size == draft.vocab_size
+        if not fits:
+            raise ModelError(
+                f"draft {draft.path} and target {welcome.model} have different vocabularies: use two models of one "
+                "family"
+            )
+        self._known = welcome
+        return welcome
+
+    async def told_name(self) -> str:
+        """The model's name, which the verifier is asked for where it has not told. Raises ApiError."""
+        if not self.name:
+            try:
+                await asyncio.get_running_loop().run_in_executor(None, self.knock)
+            except SpecdecError as error:
+                raise api_error(error) from error
+        return self.name
+
+    def start(self, asked: Asked, owner: str, done: Callable[[], None]) -> Answer:
+        """Begin an answer, in the event loop; `done` is called there when its thread has ended."""
+        loop = asyncio.get_running_loop()
+        answer = Answer(loop)
+        self._running.add(answer)
+
+        def ended(_: Any) -> None:
+            self._running.discard(answer)
+            done()
+
+        loop.run_in_executor(self._threads, self._make, asked, owner, answer).add_done_callback(ended)
+        return answer
+
+    def cancel_all(self) -> None:
+        """End every answer soon; from the event loop."""
+        for answer in self._running:
+            answer.cancel.set()
+
+    def close(self) -> None:
+        """End every answer, and hang up."""
+        self.cancel_all()
+        self._threads.shutdown()
+        with self._lock:
+            for edge in self._idle:
+                edge.link.close()
+            self._idle.clear()
+
+    def _make(self, asked: Asked, owner: str, answer: Answer) -> None:
+        """In a thread: one answer from its beginning to its end."""
+        try:
+            answer.end(self._outcome(asked, owner, answer))
+        except ApiError as error:
+            answer.end(error)
+        except SpecdecError as error:
+            answer.end(api_error(error))
+        except Exception as error:
+            self._log.error("answer_failed", traceback=self._log.trace_of(error))
+            answer.end(ApiError(500, f"the server failed on this request ({type(error).__name__})"))
+
+    def _outcome(self, asked: Asked, owner: str, answer: Answer) -> Outcome:
+        draft, options = self._draft, asked.options
+        prompt = asked.encoded(draft.tokenizer)
+        length = self._check(prompt.ids, draft.prompt_length(prompt), asked)
+        draft.grammar(options.grammar)
+        text = AnswerText(draft.tokenizer, options.stop)
+        edge = self._take(owner, prompt.ids)
+        try:
+            for ids in edge.decoder.generate(prompt, options, answer.cancel):
+                answer.say(text.push(ids), ids)
+            stats = edge.decoder.stats
+            if self._known is None and stats.finish != "cancelled":
+                self._known = edge.link.ensure_connected()  # it is: the answer came from there
+        finally:
+            self._give_back(edge)
+        answer.say(text.finish(stats.finish == "stop"), [])
+        return Outcome(_FINISHES.get(stats.finish), length, self._config.method, stats)
+
+    def _check(self, ids: tuple[int, ...], length: int, asked: Asked) -> int:
+        """What can be said without asking the verifier. Raises ApiError; returns the prompt's length."""
+        vocabulary = self._draft.vocab_size
+        if max(ids) >= vocabulary or min(ids) < 0:
+            raise wrong("prompt", f"the prompt has ids outside the vocabulary of {vocabulary}")
+        if any(token >= vocabulary for token, _ in asked.options.logit_bias):
+            raise wrong("logit_bias", f"logit_bias has ids outside the vocabulary of {vocabulary}")
+        limit = 0 if self._known is None else self._known.context_limit
+        if 0 < limit <= length:
+            raise wrong(
+                "prompt" if asked.kind == "text" else "messages",
+                f"the prompt has {length} tokens and the model takes {limit} with the answer: shorten it",
+                "context_length_exceeded",
+            )
+        return length
+
+    def _take(self, owner: str, ids: tuple[int, ...]) -> Edge:
+        """An idle edge: of the same owner the one whose last prompt begins most like this one, or a new one.
+
+        What an edge remembers of prompts shows in the time that the next one takes: nobody else's is taken over.
+        """
+        with self._lock:
+            mine = [edge for edge in self._idle if edge.owner == owner]
+            if mine:
+                best = max(reversed(mine), key=lambda edge: _common(edge.prompt, ids))
+            elif len(self._idle) >= self._config.answers:
+                best = self._idle[0]
+            else:
+                best = None
+            if best is not None:
+                self._idle.remove(best)
+        if best is None:
+            best = self._new_edge()
+        elif best.owner != owner and best.decoder.memory is not None:
+            best.decoder.memory.forget()
+        best.owner, best.prompt = owner, ids
+        return best
+
+    def _give_back(self, edge: Edge) -> None:
+        with self._lock:
+            self._idle.append(edge)
+            surplus = self._idle.pop(0) if len(self._idle) > self._config.answers else None
+        if surplus is not None:
+            surplus.link.close()
+
+    def _new_edge(self) -> Edge:
+        config = self._config
+        link = connect(config.connect, connect_timeout_s=CONNECT_TIMEOUT_S, key=config.key)
+        decoder = EdgeDecoder(
+            link,
+            self._draft,
+            config.method,
+            config.gamma,
+            resume_timeout_s=config.patience_s,
+            keep_bytes=KEPT_BYTES // config.answers,
+        )
+        return Edge(link, decoder)
+
+
+def _common(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+    """How many ids both begin with."""
+    for place, (mine, theirs) in enumerate(zip(one, other, strict=False)):
+        if mine != theirs:
+            return place
+    return min(len(one), len(other))

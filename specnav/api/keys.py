@@ -1,0 +1,104 @@
+"""API keys: a file with a name and the hash of a secret on each line. The secrets are kept by those they were given to.
+
+Keys are 256 random bits, so that a plain hash gives nothing away. The file is read again when it changes: a line that
+is taken out shuts its owner out with the next request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+from pathlib import Path
+
+from harness.errors import UsageError
+from specdec.errors import OptionsError
+from specdec.link.keys import read_private, write_private
+from specnav.api.errors import ApiError
+
+PREFIX = "sk-specnav-"
+_NAME = re.compile(r"[\w.-]{1,64}")
+_HASH = re.compile(r"[0-9a-f]{64}")
+_REMEDY = "specnav api --new-key NAME --api-keys FILE makes one"
+
+
+def hash_of(secret: str) -> str:
+    """What the file has of a secret."""
+    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
+
+
+def new_key(path: Path, name: str) -> str:
+    """Add a key to the file, which is made where there is none; returns the secret, which nobody can tell again.
+
+    Raises UsageError.
+    """
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"name {name!r} is not usable: take up to 64 letters, digits, dots, _ and -")
+    known = read_keys(path) if path.exists() else {}
+    if name in known.values():
+        raise UsageError(f"there is a key {name} already in {path}: take another name, or take its line out")
+    secret = PREFIX + secrets.token_urlsafe(32)
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    try:
+        write_private(path, "".join(f"{line}\n" for line in [*lines, f"{name} {hash_of(secret)}"]).encode())
+    except OSError as error:
+        raise UsageError(f"cannot write {path} ({error.strerror}): choose another file") from error
+    return secret
+
+
+def read_keys(path: Path) -> dict[str, str]:
+    """Names by hash. Empty lines and those that begin with # are skipped. Raises UsageError."""
+    try:
+        text = read_private(path, "the file of API keys", _REMEDY).decode()
+    except OptionsError as error:
+        raise UsageError(str(error)) from error
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is no file of API keys: {_REMEDY}") from None
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        if len(words) != 2 or not _NAME.fullmatch(words[0]) or not _HASH.fullmatch(words[1]):
+            raise UsageError(f"{path}, line {number}: a line is a name and the hash of a key; {_REMEDY}")
+        found[words[1]] = words[0]
+    return found
+
+
+class ApiKeys:
+    """Who may ask, as the file says now. Of a file that cannot be read any more, what it said before counts."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises UsageError."""
+        self._path = path
+        self._seen = self._state()
+        self._names = read_keys(path)
+
+    def owner(self, authorization: str) -> str:
+        """The name that goes with an Authorization header. Raises ApiError where there is none."""
+        kind, _, secret = authorization.partition(" ")
+        if kind.lower() != "bearer" or not secret.strip():
+            raise ApiError(401, "no API key was given: send it as Authorization: Bearer KEY", code="missing_api_key")
+        self._look()
+        name = self._names.get(hash_of(secret.strip()))  # by hash: its timing tells nothing of a secret
+        if name is None:
+            raise ApiError(401, "the API key is not known here, or not any more", code="invalid_api_key")
+        return name
+
+    def _look(self) -> None:
+        state = self._state()
+        if state == self._seen:
+            return
+        self._seen = state
+        try:
+            self._names = read_keys(self._path)
+        except UsageError:
+            return
+
+    def _state(self) -> tuple[int, int, int] | None:
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino

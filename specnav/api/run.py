@@ -1,0 +1,99 @@
+"""`specnav api`: load the draft model, look whether the verifier is there, and serve until SIGINT or SIGTERM."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from harness.errors import UsageError
+from harness.paths import DEFAULT_TEXT_DRAFT
+from specnav.api.config import ApiConfig
+
+INSTALL = "pip install 'specnav[api]'"
+
+
+def make_key(path: Path | None, name: str) -> int:
+    """Print a new key, once, and keep its hash; returns the exit code. Raises UsageError."""
+    from specnav.api.keys import new_key
+
+    if path is None:
+        raise UsageError("--new-key needs the file to put it into: give --api-keys FILE")
+    print(new_key(path, name))
+    print(f"{name}'s key is not kept anywhere: copy it now; {path} has its hash", file=sys.stderr)
+    return 0
+
+
+def check_packages() -> None:
+    """Raise UsageError where what only this command needs is not installed."""
+    missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
+    if missing:
+        raise UsageError(f"specnav api needs {' and '.join(missing)}: {INSTALL}")
+
+
+def run_api(config: ApiConfig) -> int:
+    """Serve; returns the exit code 0. Must run in the main thread. Raises UsageError or a SpecdecError."""
+    check_packages()
+    from specdec.errors import OptionsError
+    from specdec.link.keys import read_key
+    from specdec.methods import get_method
+    from specnav.api.keys import ApiKeys
+    from specnav.api.server import address_of, listen
+
+    # What can be wrong with flags is said before a large model is loaded.
+    keys = None if config.api_keys is None else ApiKeys(config.api_keys)
+    if config.key is not None:
+        read_key(config.key)
+    if get_method(config.method).split:
+        raise OptionsError(f"method {config.method!r} runs layers of the target on the edge: choose another here")
+    listening = listen(config.bind)
+    with listening:
+        import torch
+
+        from cloud_verifier.loading import is_small, warm_up
+        from cloud_verifier.logs import EventLog
+        from cloud_verifier.serving import settle_memory
+        from specdec.drafting.joint import join_forwards
+        from specdec.errors import LinkLost
+        from specdec.models import GgufOptions, load_draft
+        from specdec.models.pacing import pace
+        from specnav.api.app import Routes
+        from specnav.api.counters import Counters
+        from specnav.api.desk import Desk
+        from specnav.api.house import House
+        from specnav.api.server import ApiServer
+
+        log = EventLog(sys.stderr, contents=config.log_contents)
+        name = config.draft_model or str(DEFAULT_TEXT_DRAFT)
+        log.info("loading", draft_model=name)
+        gguf = GgufOptions.read(config.gguf)
+        draft = load_draft(name, config.device, quantize=config.quantize, pixels=config.pixels, gguf=gguf)
+        if is_small(draft):
+            torch.set_num_threads(1)
+        warm_up(draft)
+        pace(draft, config.draft_ms)
+        joint = join_forwards(draft, config.together)
+        house = House(config, draft, log)
+        desk = Desk(config.answers, config.queue)
+        counters = Counters(joint, lambda: desk.busy, lambda: desk.waiting)
+        try:
+            house.knock()
+        except LinkLost as error:
+            log.warning("verifier_unreachable", reason=str(error))
+        settle_memory()
+        # Threads that answer and the one that sends take turns: 5 ms of one would be several tokens of another.
+        sys.setswitchinterval(0.0005)
+        bound = address_of(listening)
+        server = ApiServer(
+            Routes(config, house, desk, keys, counters, log).app(),
+            config.drain_s,
+            ready=lambda: log.info("ready", bind=bound, model=house.name, method=config.method),
+            drain=desk.close,
+            stop=house.cancel_all,
+        )
+        try:
+            server.run([listening])
+        finally:
+            house.close()
+        log.info("stopped")
+    return 0

@@ -1,0 +1,91 @@
+"""Listening: a socket, signals that end it, and the line in the log that says where it is."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from harness.errors import UsageError
+from specnav.api.config import host_and_port
+
+_BACKLOG = 256
+_KEEP_ALIVE_S = 75
+"""A connection on which nothing is asked for so long is closed: longer than proxies keep theirs."""
+
+
+def listen(bind: str) -> socket.socket:
+    """A socket that listens at HOST:PORT. Raises UsageError."""
+    host, port = host_and_port(bind)
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        # By its name: asyncio sends small packets at once only where it sees that this is TCP.
+        found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, port))
+        found.listen(_BACKLOG)
+    except OSError as error:
+        raise UsageError(
+            f"cannot listen on {bind} ({error.strerror or error}): choose a free HOST:PORT with --bind"
+        ) from error
+    return found
+
+
+def address_of(listening: socket.socket) -> str:
+    """As a client's base URL, without its path."""
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class ApiServer(uvicorn.Server):
+    """SIGTERM lets answers in flight end, for drain_s; SIGINT, or a second signal, ends them at once."""
+
+    def __init__(
+        self,
+        app: FastAPI,
+        drain_s: float,
+        ready: Callable[[], None],
+        drain: Callable[[], None],
+        stop: Callable[[], None],
+    ) -> None:
+        """ready: called when requests are taken. drain: nobody new. stop: nobody any more. Both in a signal handler's
+        place, between two steps of the event loop.
+        """
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=max(1, round(drain_s)),
+        )
+        super().__init__(config)
+        self._ready, self._drain, self._stop = ready, drain, stop
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's."""
+        await super().startup(sockets)
+        self._ready()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn's; but the process ends with exit code 0, like the verifier does."""
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal has come."""
+        self._drain()
+        if sig == signal.SIGINT or self.should_exit:
+            self._stop()
+        self.should_exit = True

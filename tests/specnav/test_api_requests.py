@@ -1,0 +1,321 @@
+"""Requests of `specnav api` without a server: what is read, what is refused, and what text and keys come to."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.errors import UsageError
+from specdec.models.prompt import Message
+from specnav.api.asking.asked import Asked, chat_asked, completion_asked
+from specnav.api.asking.bodies import ChatBody, CompletionBody, read_body
+from specnav.api.config import ApiConfig
+from specnav.api.desk import Desk
+from specnav.api.errors import ApiError, api_error
+from specnav.api.keys import ApiKeys, new_key
+from specnav.api.text import AnswerText
+
+PNG = b"\x89PNG\r\n\x1a\n rest of a picture"
+PICTURE = "data:image/png;base64," + base64.b64encode(PNG).decode()
+HELLO = [{"role": "user", "content": "hello"}]
+
+
+def chat(**fields: object) -> Asked:
+    body = {"model": "m", "messages": HELLO, **fields}
+    return chat_asked(read_body(json.dumps(body).encode(), ChatBody), max_tokens=100)
+
+
+def completion(**fields: object) -> Asked:
+    return completion_asked(read_body(json.dumps({"model": "m", **fields}).encode(), CompletionBody))
+
+
+def refusal(**fields: object) -> ApiError:
+    with pytest.raises(ApiError) as error:
+        chat(**fields)
+    assert error.value.status == 400
+    return error.value
+
+
+def test_turns_keep_their_order_and_pictures_their_places() -> None:
+    asked = chat(
+        messages=[
+            {"role": "system", "content": "be kind"},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "a"},
+                    {"type": "image_url", "image_url": {"url": PICTURE}},
+                ],
+            },
+            {"role": "assistant", "content": "b"},
+            {"role": "assistant", "content": None, "refusal": "no"},
+            {"role": "developer", "content": [{"type": "text", "text": "c"}]},
+            {"role": "user", "content": "d", "name": "joe"},
+        ]
+    )
+    assert asked.prompt == (
+        Message("system", ("be kind",)),
+        Message("user", ("a", PNG)),
+        Message("assistant", ("b",)),
+        Message("assistant", ("",)),
+        Message("system", ("c",)),
+        Message("user", ("d",)),
+    )
+
+
+def test_options_are_openais_and_its_defaults_too() -> None:
+    asked = chat(
+        temperature=0.5, top_p=0.9, seed=-1, stop="end", max_completion_tokens=7, max_tokens=9, logit_bias={"5": -2},
+        presence_penalty=0, n=1, user="me", something_new={"a": 1}, top_k=3, min_p=0.1, repetition_penalty=1.1,
+    )  # fmt: skip
+    options = asked.options
+    assert (options.temperature, options.top_p, options.stop, options.max_new_tokens) == (
+        0.5,
+        0.9,
+        ("end",),
+        7,
+    )
+    assert options.seed == (1 << 63) - 1 and options.logit_bias == ((5, -2.0),)
+    assert (options.top_k, options.min_p, options.repetition_penalty) == (3, 0.1, 1.1)
+    plain = chat()
+    assert plain.options.temperature == 1.0 and plain.options.max_new_tokens == 100
+    assert chat().options.seed != chat().options.seed
+    assert chat(temperature=1e-7).options.temperature == 0.0
+    assert completion(prompt="a").options.max_new_tokens == 16
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"n": 2}, "n"),
+        ({"logprobs": True}, "logprobs"),
+        ({"presence_penalty": 0.5}, "presence_penalty"),
+        ({"frequency_penalty": -1}, "frequency_penalty"),
+        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"modalities": ["text", "audio"]}, "modalities"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "tool", "content": "a"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]},
+            "messages[0].content[0].type",
+        ),
+        ({"temperature": 2.5}, "temperature"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"top_p": 1.5}, "top_p"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"stop": ["a", ""]}, "stop"),
+        ({"logit_bias": {"five": 1}}, "logit_bias"),
+        ({"logit_bias": {"5": 1e9}}, None),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {}}},
+            "response_format.json_schema.schema",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_refused_by_its_field(fields: dict[str, object], param: str | None) -> None:
+    assert refusal(**fields).param == (param or "a")  # the first word of what specdec says
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("https://example.org/a.png", "is not fetched"),
+        ("file:///etc/passwd", "is not fetched"),
+        ("a.png", "is no address"),
+        ("data:image/png,abc", "not in base64"),
+        ("data:image/png;base64,@@", "broken"),
+        ("data:image/gif;base64,R0lGODlh", "neither a JPEG nor a PNG"),
+    ],
+)
+def test_pictures_come_with_the_request_or_not_at_all(url: str, said: str) -> None:
+    part = {"type": "image_url", "image_url": {"url": url, "detail": "low"}}
+    error = refusal(messages=[{"role": "user", "content": [part]}])
+    assert said in error.message and error.param == "messages[0].content[0].image_url.url"
+
+
+def test_a_completion_has_one_prompt_of_text_or_ids() -> None:
+    assert completion(prompt="a").prompt == "a" and completion(prompt=["a"]).prompt == "a"
+    assert completion(prompt=[5, 6]).prompt == (5, 6) == completion(prompt=[[5, 6]]).prompt
+    for wrong in (["a", "b"], [[1], [2]], [], [1.5], [True], [None]):
+        if wrong == []:
+            assert completion(prompt=wrong).prompt == ()  # empty: the model says so
+            continue
+        with pytest.raises(ApiError) as error:
+            completion(prompt=wrong)
+        assert error.value.param == "prompt"
+    for field in ({"echo": True}, {"best_of": 3}, {"suffix": "b"}, {"logprobs": 2}):
+        with pytest.raises(ApiError, match="not supported"):
+            completion(prompt="a", **field)
+
+
+def test_formats_become_grammars() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    asked = chat(
+        response_format={
+            "type": "json_schema",
+            "json_schema": {"name": "x", "schema": schema, "strict": True},
+        }
+    )
+    assert asked.options.grammar.startswith("start: %json ") and '"integer"' in asked.options.grammar
+    assert '"object"' in chat(response_format={"type": "json_object"}).options.grammar
+    assert chat(response_format={"type": "text"}).options.grammar == ""
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"\xff",
+        b'{"model": "m"',
+        b'{"model": "m", "messages": [], "tools": ' + b"[" * 100_000,
+        b'{"model": "m", "messages": [{"role": "user", "content": "\\ud800"}]}',
+        b'{"model": "m", "messages": [], "seed": 1e40}',
+        b'{"model": "m", "messages": [], "temperature": NaN}',
+    ],
+)
+def test_what_is_no_request_is_refused_whatever_it_is(data: bytes) -> None:
+    with pytest.raises(ApiError) as error:
+        read_body(data, ChatBody)
+    assert error.value.status == 400 and error.value.message
+
+
+class Letters:
+    """A token a letter."""
+
+    def decode(self, ids: list[int], skip_special_tokens: bool = False, **_: object) -> str:
+        return "".join(map(chr, ids))
+
+
+def shown(text: str, stops: list[str], stopped: bool) -> list[str]:
+    answer = AnswerText(Letters(), stops)
+    return [*(answer.push([ord(letter)]) for letter in text), answer.finish(stopped)]
+
+
+def test_text_holds_back_what_may_be_a_stop_string_and_leaves_it_out() -> None:
+    assert shown("a STO", ["STOP"], False) == ["a", " ", "", "", "", "STO"]
+    assert "".join(shown("one STOP", ["STOP"], True)) == "one "
+    assert shown("a SToP", ["STOP"], False) == ["a", " ", "", "", "STo", "P", ""]
+    assert "".join(shown("xaab", ["aab", "ab"], True)) == "x"
+    assert "".join(shown("a STOP", ["STOP"], False)) == "a STOP"  # it was none: spelled over special tokens
+    assert "".join(shown("abc", [], True)) == "abc"
+
+
+def test_errors_say_whose_fault_it_is() -> None:
+    from specdec.errors import KeyRefused, LinkLost, OptionsError, ProtocolError, VerifierBusy
+
+    statuses = {VerifierBusy: 429, LinkLost: 503, KeyRefused: 503, OptionsError: 400, ProtocolError: 502}
+    for kind, status in statuses.items():
+        error = api_error(kind("why\nso"))
+        assert error.status == status and error.body["error"]["message"] == "why so"  # type: ignore[index]
+
+
+def test_a_key_is_told_once_and_kept_as_a_hash(tmp_path: Path) -> None:
+    place = tmp_path / "api.keys"
+    secret, other = new_key(place, "laptop"), new_key(place, "desk")
+    assert secret not in place.read_text() and place.stat().st_mode & 0o077 == 0
+    keys = ApiKeys(place)
+    assert keys.owner(f"Bearer {secret}") == "laptop" and keys.owner(f"bearer {other}") == "desk"
+    for wrong in ("", "Bearer", f"Basic {secret}", f"Bearer {secret}x", secret, "Bearer \ud800"):
+        with pytest.raises(ApiError) as error:
+            keys.owner(wrong)
+        assert error.value.status == 401
+    with pytest.raises(UsageError, match="already"):
+        new_key(place, "laptop")
+    with pytest.raises(UsageError, match="not usable"):
+        new_key(place, "a b")
+
+
+def test_a_line_taken_out_shuts_its_owner_out(tmp_path: Path) -> None:
+    place = tmp_path / "api.keys"
+    secret, other = new_key(place, "laptop"), new_key(place, "desk")
+    keys = ApiKeys(place)
+    lines = place.read_text().splitlines(keepends=True)
+    place.write_text("# who\n\n" + lines[1])
+    assert keys.owner(f"Bearer {other}") == "desk"
+    with pytest.raises(ApiError):
+        keys.owner(f"Bearer {secret}")
+    place.write_text("half a")  # a file that is broken changes nothing
+    assert keys.owner(f"Bearer {other}") == "desk"
+
+
+@pytest.mark.parametrize("text", ["a b c\n", "a\n", "a " + "x" * 64 + "\n", "a g" + "0" * 63 + "\n"])
+def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
+    place = tmp_path / "api.keys"
+    place.write_text(text)
+    with pytest.raises(UsageError, match="chmod 600"):
+        ApiKeys(place)
+    place.chmod(0o600)
+    with pytest.raises(UsageError, match="line 1"):
+        ApiKeys(place)
+
+
+def test_without_keys_only_this_machine_is_served(tmp_path: Path) -> None:
+    for bind in ("127.0.0.1:8000", "localhost:0", "[::1]:8000"):
+        ApiConfig("tcp://a:1", bind=bind)
+    for bind in ("0.0.0.0:8000", "192.168.1.1:80", "[::]:8000"):
+        with pytest.raises(UsageError, match="open to other machines"):
+            ApiConfig("tcp://a:1", bind=bind)
+        ApiConfig("tcp://a:1", bind=bind, api_keys=tmp_path)
+    for bind in ("8000", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", ":80"):
+        with pytest.raises(UsageError, match="give HOST:PORT"):
+            ApiConfig("tcp://a:1", bind=bind)
+
+
+def test_the_desk_gives_places_in_order_and_refuses_beyond_its_queue() -> None:
+    async def scene() -> None:
+        desk = Desk(places=1, queue=2)
+        order: list[str] = []
+
+        async def wait(name: str) -> None:
+            await desk.take()
+            order.append(name)
+
+        await desk.take()
+        first, second = asyncio.ensure_future(wait("first")), asyncio.ensure_future(wait("second"))
+        await asyncio.sleep(0)
+        with pytest.raises(ApiError) as error:
+            await desk.take()
+        assert error.value.status == 429 and error.value.headers["Retry-After"] == "1"
+        first.cancel()  # a client that goes away leaves the queue
+        await asyncio.sleep(0)
+        assert desk.waiting == 1
+        third = asyncio.ensure_future(wait("third"))
+        await asyncio.sleep(0)
+        desk.give_back()
+        await second
+        desk.give_back()
+        await third
+        assert order == ["second", "third"] and desk.busy == 1
+        fourth = asyncio.ensure_future(wait("fourth"))
+        await asyncio.sleep(0)
+        desk.close()
+        with pytest.raises(ApiError) as error:
+            await fourth
+        assert error.value.status == 503
+        desk.give_back()
+        assert desk.busy == 0
+
+    asyncio.run(scene())
+
+
+def test_a_place_given_to_who_leaves_at_that_moment_is_the_next_ones() -> None:
+    async def scene() -> None:
+        desk = Desk(places=1, queue=5)
+        await desk.take()
+        leaves, stays = asyncio.ensure_future(desk.take()), asyncio.ensure_future(desk.take())
+        await asyncio.sleep(0)
+        desk.give_back()
+        leaves.cancel()
+        await asyncio.wait_for(stays, 5)
+        assert desk.busy == 1 and leaves.cancelled()
+
+    asyncio.run(scene())
