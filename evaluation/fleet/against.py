@@ -25,6 +25,8 @@ FILE = "clients.json"
 SECONDS = 60.0
 """Simulated, after the warm-up."""
 WARM_MS = 5_000.0
+RATE_MAY, GAP_MAY = 0.15, 0.25
+"""By so much the simulation may be off, of throughput and of the 95th percentile."""
 NO_TIME_MS = 0.05
 """Of a draft forward, where it was not paced: the file does not say what it took."""
 
@@ -61,6 +63,11 @@ class Beside:
     def gap_off(self) -> float | None:
         """The same of the percentile."""
         return self.simulated_gap_ms / self.gap_ms - 1 if self.gap_ms else None
+
+    @property
+    def off(self) -> bool:
+        """Whether it is further off than allowed."""
+        return abs(self.rate_off) > RATE_MAY or abs(self.gap_off or 0.0) > GAP_MAY
 
 
 def load_clients(place: Path) -> SavedClients:

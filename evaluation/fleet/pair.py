@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from random import Random
 
-from evaluation import latency
 from evaluation.errors import EvaluationError
 from evaluation.fleet.times import ForwardTimes
 from specdec.drafting.length import pipeline_depth
@@ -99,14 +98,15 @@ def checked(name: str) -> Method:
     return method
 
 
-def way_of(name: str, pair: Pair, verify_ms: float, rtt_ms: float) -> Way:
-    """A method's way, with a tree as deep as fills a verification (paper 001). Raises EvaluationError."""
+def way_of(name: str, pair: Pair, target: ForwardTimes, rtt_ms: float) -> Way:
+    """A method's way, with a tree as deep as fills a verification of it alone (paper 001). Raises EvaluationError."""
     method = checked(name)
     draft_ms = pair.draft_at(1)
     if method.cloud == "stream":
         size = pair.gamma if method.cloud_drafts else 0
         return Way(name, True, method.cloud_drafts, size, size + 1, draft_ms)
     if method.tree is not None:
+        verify_ms = target.forward_ms(1, method.tree.budget + 1, 0)
         depth = pipeline_depth(draft_ms, verify_ms, rtt_ms, min(MAX_DEPTH, method.tree.budget))
         level_ms = pair.draft_at(max(1, method.tree.budget // depth))
         return Way(name, False, False, depth, method.tree.budget + 1, level_ms, tree=True, up=TREE_BYTES)
@@ -115,25 +115,6 @@ def way_of(name: str, pair: Pair, verify_ms: float, rtt_ms: float) -> Way:
         name, False, False, pair.gamma, pair.gamma + 1, draft_ms, predrafts=method.predrafts, prepare_ms=prepare_ms,
         down=HINTED_BYTES if method.hints else VERDICT_BYTES,
     )  # fmt: skip
-
-
-def expected_tokens(way: Way, pair: Pair) -> float:
-    """τ of a method."""
-    return latency.expected_tokens(pair.tree_alpha if way.tree else pair.alpha, way.size)
-
-
-def token_ms(way: Way, pair: Pair, verify_ms: float, cloud_draft_ms: float, wait_ms: float, rtt_ms: float) -> float:
-    """What a token should take by the papers' formulas, which is what `auto` goes by. The prompt's trip is left out.
-
-    verify_ms: of a forward with the method's rows, as busy as the verifier is; wait_ms: before each forward.
-    """
-    tau = expected_tokens(way, pair)
-    asked_ms = verify_ms + wait_ms
-    if way.streams:
-        return latency.cloud_sd(1, tau, way.size, cloud_draft_ms + wait_ms, asked_ms, 0.0)
-    if way.predrafts:
-        return latency.fsd(1, tau, way.size, way.draft_ms, asked_ms, rtt_ms / 2, pair.miss, 0.0)
-    return latency.edge_sd(1, tau, way.size, way.draft_ms, asked_ms, rtt_ms / 2)
 
 
 def accepted(drawn: Random, log_alpha: float, most: int) -> int:

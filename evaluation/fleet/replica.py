@@ -1,13 +1,14 @@
 """A verifier in the simulation: batched forwards as the real engine runs them (cloud_verifier.engine.scheduler).
 
 Between two forwards it takes in what has come. A forward takes all that waits for it up to a budget of rows, verdicts
-and streamed tokens first; prompts come in chunks beside them, and at once where no other session is open. Forwards of
-the target and of a draft model beside it alternate. What a session may come to hold is a budget; who finds no room
-waits outside.
+and streamed tokens first; prompts come in chunks beside them, and at once where no other session is open. Where a
+draft model runs beside the target, the session that has had least of the forwards says whose turn it is. What a session
+may come to hold is a budget; who finds no room waits outside.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Generator
 from dataclasses import dataclass, field
@@ -19,8 +20,8 @@ from evaluation.fleet.times import ForwardTimes
 if TYPE_CHECKING:
     import simpy
 
-REMEMBER = 0.9
-"""Of the past, when a forward's time is added to what is known: `auto` and the edges' own measurements do likewise."""
+AGING_MS = 1000.0
+"""Who has waited for so long goes first, as in the real engine."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,10 @@ class ReplicaPolicy:
 
 
 class Asker(Protocol):
-    """A session, as a verifier sees it. tokens: that it may come to hold."""
+    """A session, as a verifier sees it. tokens: that it may come to hold. served_ms: what it has had of forwards."""
 
     tokens: int
+    served_ms: float
 
     def ran(self, now_ms: float, since_ms: float) -> None:
         """What it asked for has run; it came at `since_ms`."""
@@ -48,14 +50,13 @@ class Asker(Protocol):
 @dataclass
 class Ask:
     """Rows that a session wants of a forward. prompt: they may come in parts. drafts: they go through the draft model
-    beside the target. streams: the session goes on by itself. since_ms: when it came.
+    beside the target. since_ms: when it came.
     """
 
     who: Asker
     rows: int
     prompt: bool = False
     drafts: bool = False
-    streams: bool = False
     since_ms: float = 0.0
 
 
@@ -71,30 +72,6 @@ class Counted:
     waited: int = 0
     outside_ms: float = 0.0
     outside: int = 0
-
-
-@dataclass
-class Known:
-    """What is known of a verifier's latest forwards. batch, prompt_rows: sessions, and rows of prompts, in one.
-    wait_ms: of a draft before its forward; stream_ms: of a session that goes on by itself.
-    """
-
-    batch: float = 1.0
-    prompt_rows: float = 0.0
-    wait_ms: float = 0.0
-    stream_ms: float = 0.0
-
-    def ran(self, picked: list[Ask], prompt_rows: int, began_ms: float) -> None:
-        """One forward more."""
-        new = 1 - REMEMBER
-        self.batch += new * (len(picked) - self.batch)
-        self.prompt_rows += new * (prompt_rows - self.prompt_rows)
-        for ask in picked:
-            waited = began_ms - ask.since_ms
-            if ask.streams:
-                self.stream_ms += new / len(picked) * (waited - self.stream_ms)
-            else:
-                self.wait_ms += new / len(picked) * (waited - self.wait_ms)
 
 
 class Replica:
@@ -113,9 +90,9 @@ class Replica:
         self._policy = policy
         self._from_ms, self._to_ms = window
         self.open = 0
-        self.known = Known()
         self.counted = Counted()
         self._held = 0
+        self._most_served = 0.0
         self._outside: deque[tuple[float, Asker, Ask]] = deque()
         self._coming: list[tuple[float, int, Ask]] = []
         self._number = 0
@@ -130,6 +107,7 @@ class Replica:
         """A session's prompt arrives at `at_ms`; it counts as open from now on, as the directory has it."""
         self.open += 1
         who = ask.who
+        who.served_ms = self._most_served  # who is new begins with the most that anybody has
         if self._outside or (self._held and self._held + who.tokens > self._policy.kv_tokens):
             self._outside.append((at_ms, who, ask))
             return
@@ -163,15 +141,7 @@ class Replica:
     def wants(self, ask: Ask, now_ms: float) -> None:
         """A session that goes on by itself wants this of the next forward."""
         ask.since_ms = now_ms
-        ask.streams = True
         self._queue(ask)
-
-    def forward_ms(self, rows: int, draft: bool = False) -> float:
-        """What a forward takes in which as many sessions as of late have so many rows each."""
-        sessions = max(1, round(self.known.batch))
-        if draft:
-            return self._draft.forward_ms(sessions, sessions * rows, 0)
-        return self._target.forward_ms(sessions, sessions * rows, round(self.known.prompt_rows))
 
     def _queue(self, ask: Ask) -> None:
         (self._prompts if ask.prompt else self._steps if ask.drafts else self._asks).append(ask)
@@ -197,18 +167,30 @@ class Replica:
             beside = sum(prompt_rows.values())
             takes = (self._draft if draft else self._target).forward_ms(sessions, rows, beside)
             began = env.now
-            self._count(picked, len(prompt_rows), rows, beside, began, takes)
+            self._count(picked, len(prompt_rows), rows + beside, began, takes)
             yield env.timeout(takes)
+            self._serve(picked, prompt_rows, takes / (rows + beside))
             for ask in picked:
                 ask.who.ran(env.now, ask.since_ms)
             self._prompts_ran(prompt_rows)
 
     def _draft_model_is_next(self) -> bool:
-        """Whether the one that has waited longest wants the draft model."""
+        """Whether the one that has had least wants the draft model, or the one that has waited too long."""
         if not self._steps:
             return False
-        others = [*self._asks[:1], *list(self._prompts)[:1]]
-        return not others or self._steps[0].since_ms <= min(ask.since_ms for ask in others)
+        first = min(itertools.chain(self._steps, self._asks, self._prompts), key=self._order)
+        return first.drafts
+
+    def _order(self, ask: Ask) -> tuple[int, float]:
+        return -int((self._env.now - ask.since_ms) / AGING_MS), ask.who.served_ms
+
+    def _serve(self, picked: list[Ask], parts: dict[int, int], row_ms: float) -> None:
+        """Count what each has had of a forward."""
+        had = [(ask.who, ask.rows) for ask in picked]
+        had += [(ask.who, parts[place]) for place, ask in enumerate(itertools.islice(self._prompts, len(parts)))]
+        for who, rows in had:
+            who.served_ms += rows * row_ms
+            self._most_served = max(self._most_served, who.served_ms)
 
     def _fitting(self, queue: list[Ask]) -> list[Ask]:
         """Those in order that fit into a forward; they leave the queue, others stay."""
@@ -257,18 +239,14 @@ class Replica:
     def _counts(self, at_ms: float) -> bool:
         return self._from_ms <= at_ms < self._to_ms
 
-    def _count(
-        self, picked: list[Ask], prompts: int, rows: int, beside: int, began: float, takes: float
-    ) -> None:
+    def _count(self, picked: list[Ask], prompts: int, rows: int, began: float, takes: float) -> None:
         waits = sum(began - ask.since_ms for ask in picked)
-        if picked:
-            self.known.ran(picked, beside, began)
         counted = self.counted
         counted.busy_ms += max(0.0, min(began + takes, self._to_ms) - max(began, self._from_ms))
         if self._counts(began):
             counted.forwards += 1
             counted.sessions += len(picked) + prompts
-            counted.rows += rows + beside
+            counted.rows += rows
             counted.wait_ms += waits
             counted.waited += len(picked)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from evaluation.errors import EvaluationError
 from evaluation.fleet.measures import FleetFigures, figures_of
 from evaluation.fleet.pair import METHODS
-from evaluation.fleet.simulation import Fleet, Window, simulate
+from evaluation.fleet.simulation import EMPTY, Fleet, Window, simulate
+from specdec.link.shaping import LinkProfile
 
 MOST_ROBOTS, MOST_GPUS = 1_000_000, 100_000
 FINE, COARSE = 0.01, 0.04
@@ -53,11 +54,16 @@ class Planner:
 
     def __init__(
         self, fleet: Fleet, promise: Promise, seed: int, methods: Sequence[str] = METHODS, coarse: bool = False,
+        auto: Mapping[LinkProfile, str] | None = None,
         tell: Callable[[FleetFigures], None] = lambda figures: None,
     ) -> None:  # fmt: skip
-        """coarse: fewer decisions a run, and a search that ends earlier. tell: told of every run."""
+        """methods: that `auto` is some of. auto: what it takes on each link; None: that is found out. coarse: fewer
+        decisions a run, and a search that ends earlier. tell: told of every run.
+        """
         self.fleet, self.promise = fleet, promise
-        self._seed, self._methods, self._tell = seed, tuple(methods), tell
+        self._seed, self._tell = seed, tell
+        self._methods = tuple(name for name in methods if name != "auto") or tuple(n for n in METHODS if n != "auto")
+        self._coarse, self._auto = coarse, auto
         self._decisions, self._exact = (FEW, COARSE) if coarse else (ENOUGH, FINE)
         self.seen: dict[tuple[str, int, int], FleetFigures] = {}
 
@@ -78,10 +84,27 @@ class Planner:
             allowed = max(50.0, CROWDED * robots * work.rate * whole / 1e3)
             most_open = allowed if work.arrivals != "after" else float("inf")
             window = self.window(robots)
-            played = simulate(fleet, method, self._seed, window, most_open=most_open, methods=self._methods)
+            auto = self.best_on_links() if method == "auto" else EMPTY
+            played = simulate(fleet, method, self._seed, window, most_open=most_open, auto=auto)
             self.seen[key] = figures_of(played, method, work, gpus)
             self._tell(self.seen[key])
         return self.seen[key]
+
+    def best_on_links(self) -> Mapping[LinkProfile, str]:
+        """By link, the method with which one GPU bears most robots on it; of equals the one that is quickest alone."""
+        if self._auto is None:
+            found: dict[LinkProfile, str] = {}
+            for profile, _ in self.fleet.links:
+                alone = self
+                if len(self.fleet.links) > 1:
+                    fleet = replace(self.fleet, links=((profile, 1.0),))
+                    alone = Planner(fleet, self.promise, self._seed, self._methods, self._coarse, tell=self._tell)
+                found[profile] = max(
+                    self._methods,
+                    key=lambda name: (alone.most_robots(name, 1), -self.promise.value(alone.look(name, 1, 1))),
+                )
+            self._auto = found
+        return self._auto
 
     def held(self, method: str, robots: int, gpus: int) -> bool:
         """Whether the promise is kept."""

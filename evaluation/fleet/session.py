@@ -64,6 +64,7 @@ class Session:
         """prompt: rows to compute. keep: whether each chunk's time, and each verdict's, is wanted."""
         self.decision = decision
         self.tokens = prompt + decision.answer
+        self.served_ms = 0.0
         self._edge, self._way, self._pair, self._replica = edge, way, pair, replica
         self._prompt = prompt
         self._drawn = drawn
@@ -77,7 +78,7 @@ class Session:
         self._whole = False
 
     def open(self, now_ms: float, picture_bytes: int, known_rows: int, picture_ms: float) -> None:
-        """The prompt leaves now. known_rows: that the verifier keeps from before; picture_ms: that its picture takes."""
+        """The prompt leaves. known_rows: that the verifier keeps from before; picture_ms: that its picture takes."""
         size = picture_bytes + TOKEN_BYTES * self._prompt
         at_ms = self._edge.up_ms(now_ms, size) + picture_ms
         self._replica.admit(Ask(self, max(1, self._prompt - known_rows), prompt=True), at_ms)

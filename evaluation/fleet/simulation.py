@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from evaluation.errors import EvaluationError
-from evaluation.fleet.pair import METHODS, Pair, Way, checked, token_ms, way_of
+from evaluation.fleet.pair import Pair, checked, way_of
 from evaluation.fleet.replica import Directory, Replica, ReplicaPolicy
 from evaluation.fleet.session import Decision, Edge, Figures, Session
 from evaluation.fleet.times import ForwardTimes
@@ -19,6 +20,7 @@ from specdec.link.shaping import LinkProfile
 if TYPE_CHECKING:
     import simpy
 
+EMPTY: Mapping[LinkProfile, str] = MappingProxyType({})
 TICKS = 20
 """A run tells so many times how far it is."""
 
@@ -101,7 +103,7 @@ class _Run:
 
     def __init__(
         self, fleet: Fleet, method: str, seed: int, window: Window, most_open: float, keep: bool,
-        methods: Sequence[str],
+        auto: Mapping[LinkProfile, str],
     ) -> None:  # fmt: skip
         self.env: simpy.Environment = simpy_module().Environment()
         self.fleet, self.method, self.window, self.keep = fleet, method, window, keep
@@ -121,10 +123,8 @@ class _Run:
         self.decisions: list[Decision] = []
         self.in_progress = 0
         self.pictures_free = {id(replica): 0.0 for replica in self.replicas}
-        verify_ms = fleet.target.forward_ms(1, 1, 0)
-        names = [name for name in methods if name != "auto"] if method == "auto" else [method]
         self.ways = {
-            profile: [way_of(name, fleet.pair, verify_ms, profile.rtt_ms) for name in names]
+            profile: way_of(auto[profile] if method == "auto" else method, fleet.pair, fleet.target, profile.rtt_ms)
             for profile, _ in fleet.links
         }
 
@@ -141,7 +141,7 @@ class _Run:
         edge.busy = True
         fleet, work, drawn = self.fleet, self.fleet.work, self.drawn
         replica, knows = self.directory.choose(edge.number)
-        way = self._way(edge, replica)
+        way = self.ways[edge.profile]
         prompt, answer = drawn.choice(work.prompts), drawn.choice(work.answers)
         decision = Decision(edge.number, due_ms, now, answer, way.name)
         if self.window.warm_ms <= due_ms < self.window.end_ms or self.keep:
@@ -156,20 +156,6 @@ class _Run:
             self.figures, self.keep,
         )  # fmt: skip
         session.open(now, work.picture_bytes, int(fleet.kept * prompt) if knows else 0, picture_ms)
-
-    def _way(self, edge: Edge, replica: Replica) -> Way:
-        """The method's way; for `auto` the one whose tokens should take least, by what the verifier's are like now."""
-        ways = self.ways[edge.profile]
-        if len(ways) == 1:
-            return ways[0]
-        known, pair, rtt_ms = replica.known, self.fleet.pair, edge.profile.rtt_ms
-        cloud_draft_ms = replica.forward_ms(1, draft=True)
-
-        def takes(way: Way) -> float:
-            wait_ms = known.stream_ms if way.streams else known.wait_ms
-            return token_ms(way, pair, replica.forward_ms(way.rows), cloud_draft_ms, wait_ms, rtt_ms)
-
-        return min(ways, key=takes)
 
     def ended(self, session: Session, edge: Edge, replica: Replica, at_ms: float) -> None:
         """The answer's end will be at the robot at `at_ms`."""
@@ -240,15 +226,17 @@ def _dealt(links: Sequence[tuple[LinkProfile, float]]) -> Generator[LinkProfile,
 
 def simulate(
     fleet: Fleet, method: str, seed: int, window: Window, *, most_open: float = float("inf"), keep: bool = False,
-    methods: Sequence[str] = METHODS, tick: Callable[[float], None] = lambda share: None,
+    auto: Mapping[LinkProfile, str] = EMPTY, tick: Callable[[float], None] = lambda share: None,
 ) -> Played:  # fmt: skip
     """Play a fleet with one method. most_open: decisions in progress at which it is broken off as overloaded.
 
-    keep: keep when each chunk came, and count what was delivered; decisions of the whole run are then given. methods:
-    that `auto` chooses from. tick: told which share more is done. Raises EvaluationError.
+    keep: keep when each chunk came, and count what was delivered; decisions of the whole run are then given. auto:
+    the method that `auto` takes on each link. tick: told which share more is done. Raises EvaluationError.
     """
     checked(method)
-    run = _Run(fleet, method, seed, window, most_open, keep, methods)
+    if method == "auto" and not all(profile in auto for profile, _ in fleet.links):
+        raise EvaluationError("auto needs to be told which method is best on each link")
+    run = _Run(fleet, method, seed, window, most_open, keep, auto)
     run.play(seed, tick)
     counted = [replica.counted for replica in run.replicas]
     forwards = max(1, sum(one.forwards for one in counted))

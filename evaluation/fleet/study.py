@@ -48,10 +48,13 @@ def answer_methods(
     """
     robots = asked.fleet.work.robots
     parts = max(1, robots // PART)
-    whole = Planner(asked.fleet, asked.promise, asked.seed, asked.methods, tell=tell)
-    part = Planner(asked.fleet, asked.promise, asked.seed, asked.methods, tell=tell) if parts > 1 else whole
+    part = Planner(asked.fleet, asked.promise, asked.seed, asked.methods, tell=tell)
     step("one robot alone")
-    check_possible(part, asked.methods)
+    check_possible(part, [name for name in asked.methods if name != "auto"] or asked.methods)
+    whole = part
+    if parts > 1:
+        auto = part.best_on_links() if "auto" in asked.methods else None
+        whole = Planner(asked.fleet, asked.promise, asked.seed, asked.methods, auto=auto, tell=tell)
     needed: dict[str, int | None] = {}
     for method in asked.methods:
         step(f"{method}: GPUs for {robots} robots")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from evaluation.errors import EvaluationError
 
 Arrivals = Literal["poisson", "periodic", "after"]
+ARRIVALS: tuple[Arrivals, ...] = ("poisson", "periodic", "after")
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,6 @@ class Workload:
             raise EvaluationError("a fleet has at least one robot")
         if not self.rate > 0:
             raise EvaluationError("a robot that decides nothing needs no verifier: give a rate above 0")
-        if self.arrivals not in get_args(Arrivals):
-            raise EvaluationError(f"arrivals {self.arrivals!r} are unknown: choose {', '.join(get_args(Arrivals))}")
         if not self.prompts or min(self.prompts) < 1 or not self.answers or min(self.answers) < 1:
             raise EvaluationError("a prompt and an answer have at least one token")
 
@@ -52,6 +51,14 @@ class Workload:
     def prompt_mean(self) -> float:
         """Tokens of a prompt, on average."""
         return sum(self.prompts) / len(self.prompts)
+
+
+def arrivals_named(name: str) -> Arrivals:
+    """One of the kinds of arrivals. Raises EvaluationError."""
+    for kind in ARRIVALS:
+        if kind == name:
+            return kind
+    raise EvaluationError(f"arrivals {name!r} are unknown: choose {', '.join(ARRIVALS)}")
 
 
 def arrivals_of(work: Workload, until_ms: float, seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
