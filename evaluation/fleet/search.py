@@ -18,8 +18,9 @@ FINE, COARSE = 0.01, 0.04
 ENOUGH, FEW = 1500, 600
 """Decisions that count in a run, at least."""
 STEP_OUT = 1.15
-SURE = 1.02
-"""From a guess that a part of the fleet has given."""
+NUDGE = 1.02
+POOL = 4
+"""GPUs on which methods are compared for `auto`."""
 CROWDED = 4.0
 """A run is broken off with so many times the decisions in progress that the promise allows."""
 
@@ -63,7 +64,7 @@ class Planner:
         self.fleet, self.promise = fleet, promise
         self._seed, self._tell = seed, tell
         self._methods = tuple(name for name in methods if name != "auto") or tuple(n for n in METHODS if n != "auto")
-        self._coarse, self._auto = coarse, auto
+        self._auto = auto
         self._decisions, self._exact = (FEW, COARSE) if coarse else (ENOUGH, FINE)
         self.seen: dict[tuple[str, int, int], FleetFigures] = {}
 
@@ -91,20 +92,24 @@ class Planner:
         return self.seen[key]
 
     def best_on_links(self) -> Mapping[LinkProfile, str]:
-        """By link, the method with which one GPU bears most robots on it; of equals the one that is quickest alone."""
+        """By link, the method with which GPUs bear most robots on it; of equals the one that is quickest alone."""
         if self._auto is None:
             found: dict[LinkProfile, str] = {}
             for profile, _ in self.fleet.links:
-                alone = self
-                if len(self.fleet.links) > 1:
-                    fleet = replace(self.fleet, links=((profile, 1.0),))
-                    alone = Planner(fleet, self.promise, self._seed, self._methods, self._coarse, tell=self._tell)
-                found[profile] = max(
-                    self._methods,
-                    key=lambda name: (alone.most_robots(name, 1), -self.promise.value(alone.look(name, 1, 1))),
-                )
+                fleet = replace(self.fleet, links=((profile, 1.0),))
+                alone = Planner(fleet, self.promise, self._seed, self._methods, coarse=True, tell=self._tell)
+                found[profile] = alone._best()
             self._auto = found
         return self._auto
+
+    def _best(self) -> str:
+        ranks: dict[str, tuple[int, float]] = {}
+        guess = 0
+        for method in self._methods:
+            most = self.most_robots(method, POOL, guess)
+            guess = max(guess, most)
+            ranks[method] = (most, -self.promise.value(self.look(method, 1, 1)))
+        return max(ranks, key=lambda name: ranks[name])
 
     def held(self, method: str, robots: int, gpus: int) -> bool:
         """Whether the promise is kept."""
@@ -116,22 +121,30 @@ class Planner:
             return 0
         return self._last(lambda robots: self.held(method, robots, gpus), guess or 2 * gpus, not guess, MOST_ROBOTS)
 
-    def gpus_needed(self, method: str, robots: int, guess: int = 1, step: float = STEP_OUT) -> int | None:
-        """The fewest GPUs with which so many robots are served as promised; None where no number is enough.
-
-        step: how far to step out from the guess at a time.
+    def enough_gpus(self, method: str, robots: int, guess: int) -> int | None:
+        """The guess that a part of the fleet has given, or somewhat more where that is not enough; None: a third more
+        is not.
         """
+        gpus = guess
+        while not self.held(method, robots, gpus):
+            gpus = max(gpus + 1, int(gpus * NUDGE))
+            if 3 * gpus > 4 * guess + 3:
+                return None
+        return gpus
+
+    def gpus_needed(self, method: str, robots: int, guess: int = 1) -> int | None:
+        """The fewest GPUs with which so many robots are served as promised; None where no number is enough."""
         if not self.held(method, 1, 1):
             return None
         low, high = 0, max(1, guess)
         while not self.held(method, robots, high):
-            low, high = high, max(high + 1, int(high * step))
+            low, high = high, max(high + 1, int(high * STEP_OUT))
             if high > MOST_GPUS:
                 return None
         if not low:
             down = high
             while down > 1:
-                down = min(down - 1, int(down / step)) or 1
+                down = min(down - 1, int(down / STEP_OUT)) or 1
                 if not self.held(method, robots, down):
                     low = down
                     break

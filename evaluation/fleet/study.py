@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from evaluation.fleet.measures import FleetFigures
 from evaluation.fleet.pair import checked
 from evaluation.fleet.records import MethodPlan, SweepPoint
-from evaluation.fleet.search import SURE, Planner, Promise, check_possible
+from evaluation.fleet.search import Planner, Promise, check_possible
 from evaluation.fleet.simulation import Fleet
 
 PART = 500
@@ -63,7 +63,7 @@ def answer_methods(
         if borne:
             guess = part.gpus_needed(method, max(1, robots // parts), max(1, round(robots / parts / borne)))
         if guess is not None and parts > 1:
-            guess = whole.gpus_needed(method, robots, guess * parts, SURE)
+            guess = whole.enough_gpus(method, robots, guess * parts)
         needed[method] = guess
     found = [count for count in needed.values() if count]
     gpus = asked.gpus or min(found, default=1)
@@ -84,6 +84,9 @@ def _plan(
     more = max(1, round(some * MORE))  # of one GPU more than many the search's own tolerance would be as large
     most_more = part.most_robots(method, some + more, max(2, round(most * (some + more) / some))) if most else 0
     here = whole.look(method, robots, gpus)
+    borne = round(most * gpus / some)
+    if asked.promise.held(here):  # the fleet itself says more than a part of it
+        borne = max(borne, robots)
     loads = sorted(
         (round(figures.robots * gpus / some), asked.promise.value(figures), asked.promise.ci(figures))
         for (name, _, count), figures in part.seen.items()
@@ -95,7 +98,7 @@ def _plan(
     return MethodPlan(
         method=method,
         needed=needed,
-        most=round(most * gpus / some),
+        most=borne,
         marginal=(most_more - most) / more,
         here=here,
         alone=part.look(method, 1, 1),
@@ -114,10 +117,12 @@ def sweep_links(
         fleet = replace(asked.fleet, links=((replace(profile, rtt_ms=rtt), 1.0),))
         planner = Planner(fleet, asked.promise, asked.seed, asked.methods, coarse=True, tell=tell)
         robots: dict[str, int] = {}
+        alone: dict[str, float] = {}
         for method in asked.methods:
             step(f"{method}: one GPU at a round trip of {rtt:g} ms")
-            robots[method] = planner.most_robots(method, 1)
-        alone = {method: asked.promise.value(planner.look(method, 1, 1)) for method in asked.methods}
+            if method != "auto":
+                robots[method] = planner.most_robots(method, 1)
+                alone[method] = asked.promise.value(planner.look(method, 1, 1))
         yield SweepPoint(rtt_ms=rtt, robots=robots, alone_ms=alone)
 
 

@@ -125,9 +125,8 @@ def _with_printed_tau(found: Calibration, record: PointRecord) -> Calibration:
     """The acceptance that the point's paper prints, where it does."""
     for one in record.figures:
         if one.quantity in ("tau", "accepted"):
-            tau = one.value + (one.quantity == "accepted")
-            alpha = acceptance_for(tau, found.gamma)
-            words = f"acceptance: τ {tau:g} at γ {found.gamma}, as the paper prints it ({one.where})"
+            alpha = acceptance_for(one.value, found.gamma)  # PicoSpec's accepted length has the target's token in it
+            words = f"acceptance: τ {one.value:g} at γ {found.gamma}, as the paper prints it ({one.where})"
             return replace(found, alpha=alpha, tree_alpha=tree_for(alpha), words=[*found.words[:-1], words])
     return found
 

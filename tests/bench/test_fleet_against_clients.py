@@ -25,7 +25,7 @@ def test_real_clients_get_what_simulated_ones_get(tmp_path: Path) -> None:
     config = make_config(FLAGS)
     prompts, expected = ask_for(config, load_target(config))
     for clients in (1, 4, 16):
-        row = measure_clients(config, METHOD, clients, 4.0, prompts, expected, tmp_path / str(clients))
+        row = measure_clients(config, METHOD, clients, 3.0, prompts, expected, tmp_path / str(clients))
         found = played_beside(SavedClients(rows=[row], config=dict(settings_of(config, (METHOD,)))), row)
         assert not row.wrong and not row.errors
         if row.mark:
