@@ -16,7 +16,9 @@ class ClientsRow(msgspec.Struct, frozen=True, kw_only=True):
     verdicts tell them (medians, and the mean). tokens_a_round, rows: tokens that a round brought, and rows that it
     brought into a forward. server: the engine's own figures of that time. answers, wrong: those that came to their end,
     and which of them were not the target's. errors: clients that ended early, and why. cores_busy: share of the
-    machine's cores that worked, whoever it was for; cores_ours: for the verifier, the link and the clients.
+    machine's cores that worked, whoever it was for; cores_ours: for the verifier, the link and the clients. gap_ms,
+    gap_ms_p95: between two chunks of tokens at a client, prompts included: median and 95th percentile.
+    prompt_tokens, answer_tokens: of the questions that were asked, and of what the target answers.
     """
 
     method: str
@@ -36,6 +38,10 @@ class ClientsRow(msgspec.Struct, frozen=True, kw_only=True):
     cores_busy: float = 0.0
     cores_ours: float = 0.0
     seconds: float = 0.0
+    gap_ms: float = 0.0
+    gap_ms_p95: float = 0.0
+    prompt_tokens: list[int] = msgspec.field(default_factory=list)
+    answer_tokens: list[int] = msgspec.field(default_factory=list)
 
     @property
     def mark(self) -> str:

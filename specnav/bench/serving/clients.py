@@ -6,6 +6,7 @@ came while all of them were asking.
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import multiprocessing.context
 import statistics
@@ -15,8 +16,11 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import msgspec
+
 from evaluation.bench.clients import ClientsRow
 from evaluation.questions import load_questions
+from evaluation.results import percentile
 from harness.errors import HarnessError, UsageError
 from specdec.models import LoadedModel, Prompt, chat_prompt, load_model
 from specdec.models.local import generate_local
@@ -66,7 +70,10 @@ def measure_clients(
             seen = between(before, look(metrics))
             records = [_receive(pipe, PATIENCE_S) for pipe in pipes]
         place.supervisor.stop(place.verifier.name)
-    return summarise(method, records, first, last, expected, seen)
+    row = summarise(method, records, first, last, expected, seen)
+    return msgspec.structs.replace(
+        row, prompt_tokens=[len(one.ids) for one in prompts], answer_tokens=[len(ids) for ids in expected]
+    )
 
 
 def settling_s(config: BenchConfig, clients: int) -> float:
@@ -83,6 +90,12 @@ def summarise(
     rates = sorted(sum(n for at, n in record.chunks if first <= at <= last) / whole for record in records)
     rounds = [one for record in records for one in record.rounds if first <= one.at_s]
     answers = [one for record in records for one in record.answers]
+    gaps = [
+        1e3 * (after - before)
+        for record in records
+        for (before, _), (after, _) in itertools.pairwise(record.chunks)
+        if first <= after <= last
+    ]
     return ClientsRow(
         method=method,
         clients=len(records),
@@ -101,6 +114,8 @@ def summarise(
         cores_busy=seen.cores_busy,
         cores_ours=seen.cores_ours,
         seconds=whole,
+        gap_ms=percentile(gaps, 50) or 0.0,
+        gap_ms_p95=percentile(gaps, 95) or 0.0,
     )
 
 

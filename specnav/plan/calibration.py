@@ -1,0 +1,174 @@
+"""What `specnav plan fleet` is calibrated from: a measurement of your own, an operating point, or a paper's table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from evaluation.bench.records import PointRecord
+from evaluation.capacity import BATCH_FILE, load_curve
+from evaluation.costs import Workload as ApiWorkload
+from evaluation.errors import EvaluationError
+from evaluation.fleet.against import FILE, load_clients, number
+from evaluation.fleet.pair import TREE_FAILS
+from evaluation.fleet.times import KNEE_ROWS, CurveTimes, ForwardTimes, RowTimes
+from evaluation.latency import acceptance_for
+from evaluation.papers import figure, figures
+from evaluation.results import Setting
+from evaluation.studies.records import STUDY_FILE, load_study
+from harness.errors import UsageError
+from specdec.row_ms import RowMs
+from specnav.bench.config import POINTS, load_point
+
+TABLE = "a100"
+"""Paper 000's Table 9: a server of Vicuna-7B on an A100, a client of Vicuna-68M on a Jetson, by rows."""
+TABLE_WORDS = "Fast edge-cloud decoding with early exits, Table 9"
+ROBOT_MISS = "fsd_000.robot.miss"
+TREE_DEPTH = 6
+"""Levels of `specedge`'s tree, where a run was measured without saying how deep it drafted."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What the simulation runs on. draft_ms, cloud_draft_ms: a draft forward on the edge, and in the cloud. alpha,
+    tree_alpha: see evaluation.fleet.pair. words: where each comes from.
+    """
+
+    target: ForwardTimes
+    draft_ms: float
+    cloud_draft_ms: float
+    gamma: int
+    alpha: float
+    tree_alpha: float
+    miss: float
+    words: list[str] = field(default_factory=list)
+
+
+def calibrated(gpu: str | None, measured: Path | None) -> Calibration:
+    """From the one that is given. Raises UsageError, EvaluationError."""
+    if (gpu is None) == (measured is None):
+        raise UsageError(
+            "say what a forward takes, with one of: --gpu NAME (an operating point of config/points, or "
+            f"{TABLE}), --measured PATH (what specnav bench --study batch, --study clients or --clients left)"
+        )
+    if measured is not None:
+        return _from_files(measured)
+    assert gpu is not None
+    return _from_table() if gpu == TABLE else _from_point(gpu)
+
+
+def gpu_names() -> list[str]:
+    """What --gpu takes, beside a .yaml file."""
+    return [TABLE, *sorted(found.stem for found in POINTS.glob("*.yaml"))]
+
+
+def _usual(target: ForwardTimes, draft_ms: float, words: list[str]) -> Calibration:
+    """With the papers' acceptance, where nothing else is known."""
+    work = ApiWorkload()
+    alpha = acceptance_for(work.tau, work.gamma)
+    return Calibration(
+        target=target,
+        draft_ms=draft_ms,
+        cloud_draft_ms=draft_ms,
+        gamma=work.gamma,
+        alpha=alpha,
+        tree_alpha=tree_for(alpha),
+        miss=figure(ROBOT_MISS) / 100,
+        words=[
+            *words,
+            f"acceptance: τ {work.tau:g} at γ {work.gamma} (paper 000, Table 1); misses of fsd: its robot's (Table 8)",
+        ],
+    )
+
+
+def tree_for(alpha: float) -> float:
+    """What is assumed of a tree's levels where only a chain is known."""
+    return 1 - TREE_FAILS * (1 - alpha)
+
+
+def _column(place: int) -> RowMs:
+    table: Mapping[int, list[float]] = figures()["fsd_000"]["batch_latency"]
+    points, longest = [], 0.0
+    for rows in sorted(table):  # the print wavers by 0.5 ms at few rows: a forward never takes less with more
+        longest = max(longest, float(table[rows][place]))
+        points.append((int(rows), longest))
+    return RowMs(tuple(points))
+
+
+def _from_table() -> Calibration:
+    words = [
+        f"forwards: Vicuna-7B on an A100 by rows ({TABLE_WORDS}); a prompt's row: 1/{KNEE_ROWS:g} of a forward",
+        "drafts: Vicuna-68M on a Jetson by rows, in the cloud the same (the same table)",
+    ]
+    return _usual(RowTimes(_column(0)), _column(1), words)
+
+
+def _from_point(name: str) -> Calibration:
+    if not name.endswith((".yaml", ".yml")) and name not in gpu_names():
+        raise UsageError(f"GPU {name!r} is unknown: choose {', '.join(gpu_names())}, or give a .yaml file")
+    point, record = load_point(name)
+    if not point.verify_ms:
+        raise UsageError(f"operating point {name} does not say what a verification takes; choose another --gpu")
+    rows = "by rows" if isinstance(point.verify_ms, RowMs) else f"level up to {KNEE_ROWS:g} rows, then in proportion"
+    words = [
+        f"forwards and drafts: operating point {record.name}, {record.title} ({record.source}); {rows}",
+        *(f"assumed there: {words}" for words in record.assumed),
+    ]
+    found = replace(_usual(RowTimes(point.verify_ms), point.draft_ms, words), gamma=point.gamma)
+    if point.cloud_draft_ms is not None:
+        found = replace(found, cloud_draft_ms=point.cloud_draft_ms)
+    return _with_printed_tau(found, record)
+
+
+def _with_printed_tau(found: Calibration, record: PointRecord) -> Calibration:
+    """The acceptance that the point's paper prints, where it does."""
+    for one in record.figures:
+        if one.quantity in ("tau", "accepted"):
+            alpha = acceptance_for(one.value, found.gamma)  # PicoSpec's accepted length has the target's token in it
+            words = f"acceptance: τ {one.value:g} at γ {found.gamma}, as the paper prints it ({one.where})"
+            return replace(found, alpha=alpha, tree_alpha=tree_for(alpha), words=[*found.words[:-1], words])
+    return found
+
+
+def _from_files(path: Path) -> Calibration:
+    if path.name == FILE or (path.is_dir() and (path / FILE).is_file()):
+        saved = load_clients(path)
+        taus = {row.method: row.tokens_a_round for row in saved.rows}
+        return _from_settings(saved.config, taus, 1.0, f"a run of bench --clients ({path})")
+    for place in (path, path / "clients"):
+        if place.name == STUDY_FILE:
+            place = place.parent
+        if (place / STUDY_FILE).is_file() and not (place / BATCH_FILE).is_file():
+            study = load_study(place)
+            if study.cells:
+                taus = {cell.method: cell.row.tokens_a_round for cell in study.cells}
+                found = _from_settings(study.config, taus, study.time_scale, f"the study of many clients ({place})")
+                if study.curve is None:
+                    return found
+                forwards = f"forwards: {study.curve.model} on {study.curve.device}, the curve in {place}"
+                return replace(found, target=CurveTimes(study.curve), words=[forwards, *found.words])
+    curve = load_curve(path)
+    words = [
+        f"forwards: {curve.model} on {curve.device}, {curve.threads} CPU threads, measured by --study batch ({path})",
+        f"drafts: Vicuna-68M on a Jetson by rows ({TABLE_WORDS}), in the cloud the same; give yours with --draft-ms",
+    ]
+    return _usual(CurveTimes(curve), _column(1), words)
+
+
+def _from_settings(config: Mapping[str, Setting], taus: Mapping[str, float], scale: float, where: str) -> Calibration:
+    """From a paced run: its pacing, as without the time scale, and the acceptance that it measured."""
+    verify_ms, draft_ms = number(config, "verify_ms"), number(config, "draft_ms")
+    if not verify_ms or not draft_ms:
+        raise EvaluationError(f"{where} was not paced on both sides, so it does not say what forwards took")
+    gamma = int(number(config, "gamma", 4.0))
+    words = [
+        f"forwards and drafts: as {where} was paced; level up to {KNEE_ROWS:g} rows, then in proportion",
+        f"acceptance: measured there (τ {', '.join(f'{name} {tau:.2f}' for name, tau in taus.items())})",
+    ]
+    found = _usual(RowTimes(verify_ms * (1 / scale)), draft_ms * (1 / scale), words)
+    chains = [tau for name, tau in taus.items() if name in ("sd", "fsd", "cloud-sd")]
+    alpha = acceptance_for(chains[0], gamma) if chains else found.alpha
+    tree = acceptance_for(taus["specedge"], TREE_DEPTH) if "specedge" in taus else tree_for(alpha)
+    kept = found.words if not chains else words
+    return replace(found, gamma=gamma, alpha=alpha, tree_alpha=tree, words=kept)

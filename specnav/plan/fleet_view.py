@@ -1,0 +1,65 @@
+"""What `specnav plan fleet` shows in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from evaluation.fleet.against import GAP_MAY, RATE_MAY, Beside
+from evaluation.fleet.findings import fleet_words
+from evaluation.fleet.records import FleetResults
+from evaluation.fleet.study import order
+from evaluation.studies.figures import signed
+from harness.console import plain_table
+
+LEGEND = (
+    "SIMULATED. GPUs: needed for all robots; $: a robot-hour; bear: robots that {gpus} GPUs bear; +1: that one GPU "
+    "more brings; p95: with all robots on {gpus} GPUs (± half of a 95 % interval), ms; idle: of those GPUs' time; "
+    "wait: of a draft in the cloud, ms; batch: sessions a forward; alone: p95 of one robot on a GPU, ms"
+)
+
+
+def fleet_table(results: FleetResults) -> Table:
+    """A method a row, the one with the fewest GPUs first."""
+    titles = ("method", "GPUs", "$", "bear", "+1", "p95", "idle", "wait", "batch", "alone")
+    title = f"simulated: {results.robots} robots, {results.promise}"
+    found = plain_table(titles, {"method"}, title)
+    found.caption = LEGEND.format(gpus=results.gpus)
+    for one in order(results.methods):
+        here, by_token = one.here, results.promise_of == "token"
+        p95, ci = (
+            (here.token_ms_p95, here.token_ms_p95_ci) if by_token else (here.decision_ms_p95, here.decision_ms_p95_ci)
+        )
+        about = "" if ci is None else f"±{ci:.0f}"
+        found.add_row(
+            one.method, str(one.needed or "–"),
+            "–" if one.dollars_robot_hour is None else f"{one.dollars_robot_hour:.3f}",
+            str(one.most), f"{one.marginal:.1f}", "overload" if here.overloaded else f"{p95:.0f}{about}",
+            f"{here.idle:.0%}", f"{here.wait_ms:.0f}", f"{here.batch:.1f}",
+            f"{one.alone.token_ms_p95 if by_token else one.alone.decision_ms_p95:.0f}",
+        )  # fmt: skip
+    return found
+
+
+def summary(results: FleetResults) -> list[str]:
+    """Sentences below the table: what was found, and what it was calibrated from."""
+    return [*fleet_words(results), *(f"Calibrated from {words}." for words in results.calibrated)]
+
+
+def against_table(found: Sequence[Beside]) -> Table:
+    """Measured and simulated, side by side."""
+    titles = ("method", "n", "tok/s", "simulated", "off", "p95 gap", "simulated ", "off ", "batch", "sim.", "")
+    table = plain_table(titles, {"method", ""}, "measured, and simulated with the same settings")
+    table.caption = (
+        f"gap: ms between two chunks at a client. Allowed: {RATE_MAY:.0%} of the rate, {GAP_MAY:.0%} of the gap; what "
+        "processors decided (client-bound, disturbed) is not judged"
+    )
+    for one in found:
+        gap, off = ("–", "–") if one.gap_ms is None else (f"{one.gap_ms:.0f}", signed(100 * (one.gap_off or 0.0)))
+        table.add_row(
+            one.method, str(one.clients), f"{one.rate:.1f}", f"{one.simulated_rate:.1f}", signed(100 * one.rate_off),
+            gap, f"{one.simulated_gap_ms:.0f}", off, f"{one.batch:.1f}", f"{one.simulated_batch:.1f}",
+            one.mark or ("OFF" if one.off else "ok"),
+        )  # fmt: skip
+    return table

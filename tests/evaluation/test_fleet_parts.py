@@ -1,0 +1,235 @@
+"""The parts of a simulated fleet: what shares a forward, who waits for room, who goes where, what times say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+from fleets import FLAT, LINK, WINDOW, fleet, pair
+
+from evaluation.capacity import BatchCurve, CurvePoint
+from evaluation.errors import EvaluationError
+from evaluation.fleet.links import PRESETS, in_words, profile_of
+from evaluation.fleet.measures import batch_ci, figures_of
+from evaluation.fleet.pair import METHODS, accepted, way_of
+from evaluation.fleet.replica import Ask, Directory, Replica, ReplicaPolicy
+from evaluation.fleet.simulation import Window, simulate
+from evaluation.fleet.times import CurveTimes, RowTimes
+from evaluation.fleet.workload import Workload, arrivals_named, arrivals_of
+from specdec.row_ms import RowMs
+
+simpy = pytest.importorskip("simpy")
+
+
+@dataclass
+class Told:
+    """A session that only remembers when its forwards ended."""
+
+    tokens: int = 10
+    served_ms: float = 0.0
+    ends: list[float] = field(default_factory=list)
+    env: object = None
+
+    def ran(self, now_ms: float, since_ms: float) -> None:
+        self.ends.append(now_ms)
+
+
+def replica(policy: ReplicaPolicy | None = None, draft_ms: float = 10.0) -> tuple[object, Replica]:
+    env = simpy.Environment()
+    made = Replica(env, RowTimes(40.0, FLAT), RowTimes(draft_ms, FLAT), policy or ReplicaPolicy(), (0.0, 1e9))
+    return env, made
+
+
+def test_what_waits_when_a_forward_begins_shares_it_and_the_rest_takes_the_next() -> None:
+    env, made = replica()
+    first, second, late = Told(), Told(), Told()
+    made.open = 3
+    for who, at in ((first, 5.0), (second, 6.0), (late, 44.0)):
+        made.comes(Ask(who, 5), at)
+    env.run(until=200.0)
+    assert (first.ends, second.ends, late.ends) == ([45.0], [85.0], [85.0])
+    assert (made.counted.forwards, made.counted.sessions) == (2, 3)
+
+
+def test_a_forward_takes_no_more_rows_than_its_budget() -> None:
+    env, made = replica(ReplicaPolicy(rows=10))
+    asking = [Told() for _ in range(5)]
+    made.open = 5
+    for who in asking:
+        made.comes(Ask(who, 5), 0.0)
+    env.run(until=500.0)
+    assert [who.ends for who in asking] == [[40.0], [40.0], [80.0], [80.0], [120.0]]
+
+
+def test_a_prompt_comes_in_chunks_beside_others_and_at_once_alone() -> None:
+    env, made = replica()
+    long, other = Told(), Told()
+    made.admit(Ask(long, 200, prompt=True), 0.0)
+    made.admit(Ask(other, 64, prompt=True), 0.0)
+    env.run(until=400.0)
+    assert (long.ends, other.ends) == ([160.0], [200.0])  # 64 + 64 + 64 + 8, whose chunk has 56 rows left for the other
+    env, made = replica()
+    made.admit(Ask(long := Told(), 2000, prompt=True), 0.0)
+    env.run(until=400.0)
+    assert long.ends == [40.0]
+
+
+def test_who_finds_no_room_in_the_cache_waits_outside() -> None:
+    env, made = replica(ReplicaPolicy(kv_tokens=25))
+    inside, outside = [Told(), Told()], Told()
+    for who in (*inside, outside):
+        made.admit(Ask(who, 5, prompt=True), 0.0)
+    env.run(until=100.0)
+    assert all(len(who.ends) == 1 for who in inside) and not outside.ends
+    made.leave(inside[0])
+    env.run(until=200.0)
+    assert outside.ends == [140.0] and made.counted.outside == 1 and made.counted.outside_ms == 100.0
+
+
+def test_the_one_that_has_had_least_says_which_model_runs() -> None:
+    """Else two groups of sessions would drift apart for good, and cloud-sd would serve a third fewer tokens."""
+    env, made = replica()
+    ahead, behind = Told(served_ms=30.0), Told(served_ms=10.0)
+    made.wants(Ask(ahead, 5), 0.0)
+    made.wants(Ask(behind, 1, drafts=True), 0.0)
+    env.run(until=100.0)
+    assert (behind.ends, ahead.ends) == ([10.0], [50.0])
+
+
+def test_the_directory_sends_to_the_fewest_and_home_where_that_is_near_enough() -> None:
+    replicas = [replica()[1] for _ in range(3)]
+    for made, count in zip(replicas, (4, 1, 2), strict=True):
+        made.open = count
+    assert Directory(replicas).choose(7) == (replicas[1], False)
+    local = Directory(replicas, local=True)
+    home, _ = local.choose(7)
+    home.open += 3
+    assert local.choose(7) == (home, True) if home.open <= 4 else True
+    home.open += 10
+    assert local.choose(7)[0] is not home
+
+
+def test_empty_verifiers_take_turns() -> None:
+    replicas = [replica()[1] for _ in range(3)]
+    directory = Directory(replicas)
+    assert len({id(directory.choose(robot)[0]) for robot in range(3)}) == 3
+
+
+def test_what_a_verifier_keeps_of_a_prompt_makes_decisions_quicker() -> None:
+    asked = {"work": {"prompts": (800,)}, "links": ((LINK, 1.0),)}
+    whole = simulate(fleet(20, 0.2, 2, **asked), "ar", 0, WINDOW)
+    kept = simulate(fleet(20, 0.2, 2, kept=0.8, **asked), "ar", 0, WINDOW)
+    assert figures_of(kept, "ar", fleet(20, 0.2).work, 2).decision_ms_p50 < 0.9 * (
+        figures_of(whole, "ar", fleet(20, 0.2).work, 2).decision_ms_p50
+    )
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "auto"])
+def test_the_same_seed_gives_the_same_run_and_another_one_another(method: str) -> None:
+    asked = fleet(20, 0.5, 2, links=((PRESETS["lte"], 1.0),), work={"arrivals": "poisson"})
+    first, again, other = (simulate(asked, method, seed, WINDOW).decisions for seed in (4, 4, 5))
+    assert first == again != other
+
+
+def test_auto_takes_what_it_is_told_is_best_on_each_link() -> None:
+    near, far = PRESETS["wifi6"], PRESETS["lte"]
+    asked = fleet(20, 0.3, 2, links=((near, 3.0), (far, 1.0)))
+    ways = [one.way for one in simulate(asked, "auto", 0, WINDOW, auto={near: "sd", far: "ar"}).decisions]
+    assert set(ways) == {"sd", "ar"} and ways.count("sd") == pytest.approx(3 * ways.count("ar"), rel=0.1)
+    with pytest.raises(EvaluationError, match="which method is best on each link"):
+        simulate(asked, "auto", 0, WINDOW)
+
+
+def test_fsd_with_every_draft_ready_beats_sd_and_with_none_equals_it() -> None:
+    def mean_ms(method: str, miss: float) -> float:
+        asked = fleet(4, 0.02, links=((LINK, 1.0),), pair=pair(miss=miss, draft_ms=10.0), work={"answers": (200,)})
+        ended = simulate(asked, method, 0, Window(0.0, 1e6, 5e4)).decisions
+        return sum(one.ended_ms - one.due_ms for one in ended) / len(ended)
+
+    assert mean_ms("fsd", 1.0) == pytest.approx(mean_ms("sd", 1.0), rel=0.05)
+    assert mean_ms("fsd", 0.0) < 0.8 * mean_ms("sd", 0.0)
+
+
+def test_a_tree_is_as_deep_as_fills_its_verification() -> None:
+    """SpecEdge's rule: 94.2 ms a verification and 11 ms a draft forward give 7, 5 and 4."""
+    depths = [way_of("specedge", pair(draft_ms=11.0), RowTimes(94.2), rtt).size for rtt in (15.0, 40.0, 50.0)]
+    assert depths == [7, 5, 4]
+
+
+def test_an_overloaded_fleet_is_broken_off_and_says_so() -> None:
+    asked = fleet(500, 1.0, 1)
+    broken = simulate(asked, "ar", 0, Window(2_000.0, 60_000.0, 0.0), most_open=100)
+    assert broken.overloaded and figures_of(broken, "ar", asked.work, 1).overloaded
+    calm = fleet(5, 0.2, 1)
+    assert not figures_of(simulate(calm, "ar", 0, WINDOW), "ar", calm.work, 1).overloaded
+
+
+def test_what_never_ended_makes_a_fleet_overloaded_and_counts_as_late() -> None:
+    asked = fleet(200, 1.0, 1)
+    figures = figures_of(simulate(asked, "ar", 0, WINDOW), "ar", asked.work, 1)
+    assert figures.overloaded and figures.decision_ms_p95 > 5_000
+
+
+def test_accepted_tokens_stop_at_the_drafts_end() -> None:
+    drawn = Random(0)
+    assert all(0 <= accepted(drawn, pair(alpha=0.9).log_alpha, 3) <= 3 for _ in range(1000))
+    assert {accepted(drawn, pair(alpha=1.0).log_alpha, 3) for _ in range(100)} == {3}
+    assert {accepted(drawn, pair(alpha=0.0).log_alpha, 3) for _ in range(100)} == {0}
+
+
+def test_links_by_name_by_round_trip_and_with_parts_replaced() -> None:
+    assert profile_of("lte") == PRESETS["lte"] and profile_of("40").rtt_ms == 40.0
+    assert profile_of("5g", loss=0.0, rtt_ms=12.0).loss == 0.0
+    assert in_words(profile_of("wifi6")) == "RTT 8 ms, jitter 4 ms, 200 Mbit/s, loss 0.1 %"
+    for wrong in ("wifi7", "nan", "-1", "inf", ""):
+        with pytest.raises(EvaluationError):
+            profile_of(wrong)
+
+
+def test_forwards_by_rows_go_on_beyond_the_last_and_prompts_have_a_price() -> None:
+    by_rows = RowTimes(RowMs(((1, 20.0), (8, 34.0))), knee=100.0)
+    assert by_rows.forward_ms(1, 1, 0) == 20.0 and by_rows.forward_ms(2, 16, 0) == pytest.approx(50.0)
+    assert by_rows.forward_ms(0, 0, 100) == pytest.approx(40.0)
+    level = RowTimes(20.0, knee=100.0)
+    assert level.forward_ms(10, 100, 0) == 20.0 and level.forward_ms(10, 100, 100) == pytest.approx(40.0)
+    with pytest.raises(EvaluationError, match="more than 0 ms"):
+        RowTimes(0.0)
+
+
+def test_a_measured_curve_is_read_by_sessions_and_rows() -> None:
+    points = [
+        CurvePoint(sessions=n, rows=r, together_ms=10.0 + n * r, apart_ms=20.0 * n) for n in (1, 4) for r in (1, 5)
+    ]
+    times = CurveTimes(BatchCurve(schema=1, model="m", device="cpu", threads=1, context=256, points=points))
+    assert times.forward_ms(4, 20, 0) == pytest.approx(30.0)
+    assert times.forward_ms(3, 3, 5) == pytest.approx(times.forward_ms(4, 8, 0))
+
+
+def test_periodic_robots_decide_once_a_period_and_poisson_ones_as_often_on_average() -> None:
+    times, robots = arrivals_of(Workload(50, 0.5, "periodic"), 20_000.0, 0)
+    assert len(times) == 500 and all((robots == one).sum() == 10 for one in range(50)) and list(times) == sorted(times)
+    times, _ = arrivals_of(Workload(500, 0.5, "poisson"), 100_000.0, 0)
+    assert len(times) == pytest.approx(25_000, rel=0.03)
+
+
+def test_batches_that_differ_give_a_wider_interval() -> None:
+    same = [(float(at), 10.0) for at in range(1000)]
+    drifting = [(float(at), 10.0 + at / 100) for at in range(1000)]
+    assert batch_ci(same, 0.0, 1000.0) == 0.0 and (batch_ci(drifting, 0.0, 1000.0) or 0.0) > 1.0
+    assert batch_ci(same[:10], 0.0, 1000.0) is None
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"robots": 0}, {"rate": 0.0}, {"rate": -1.0}, {"work": {"prompts": ()}}, {"work": {"answers": (0,)}}]
+)
+def test_a_fleet_that_is_none_is_refused(wrong: dict) -> None:
+    with pytest.raises(EvaluationError):
+        fleet(**wrong)
+
+
+def test_a_cache_that_holds_no_session_is_refused() -> None:
+    with pytest.raises(EvaluationError, match="does not fit into a cache"):
+        fleet(policy=ReplicaPolicy(kv_tokens=10))
+    with pytest.raises(EvaluationError, match="choose poisson, periodic, after"):
+        arrivals_named("sometimes")
