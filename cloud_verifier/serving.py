@@ -27,8 +27,8 @@ from cloud_verifier.observing.http import StatusServer
 from cloud_verifier.observing.metrics import VerifierCollector, render
 from cloud_verifier.security.keyring import Keyring
 from specdec.models import GgufOptions, LoadedModel, load_draft, load_model
-from specdec.models.pacing import pace
-from specdec.models.row_times import time_rows
+from specdec.models.timing.pacing import pace
+from specdec.models.timing.row_times import time_rows
 from specdec.tracing import tracing_from_environment
 
 

@@ -34,8 +34,8 @@ from harness.processes import ChildSpec, Supervisor
 from specdec.drafting.joint import join_forwards
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.models import LoadedModel, load_draft
-from specdec.models.pacing import pace
 from specdec.models.prompt import Message, conversation_prompt
+from specdec.models.timing.pacing import pace
 from specdec.options import GenerationOptions
 from specnav.api.config import ApiConfig
 from specnav.api.run import run_api

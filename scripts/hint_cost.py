@@ -24,7 +24,7 @@ from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import Down, DraftUp, HintDown, Open, VerdictDown, encode
 from specdec.models import Prompt, chat_prompt, load_model
 from specdec.models.local import generate_local
-from specdec.models.pacing import pace
+from specdec.models.timing.pacing import pace
 from specdec.options import GenerationOptions
 
 WITHOUT, WITH = 1, 2

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from specdec.drafting.draft import TreeSize
-from specdec.drafting.tree_budget import NOISE
+from specdec.drafting.trees.budget import NOISE
 from specdec.edge.measured import Measured
 from specdec.methods import STREAM_IN_FLIGHT
 

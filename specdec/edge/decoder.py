@@ -44,8 +44,8 @@ from specdec.link.pictures import KnownPictures
 from specdec.link.wire import Welcome
 from specdec.methods import METHODS, get_method
 from specdec.models import LoadedModel, Prompt
-from specdec.models.row_times import paced_row_times
 from specdec.models.split import FrontPart
+from specdec.models.timing.row_times import paced_row_times
 from specdec.options import GenerationOptions
 from specdec.sampling.recoveries import Recovery
 from specdec.text.stop import StopText

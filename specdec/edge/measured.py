@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from specdec.drafting.tree_acceptance import TreeAcceptance
+from specdec.drafting.trees.acceptance import TreeAcceptance
 
 _WINDOW = 32
 _FORGET = 0.98

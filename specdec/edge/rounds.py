@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from specdec.drafting import ChainDrafter, Drafter, OutcomeDrafter, TreeDrafter
 from specdec.drafting.length import LengthPolicy
-from specdec.drafting.tree_budget import nodes_worth_sending
+from specdec.drafting.trees.budget import nodes_worth_sending
 from specdec.edge.flight import Preparation
 from specdec.edge.measured import Measured
 from specdec.edge.session import EdgeSession

@@ -14,7 +14,7 @@ from specdec.models.gguf.files import gguf_file
 from specdec.models.gguf.options import GgufOptions
 from specdec.models.loaded import LoadedModel
 from specdec.models.loading import load_model, load_tokenizer
-from specdec.models.row_times import time_rows
+from specdec.models.timing.row_times import time_rows
 
 
 def load_draft(

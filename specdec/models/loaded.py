@@ -16,8 +16,8 @@ from torch import Tensor
 
 from specdec.errors import ModelError
 from specdec.models.families import Family
-from specdec.models.generic import GenericRunner, GenericSession
 from specdec.models.images import ImagePreparer, PreparedImages, SeenPicture
+from specdec.models.library.generic import GenericRunner, GenericSession
 from specdec.models.library.pictures import LibraryPictures, probe_of
 from specdec.models.positions import expand_image_pads, image_token_count, mrope_positions, picture_starts
 from specdec.models.prompt import EncodedPrompt, Prompt
@@ -33,7 +33,7 @@ RowTime = tuple[int, int]
 class LoadedModel:
     """A causal language model, possibly with images, ready to open sessions. Made by `load_model`.
 
-    row_us: what forwards of it take on this device, where that was tried (specdec.models.row_times).
+    row_us: what forwards of it take on this device, where that was tried (specdec.models.timing.row_times).
     """
 
     def __init__(

@@ -17,11 +17,11 @@ from typing import Any, Literal
 import torch
 
 from specdec.errors import ModelError
-from specdec.models.compiled import check_compiler
 from specdec.models.direct import read_model, read_tokenizer
 from specdec.models.families import FAMILIES, Family
-from specdec.models.generic import LENGTH_DEPENDENT_ROPE
 from specdec.models.images import MAX_IMAGE_PIXELS, ImagePreparer
+from specdec.models.layers.compiled import check_compiler
+from specdec.models.library.generic import LENGTH_DEPENDENT_ROPE
 from specdec.models.library.pictures import pictures_of, takes_pictures
 from specdec.models.loaded import LoadedModel
 

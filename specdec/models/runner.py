@@ -20,16 +20,16 @@ from specdec.errors import ModelError
 from specdec.models.attention import invariant
 from specdec.models.attention.choice import Attention, attention_for
 from specdec.models.attention.segment import Segment
-from specdec.models.compiled import CompiledPieces
 from specdec.models.families import Family, Layer, is_plain
-from specdec.models.pieces import Pieces, PlainPieces, Projected
+from specdec.models.layers.compiled import CompiledPieces
+from specdec.models.layers.pieces import Pieces, PlainPieces, Projected
 
 LayerObserver = Callable[[int, Tensor], None]
 """Called after each layer with (layer index, hidden [rows, hidden_size])."""
 
 
 class Pace(Protocol):
-    """Makes forwards take their time (see specdec.models.pacing)."""
+    """Makes forwards take their time (see specdec.models.timing.pacing)."""
 
     def minimum_at(self, rows: int) -> float:
         """Milliseconds that a forward of so many rows takes at least."""
@@ -52,7 +52,7 @@ class DecoderRunner:
     """Runs the decoder of `text_model` (embed_tokens, layers, norm, rotary_emb) with `lm_head` on top.
 
     deterministic: a row's logits are the same whatever rows share its pass (specdec.models.attention.invariant).
-    compiled: layers are compiled by torch (specdec.models.compiled).
+    compiled: layers are compiled by torch (specdec.models.layers.compiled).
     attention: how rows look at keys and values; another way may be put in its place. pacer: when set, forwards take at
     least its time. joint: when set, it does the forwards that sessions ask for one by one. passes: forwards so far,
     prefills included. sees_layers: whether there are layers to observe, split and put trees through.

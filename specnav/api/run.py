@@ -56,7 +56,7 @@ def run_api(config: ApiConfig) -> int:
         from specdec.drafting.joint import join_forwards
         from specdec.errors import LinkLost
         from specdec.models import GgufOptions, load_draft
-        from specdec.models.pacing import pace
+        from specdec.models.timing.pacing import pace
         from specnav.api.app import Routes
         from specnav.api.counters import Counters
         from specnav.api.desk import Desk

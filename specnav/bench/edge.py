@@ -13,8 +13,8 @@ from evaluation.bench.names import ORACLES
 from specdec.edge.decoder import connect
 from specdec.methods import get_method
 from specdec.models import GgufOptions, LoadedModel, load_draft, load_model
-from specdec.models.pacing import pace
 from specdec.models.split import FrontPart
+from specdec.models.timing.pacing import pace
 from specnav.bench.config import BenchConfig
 
 RESUME_TIMEOUT_S = 5.0

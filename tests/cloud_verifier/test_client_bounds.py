@@ -21,7 +21,7 @@ from specdec.link import wire
 from specdec.link.convert import sampling_to_wire
 from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.local import generate_local
-from specdec.models.pacing import pace
+from specdec.models.timing.pacing import pace
 from specdec.options import GenerationOptions
 
 pytestmark = [pytest.mark.realtime, pytest.mark.slow]

@@ -26,8 +26,8 @@ from specdec.link import wire
 from specdec.link.convert import sampling_to_wire
 from specdec.models import Prompt, chat_prompt
 from specdec.models.local import generate_local
-from specdec.models.pacing import pace
-from specdec.models.row_times import ROWS_TRIED, time_rows
+from specdec.models.timing.pacing import pace
+from specdec.models.timing.row_times import ROWS_TRIED, time_rows
 from specdec.options import GenerationOptions
 from specdec.row_ms import read_ms
 from specdec.verifying import Verifier

@@ -70,7 +70,7 @@ def test_compiled_logits_are_near(compiled: LoadedModel) -> None:
 
 
 def test_without_a_compiler_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specdec.models.compiled.shutil.which", lambda name: None)
+    monkeypatch.setattr("specdec.models.layers.compiled.shutil.which", lambda name: None)
     with pytest.raises(ModelError, match=r"needs a C\+\+ compiler and none was found"):
         load_model(tiny.built_pairs() / "text-target", compile=True)
 

@@ -10,7 +10,7 @@ import torch
 from specdec.errors import OptionsError
 from specdec.models import Prompt
 from specdec.models.local import generate_local
-from specdec.models.pacing import Pacer, pace
+from specdec.models.timing.pacing import Pacer, pace
 from specdec.options import GenerationOptions
 from specdec.row_ms import RowMs, read_ms
 

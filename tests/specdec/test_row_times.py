@@ -9,8 +9,8 @@ from specdec.drafting.row_prices import RowPrices
 from specdec.edge.decoder import EdgeDecoder
 from specdec.edge.measured import Measured
 from specdec.models import load_draft
-from specdec.models.pacing import pace
-from specdec.models.row_times import ROWS_TRIED, paced_row_times
+from specdec.models.timing.pacing import pace
+from specdec.models.timing.row_times import ROWS_TRIED, paced_row_times
 from specdec.row_ms import read_ms
 
 CLIFF = [(1, 8_000), (2, 8_000), (4, 8_000), (8, 20_000)]

@@ -1,1 +1,1 @@
-"""What models on the library's own forward need beside it."""
+"""Models on the library's own forward, and what they need beside it."""

@@ -13,7 +13,7 @@ from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.errors import SpecdecError
 from specdec.methods import get_method
 from specdec.models import GgufOptions, Prompt, load_draft
-from specdec.models.pacing import pace
+from specdec.models.timing.pacing import pace
 from specdec.options import GenerationOptions
 
 PATIENCE_S = 60.0

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specdec.errors import ModelError
 from specdec.models.families import Layer, Linear
-from specdec.models.pieces import PlainPieces, Projected, Rotary
+from specdec.models.layers.pieces import PlainPieces, Projected, Rotary
 
 _VARIANTS = 256
 """Of a piece in one process: several models, each with two, and again for another number of threads."""

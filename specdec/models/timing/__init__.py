@@ -1,0 +1,1 @@
+"""What forwards take: tried by their rows, and made to take longer (pacing)."""
