@@ -11,7 +11,7 @@ import msgspec
 from evaluation.bench.clients import ClientsRow
 from evaluation.errors import EvaluationError
 from evaluation.files import read_json
-from evaluation.fleet.pair import METHODS, TREE_FAILS, Pair
+from evaluation.fleet.pair import METHODS, OVERHEAD_MS, TREE_FAILS, Pair
 from evaluation.fleet.replica import ReplicaPolicy
 from evaluation.fleet.simulation import Fleet, Window, simulate
 from evaluation.fleet.times import ForwardTimes, RowTimes
@@ -92,7 +92,7 @@ def paced(ms: float) -> ForwardTimes:
     return RowTimes(RowMs((*ms.points, (1_000_000, ms.points[-1][1]))) if isinstance(ms, RowMs) else ms, float("inf"))
 
 
-def fleet_of(saved: SavedClients, row: ClientsRow, overhead_ms: float = 0.0) -> Fleet:
+def fleet_of(saved: SavedClients, row: ClientsRow, overhead_ms: float = OVERHEAD_MS) -> Fleet:
     """The fleet that a measurement was: so many clients that ask one question after the other, and one verifier.
 
     overhead_ms: of a round on the edge. Raises EvaluationError where nothing was paced: then times are not known.
@@ -130,7 +130,7 @@ def fleet_of(saved: SavedClients, row: ClientsRow, overhead_ms: float = 0.0) -> 
     return Fleet(work, pair, paced(verify_ms), 1, ((link, 1.0),), ReplicaPolicy())
 
 
-def played_beside(saved: SavedClients, row: ClientsRow, seed: int = 0, overhead_ms: float = 0.0) -> Beside:
+def played_beside(saved: SavedClients, row: ClientsRow, seed: int = 0, overhead_ms: float = OVERHEAD_MS) -> Beside:
     """One measurement, simulated with its own settings. Raises EvaluationError."""
     window = Window(WARM_MS, 1e3 * SECONDS, 0.0)
     played = simulate(fleet_of(saved, row, overhead_ms), row.method, seed, window, keep=True)

@@ -22,6 +22,10 @@ text pair, where a chain of 4 has 2.06.
 MAX_DEPTH = 16
 DRAFT_BYTES, TREE_BYTES, VERDICT_BYTES, HINTED_BYTES = 18, 125, 15, 173
 """A round's messages on the shipped text pair: a chain, a tree; a verdict, and one with its hints."""
+OVERHEAD_MS = 1.0
+"""Of a round, between a verdict and what follows it (docs/figures.md: 0.35 on quiet cores, 1.3 to 4 beside other work).
+Without it a draft that stands ready would still join the forward that begins as its verdict leaves.
+"""
 TOKEN_BYTES = 3
 """Of a prompt's ids on the wire."""
 
@@ -40,7 +44,7 @@ class Pair:
     alpha: float = 0.6
     tree_alpha: float = 0.736
     miss: float = 0.5563
-    overhead_ms: float = 0.0
+    overhead_ms: float = OVERHEAD_MS
 
     def __post_init__(self) -> None:
         """Raises EvaluationError for chances that are none."""

@@ -122,8 +122,8 @@ def fleet(
         typer.Option(metavar="FILE", help="Nothing of the above: simulate a run of bench --clients and compare."),
     ] = None,
     overhead_ms: Annotated[
-        float, typer.Option(min=0, max=10_000, help="With --against: of a round on the edge beside drafting.")
-    ] = 0.0,
+        float, typer.Option(min=0, max=10_000, help="Of a round on the edge beside drafting, ms.")
+    ] = 1.0,
     out: Annotated[Path | None, typer.Option(help="Folder of the plan (default: runs/fleet-<time>).")] = None,
     json: Annotated[bool, typer.Option("--json", help="The plan as JSON instead of tables.")] = False,
 ) -> None:
@@ -142,7 +142,7 @@ def fleet(
         token=p95_token_ms is not None, prompt_tokens=prompt_tokens, answer_tokens=answer_tokens, picture_kb=picture_kb,
         picture_ms=picture_ms, kept=kept, draft_ms=draft_ms, cloud_draft_ms=cloud_draft_ms, gamma=gamma, alpha=alpha,
         tree_alpha=tree_alpha, miss=miss, forward_rows=forward_rows, prompt_rows=prompt_rows, kv_gb=kv_gb, kv_kb=kv_kb,
-        gpu_price=gpu_price, edge_price=edge_price, seed=seed, out=out, json=json,
+        overhead_ms=overhead_ms, gpu_price=gpu_price, edge_price=edge_price, seed=seed, out=out, json=json,
     )  # fmt: skip
     raise typer.Exit(run_plan_fleet(with_flags(config, methods, rtts)))
 

@@ -16,7 +16,7 @@ from evaluation.errors import EvaluationError
 from evaluation.fleet.against import load_clients, played_beside
 from evaluation.fleet.links import in_words, profile_of
 from evaluation.fleet.page import write_fleet
-from evaluation.fleet.pair import METHODS, Pair, checked
+from evaluation.fleet.pair import METHODS, OVERHEAD_MS, Pair, checked
 from evaluation.fleet.records import FleetResults, save_fleet
 from evaluation.fleet.replica import ReplicaPolicy
 from evaluation.fleet.search import Promise
@@ -76,6 +76,7 @@ class FleetConfig:
     alpha: float | None = None
     tree_alpha: float | None = None
     miss: float | None = None
+    overhead_ms: float = OVERHEAD_MS
     forward_rows: int = ReplicaPolicy.rows
     prompt_rows: int = ReplicaPolicy.chunk
     kv_gb: float = 0.0
@@ -122,6 +123,7 @@ def question_of(config: FleetConfig) -> tuple[Question, list[str]]:
         alpha=alpha,
         tree_alpha=tree_alpha,
         miss=found.miss if config.miss is None else config.miss,
+        overhead_ms=config.overhead_ms,
     )
     work = Workload(
         config.robots, config.rate, arrivals_named(config.arrivals), (config.prompt_tokens,), (config.answer_tokens,),
@@ -206,6 +208,7 @@ def _started(config: FleetConfig, asked: Question, words: Sequence[str]) -> Flee
         "picture, kB": config.picture_kb, "picture prepared, ms": config.picture_ms,
         "prompt kept where a robot was before": config.kept, "γ": fleet.pair.gamma,
         "α of a chain": round(fleet.pair.alpha, 3), "α of a tree's level": round(fleet.pair.tree_alpha, 3),
+        "overhead of a round on the edge, ms": config.overhead_ms,
         "misses of fsd": round(fleet.pair.miss, 3), "draft forward on the edge, ms": str(fleet.pair.draft_ms),
         "rows of a forward, at most": config.forward_rows, "of prompts beside others": config.prompt_rows,
         "cache of a GPU, GB": config.kv_gb or "no bound", "GPU, $ an hour": asked.gpu_price,

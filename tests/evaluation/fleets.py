@@ -26,7 +26,7 @@ class ExponentialTimes:
 
 
 def pair(**changes: Any) -> Pair:
-    return Pair(**{"draft_ms": 5.0, "cloud_draft": RowTimes(5.0, FLAT), **changes})
+    return Pair(**{"draft_ms": 5.0, "cloud_draft": RowTimes(5.0, FLAT), "overhead_ms": 0.0, **changes})
 
 
 def fleet(robots: int = 10, rate: float = 0.5, gpus: int = 1, verify_ms: float = 40.0, **changes: Any) -> Fleet:

@@ -151,6 +151,18 @@ def test_fsd_with_every_draft_ready_beats_sd_and_with_none_equals_it() -> None:
     assert mean_ms("fsd", 0.0) < 0.8 * mean_ms("sd", 0.0)
 
 
+def test_a_draft_that_stands_ready_misses_the_forward_that_begins_as_its_verdict_leaves() -> None:
+    """As with real edges: without a link, four clients of fsd get no more than those of sd do."""
+
+    def batch(overhead_ms: float) -> float:
+        asked = fleet(
+            4, float("inf"), pair=pair(miss=0.0, overhead_ms=overhead_ms), work={"arrivals": "after"}
+        )  # fmt: skip
+        return simulate(asked, "fsd", 0, WINDOW).batch
+
+    assert batch(0.0) > 3.0 and batch(1.0) < 2.6
+
+
 def test_a_tree_is_as_deep_as_fills_its_verification() -> None:
     """SpecEdge's rule: 94.2 ms a verification and 11 ms a draft forward give 7, 5 and 4."""
     depths = [way_of("specedge", pair(draft_ms=11.0), RowTimes(94.2), rtt).size for rtt in (15.0, 40.0, 50.0)]

@@ -23,8 +23,10 @@ from specnav.plan.calibration import calibrated, gpu_names
 
 pytest.importorskip("simpy")
 
-SMALL = ("plan", "fleet", "--robots", "12", "--methods", "ar,auto", "--rtts", "none", "--p95-ms", "800")
-SMALL += ("--answer-tokens", "8")
+SMALL = (
+    "plan", "fleet", "--robots", "12", "--methods", "ar,auto", "--rtts", "none", "--p95-ms", "800",
+    "--answer-tokens", "8",
+)  # fmt: skip
 
 
 def call(*words: str) -> Any:
