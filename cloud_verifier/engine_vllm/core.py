@@ -10,9 +10,10 @@ from typing import Any
 
 from cloud_verifier.engine_vllm.checks import check_core, check_version
 from cloud_verifier.engine_vllm.picking import Rules
+from cloud_verifier.engine_vllm.pictures import features_of
 from cloud_verifier.engine_vllm.target import VllmTarget
 from cloud_verifier.errors import VerifierError
-from specdec.models import EncodedPrompt
+from specdec.models import EncodedPrompt, Prompt
 
 _HERE = "cloud_verifier.engine_vllm"
 _EXTRA = "specnav"
@@ -24,7 +25,7 @@ MOST_DRAFTED = 16
 class CoreSettings:
     """kv_bytes: what all caches take. sessions: at a time. rows: of a forward. dtype: auto, float32, float16, bfloat16.
 
-    share: whether equal prompts may share their caches.
+    share: whether equal prompts may share their caches. images: of a prompt, at most.
     """
 
     kv_bytes: int
@@ -32,6 +33,7 @@ class CoreSettings:
     rows: int = 2048
     dtype: str = "auto"
     share: bool = True
+    images: int = 8
 
 
 class VllmCore:
@@ -63,6 +65,10 @@ class VllmCore:
             enable_prefix_caching=settings.share,
             async_scheduling=False,
             enforce_eager=on_cpu,
+            limit_mm_per_prompt={"image": settings.images, "video": 0} if target.is_multimodal else {},
+            mm_processor_cache_gb=0,
+            skip_mm_profiling=True,
+            mm_device_do_normalize=False,  # our preparation has done it
             disable_log_stats=True,
             seed=0,
         )
@@ -75,6 +81,7 @@ class VllmCore:
         check_core(self._core, self._core.model_executor.driver_worker.worker.model_runner)
         self._scheduler = self._core.scheduler
         self._client.collective_rpc("pick_as_specdec", args=(target.vocab_size, sorted(target.eos_token_ids)))
+        self._merge = target.picture_merge
         self._eos_ids = sorted(target.eos_token_ids)
         self.block_tokens: int = self._scheduler.block_size
         self.blocks: int = self._scheduler.kv_cache_config.num_blocks - 1  # one stands for none
@@ -98,13 +105,15 @@ class VllmCore:
     def add(
         self,
         request: str,
+        prompt: Prompt,
         encoded: EncodedPrompt,
         answer: Sequence[int],
         most: int,
         rules: Rules,
         salt: str | None,
     ) -> None:
-        """Begin a request: its prompt, with the answer so far behind it, and at most so many tokens more.
+        """Begin a request: its prompt, with the answer so far behind it, and at most so many tokens more. encoded: what
+        the target has made of the prompt.
 
         salt: requests of different ones share no caches.
         """
@@ -118,10 +127,9 @@ class VllmCore:
             detokenize=False,
             extra_args={_EXTRA: rules},
         )
-        if encoded.pixel_values is not None:
-            raise VerifierError("pictures are not handed to vLLM")
+        pictures = features_of(encoded, prompt.images, self._merge, salt) if prompt.images else None
         ids = [*encoded.ids.tolist(), *answer]
-        told = EngineCoreRequest(request, ids, None, params, None, time.time(), None, salt, None)
+        told = EngineCoreRequest(request, ids, pictures, params, None, time.time(), None, salt, None)
         self._client.add_request(told)
 
     def offer(self, request: str, draft: list[int] | None) -> None:

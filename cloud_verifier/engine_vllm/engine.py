@@ -256,7 +256,8 @@ class VllmEngine:
         left = answer.bounds.limit - len(answer.ids)
         scope = session.opening.scope
         salt = scope.hex() or None
-        self._core.add(session.request, session.encoded, answer.ids, left, session.rules(), salt)
+        prompt = prompt_from_wire(session.message)
+        self._core.add(session.request, prompt, session.encoded, answer.ids, left, session.rules(), salt)
 
     def _make_room(self, session: VllmSession) -> bool:
         """Take of the budget what a session may come to hold, from sessions that rest where that must be.
@@ -270,15 +271,19 @@ class VllmEngine:
             for other in list(self._sessions.values()):  # the one that has rested longest comes first
                 if other is session or not other.rests or other.key not in self._budget.admitted:
                     continue
-                self._drop_request(other)
-                self._budget.evictions += 1
-                other.use.log.info("evicted", tokens=other.tokens)
+                self._evict(other)
                 if self._budget.fits(needed):
                     break
             else:
                 return False
         self._budget.take(session.key, needed)
         return True
+
+    def _evict(self, session: VllmSession) -> None:
+        """What a session that rests holds is given back until something is asked of it."""
+        self._drop_request(session)
+        self._budget.evictions += 1
+        session.use.log.info("evicted", tokens=session.tokens)
 
     def _drop_request(self, session: VllmSession) -> None:
         """vLLM forgets a session, and what it holds is given back."""
@@ -342,6 +347,8 @@ class VllmEngine:
         took = self._clock() - began
         if self._core.sessions:
             self.load.ran(self._core.sessions, self._core.rows, took)
+        elif not gained:
+            self._relieve()
         for request, tokens in gained:
             session = self._by_request.get(request)
             if session is None:
@@ -355,6 +362,15 @@ class VllmEngine:
                 self._core.offer(request, None)
                 self._budget.give_back(session.key)
             self._go_on(session)
+
+    def _relieve(self) -> None:
+        """Nobody who wants a forward has room for it, which is so only where more is promised than there is: vLLM takes
+        no cache from a request that is held, so that is done here.
+        """
+        for other in self._sessions.values():  # the one that has rested longest comes first
+            if other.rests and other.request:
+                self._evict(other)
+                return
 
     def _fail(self, session: VllmSession, error: Exception) -> None:
         if isinstance(error, OverBudget):

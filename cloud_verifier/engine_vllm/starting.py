@@ -24,8 +24,6 @@ def start(config: ServerConfig, log: EventLog) -> tuple[VllmTarget, MakeEngine]:
     refuse_what_is_not_done(config)
     check_version()
     target = VllmTarget(config.model, config.pixels)
-    if target.is_multimodal:
-        log.warning("no_pictures", reason="prompts with pictures are refused: this engine takes text alone")
     if config.threads:
         torch.set_num_threads(config.threads)
     free = free_bytes(target.device)
@@ -34,7 +32,8 @@ def start(config: ServerConfig, log: EventLog) -> tuple[VllmTarget, MakeEngine]:
         kv_bytes = min(kv_bytes, _KV_BYTES_ON_A_CPU)
     # Our own engine's default is for models that are small; vLLM's is what it was made for.
     rows = CoreSettings.rows if config.forward_rows == Policy.rows else config.forward_rows
-    settings = CoreSettings(kv_bytes, config.max_sessions, rows, config.dtype, config.share != "none")
+    images = max(1, config.max_images)
+    settings = CoreSettings(kv_bytes, config.max_sessions, rows, config.dtype, config.share != "none", images)
     core = VllmCore(target, settings)
     log.info("vllm", blocks=core.blocks, block_tokens=core.block_tokens, kv_mb=kv_bytes >> 20)
     return target, lambda around: VllmEngine(core, target, around)
@@ -57,4 +56,6 @@ def refuse_what_is_not_done(config: ServerConfig) -> None:
     named = [flag for flag, set_ in asked.items() if set_]
     if named:
         flags = ", ".join(named)
-        raise VerifierError(f"the engine vllm does not take {flags}: leave that out, or serve with --engine own")
+        raise VerifierError(
+            f"the engine vllm does not take {flags}: leave that out, or serve with --engine own"
+        )

@@ -36,6 +36,12 @@ class VllmTarget(LoadedModel):
         )
         pad_id = config.image_token_id if sees else None
         self._stand_on(runner, tokenizer, path, eos_ids(told, tokenizer), preparer, pad_id)
+        self._no_pictures = "on vLLM only models of the Qwen2-VL kind do here"
+
+    @property
+    def picture_merge(self) -> int:
+        """Patches of a picture that become a token, each way; 1 where it takes none."""
+        return 1 if self._preparer is None else self._preparer.merge
 
     def _refuse_library(self) -> Any:
         raise ModelError(f"{self.path} runs on vLLM, where the library generates nothing")

@@ -13,8 +13,8 @@ from specdec.models import LoadedModel, load_model
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
 
-from conftest_models import DRAFT_NOISE, build_llama, noisy_copy  # noqa: E402
-from conftest_servers import Pair, model_root, vision_pair  # noqa: E402, F401
+from conftest_models import DRAFT_NOISE, build_llama, build_qwen2vl, noisy_copy  # noqa: E402
+from conftest_servers import Pair  # noqa: E402
 from contract import Client  # noqa: E402
 
 KV_BYTES = 1 << 26
@@ -48,6 +48,12 @@ def text_pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     build_llama(folder / "text-target", hidden=128)
     noisy_copy(folder / "text-target", folder / "text-draft", DRAFT_NOISE)
     return Pair(load_model(folder / "text-target"), load_model(folder / "text-draft"))
+
+
+@pytest.fixture(scope="session")
+def seeing_target(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    """A Qwen2-VL."""
+    return load_model(build_qwen2vl(tmp_path_factory.mktemp("seeing") / "target", hidden=128))
 
 
 @pytest.fixture

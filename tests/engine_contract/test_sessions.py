@@ -169,10 +169,8 @@ def test_it_tells_what_it_does_and_holds(client: Client, target: LoadedModel) ->
     assert set(client.engine.kv_admitted()) == {key_of(1), key_of(2)}
 
 
-def test_pictures_are_seen(
-    make_for: Callable[[LoadedModel], MakeEngine], vision_pair: Pair, engine_name: str
-) -> None:
-    target = vision_pair.target
+def test_pictures_are_seen(make_for: Callable[[LoadedModel], MakeEngine], seeing_target: LoadedModel) -> None:
+    target = seeing_target
     client = Client(make_for(target))
     try:
         for session, pictures in ((1, 1), (2, 2)):
