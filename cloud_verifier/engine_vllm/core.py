@@ -150,10 +150,6 @@ class VllmCore:
         told = self._client.get_output()
         return [(one.request_id, one.new_token_ids) for one in told.outputs]
 
-    def close(self) -> None:
-        """Give everything back."""
-        self._client.shutdown()
-
 
 def _prepare_environment(on_cpu: bool) -> None:
     """vLLM takes these from its environment, and reads them as it is imported."""
@@ -161,9 +157,8 @@ def _prepare_environment(on_cpu: bool) -> None:
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the core in this process
         "VLLM_USE_V2_MODEL_RUNNER": "0",
         "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_LOGGING_LEVEL": "ERROR",
     }
     if on_cpu:
         told["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
-    os.environ.update({name: value for name, value in told.items() if name != "VLLM_LOGGING_LEVEL"})
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", told["VLLM_LOGGING_LEVEL"])
+    os.environ.update(told)
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")

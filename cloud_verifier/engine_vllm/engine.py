@@ -297,11 +297,17 @@ class VllmEngine:
         """Answer what can be answered, take up what waits, and tell vLLM what the session wants of it next."""
         try:
             self._answer(session)
+            if session.opened:
+                self._want(session)
         except Exception as error:  # one session's fault must not end the others'
             self._fail(session, error)
             return
-        if self._sessions.get(session.key) is not session or not session.opened:
-            return
+        if session.rests and self._sessions.get(session.key) is session:
+            self._sessions[session.key] = self._sessions.pop(session.key)  # the last one to rest
+            self._feed_the_starved()
+
+    def _want(self, session: VllmSession) -> None:
+        """Tell vLLM what a session wants of it, after making its cache anew where it was given back."""
         wants = self._wants(session) and not session.verified.finished
         if wants and not session.request:
             if not self._make_room(session):
@@ -315,9 +321,6 @@ class VllmEngine:
             draft = session.draft
             rest = [] if draft is None else session.verified.rest(draft)
             self._core.offer(session.request, rest if wants else None)
-        if session.rests:
-            self._sessions[session.key] = self._sessions.pop(session.key)  # the last one to rest
-            self._feed_the_starved()
 
     def _answer(self, session: VllmSession) -> None:
         while session.answer is not None:

@@ -122,6 +122,7 @@ class VllmSession:
             self.use.log.info("prefilled", verify_ms=work / 1e3, queue_ms=wait / 1e3)
             token = answer.ids[begun]
             self.told = begun + 1
+            self.alone = self.alone and not answer.finished
             return Opened(self.key[1], token, answer.bounds.limit, work, wait)
         if self.draft is not None:
             found = answer.verdict(self.draft)
