@@ -157,7 +157,9 @@ def _adjust(
         scores.index_put_(places, torch.where(found < 0, found * factors, found / factors))
     if no_end and eos_ids:
         ends = np.array(sorted(eos_ids), np.int64)
-        scores.index_put_(_places([(row, ends) for row in no_end], scores), scores.new_tensor(NEVER))
+        scores.index_put_(
+            _places([(row, ends) for row in no_end], scores), torch.full((), NEVER, device=scores.device)
+        )
     return scores
 
 
