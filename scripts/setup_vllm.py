@@ -47,11 +47,12 @@ def packages(gpu: bool) -> list[str]:
     return [vllm, *(f"{name}=={versions[name]}" for name in TESTS)]
 
 
-def pip_arguments(gpu: bool) -> list[str]:
-    """Of `pip install`. A wheel of torch on this disk (pip's find-links) wins over the index."""
+def pip_arguments(gpu: bool, has_torch: bool) -> list[str]:
+    """Of `pip install`. has_torch: it need not be looked for where builds for CPUs are."""
     if gpu:
         return packages(gpu)
-    return ["-c", str(REQUIREMENTS), "--extra-index-url", TORCH_CPU_INDEX, *packages(gpu)]
+    index = [] if has_torch else ["--extra-index-url", TORCH_CPU_INDEX]
+    return ["-c", str(REQUIREMENTS), *index, *packages(gpu)]
 
 
 def key(gpu: bool) -> str:
@@ -72,7 +73,11 @@ def install(gpu: bool, place: Path = PLACE) -> None:
     say(f"{packages(gpu)[0]} into {place.name}: 3.5 GB, about four minutes where it has to be downloaded …")
     if not (place / "bin" / "python").exists():
         venv.create(place, with_pip=True, symlinks=True)
-    _pip(place, "install", *pip_arguments(gpu))
+    # A wheel on this disk (pip's find-links) wins: --no-index looks nowhere else for torch itself.
+    on_disk = not gpu and _pip(
+        place, "install", "--no-index", "--no-deps", f"torch=={pins()['torch']}", check=False
+    )
+    _pip(place, "install", *pip_arguments(gpu, on_disk))
     if not gpu:
         _pip(place, "uninstall", "-y", *FOR_CUDA_ALONE)
         declare_operators(place)
@@ -101,13 +106,14 @@ def run_tests(arguments: list[str]) -> int:
     return subprocess.run([*command, *arguments], cwd=ROOT, env=vllm_environment(os.environ)).returncode
 
 
-def _pip(place: Path, *arguments: str) -> None:
+def _pip(place: Path, *arguments: str, check: bool = True) -> bool:
     command = [str(place / "bin" / "python"), "-m", "pip", arguments[0], "--disable-pip-version-check", "-q"]
     run = subprocess.run(
         [*command, *arguments[1:]], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
-    if run.returncode:
+    if run.returncode and check:
         raise SetupFailed("\n".join([f"pip {arguments[0]} failed:", *run.stdout.splitlines()[-8:]]))
+    return run.returncode == 0
 
 
 def main() -> int:

