@@ -1,5 +1,5 @@
 # Everything runs from .venv; `setup` builds or repairs it and returns in a second when it is complete.
-.PHONY: help setup setup-dev setup-gguf demo check test lint docs doctor clean
+.PHONY: help setup setup-dev setup-gguf setup-vllm demo check test test-vllm lint docs doctor clean
 ARGS ?=
 
 help:            ## list the targets
@@ -14,6 +14,9 @@ setup-dev:       ## the same, with what tests and linters need
 setup-gguf: setup ## llama.cpp, to draft on GGUF files: built once, for minutes   (CMAKE_ARGS="-DGGML_CUDA=on")
 	@.venv/bin/python scripts/setup_gguf.py
 
+setup-vllm: setup ## vLLM as the verifier's engine, in .venv-vllm: 3.5 GB, minutes; then specnav serve --engine vllm
+	@.venv/bin/python scripts/setup_vllm.py
+
 demo: setup      ## the robot walks: verifier, simulator and ROS nodes on this machine   (ARGS="--episodes 5 --rtt 40")
 	@.venv/bin/specnav demo $(ARGS)
 
@@ -22,6 +25,9 @@ check: setup-dev ## before a commit: ruff, mypy, and the tests that start no pro
 
 test: setup-dev  ## ruff, mypy and all tests   (ARGS="-k parser")
 	@.venv/bin/python scripts/run_tests.py $(ARGS)
+
+test-vllm: setup-dev ## what every engine must do, on vLLM (sets it up)   (ARGS="-k stream")
+	@.venv/bin/python scripts/setup_vllm.py --test $(ARGS)
 
 lint: setup-dev  ## ruff and mypy
 	@.venv/bin/ruff check . && .venv/bin/mypy
@@ -35,4 +41,4 @@ doctor: setup    ## what can this machine run?
 	@.venv/bin/specnav doctor
 
 clean:           ## forget the environments, the site and all runs
-	rm -rf .venv .venv-docs site runs
+	rm -rf .venv .venv-docs .venv-vllm site runs

@@ -11,12 +11,14 @@ from cloud_verifier.security.binding import check_binding
 
 NO_EXITS = "none"
 SHARES = ("key", "all", "none")
+ENGINES = ("own", "vllm")
 
 
 @dataclass(frozen=True)
 class ServerConfig:
     """Settings of one verifier.
 
+    engine: "own", or "vllm" (cloud_verifier.engine_vllm), which has to be installed and refuses what it cannot do.
     bind: "tcp://HOST:PORT"; port 0 or * takes a free one (the ready line tells which).
     pixels: of a picture as the models see it, larger ones are scaled down; 0: about a megapixel.
     draft_model: a draft model in the cloud, for methods that draft there; "" = none. gguf: of one in a GGUF file
@@ -46,6 +48,7 @@ class ServerConfig:
 
     model: str
     bind: str = "tcp://127.0.0.1:5555"
+    engine: str = "own"
     device: str = "auto"
     dtype: str = "auto"
     quantize: str = "none"
@@ -102,6 +105,8 @@ class ServerConfig:
         check_range("threads", self.threads, 0, 1024)
         check_range("kv_gb", self.kv_gb, 0, 100_000)
         check_range("shared_mb", self.shared_mb, 0, 100_000_000)
+        if self.engine not in ENGINES:
+            raise VerifierError(f"engine = {self.engine!r} is none of {', '.join(ENGINES)}")
         if self.share not in SHARES:
             raise VerifierError(f"share = {self.share!r} is none of {', '.join(SHARES)}")
         check_range("forward_rows", self.forward_rows, 1, 1_000_000)

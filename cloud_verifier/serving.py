@@ -29,7 +29,7 @@ from cloud_verifier.security.keyring import Keyring
 from specdec.models import GgufOptions, LoadedModel, load_draft, load_model
 from specdec.models.timing.pacing import pace
 from specdec.models.timing.row_times import time_rows
-from specdec.tracing import tracing_from_environment
+from specdec.tracing import Tracing, tracing_from_environment
 
 
 def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
@@ -44,7 +44,32 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
     tracing = tracing_from_environment("specnav-verifier")
     if tracing is not None:
         pass_on_warnings("opentelemetry", log)
-    log.info("loading", model=config.model, quantize=config.quantize)
+    log.info("loading", model=config.model, quantize=config.quantize, engine=config.engine)
+    server = _server_on_vllm(config, log, tracing) if config.engine == "vllm" else _own_server(config, log, tracing)
+    settle_memory()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGTERM:
+            server.drain()
+        else:
+            server.stop()
+
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, on_signal)
+    # The socket thread must get the interpreter soon while a forward holds it: heartbeats and verdicts go
+    # through it.
+    sys.setswitchinterval(0.0005)
+    with ExitStack() as stack:
+        if config.metrics:
+            status = open_status(config.metrics, server)
+            stack.callback(status.close)
+            log.info("metrics", bind=status.bind)
+        server.run()
+    return 0
+
+
+def _own_server(config: ServerConfig, log: EventLog, tracing: Tracing | None) -> Server:
+    """With our own engine, and all that it can do."""
     how = (config.device, config.dtype, config.quantize, config.pixels)
     model = load_model(config.model, *how, deterministic=config.deterministic, compile=config.compile)
     draft_model = None
@@ -72,29 +97,18 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
         if loaded is not None:
             warm_up(loaded)
     server.tell_prices(time_rows(model, config.verify_ms))
-    settle_memory()
     pace(model, config.verify_ms)
     if draft_model is not None:
         pace(draft_model, config.draft_ms)
+    return server
 
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGTERM:
-            server.drain()
-        else:
-            server.stop()
 
-    for name in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(name, on_signal)
-    # The socket thread must get the interpreter soon while a forward holds it: heartbeats and verdicts go
-    # through it.
-    sys.setswitchinterval(0.0005)
-    with ExitStack() as stack:
-        if config.metrics:
-            status = open_status(config.metrics, server)
-            stack.callback(status.close)
-            log.info("metrics", bind=status.bind)
-        server.run()
-    return 0
+def _server_on_vllm(config: ServerConfig, log: EventLog, tracing: Tracing | None) -> Server:
+    """With the engine on vLLM, which is imported here and nowhere else."""
+    from cloud_verifier.engine_vllm.starting import start
+
+    target, make_engine = start(config, log)
+    return Server(config, target, log, tracing=tracing, make_engine=make_engine)
 
 
 def shared_of(config: ServerConfig, kv_bytes: int, model: LoadedModel) -> int:

@@ -2,6 +2,7 @@
 #   docker build -f docker/cloud.Dockerfile -t specnav-cloud .
 #   docker run --gpus all -p 5555:5555 -v "$PWD/models:/models" -v keys:/keys specnav-cloud \
 #       specnav serve --bind tcp://0.0.0.0:5555 --keys /keys --model Qwen/Qwen2-VL-7B-Instruct --quantize 4bit
+# With vLLM for `specnav serve --engine vllm`: --build-arg WITH_VLLM=1 (not built yet; some 10 GB more)
 # torch brings its own CUDA libraries; the base image makes the container refuse a driver that is too old for them.
 # Without a GPU: --build-arg BASE=ubuntu:24.04 --build-arg TORCH=torch==2.13.0+cpu
 #                --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cpu
@@ -10,6 +11,8 @@ FROM ${BASE}
 ARG TORCH=torch==2.13.0
 # Empty: the index that pip has by itself.
 ARG TORCH_INDEX=
+# 1: vLLM beside it, in an environment of its own.
+ARG WITH_VLLM=0
 
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
@@ -36,6 +39,10 @@ COPY default_models default_models
 COPY docker/healthcheck.py docker/healthcheck.py
 RUN pip install -c requirements/constraints.txt --no-build-isolation -e . \
     && specnav serve --help > /dev/null
+COPY scripts/setup_env.py scripts/setup_gguf.py scripts/setup_vllm.py scripts/vllm_torchvision.py scripts/
+RUN if [ "${WITH_VLLM}" = 1 ]; then \
+        case "${TORCH}" in *+cpu) python scripts/setup_vllm.py ;; *) python scripts/setup_vllm.py --gpu ;; esac; \
+    fi
 
 # Models from the hub are kept in the volume.
 ENV HF_HOME=/models/hub

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib.util
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from harness.children import verifier_spec
+from harness.errors import UsageError
 from harness.paths import CONFIG, DEFAULT_TARGET, ROOT
 from harness.settings import make_settings, read_yaml
+
+VLLM = ROOT / ".venv-vllm"
+"""Where `make setup-vllm` puts it: what it needs does not go together with what all the rest needs."""
 
 
 def run_serve(config: Path | None, flags: Mapping[str, Any]) -> int:
@@ -22,4 +29,27 @@ def run_serve(config: Path | None, flags: Mapping[str, Any]) -> int:
     for name in ("model", "draft_model", "exits", "keys"):
         if values.get(name) and (ROOT / str(values[name])).exists():
             values[name] = str(ROOT / str(values[name]))
-    return serve(make_settings(ServerConfig, {**values, **flags}, str(source)))
+    settings = make_settings(ServerConfig, {**values, **flags}, str(source))
+    if settings.engine == "vllm" and importlib.util.find_spec("vllm") is None:
+        become_verifier_on_vllm(verifier_spec(settings, {}).argv)
+    return serve(settings)
+
+
+def become_verifier_on_vllm(argv: Sequence[str]) -> NoReturn:
+    """This process goes on as the verifier in vLLM's environment: signals and exit code are the same. argv: of the
+    verifier, whatever interpreter it names. Raises UsageError where vLLM is not set up.
+    """
+    python = VLLM / "bin" / "python"
+    if not python.exists():
+        raise UsageError("the engine vllm is not set up on this machine: make setup-vllm, or serve with --engine own")
+    os.execve(python, [str(python), *argv[1:]], vllm_environment(os.environ))
+
+
+def vllm_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """With the clone to import from and, on a CPU, the library for threads that vLLM wants loaded first."""
+    paths = [str(ROOT), *filter(None, [environment.get("PYTHONPATH")])]
+    changed = {**environment, "PYTHONPATH": os.pathsep.join(paths)}
+    threads = VLLM / "lib" / "libiomp5.so"
+    if threads.exists():
+        changed["LD_PRELOAD"] = " ".join([str(threads), *filter(None, [environment.get("LD_PRELOAD")])])
+    return changed

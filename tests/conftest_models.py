@@ -109,7 +109,11 @@ def build_qwen2vl(
             num_key_value_heads=2,
             max_position_embeddings=1024,
             initializer_range=0.2,
-            rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]},
+            rope_parameters={
+                "rope_type": "default",
+                "rope_theta": 10000.0,
+                "mrope_section": [part * hidden // 64 for part in (2, 3, 3)],
+            },
             eos_token_id=[ids["<|im_end|>"], ids["<|endoftext|>"]],
             bos_token_id=None,
             pad_token_id=None,

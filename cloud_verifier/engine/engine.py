@@ -18,8 +18,10 @@ import torch
 from torch import Tensor
 
 from cloud_verifier.engine.hints import HintShare
+from cloud_verifier.engine.interface import Capabilities, MakeEngine, Outbox
 from cloud_verifier.engine.load import EngineLoad
 from cloud_verifier.engine.memory import KvBudget, OverBudget
+from cloud_verifier.engine.policy import Policy
 from cloud_verifier.engine.prompts import PreparedTask, Prompts, Request
 from cloud_verifier.engine.scheduler import Scheduler, Waiting
 from cloud_verifier.engine.tasks import (
@@ -47,8 +49,6 @@ from specdec.verifying.hints.hints import HintMaker
 OPENING_S = 0.002
 """Between two forwards new sessions are begun for so long; one is in any case."""
 
-Outbox = Callable[[SessionKey, Down, bool], None]
-"""Takes (session, reply, whether the session is over)."""
 
 class Engine:
     """Runs forwards: `run()` in a thread of its own until stop(), or `work_off()` between other things."""
@@ -75,6 +75,8 @@ class Engine:
         prompts and pictures for sessions to come, where sessions leave room for it. tracing: where spans go; None:
         nobody traces.
         """
+        exits = () if hint_maker is None else tuple(hint_maker.layers)
+        self.can = Capabilities(exits, draft_model is not None)
         self._outbox = outbox
         self._log = log
         self._clock = clock
@@ -185,6 +187,18 @@ class Engine:
     def idle(self) -> bool:
         """True where nothing is waiting."""
         return not self._waiting and not self._unbegun and self._arriving.empty()
+
+    def kv_admitted(self) -> dict[SessionKey, int]:
+        """Bytes of cache that each session may come to hold; from any thread."""
+        return self.budget.admitted.copy()
+
+    def gauges(self) -> dict[str, float]:
+        """What is so now; from any thread."""
+        return self.budget.gauges() | {"shared_bytes": self.prompts.store.bytes}
+
+    def counters(self) -> dict[str, float]:
+        """What only ever grows; from any thread."""
+        return {"kv_evictions": self.budget.evictions}
 
     def _reply(self, key: SessionKey, message: Down) -> None:
         self._outbox(key, message, False)
@@ -391,6 +405,30 @@ class Engine:
             self._waiting[work.key] = left
         else:
             self._resume(work, self._plans[work.key], waiting.whole(result))
+
+
+def own_engine(
+    policy: Policy,
+    model: LoadedModel,
+    draft_model: LoadedModel | None = None,
+    hint_maker: HintMaker | None = None,
+    kv_bytes: int = 1 << 62,
+    shared_bytes: int = 0,
+) -> MakeEngine:
+    """What makes this engine for a server."""
+    return lambda around: Engine(
+        model,
+        around.outbox,
+        around.log,
+        draft_model,
+        hint_maker=hint_maker,
+        scheduler=Scheduler(policy),
+        wake=around.wake,
+        kv_bytes=kv_bytes,
+        on_out=around.on_out,
+        shared_bytes=shared_bytes,
+        tracing=around.tracing,
+    )
 
 
 def _sound(logits: list[Tensor]) -> list[Tensor | Exception]:

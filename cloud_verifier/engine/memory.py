@@ -50,6 +50,14 @@ class KvBudget:
         """Bytes admitted in all."""
         return sum(self.admitted.values())
 
+    def gauges(self) -> dict[str, float]:
+        """For the metrics; from any thread."""
+        return {
+            "kv_admitted_bytes": self.used,
+            "kv_budget_bytes": self.total,
+            "kv_session_max_bytes": max(self.admitted.copy().values(), default=0),
+        }
+
     def needed(self, tokens: int, others: int = 0) -> int:
         """Bytes of so many tokens and of what is kept beside them. Raises OverBudget for more than there ever is."""
         needed = (tokens + TREE_TOKENS) * self.bytes_a_token + others

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from cloud_verifier.config import ServerConfig
+from cloud_verifier.engine.interface import Capabilities
 from cloud_verifier.engine.tasks import (
     AloneTask,
     CloseTask,
@@ -93,18 +94,16 @@ class Admission:
         log: EventLog,
         ways: Ways,
         clock: Callable[[], float],
-        exits: tuple[int, ...] = (),
-        drafts: bool = False,
+        can: Capabilities,
         decode: Callable[[bytes], Up] = decode_up,
     ) -> None:
-        """exits: layers that hints come from. drafts: whether there is a draft model. decode: of messages."""
+        """can: what the engine can do. decode: of messages."""
         self._config = config
         self._model = model
         self._log = log
         self._ways = ways
         self._clock = clock
-        self._exits = exits
-        self._drafts = drafts
+        self._can = can
         self._decode = decode
         self._server_number = secrets.randbits(32)
         self.sessions = SessionTable(config.max_sessions, config.session_timeout_s)
@@ -388,11 +387,12 @@ class Admission:
             sorted(model.eos_token_ids),
             model.context_limit,
             self._server_number,
-            list(self._exits),
-            self._drafts,
+            list(self._can.exits),
+            self._can.drafts,
             client.token,
             allowed,
             self.row_us,
+            self._can.lacks,
         )
 
     def _complain(self, client: Client) -> None:

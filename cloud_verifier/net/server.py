@@ -15,9 +15,9 @@ from collections.abc import Callable
 import zmq
 
 from cloud_verifier.config import ServerConfig
-from cloud_verifier.engine.engine import Engine
+from cloud_verifier.engine.engine import own_engine
+from cloud_verifier.engine.interface import AnyEngine, MakeEngine, Surroundings
 from cloud_verifier.engine.load import EngineLoad
-from cloud_verifier.engine.scheduler import Scheduler
 from cloud_verifier.engine.tasks import PauseTask, SessionKey, Task
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
@@ -81,9 +81,12 @@ class Server:
         kv_bytes: int = 1 << 62,
         shared_bytes: int = 0,
         tracing: Tracing | None = None,
+        make_engine: MakeEngine | None = None,
     ) -> None:
         """Bind the socket. inline: run forwards in the socket's thread. kv_bytes: what all caches may take;
         shared_bytes: what of it is kept for sessions to come. tracing: where spans go; None: nobody traces.
+        make_engine: makes another engine than our own; `model` then tells of its target, and what else would be in its
+        way (draft_model, hint_maker, kv_bytes, shared_bytes) is its own business.
 
         Raises VerifierError when the address or the keys cannot be used.
         """
@@ -127,23 +130,12 @@ class Server:
         self._trimmer = Trimmer(clock)
         self._outbox = Outbox(self._hand_over, self._pause, clock)
         ways = Ways(self._reply, self._submit, self._outbox.full, self._look_for, self._key_of)
-        exits = () if hint_maker is None else tuple(hint_maker.layers)
+        around = Surroundings(self._from_engine, log, self._wake, self._given_back, tracing)
+        if make_engine is None:
+            make_engine = own_engine(config.policy, model, draft_model, hint_maker, kv_bytes, shared_bytes)
+        self._engine: AnyEngine = make_engine(around)
         decode = decode_up if tracing is None else decode_traced
-        self._admission = Admission(config, model, log, ways, clock, exits, draft_model is not None, decode)
-        given_back = self._admission.given_back
-        self._engine = Engine(
-            model,
-            self._from_engine,
-            log,
-            draft_model,
-            hint_maker=hint_maker,
-            wake=self._wake,
-            on_out=given_back,
-            scheduler=Scheduler(config.policy),
-            kv_bytes=kv_bytes,
-            shared_bytes=shared_bytes,
-            tracing=tracing,
-        )
+        self._admission = Admission(config, model, log, ways, clock, self._engine.can, decode)
 
     def stop(self) -> None:
         """Make run() return soon; safe from other threads and from a signal handler of the serving one."""
@@ -174,17 +166,13 @@ class Server:
 
     def gauges(self) -> dict[str, float]:
         """What is so now, by name; from any thread."""
-        budget = self._engine.budget
         return {
             "sessions": len(self._admission.sessions),
             "clients": len(self._admission.clients),
             "waiting_bytes": self._admission.ledger.queued_bytes,
-            "kv_admitted_bytes": budget.used,
-            "kv_budget_bytes": budget.total,
-            "shared_bytes": self._engine.prompts.store.bytes,
             "kept_picture_bytes": self._admission.pictures.bytes,
-            "kv_session_max_bytes": max(budget.admitted.copy().values(), default=0),
             "draining": self.draining,
+            **self._engine.gauges(),
         }
 
     def counters(self) -> dict[str, float]:
@@ -192,7 +180,7 @@ class Server:
         refused = 0 if self._door is None else self._door.refused
         pictures = self._admission.pictures
         counts = {"pictures_named": pictures.named, "pictures_missing": pictures.missing}
-        return {"kv_evictions": self._engine.budget.evictions, "handshakes_refused": refused, **counts}
+        return {**self._engine.counters(), "handshakes_refused": refused, **counts}
 
     def uses(self) -> list[ClientUse]:
         """What each client has used; from any thread."""
@@ -201,7 +189,7 @@ class Server:
     def kv_bytes(self) -> Counter[str]:
         """Bytes of cache by the name of the client, as in uses(); from any thread."""
         found: Counter[str] = Counter()
-        for key, admitted in self._engine.budget.admitted.copy().items():
+        for key, admitted in self._engine.kv_admitted().items():
             entry = self._admission.sessions.get(key)
             if entry is not None and entry.use is not None:
                 found[entry.use.client.name] += admitted
@@ -253,6 +241,9 @@ class Server:
 
     def _submit(self, task: Task) -> None:
         self._engine.submit(task)
+
+    def _given_back(self, task: Task) -> None:
+        self._admission.given_back(task)
 
     def _from_engine(self, key: SessionKey, message: Down, over: bool) -> None:
         """Called in the engine's thread: pass a reply to the socket thread."""

@@ -14,6 +14,7 @@ from typing import Literal
 from specdec.drafting.draft import TreeSize
 from specdec.drafting.trees.budget import NOISE
 from specdec.edge.measured import Measured
+from specdec.link.wire import LACKS_SEVERAL, LACKS_TREES, Welcome
 from specdec.methods import STREAM_IN_FLIGHT
 
 Mode = Literal["alone", "cloud-sd", "chain", "tree", "stream"]
@@ -84,6 +85,14 @@ class Controller:
         self._measured = measured
         self._gamma = gamma
         self.drafts_in_cloud = False
+        self.trees = True
+        self.several = True
+
+    def told(self, welcome: Welcome) -> None:
+        """What the verifier's engine can do: plans are made of that."""
+        self.drafts_in_cloud = welcome.drafts
+        self.trees = LACKS_TREES not in welcome.lacks
+        self.several = LACKS_SEVERAL not in welcome.lacks
 
     def choose(self, now: Plan | None, remaining: int) -> Choice:
         """The plan for the next round. now: the present one, None before an answer. remaining: tokens that may come."""
@@ -112,8 +121,9 @@ class Controller:
         if measured.chain.drafts < _ENOUGH_DRAFTS:
             return
         yield min((self._chain(size) for size in range(1, MAX_CHAIN + 1)), key=_token_s)
-        yield min((self._stream(size) for size in range(1, MAX_CHAIN + 1)), key=_token_s)
-        if measured.tree.drafts >= _ENOUGH_DRAFTS:
+        if self.several:
+            yield min((self._stream(size) for size in range(1, MAX_CHAIN + 1)), key=_token_s)
+        if self.trees and measured.tree.drafts >= _ENOUGH_DRAFTS:
             yield self._tree()
 
     def _cloud_sd(self, alone_s: float) -> Plan:

@@ -24,6 +24,7 @@ from specdec.edge.protocol import (
     PicturesWanted,
     SessionForgotten,
     check_draft_size,
+    check_method,
     check_prompt,
 )
 from specdec.edge.rounds import Rounds
@@ -194,11 +195,12 @@ class EdgeDecoder:
                 method, gamma = self._method, self._gamma
                 if method.drafts and drafter is None:
                     method = METHODS["ar"]
+                check_method(welcome, method, options)
                 if method.drafts:
                     check_draft_size(welcome, gamma if method.tree is None else method.tree.budget)
                 self._measured.told(welcome.row_us)
                 if method.controlled:
-                    self._controller.drafts_in_cloud = welcome.drafts
+                    self._controller.told(welcome)
                     choice = self._controller.choose(None, options.max_new_tokens)
                     method, gamma = opening(method, choice)
                 front_layers = front.layers if front is not None else 0

@@ -15,6 +15,11 @@ from specdec.link.wire import (
     ERROR_SHUTDOWN,
     ERROR_TOO_LARGE,
     ERROR_UNKNOWN_SESSION,
+    LACKS_GRAMMARS,
+    LACKS_SAMPLED,
+    LACKS_SEVERAL,
+    LACKS_SPLIT,
+    LACKS_TREES,
     DraftUp,
     ErrorDown,
     Open,
@@ -26,6 +31,7 @@ from specdec.methods import HINT_ORDERS, Method
 from specdec.models import Prompt
 from specdec.models.sizes import PictureRules, picture_size
 from specdec.options import GenerationOptions
+from specdec.sampling.recoveries import Recovery
 
 
 class Cancelled(SpecdecError):
@@ -157,3 +163,23 @@ def check_draft_size(welcome: Welcome, nodes: int) -> None:
         raise OptionsError(
             f"drafts of {nodes} tokens are too large: the verifier takes {most}; use a smaller gamma or tree"
         )
+
+
+def check_method(welcome: Welcome, method: Method, options: GenerationOptions) -> None:
+    """Raise OptionsError for what the verifier's engine cannot do; what chooses by itself chooses among the rest."""
+    named = not method.controlled
+    asked = {
+        LACKS_TREES: ("takes no token trees", named and method.tree is not None, "use sd or fsd"),
+        LACKS_SPLIT: ("runs no upper layers alone", named and method.split, "use ar or sd"),
+        LACKS_SAMPLED: (
+            "does no rejection sampling",
+            named and method.recovery_at(options.temperature) is not Recovery.NOISE,
+            "use sd, whose ids are drawn with shared noise",
+        ),
+        LACKS_SEVERAL: ("takes one draft at a time", named and method.in_flight > 1, "use sd"),
+        LACKS_GRAMMARS: ("follows no grammars", bool(options.grammar), "ask without one"),
+    }
+    for word, (what, wanted, instead) in asked.items():
+        if wanted and word in welcome.lacks:
+            why = "" if word == LACKS_GRAMMARS else f", which method {method.name!r} needs"
+            raise OptionsError(f"the engine of this verifier {what}{why}: {instead}, or serve with --engine own")

@@ -197,6 +197,7 @@ class Welcome(Struct, frozen=True, array_like=True, tag=33):
     exits: layers with an early exit, which hints come from. drafts: whether the verifier has a draft model of its own.
     token: a secret to show when this client connects again. allowed: what it may ask for. row_us: what forwards of the
     target take by their rows, (rows, microseconds), rows rising, where the verifier has tried; it had no clients then.
+    lacks: what its engine cannot do, in LACKS_* words; others count for nothing.
     """
 
     version: Count
@@ -211,6 +212,7 @@ class Welcome(Struct, frozen=True, array_like=True, tag=33):
     token: Annotated[bytes, Meta(max_length=TOKEN_BYTES)] = b""
     allowed: Allowed = Allowed()
     row_us: Annotated[list[tuple[Count, Micros]], Meta(max_length=64)] = []
+    lacks: Annotated[list[Name], Meta(max_length=64)] = []
 
 
 class Opened(Struct, frozen=True, array_like=True, tag=34):
@@ -332,6 +334,12 @@ ERROR_INTERNAL = "internal"
 ERROR_SHUTDOWN = "shutdown"
 ERROR_KEY = "key"
 ERROR_PICTURES = "pictures"
+
+LACKS_TREES = "trees"
+LACKS_SPLIT = "split"
+LACKS_SAMPLED = "sampled"
+LACKS_SEVERAL = "several"
+LACKS_GRAMMARS = "grammars"
 
 Up = Hello | Open | DraftUp | Close | Ping | SampledUp | More | HiddenUp | AloneUp
 Down = Welcome | Opened | VerdictDown | Tokens | Pong | ErrorDown | RowDown | HintDown

@@ -22,7 +22,7 @@ _MIX_2 = 0x94D049BB133111EB - (1 << 64)
 _WORD = (1 << 64) - 1
 _ROUNDS = ((np.uint64(30), np.uint64(_MIX_1 & _WORD)), (np.uint64(27), np.uint64(_MIX_2 & _WORD)))
 _PIECE = 1 << 15
-_LARGE = 8192
+LARGE = 8192
 """Of smaller vocabularies all noise is quicker to make than to do without."""
 _LIKELIEST = 64
 _NEAR, _MANY = 10.0, 8192
@@ -35,7 +35,11 @@ def gumbel_noise(seed: int, positions: Tensor, tokens: Tensor) -> Tensor:
 
     positions: index of the token within the answer, counted from 0. tokens: vocabulary ids.
     """
-    return -torch.log(-torch.log(hashed_uniform(seed, positions, tokens)))
+    return _gumbel(hashed_uniform(seed, positions, tokens))
+
+
+def _gumbel(uniform: Tensor) -> Tensor:
+    return -torch.log(-torch.log(uniform))
 
 
 def noisy_argmax(scores: Tensor, seed: int, positions: Tensor) -> Tensor:
@@ -44,11 +48,23 @@ def noisy_argmax(scores: Tensor, seed: int, positions: Tensor) -> Tensor:
 
     scores: log-probabilities float32 [rows, vocab], but for a constant; -inf where cut. positions: int64 [rows].
     """
-    if scores.device.type != "cpu" or scores.shape[1] < _LARGE:
+    if scores.device.type != "cpu" or scores.shape[1] < LARGE:
         tokens = torch.arange(scores.shape[1], device=scores.device)
         noisy = scores.double() + gumbel_noise(seed, positions[:, None], tokens[None, :])
         return noisy.argmax(dim=-1)
     return torch.tensor([_picked(row, seed, at) for row, at in zip(scores, positions, strict=True)])
+
+
+def noisy_argmax_of(scores: Tensor, words: Tensor, positions: Tensor) -> Tensor:
+    """The same, with all of the noise made, of rows that have seeds of their own. words: int64 [rows], `seed_word`s."""
+    tokens = torch.arange(scores.shape[1], device=scores.device)
+    noisy = scores.double() + _gumbel(_uniform(words[:, None], positions[:, None], tokens[None, :]))
+    return noisy.argmax(dim=-1)
+
+
+def seed_word(seed: int) -> int:
+    """What a seed becomes before it meets positions: a signed 64-bit number."""
+    return _signed(_mix_int(seed))
 
 
 def _picked(scores: Tensor, seed: int, position: Tensor) -> int:
@@ -98,7 +114,11 @@ def _words(vocab: int) -> npt.NDArray[np.uint64]:
 
 def hashed_uniform(seed: int, positions: Tensor, tokens: Tensor) -> Tensor:
     """Uniform numbers strictly inside (0, 1), float64, of the broadcast shape of two int64 tensors."""
-    stream = _mix(positions * _GOLDEN + _signed(_mix_int(seed)))
+    return _uniform(seed_word(seed), positions, tokens)
+
+
+def _uniform(word: Tensor | int, positions: Tensor, tokens: Tensor) -> Tensor:
+    stream = _mix(positions * _GOLDEN + word)
     bits = _mix(stream + tokens * _MIX_1 + _GOLDEN)
     # 52 high bits and a half: a uniform strictly inside (0, 1), exact in float64.
     return (_shift(bits, 12).to(torch.float64) + 0.5) * 2.0**-52

@@ -149,6 +149,9 @@ def serve(
     ] = None,
     bind: Annotated[str | None, typer.Option(help="tcp://HOST:PORT; port 0 takes a free one.")] = None,
     model: Annotated[str | None, typer.Option(help="Hugging Face folder or hub id of the target.")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="What runs the target: own, or vllm (make setup-vllm; chains only).")
+    ] = None,
     quantize: Annotated[str | None, typer.Option(help="none, 8bit or 4bit (bitsandbytes).")] = None,
     pixels: Annotated[
         int | None, typer.Option(help="Of a picture; larger ones are scaled down (0: about a megapixel).")
@@ -190,6 +193,7 @@ def serve(
     flags: dict[str, object] = {
         "bind": bind,
         "model": model,
+        "engine": engine,
         "quantize": quantize,
         "pixels": pixels,
         "device": device,

@@ -132,6 +132,17 @@ def test_the_messages_of_a_go2_are_built_from_one_commit_and_are_there_for_every
     assert "/opt/unitree/install/setup.bash" in (DOCKER / "entrypoint.sh").read_text()
 
 
+def test_vllm_is_installed_only_on_demand_and_for_the_torch_that_is_there():
+    path = DOCKER / "cloud.Dockerfile"
+    assert dict(text.split("=", 1) for text in of(path, "ARG") if "=" in text)["WITH_VLLM"] == "0"
+    kinds = [(kind, text) for kind, text in instructions(path) if kind in ("RUN", "COPY")]
+    (built,) = [text for text in of(path, "RUN") if "setup_vllm.py" in text]
+    assert built.startswith('if [ "${WITH_VLLM}" = 1 ]; then') and "setup_vllm.py --gpu" in built
+    copied_before = " ".join(text for kind, text in kinds[: kinds.index(("RUN", built))] if kind == "COPY")
+    for needed in ("setup_vllm.py", "setup_env.py", "setup_gguf.py", "vllm_torchvision.py", "cloud_verifier"):
+        assert needed in copied_before
+
+
 def test_llama_cpp_is_compiled_only_on_demand_and_before_what_changes_more_often():
     path = DOCKER / "robot.Dockerfile"
     values = dict(text.split("=", 1) for text in of(path, "ARG"))

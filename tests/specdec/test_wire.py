@@ -43,6 +43,7 @@ DOWN = [
     wire.HintDown(1, 2, 3, 4, 0.75, 5, 600),
     wire.Welcome(3, "model", exits=[0, 3, 1023], drafts=True),
     wire.Welcome(5, "model", row_us=[(1, 17_940), (4, 24_630), (32, 96_940)]),
+    wire.Welcome(5, "model", lacks=[wire.LACKS_TREES, wire.LACKS_SPLIT, "what nobody knows yet"]),
     wire.Welcome(4, "model", token=b"0123456789abcdef", allowed=wire.Allowed(9, 8, 7, 28, 5, 4, 3, 2, 1)),
 ]
 

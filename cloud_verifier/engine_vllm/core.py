@@ -1,0 +1,164 @@
+"""vLLM's engine core, in this process: what is asked of it in the words of this house."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cloud_verifier.engine_vllm.checks import check_core, check_version
+from cloud_verifier.engine_vllm.picking import Rules
+from cloud_verifier.engine_vllm.pictures import features_of
+from cloud_verifier.engine_vllm.target import VllmTarget
+from cloud_verifier.errors import VerifierError
+from specdec.models import EncodedPrompt, Prompt
+
+_HERE = "cloud_verifier.engine_vllm"
+_EXTRA = "specnav"
+MOST_DRAFTED = 16
+"""Draft tokens of one session in a forward; longer drafts take several."""
+
+
+@dataclass(frozen=True)
+class CoreSettings:
+    """kv_bytes: what all caches take. sessions: at a time. rows: of a forward. dtype: auto, float32, float16, bfloat16.
+
+    share: whether equal prompts may share their caches. images: of a prompt, at most.
+    """
+
+    kv_bytes: int
+    sessions: int = 64
+    rows: int = 2048
+    dtype: str = "auto"
+    share: bool = True
+    images: int = 8
+
+
+class VllmCore:
+    """One target on vLLM. block_tokens, blocks: of its cache."""
+
+    def __init__(self, target: VllmTarget, settings: CoreSettings) -> None:
+        """Loads the weights, for seconds to minutes. Raises VerifierError where this vLLM cannot be used."""
+        check_version()
+        on_cpu = target.device.type == "cpu"
+        _prepare_environment(on_cpu)
+        from vllm.engine.arg_utils import EngineArgs
+        from vllm.v1.engine.llm_engine import LLMEngine
+
+        arguments = EngineArgs(
+            model=target.path,
+            skip_tokenizer_init=not target.is_multimodal,
+            dtype="float32" if settings.dtype == "auto" and on_cpu else settings.dtype,
+            max_model_len=target.context_limit,
+            max_num_seqs=settings.sessions,
+            max_num_batched_tokens=max(settings.rows, settings.sessions * (MOST_DRAFTED + 1)),
+            kv_cache_memory_bytes=settings.kv_bytes,
+            scheduler_cls=f"{_HERE}.scheduler.HoldingScheduler",
+            worker_extension_cls=f"{_HERE}.worker.PickingWorker",
+            speculative_config={
+                "method": "custom_class",
+                "model": f"{_HERE}.proposer.NoProposer",
+                "num_speculative_tokens": MOST_DRAFTED,
+            },
+            enable_prefix_caching=settings.share,
+            async_scheduling=False,
+            enforce_eager=on_cpu,
+            limit_mm_per_prompt={"image": settings.images, "video": 0} if target.is_multimodal else {},
+            mm_processor_cache_gb=0,
+            skip_mm_profiling=True,
+            mm_device_do_normalize=False,  # our preparation has done it
+            disable_log_stats=True,
+            seed=0,
+        )
+        try:
+            self._client: Any = LLMEngine.from_engine_args(arguments).engine_core
+        except Exception as error:  # whatever it raises at a model it cannot run; the cause stays attached
+            told = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+            raise VerifierError(f"vLLM cannot run {target.path} ({told}): try --engine own") from error
+        self._core = self._client.engine_core
+        check_core(self._core, self._core.model_executor.driver_worker.worker.model_runner)
+        self._scheduler = self._core.scheduler
+        self._client.collective_rpc("pick_as_specdec", args=(target.vocab_size, sorted(target.eos_token_ids)))
+        self._merge = target.picture_merge
+        self._eos_ids = sorted(target.eos_token_ids)
+        self.block_tokens: int = self._scheduler.block_size
+        self.blocks: int = self._scheduler.kv_cache_config.num_blocks - 1  # one stands for none
+        self.kv_bytes = settings.kv_bytes
+
+    @property
+    def rows(self) -> int:
+        """Rows of the last step."""
+        return int(self._scheduler.rows)
+
+    @property
+    def sessions(self) -> int:
+        """Requests that shared it."""
+        return int(self._scheduler.sessions)
+
+    @property
+    def preempted(self) -> int:
+        """How often a request lost its cache to another, so far."""
+        return int(self._scheduler.preempted)
+
+    def add(
+        self,
+        request: str,
+        prompt: Prompt,
+        encoded: EncodedPrompt,
+        answer: Sequence[int],
+        most: int,
+        rules: Rules,
+        salt: str | None,
+    ) -> None:
+        """Begin a request: its prompt, with the answer so far behind it, and at most so many tokens more. encoded: what
+        the target has made of the prompt.
+
+        salt: requests of different ones share no caches.
+        """
+        from vllm import SamplingParams
+        from vllm.v1.engine import EngineCoreRequest
+
+        params = SamplingParams(
+            temperature=0.0,
+            max_tokens=most,
+            stop_token_ids=self._eos_ids,
+            detokenize=False,
+            extra_args={_EXTRA: rules},
+        )
+        pictures = features_of(encoded, prompt.images, self._merge, salt) if prompt.images else None
+        ids = [*encoded.ids.tolist(), *answer]
+        told = EngineCoreRequest(request, ids, pictures, params, None, time.time(), None, salt, None)
+        self._client.add_request(told)
+
+    def offer(self, request: str, draft: list[int] | None) -> None:
+        """What the request does in the steps to come: a draft to judge, [] for one token alone, None to hold it."""
+        if draft is None:
+            self._scheduler.offers.pop(request, None)
+        else:
+            self._scheduler.offers[request] = draft
+
+    def drop(self, requests: Sequence[str]) -> None:
+        """Forget requests, and what they hold."""
+        for request in requests:
+            self._scheduler.offers.pop(request, None)
+        self._client.abort_requests(list(requests))
+
+    def step(self) -> list[tuple[str, list[int]]]:
+        """One forward: what each request that took part has gained."""
+        told = self._client.get_output()
+        return [(one.request_id, one.new_token_ids) for one in told.outputs]
+
+
+def _prepare_environment(on_cpu: bool) -> None:
+    """vLLM takes these from its environment, and reads them as it is imported."""
+    told = {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the core in this process
+        "VLLM_USE_V2_MODEL_RUNNER": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+    if on_cpu:
+        told["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+    os.environ.update(told)
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")

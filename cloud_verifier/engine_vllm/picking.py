@@ -1,0 +1,198 @@
+"""Tokens of many sessions at once, picked as `specdec.sampling` picks those of one: greedy or by shared noise, after
+the logits processors. Equal to its Chooser and Adjuster token for token; tests hold the two against each other.
+
+What a row is made by is put together on the host, from what is known there; the device is asked for nothing. No vLLM.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from specdec.options import GenerationOptions
+from specdec.sampling.noise import LARGE, noisy_argmax, noisy_argmax_of, seed_word
+from specdec.sampling.processors import NEVER
+
+Ids = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the tokens of one session are picked by. history: tokens of its answer that came with the prompt."""
+
+    options: GenerationOptions
+    seed_word: int
+    bias_ids: Ids
+    bias: npt.NDArray[np.float32]
+    history: int = 0
+
+    @classmethod
+    def of(cls, options: GenerationOptions, history: int = 0) -> Rules:
+        """Of a session's options."""
+        ids = np.array([token for token, _ in options.logit_bias], np.int64)
+        bias = np.array([value for _, value in options.logit_bias], np.float32)
+        return cls(options, seed_word(options.seed), ids, bias, history)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The rows of one session in a forward: after its answer alone, and after every token of a chain.
+
+    answered: tokens of the answer. seen: int64 [n], prompt and answer. draft: int64 [k].
+    """
+
+    rules: Rules
+    answered: int
+    seen: Ids
+    draft: Ids
+
+
+def pick_rows(logits: Tensor, wanted: Sequence[Wanted], eos_ids: Sequence[int]) -> Tensor:
+    """logits float [rows, vocab], those of a session together -> ids int64 [rows], on the same device."""
+    spans = _spans(wanted)
+    rows = _adjust(logits, wanted, spans, eos_ids)
+    picks = rows.argmax(dim=-1)
+    noisy = [
+        (one, span) for one, span in zip(wanted, spans, strict=True) if one.rules.options.temperature > 0.0
+    ]
+    if not noisy:
+        return picks
+    index = np.concatenate([np.arange(*span) for _, span in noisy])
+    repeat = np.array([stop - start for _, (start, stop) in noisy])
+    where = _to(torch.from_numpy(index), rows)
+    scores = rows if len(index) == rows.shape[0] else rows.index_select(0, where)
+    options = [one.rules.options for one, _ in noisy]
+    scores = _cut(scores.float(), options, repeat)
+    positions = np.concatenate([one.answered + np.arange(stop - start) for one, (start, stop) in noisy])
+    if scores.device.type == "cpu" and scores.shape[1] >= LARGE:
+        seeds = np.repeat([one.rules.options.seed for one, _ in noisy], repeat).tolist()
+        at = torch.from_numpy(positions)
+        found = torch.cat(
+            [noisy_argmax(scores[i : i + 1], seed, at[i : i + 1]) for i, seed in enumerate(seeds)]
+        )
+    else:
+        words = np.repeat(np.array([one.rules.seed_word for one, _ in noisy], np.int64), repeat)
+        found = noisy_argmax_of(
+            scores, _to(torch.from_numpy(words), scores), _to(torch.from_numpy(positions), scores)
+        )
+    return picks.index_copy(0, where, found)
+
+
+def stay(picks: Tensor, drafts: Tensor, counts: Sequence[int]) -> Tensor:
+    """What a forward gains for each session: the draft tokens that were picked as well, and the pick behind them.
+
+    picks: int64 [rows], counts[i] + 1 of each. drafts: [sum(counts)]. Returns int64 [sessions, most + 1], -1 beyond.
+    """
+    most, many = max(counts), len(counts)
+    sizes = np.array(counts)
+    column = np.arange(most + 1)
+    starts = np.cumsum(sizes + 1) - sizes - 1
+    rows = starts[:, None] + np.minimum(column, sizes[:, None])
+    firsts = np.cumsum(sizes) - sizes
+    places = np.minimum(firsts[:, None] + column[:most], max(int(sizes.sum()) - 1, 0))
+    inside = _to(torch.from_numpy(column[:most] < sizes[:, None]), picks)
+    picked = picks[_to(torch.from_numpy(rows), picks)]
+    if not most:
+        return picked
+    same = (picked[:, :most] == drafts.to(picks.dtype)[_to(torch.from_numpy(places), picks)]) & inside
+    kept = torch.cat(
+        [torch.ones(many, 1, dtype=torch.bool, device=picks.device), same.int().cumprod(1).bool()], 1
+    )
+    return torch.where(kept, picked, -1)
+
+
+def _spans(wanted: Sequence[Wanted]) -> list[tuple[int, int]]:
+    spans, start = [], 0
+    for one in wanted:
+        stop = start + len(one.draft) + 1
+        spans.append((start, stop))
+        start = stop
+    return spans
+
+
+def _to(values: Tensor, like: Tensor) -> Tensor:
+    """On the other's device; the copy waits for nothing there."""
+    if like.device.type == "cpu":
+        return values
+    return values.pin_memory().to(like.device, non_blocking=True)
+
+
+def _adjust(
+    logits: Tensor, wanted: Sequence[Wanted], spans: Sequence[tuple[int, int]], eos_ids: Sequence[int]
+) -> Tensor:
+    """Logit bias, repetition penalty and minimum length, in this order, of the rows whose sessions ask for them."""
+    biased: list[tuple[int, Ids, npt.NDArray[np.float32]]] = []
+    seen: list[tuple[int, Ids, float]] = []
+    no_end: list[int] = []
+    for one, (start, stop) in zip(wanted, spans, strict=True):
+        options = one.rules.options
+        if one.rules.bias_ids.size:
+            biased += [(row, one.rules.bias_ids, one.rules.bias) for row in range(start, stop)]
+        if options.repetition_penalty != 1.0:
+            before = np.unique(one.seen)
+            for row in range(start, stop):
+                ids = before if row == start else np.union1d(before, one.draft[: row - start])
+                seen.append((row, ids, options.repetition_penalty))
+        no_end += range(start, min(stop, start + max(0, options.min_new_tokens - one.answered)))
+    if not (biased or seen or no_end):
+        return logits
+    scores = logits.float().clone()
+    if biased:
+        values = torch.from_numpy(np.concatenate([bias for _, _, bias in biased]))
+        scores.index_put_(
+            _places([(row, ids) for row, ids, _ in biased], scores), _to(values, scores), accumulate=True
+        )
+    if seen:
+        places = _places([(row, ids) for row, ids, _ in seen], scores)
+        sizes = [len(ids) for _, ids, _ in seen]
+        factors = torch.from_numpy(np.repeat(np.array([one for *_, one in seen], np.float32), sizes))
+        factors = _to(factors, scores)
+        found = scores[places]
+        scores.index_put_(places, torch.where(found < 0, found * factors, found / factors))
+    if no_end and eos_ids:
+        ends = np.array(sorted(eos_ids), np.int64)
+        scores.index_put_(
+            _places([(row, ends) for row in no_end], scores), torch.full((), NEVER, device=scores.device)
+        )
+    return scores
+
+
+def _places(cells: Sequence[tuple[int, Ids]], like: Tensor) -> tuple[Tensor, Tensor]:
+    rows = np.repeat(np.array([row for row, _ in cells]), [len(ids) for _, ids in cells])
+    columns = np.concatenate([ids for _, ids in cells]).astype(np.int64)
+    return _to(torch.from_numpy(rows), like), _to(torch.from_numpy(columns), like)
+
+
+def _cut(scores: Tensor, options: Sequence[GenerationOptions], repeat: npt.NDArray[np.int64]) -> Tensor:
+    """Temperature, top-k, top-p and min-p of rows [n, vocab], each by its session's options, as `cut_scores` has it."""
+
+    def column(values: Sequence[float], dtype: type = np.float32) -> Tensor:
+        return _to(torch.from_numpy(np.repeat(np.array(values, dtype), repeat))[:, None], scores)
+
+    vocab = scores.shape[1]
+    scores = scores / column([one.temperature for one in options])
+    by_k = any(0 < one.top_k < vocab for one in options)
+    by_p = any(one.top_p < 1.0 for one in options)
+    if by_k or by_p:
+        ordered, order = torch.sort(scores, dim=-1, descending=True, stable=True)
+        if by_k:
+            k = column([one.top_k if 0 < one.top_k < vocab else vocab for one in options], np.int64)
+            least = ordered.gather(1, k - 1)
+            scores = scores.masked_fill(scores < least, NEVER)
+            ordered = ordered.masked_fill(ordered < least, NEVER)
+        if by_p:
+            before = torch.softmax(ordered, dim=-1).cumsum(dim=-1).roll(1, dims=-1)
+            before[:, 0] = 0.0
+            most = column([one.top_p if one.top_p < 1.0 else math.inf for one in options])
+            cut = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, order, before >= most)
+            scores = scores.masked_fill(cut, NEVER)
+    if any(one.min_p > 0.0 for one in options):
+        nearest = column([math.log(one.min_p) if one.min_p > 0.0 else -math.inf for one in options])
+        scores = scores.masked_fill(scores < scores.amax(dim=-1, keepdim=True) + nearest, NEVER)
+    return scores

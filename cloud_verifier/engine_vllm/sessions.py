@@ -1,0 +1,169 @@
+"""One session on vLLM: its answer, what waits for it, and what it is doing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cloud_verifier.engine.tasks import AloneTask, HiddenTask, OpenTask, SessionQueue, SessionTask, VerifyTask
+from cloud_verifier.engine_vllm.answers import Answer
+from cloud_verifier.engine_vllm.picking import Rules
+from cloud_verifier.observing.usage import SessionUse
+from specdec.errors import ProtocolError
+from specdec.link.convert import sampling_from_wire
+from specdec.link.wire import Down, DraftUp, Open, Opened, Tokens, VerdictDown
+from specdec.models import EncodedPrompt
+from specdec.options import GenerationOptions
+from specdec.sampling.recoveries import Recovery
+
+
+class VllmSession:
+    """encoded, answer, rules: there once the prompt is prepared. request: its name in vLLM, "" where it has no cache
+    there. tokens: what its cache may come to hold. draft: what is being judged. alone: it streams.
+    """
+
+    def __init__(self, opening: OpenTask, use: SessionUse, number: int) -> None:
+        self.key = opening.key
+        self.opening = opening
+        self.use = use
+        self.number = number
+        self.tasks = SessionQueue()
+        self.options: GenerationOptions = options_of(opening.message)
+        self.encoded: EncodedPrompt | None = None
+        self.answer: Answer | None = None
+        self.request = ""
+        self.requests = 0
+        self.tokens = 0
+        self.opened = False
+        self.draft: DraftUp | None = None
+        self.alone = False
+        self.told = 0
+        self.batch = 1
+        self.began_s = opening.arrived_s
+        self.worked_s = 0.0
+
+    @property
+    def message(self) -> Open:
+        """What opened it."""
+        return self.opening.message
+
+    @property
+    def next_request(self) -> str:
+        """A name that no request had before."""
+        self.requests += 1
+        return f"{self.number}.{self.requests}"
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing is asked of it."""
+        return self.opened and self.draft is None and not self.alone and not len(self.tasks)
+
+    def rules(self) -> Rules:
+        """What its tokens are picked by, from where its answer is now."""
+        return Rules.of(self.options, len(self.verified.ids))
+
+    @property
+    def verified(self) -> Answer:
+        """Its answer. Raises ProtocolError before it has begun."""
+        if self.answer is None:
+            raise ProtocolError("the session has not begun")
+        return self.answer
+
+    def begin(self, arrived_s: float) -> None:
+        """Work on something new begins, which came at `arrived_s`."""
+        self.began_s = arrived_s
+        self.worked_s = 0.0
+        self.batch = 1
+
+    def next_draft(self, on_out: Callable[[SessionTask], None]) -> None:
+        """Take up what waits, until a draft is to be judged. Raises ProtocolError for what cannot be done."""
+        while self.draft is None and len(self.tasks):
+            task, taken = self.tasks.get()
+            for one in taken:
+                on_out(one)
+            self.begin(task.arrived_s)
+            self._take(task)
+
+    def _take(self, task: SessionTask) -> None:
+        answer = self.verified
+        if isinstance(task, HiddenTask):
+            raise ProtocolError("a layer split was not agreed on when the session was opened")
+        if isinstance(task, AloneTask):
+            self.go_alone(task.message.speculate)
+            return
+        self.alone = False  # a draft ends the cloud's going on alone
+        assert isinstance(task, VerifyTask)
+        message = task.message
+        if not isinstance(message, DraftUp):
+            raise ProtocolError("rejection sampling was not agreed on when the session was opened")
+        if message.epoch < answer.epoch:
+            return  # it assumed what a verdict has broken since: the edge expects no answer
+        answer.check(message)
+        self.draft = message
+
+    def go_alone(self, speculate: int) -> None:
+        """Stream from here on, until a draft comes or the answer ends. Raises ProtocolError."""
+        if speculate:
+            raise ProtocolError(
+                "this verifier has no draft model: its engine is vLLM, use ar, or --engine own"
+            )
+        self.alone = not self.verified.finished
+        self.told = len(self.verified.ids)
+
+    def reply(self, now: float) -> Down | None:
+        """What can be answered by now, if anything; `use` counts it."""
+        answer = self.verified
+        work, wait = self._times(now)
+        if not self.opened:
+            begun = len(self.message.history)
+            if len(answer.ids) == begun:
+                return None
+            self.opened = True
+            self.use.worked(work, wait)
+            self.use.log.info("prefilled", verify_ms=work / 1e3, queue_ms=wait / 1e3)
+            token = answer.ids[begun]
+            self.told = begun + 1
+            self.alone = self.alone and not answer.finished
+            return Opened(self.key[1], token, answer.bounds.limit, work, wait)
+        if self.draft is not None:
+            found = answer.verdict(self.draft)
+            if found is None:
+                return None
+            draft, self.draft = self.draft, None
+            stays, token = found
+            answer.settle(draft, stays)
+            self._count(work, wait, stays + 1, len(draft.ids), stays)
+            return VerdictDown(self.key[1], draft.round, stays, token, work, wait, self.batch)
+        if self.alone and len(answer.ids) > self.told:
+            base, ids = self.told, answer.ids[self.told :]
+            self.told = len(answer.ids)
+            self.alone = not answer.finished
+            self._count(work, wait, len(ids), 0, 0)
+            return Tokens(self.key[1], base, ids, work, wait, 0, self.batch)
+        return None
+
+    def _times(self, now: float) -> tuple[int, int]:
+        """Microseconds in forwards, and of waiting before and between."""
+        work = int(self.worked_s * 1e6)
+        return work, max(0, int((now - self.began_s) * 1e6) - work)
+
+    def _count(self, work: int, wait: int, tokens: int, drafted: int, accepted: int) -> None:
+        self.use.worked(work, wait)
+        self.use.replied(tokens, drafted, accepted)
+
+
+def options_of(message: Open) -> GenerationOptions:
+    """Its options. Raises ProtocolError for what this engine does not do."""
+    options = sampling_from_wire(message.sampling)
+    if Recovery(message.recovery) is not Recovery.NOISE or message.pending:
+        raise ProtocolError(
+            "this verifier's engine, vLLM, does no rejection sampling: use sd, or --engine own"
+        )
+    if message.front_layers:
+        raise ProtocolError(
+            "this verifier's engine, vLLM, runs no upper layers alone: use sd, or --engine own"
+        )
+    if options.grammar:
+        raise ProtocolError(
+            "this verifier's engine, vLLM, follows no grammars: ask without one, or --engine own"
+        )
+    return options

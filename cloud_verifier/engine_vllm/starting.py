@@ -1,0 +1,61 @@
+"""From a server's settings to an engine on vLLM; what it cannot do is refused before anything large is loaded."""
+
+from __future__ import annotations
+
+import torch
+
+from cloud_verifier.config import NO_EXITS, ServerConfig
+from cloud_verifier.engine.interface import MakeEngine
+from cloud_verifier.engine.memory import SHARE, free_bytes
+from cloud_verifier.engine.policy import Policy
+from cloud_verifier.engine_vllm.checks import check_version
+from cloud_verifier.engine_vllm.core import CoreSettings, VllmCore
+from cloud_verifier.engine_vllm.engine import VllmEngine
+from cloud_verifier.engine_vllm.target import VllmTarget
+from cloud_verifier.errors import VerifierError
+from cloud_verifier.logs import EventLog
+
+_KV_BYTES_ON_A_CPU = 4 << 30
+"""vLLM takes its cache whole when it starts: on a CPU not more than this, unless told otherwise."""
+
+
+def start(config: ServerConfig, log: EventLog) -> tuple[VllmTarget, MakeEngine]:
+    """Load the target into vLLM. Raises VerifierError or ModelError with one line."""
+    refuse_what_is_not_done(config)
+    check_version()
+    target = VllmTarget(config.model, config.pixels)
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    free = free_bytes(target.device)
+    kv_bytes = int(config.kv_gb * 2**30) or int(SHARE * free)
+    if target.device.type == "cpu" and not config.kv_gb:
+        kv_bytes = min(kv_bytes, _KV_BYTES_ON_A_CPU)
+    # Our own engine's default is for models that are small; vLLM's is what it was made for.
+    rows = CoreSettings.rows if config.forward_rows == Policy.rows else config.forward_rows
+    images = max(1, config.max_images)
+    settings = CoreSettings(kv_bytes, config.max_sessions, rows, config.dtype, config.share != "none", images)
+    core = VllmCore(target, settings)
+    log.info("vllm", blocks=core.blocks, block_tokens=core.block_tokens, kv_mb=kv_bytes >> 20)
+    return target, lambda around: VllmEngine(core, target, around)
+
+
+def refuse_what_is_not_done(config: ServerConfig) -> None:
+    """Raise VerifierError for settings that mean something to our own engine alone."""
+    asked = {
+        "--quantize": config.quantize != "none",
+        "--draft-model": bool(config.draft_model),
+        "--exits": config.exits not in ("", NO_EXITS),
+        "--deterministic": config.deterministic,
+        "--compile": config.compile,
+        "--verify-ms": bool(config.verify_ms),
+        "--draft-ms": bool(config.draft_ms),
+        "--device": config.device != "auto",
+        "--forward-latency-ms": bool(config.forward_latency_ms),
+        "--groups": config.groups > 1,
+    }
+    named = [flag for flag, set_ in asked.items() if set_]
+    if named:
+        flags = ", ".join(named)
+        raise VerifierError(
+            f"the engine vllm does not take {flags}: leave that out, or serve with --engine own"
+        )

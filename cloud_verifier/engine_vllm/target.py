@@ -1,0 +1,57 @@
+"""What is known of vLLM's target without its weights: its tokenizer, its context, how it sizes pictures."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from specdec.errors import ModelError
+from specdec.models.families import FAMILIES
+from specdec.models.images import ImagePreparer
+from specdec.models.loaded import LoadedModel, real_vocabulary_size
+from specdec.models.loading import eos_ids, load_tokenizer, read_config
+
+
+class VllmTarget(LoadedModel):
+    """A target whose forwards are vLLM's: checks prompts and prepares pictures, and has no sessions of its own."""
+
+    def __init__(self, path: str, pixels: int = 0) -> None:
+        """path: a Hugging Face folder or hub id. pixels: as in `load_model`. Raises ModelError."""
+        config = read_config(path)
+        tokenizer = load_tokenizer(path)
+        text = config.get_text_config()
+        told = SimpleNamespace(config=config, generation_config=_generation_config(path))
+        self.network = told
+        self.family = FAMILIES.get(config.model_type)
+        self.deterministic = False
+        self._load_hf_model = self._refuse_library
+        sees = self.family is not None and self.family.vision
+        preparer = ImagePreparer.from_folder(path, config.vision_config, pixels) if sees else None
+        runner: Any = SimpleNamespace(
+            vocab_size=min(real_vocabulary_size(tokenizer), text.vocab_size),
+            context_limit=text.max_position_embeddings,
+            device=torch.device("cuda" if torch.cuda.is_available() else "cpu"),
+        )
+        pad_id = config.image_token_id if sees else None
+        self._stand_on(runner, tokenizer, path, eos_ids(told, tokenizer), preparer, pad_id)
+        self._no_pictures = "on vLLM only models of the Qwen2-VL kind do here"
+
+    @property
+    def picture_merge(self) -> int:
+        """Patches of a picture that become a token, each way; 1 where it takes none."""
+        return 1 if self._preparer is None else self._preparer.merge
+
+    def _refuse_library(self) -> Any:
+        raise ModelError(f"{self.path} runs on vLLM, where the library generates nothing")
+
+
+def _generation_config(path: str) -> Any:
+    """The library's, or an empty one where a model comes without."""
+    from transformers import GenerationConfig
+
+    try:
+        return GenerationConfig.from_pretrained(path)
+    except OSError:
+        return SimpleNamespace()

@@ -1,0 +1,81 @@
+"""What vLLM's worker is taught: tokens are picked as everywhere in this house, by shared noise and our processors.
+
+Loaded by vLLM by name, as an extension of its worker. Rows of all requests are picked in one call (`picking`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from vllm.v1.outputs import SamplerOutput
+
+from cloud_verifier.engine_vllm.picking import Rules, Wanted, pick_rows, stay
+from specdec.options import GenerationOptions
+
+EXTRA = "specnav"
+"""Under this name a request carries what it is picked by."""
+
+
+class PickingWorker:
+    """Methods that vLLM's worker gets; called through `collective_rpc`."""
+
+    def pick_as_specdec(self, vocab_size: int, eos_ids: Sequence[int]) -> None:
+        """From now on. vocab_size: ids beyond are padding."""
+        runner: Any = self.model_runner  # type: ignore[attr-defined]
+        picks = _Picks(runner, vocab_size, tuple(eos_ids))
+        runner.sampler.forward = picks.plain
+        runner.rejection_sampler.forward = picks.drafted
+
+
+class _Picks:
+    """Stands in for the samplers of one model runner."""
+
+    def __init__(self, runner: Any, vocab_size: int, eos_ids: tuple[int, ...]) -> None:
+        self._runner = runner
+        self._vocab_size = vocab_size
+        self._eos_ids = eos_ids
+
+    def plain(self, logits: Tensor, sampling_metadata: Any, *others: Any, **more: Any) -> Any:
+        """A step without drafts. logits [requests, vocab]."""
+        batch = self._runner.input_batch
+        picks = self._pick(logits, [0] * min(batch.num_reqs, logits.shape[0]))
+        return SamplerOutput(sampled_token_ids=picks[:, None].to(torch.int32), logprobs_tensors=None)
+
+    def drafted(self, metadata: Any, draft_probs: Any, logits: Tensor, sampling_metadata: Any) -> Any:
+        """A step with drafts: a request's rows stand together, one more than it has draft tokens."""
+        counts = metadata.num_draft_tokens
+        picks = self._pick(logits, counts)
+        kept = stay(picks, metadata.draft_token_ids, counts)
+        return SamplerOutput(sampled_token_ids=kept.to(torch.int32), logprobs_tensors=None)
+
+    def _pick(self, logits: Tensor, counts: Sequence[int]) -> Tensor:
+        batch = self._runner.input_batch
+        if not batch.num_reqs or logits.shape[0] != sum(counts) + len(counts):  # vLLM tries itself out
+            return logits[:, : self._vocab_size].argmax(dim=-1)
+        wanted = []
+        for index, count in enumerate(counts):
+            params = batch_params(self._runner, batch.req_ids[index])
+            known = int(batch.num_tokens_no_spec[index])
+            rules = params[EXTRA] if params and EXTRA in params else _PLAIN
+            answered = known - int(batch.num_prompt_tokens[index]) + rules.history
+            wanted.append(
+                Wanted(rules, answered, batch.token_ids_cpu[index, :known], _ids(batch, index, known, count))
+            )
+        return pick_rows(logits[:, : self._vocab_size], wanted, self._eos_ids)
+
+
+def _ids(batch: Any, index: int, known: int, count: int) -> Any:
+    return batch.token_ids_cpu[index, known : known + count].astype(np.int64)
+
+
+def batch_params(runner: Any, request: str) -> Any:
+    """What a request carries beside vLLM's own parameters."""
+    state = runner.requests.get(request)
+    return None if state is None or state.sampling_params is None else state.sampling_params.extra_args
+
+
+_PLAIN = Rules.of(GenerationOptions())

@@ -1,0 +1,68 @@
+"""Which engine is held to the contract: `pytest tests/engine_contract --engine vllm`; our own unless told otherwise."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cloud_verifier.engine.engine import own_engine
+from cloud_verifier.engine.interface import MakeEngine
+from cloud_verifier.engine.policy import Policy
+from specdec.models import LoadedModel, load_model
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
+
+from conftest_models import DRAFT_NOISE, build_llama, build_qwen2vl, noisy_copy  # noqa: E402
+from conftest_servers import Pair  # noqa: E402
+from contract import Client  # noqa: E402
+
+KV_BYTES = 1 << 26
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--engine", default="own", choices=("own", "vllm"), help="the engine that is held to the contract"
+    )
+
+
+@pytest.fixture(scope="session")
+def engine_name(request: pytest.FixtureRequest) -> str:
+    return request.config.getoption("--engine", default="own")
+
+
+@pytest.fixture(scope="session")
+def make_for(engine_name: str) -> Callable[[LoadedModel], MakeEngine]:
+    """What makes engines for a target."""
+    if engine_name == "own":
+        return lambda model: own_engine(Policy(), model, kv_bytes=KV_BYTES)
+    from vllm_engines import makers
+
+    return makers()
+
+
+@pytest.fixture(scope="session")
+def text_pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """Llama target and draft, with heads as wide as every engine takes them."""
+    folder = tmp_path_factory.mktemp("pair")
+    build_llama(folder / "text-target", hidden=128)
+    noisy_copy(folder / "text-target", folder / "text-draft", DRAFT_NOISE)
+    return Pair(load_model(folder / "text-target"), load_model(folder / "text-draft"))
+
+
+@pytest.fixture(scope="session")
+def seeing_target(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    """A Qwen2-VL."""
+    return load_model(build_qwen2vl(tmp_path_factory.mktemp("seeing") / "target", hidden=128))
+
+
+@pytest.fixture
+def target(text_pair: Pair) -> LoadedModel:
+    return text_pair.target
+
+
+@pytest.fixture
+def client(make_for: Callable[[LoadedModel], MakeEngine], target: LoadedModel) -> Iterator[Client]:
+    one = Client(make_for(target))
+    yield one
+    one.engine.stop()
