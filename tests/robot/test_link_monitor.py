@@ -12,7 +12,7 @@ from spec_vlm_nav.common.codes import LinkState
 from spec_vlm_nav.model.link_monitor import LinkMonitor
 from specdec.link import wire
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.realtime]
 
 UP, LOST, UNKNOWN = LinkState.UP, LinkState.LOST, LinkState.UNKNOWN
 TIMEOUT_S = 0.4
