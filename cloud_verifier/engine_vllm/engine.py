@@ -13,6 +13,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+# vLLM replaces torch.set_num_threads by a function that does nothing: this one is bound before.
+from torch import get_num_threads, set_num_threads
+
 from cloud_verifier.engine.interface import Capabilities, Surroundings
 from cloud_verifier.engine.load import EngineLoad
 from cloud_verifier.engine.memory import TREE_TOKENS, KvBudget, OverBudget
@@ -79,6 +82,7 @@ class VllmEngine:
         self._paused: set[bytes] = set()
         self._starved: list[VllmSession] = []
         self._opened = 0
+        self._threads = get_num_threads()
         self._pictures = ThreadPoolExecutor(1, "pictures")
         self._stopping = False
 
@@ -94,6 +98,8 @@ class VllmEngine:
 
     def run(self) -> None:
         """Work until stop()."""
+        # OpenMP counts by thread: vLLM's kernels refuse to run on another number than they were planned with.
+        set_num_threads(self._threads)
         while not self._stopping:
             if not self._busy:
                 self._take_arrivals(self._arriving.get())
