@@ -6,7 +6,6 @@ sequence for each of its leaves, and what they share is held once.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import threading
 import weakref
@@ -266,12 +265,6 @@ class LlamaDecoder:
         axes[:3] = rows.positions[:, start:stop] if rows.positions.ndim == 2 else rows.positions[start:stop]
         self._positions[: 4 * count] = axes.reshape(-1)
         return np.ascontiguousarray(rows.vectors[start:stop], np.float32)
-
-    def close(self) -> None:
-        """Give the context's memory back; nothing can be decoded afterwards."""
-        with self._lock, contextlib.suppress(AttributeError):
-            context, self._context = self._context, None
-            self._library.llama_free(context)
 
 
 def _outputs(rows: Rows, start: int, stop: int) -> int:
