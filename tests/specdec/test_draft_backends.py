@@ -272,6 +272,17 @@ class TestLlamaCpp:
         first.evict()
         assert_close(second.prefill(model.encode(long))[None], expected(model, long, []))
 
+    def test_what_fails_half_way_leaves_nothing_behind(self) -> None:
+        """More rows than one call takes: the first call goes through, and there is no room for the second."""
+        model = drafts.draft_on(drafts.GGUF, "text", GgufOptions(threads=1, context=512, kv="f32"))
+        holder, session = model.new_session(), model.new_session()
+        holder.prefill(model.encode(Prompt(tuple((3 * place) % 250 for place in range(300)))))
+        session.prefill(model.encode(Prompt((1, 2, 3))))
+        with pytest.raises(ModelError, match="context of 512 tokens is full"):
+            session.extend([(5 * place) % 250 for place in range(240)])
+        assert session.length == 3
+        assert_close(session.extend([9, 8]), expected(model, Prompt((1, 2, 3)), [9, 8])[1:])
+
     def test_blocks_that_do_not_fit_into_a_head_are_refused(self) -> None:
         with pytest.raises(ModelError, match="choose another kv"):
             drafts.draft_on(drafts.GGUF, "text", GgufOptions(threads=1, kv="q8_0"))
