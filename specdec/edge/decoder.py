@@ -160,6 +160,7 @@ class EdgeDecoder:
         self._session = session
         finish: Finish = "failed"
         try:
+            self._link.begin_answer(prompt.ids, prompt.images)
             yield from self._answer(session, prompt, options)
             finish = session.finish
         except (Cancelled, GeneratorExit) as end:
@@ -168,6 +169,7 @@ class EdgeDecoder:
                 raise
         finally:
             session.close()
+            self._link.end_answer()
             if self._memory is not None:
                 self._memory.rest()
             self._stats = session.stats(finish)
@@ -251,6 +253,8 @@ class EdgeDecoder:
             except LinkLost as error:
                 session.check_cancelled()
                 session.prepare_resume(isinstance(error, VerifierBusy))
+                if not isinstance(error, SessionForgotten):
+                    self._link.move_on()
                 # A verifier that forgot the session is there, it only needs the session again.
                 endless = isinstance(error, SessionForgotten) and not session.fruitless
                 pause_s = self._patience.pause_s(error, endless)

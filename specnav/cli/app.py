@@ -18,6 +18,7 @@ from specnav.cli.bench import add_bench_commands
 from specnav.cli.blackbox import add_blackbox_command
 from specnav.cli.doctor import add_doctor_command
 from specnav.cli.drill import add_drill_commands
+from specnav.cli.fleet import fleet_app
 from specnav.cli.keys import keys_app
 from specnav.cli.models import convert_app, plan_app
 from specnav.cli.options import (
@@ -59,6 +60,7 @@ app = typer.Typer(
 )
 app.add_typer(train_app, name="train")
 app.add_typer(keys_app, name="keys")
+app.add_typer(fleet_app, name="fleet")
 app.add_typer(plan_app, name="plan")
 app.add_typer(convert_app, name="convert")
 

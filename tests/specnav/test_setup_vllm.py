@@ -42,7 +42,7 @@ def test_an_environment_counts_only_once_it_is_complete(tmp_path: Path) -> None:
 def test_without_vllm_one_line_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(VerifierError, match="make setup-vllm"):
         check_version()
-    monkeypatch.setattr(serve, "VLLM", tmp_path)
+    monkeypatch.setattr("harness.vllm.VLLM", tmp_path)
     with pytest.raises(UsageError, match="make setup-vllm"):
         serve.become_verifier_on_vllm([])
 
@@ -53,7 +53,7 @@ def test_the_verifier_goes_on_in_vllms_environment(tmp_path: Path, monkeypatch: 
     for name in ("bin/python", "lib/libiomp5.so"):
         (tmp_path / name).touch()
     called: list[tuple[Path, list[str], dict[str, str]]] = []
-    monkeypatch.setattr(serve, "VLLM", tmp_path)
+    monkeypatch.setattr("harness.vllm.VLLM", tmp_path)
     monkeypatch.setattr("os.execve", lambda *told: called.append(told))
     serve.become_verifier_on_vllm(["python", "-m", "cloud_verifier", "--engine", "vllm"])
     ((python, argv, environment),) = called
