@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import secrets
 import shutil
@@ -110,7 +111,7 @@ def reach(address: str) -> Any:
 
     def connect() -> None:
         try:
-            ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
+            ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
         except BaseException as error:
             failed.append(error)
 

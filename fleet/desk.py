@@ -105,7 +105,7 @@ class Desk:
                     break
                 try:
                     if frames is not None:
-                        self._take(*frames[:2], len(frames))
+                        self._take(frames)
                 except Exception as error:  # one message must not end everybody's directory
                     self._log.error("message_failed", traceback=self._log.trace_of(error))
         if self._door is not None:
@@ -118,11 +118,12 @@ class Desk:
             return self._door.receive()
         return self._router.recv_multipart(flags=zmq.DONTWAIT)
 
-    def _take(self, identity: bytes, data: bytes, frames: int) -> None:
+    def _take(self, frames: list[bytes]) -> None:
+        identity = frames[0]
         try:
-            if frames != 2:
-                raise ProtocolError(f"a message comes in one frame, not in {frames - 1}")
-            message = decode_asked(data)
+            if len(frames) != 2:
+                raise ProtocolError(f"a message comes in one frame, not in {len(frames) - 1}")
+            message = decode_asked(frames[1])
         except ProtocolError as error:
             self.malformed += 1
             self._log.warning("malformed", reason=str(error))

@@ -107,7 +107,7 @@ def start_replica(namespace: str, number: int, generation: int, settings: FleetS
     """A new replica where Ray finds room, spread over the nodes; a detached actor. Raises what Ray raises."""
     place = settings.place
     actor = ray.remote(Replica)
-    return actor.options(  # type: ignore[attr-defined]
+    return actor.options(
         name=replica_name(number),
         namespace=namespace,
         lifetime="detached",

@@ -6,7 +6,7 @@ anything is decoded, and nothing but ProtocolError for foreign bytes. An answer'
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
@@ -105,7 +105,7 @@ def decode_told(data: bytes) -> Told:
     return message
 
 
-def _decoded(decoder: msgspec.msgpack.Decoder[Asked] | msgspec.msgpack.Decoder[Told], data: bytes) -> Asked | Told:
+def _decoded(decoder: msgspec.msgpack.Decoder[Any], data: bytes) -> Any:
     if len(data) > MOST_BYTES:
         raise ProtocolError(f"a message of {len(data)} bytes exceeds the limit of {MOST_BYTES}")
     try:

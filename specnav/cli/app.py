@@ -18,7 +18,6 @@ from specnav.cli.bench import add_bench_commands
 from specnav.cli.blackbox import add_blackbox_command
 from specnav.cli.doctor import add_doctor_command
 from specnav.cli.drill import add_drill_commands
-from specnav.cli.fleet import fleet_app
 from specnav.cli.keys import keys_app
 from specnav.cli.models import convert_app, plan_app
 from specnav.cli.options import (
@@ -50,6 +49,7 @@ from specnav.cli.pipeline import add_pipeline_command
 from specnav.cli.robot import add_robot_commands
 from specnav.cli.serving import add_serving_commands
 from specnav.cli.train import train_app
+from specnav.fleet.command import fleet_app
 
 app = typer.Typer(
     no_args_is_help=True,

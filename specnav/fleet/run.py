@@ -289,7 +289,8 @@ def show(status: FleetStatus) -> None:
         numbers = (str(one.edges), str(one.active), str(about.starts))
         row = (about.name, str(about.generation), one.state.replace("_", " "), about.address or "-", about.node or "-")
         table.add_row(*row, *numbers, one.words)
-    Console().print(table)
+    console = Console()
+    console.print(table, soft_wrap=not console.is_terminal, width=None if console.is_terminal else 200)
 
 
 @contextmanager
