@@ -51,7 +51,7 @@ def pip_arguments(gpu: bool, has_torch: bool) -> list[str]:
     """Of `pip install`. has_torch: it need not be looked for where builds for CPUs are."""
     if gpu:
         return packages(gpu)
-    index = [] if has_torch else ["--extra-index-url", TORCH_CPU_INDEX]
+    index = ["--extra-index-url", TORCH_CPU_INDEX] if TORCH_CPU_INDEX and not has_torch else []
     return ["-c", str(REQUIREMENTS), *index, *packages(gpu)]
 
 

@@ -56,8 +56,8 @@ class ClientJob:
 
 @dataclass(frozen=True)
 class Said:
-    """How an answer went, or that one has begun to come. gap_s: the longest time between two chunks of it, its beginning
-    included. text: what was wrong.
+    """How an answer went, or that one has begun to come. gap_s: the longest time between two chunks of it, from its
+    question on. text: what was wrong.
     """
 
     what: What

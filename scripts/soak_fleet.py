@@ -101,7 +101,9 @@ class Killer:
 
 def quantile(values: list[float], share: float) -> float:
     """Of the values, 0.0 without any."""
-    return statistics.quantiles(values, n=100)[round(share * 100) - 1] if len(values) > 1 else sum(values)
+    if len(values) < 2:
+        return sum(values)
+    return statistics.quantiles(values, n=100, method="inclusive")[round(share * 100) - 1]
 
 
 @contextmanager
@@ -134,7 +136,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--edges", type=int, default=24)
     parser.add_argument("--replicas", type=int, default=3)
-    parser.add_argument("--kill-s", type=float, default=20.0, metavar="S", help="between two kills of a replica, 0: none")
+    parser.add_argument("--kill-s", type=float, default=20.0, metavar="S", help="between kills of a replica, 0: none")
     parser.add_argument("--kill-directory-s", type=float, default=45.0, metavar="S", help="of the directory, 0: none")
     parser.add_argument("--pause", type=float, default=8.0, metavar="S", help="of an edge between two answers")
     parser.add_argument("--verify-ms", type=float, default=15.0, metavar="MS", help="pacing, so that answers last")

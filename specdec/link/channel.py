@@ -71,8 +71,7 @@ def connect(
             raise OptionsError(f"{name} = {value!r} is out of range: choose 0.01 to 3600 seconds")
     if key is not None:
         read_key(key)
-    route = FleetRoute(address, key) if address.startswith(SCHEME) else None
-    return Link(address, connect_timeout_s, reply_timeout_s, round_timeout_s, key=key, route=route)
+    return Link(address, connect_timeout_s, reply_timeout_s, round_timeout_s, key=key)
 
 
 class Link:
@@ -88,7 +87,7 @@ class Link:
         key: str | Path | None = None,
         route: Route | None = None,
     ) -> None:
-        """route: which verifier to connect to; default: the one at `address`."""
+        """route: which verifier to connect to; default: the one at `address`, or those of its fleet."""
         self.address = address
         self.connect_timeout_s = connect_timeout_s
         self.reply_timeout_s = reply_timeout_s
@@ -96,7 +95,9 @@ class Link:
         self.malformed = 0
         self._key = key
         self._clock = clock
-        self._route: Route = route or OneVerifier(address)
+        if route is None:
+            route = FleetRoute(address, key) if address.startswith(SCHEME) else OneVerifier(address)
+        self._route = route
         self._dealer = Dealer("the verifier", MAX_DOWN_BYTES, key, clock)
         self._welcome: Welcome | None = None
         self._last_session = 0

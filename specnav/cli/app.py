@@ -220,7 +220,7 @@ def generate(
     method: Annotated[str, typer.Option(help="fsd, auto, sd, ar, … (specnav bench lists them).")] = "fsd",
     connect: Annotated[
         str | None,
-        typer.Option(help="A running verifier, tcp://HOST:PORT (default: start one here for this answer)."),
+        typer.Option(help="A verifier, tcp://HOST:PORT, or fleet://HOST:PORT (default: start one here)."),
     ] = None,
     key: Key = None,
     target_model: Target = None,

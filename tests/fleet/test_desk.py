@@ -173,7 +173,8 @@ def test_with_keys_only_their_holders_are_answered_and_their_class_counts(tmp_pa
 
 def test_foreign_bytes_are_answered_and_end_nothing(directory: Directory):
     chance = random.Random(7)
-    ours = [encode(Ask(1, 5, bytes(16), "tcp://a:1", True, b"x", ["tcp://b:1"], [b"12345678"])), encode(Rest(bytes(16)))]
+    ask = Ask(1, 5, bytes(16), "tcp://a:1", True, b"x", ["tcp://b:1"], [b"12345678"])
+    ours = [encode(ask), encode(Rest(bytes(16)))]
     context = zmq.Context()
     hostile = context.socket(zmq.DEALER)
     hostile.linger = 0
