@@ -20,8 +20,10 @@ from harness.processes import die_with_parent
 from harness.vllm import has_own_environment, vllm_environment, vllm_python
 
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.2, 30.0
-LASTING_S = 60.0
-"""A verifier that served for so long and died is started again at once."""
+LASTING_S = 3.0
+"""A verifier that served for so long and died is started again at once: only one that does not come up is waited for
+longer and longer.
+"""
 
 
 class VerifierChild:
@@ -40,6 +42,7 @@ class VerifierChild:
         self._changed = changed
         self._wake = threading.Event()
         self._process: subprocess.Popen[str] | None = None
+        self._ready_since: float | None = None
         # The kernel ends the process with the thread that started it: this one lasts as long as the replica.
         self._thread = threading.Thread(target=self._keep_alive, name="verifier", daemon=True)
         self._thread.start()
@@ -58,12 +61,14 @@ class VerifierChild:
     def _keep_alive(self) -> None:
         pause_s = FIRST_PAUSE_S
         while not self.draining:
-            began = time.monotonic()
+            self._ready_since = None
             self._run_once()
+            since = self._ready_since
             self._changed()
             if self.draining:
                 break
-            pause_s = FIRST_PAUSE_S if time.monotonic() - began > LASTING_S else min(2 * pause_s, MOST_PAUSE_S)
+            lasted = since is not None and time.monotonic() - since > LASTING_S
+            pause_s = FIRST_PAUSE_S if lasted else min(2 * pause_s, MOST_PAUSE_S)
             self._wake.wait(pause_s)
         self.ended.set()
         self._changed()
@@ -111,6 +116,7 @@ class VerifierChild:
             self.metrics = str(record["bind"])
         elif event == "ready":
             self.address, self.trouble = str(record["bind"]), ""
+            self._ready_since = time.monotonic()
             self._changed()
 
 
