@@ -263,8 +263,8 @@ def wait_settled(ray: Any, actor: Any, wait_s: float, console: Console, unit: st
                     told.add(trouble)
                     say(console, trouble)
             waiting = status.count("starting") + status.count("draining")
-            if not waiting and len(status.replicas) >= status.wanted:
-                return status
+            if not waiting and status.count("failed") + status.count("left_out"):
+                return status  # what is left to come does not come
             time.sleep(_LOOK_S)
 
 

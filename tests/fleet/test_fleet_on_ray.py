@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -87,9 +88,8 @@ def running(text_pair, tmp_path_factory) -> Iterator[Running]:
     settings = state / "verifier.yaml"
     settings.write_text(f"model: {text_pair.target.path}\nverify_ms: 25\nexits: none\ndrain_s: 10\nkv_gb: 0.05\n")
     here = start_here(2)
-    second = 0
+    second, temp = 0, Path(tempfile.mkdtemp(prefix="ray-"))
     try:
-        temp = Path(tempfile.mkdtemp(prefix="ray-"))
         join = [sys.executable, "-m", "ray.scripts.scripts", "start", "--address", here.ray, "--block", *PORTS]
         join += ["--num-cpus", "2", "--include-log-monitor", "false", "--object-store-memory", "100000000"]
         second = start_node(join, temp)[0]
@@ -103,6 +103,7 @@ def running(text_pair, tmp_path_factory) -> Iterator[Running]:
 
         ray.shutdown()
         end_session(second)
+        shutil.rmtree(temp, ignore_errors=True)
         stop_here(here)
 
 
