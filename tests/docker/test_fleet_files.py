@@ -18,7 +18,7 @@ from specnav.cli.app import app
 
 DOCKER = ROOT / "docker"
 HOSTS = re.compile(r"https?://([\w.-]+)")
-NO_REGISTRY = {"127.0.0.1", "github.com", "directory"}
+NO_REGISTRY = {"127.0.0.1", "github.com", "directory", "prometheus"}
 """What files below docker/ may name: this machine, sources, and each other. Packages come from where pip looks."""
 
 
