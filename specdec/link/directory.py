@@ -151,6 +151,8 @@ class FleetRoute:
         try:
             data = self._dealer.receive(timeout_s)
             told = None if data is None else decode_told(data)
+        except KeyRefused:
+            raise
         except (LinkLost, ProtocolError):
             return None
         if isinstance(told, Nobody):
