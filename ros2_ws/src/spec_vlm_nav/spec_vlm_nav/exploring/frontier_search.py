@@ -1,0 +1,198 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+A search that remembers where it has looked and walked, by the robot's own odometry.
+
+While the model sees the target, it leads, damped as in the damped search. Where the target was
+seen stays in the map, so a target that a detour lost is turned back to, and a look-alike that was
+looked at twice is not run after for ever. While the target is not seen, the next look is taken
+from where it finds most for its cost. Nothing is walked into that was touched, the search makes no
+step where the model calls the way blocked, and none backwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+import math
+
+from spec_vlm_nav.common.geometry import Pose, wrap
+from spec_vlm_nav.exploring.damped_search import damped_search, SearchState
+from spec_vlm_nav.exploring.detour import Detour, STRIDES
+from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
+from spec_vlm_nav.exploring.passing import Passing
+from spec_vlm_nav.exploring.search_map import CELL, SearchMap
+from spec_vlm_nav.exploring.search_plan import LEAST_TURN, Leg, limited, next_leg
+from spec_vlm_nav.language.actions import Action, ActionKind
+
+RULE_LOOK = 'not seen: look where it may be'
+RULE_WALK = 'not seen: walk to where it may be seen'
+RULE_ROOM = 'passing something: keep away from it'
+RULE_ROUND = 'to and fro on one spot: go round'
+
+JUMP_M = 1.5  # no motion is so long: odometry has begun anew
+TRIES = 3  # plans made before looking around instead
+AWAY = Action(ActionKind.FORWARD, 60)
+LOOK_AROUND = Action(ActionKind.TURN_LEFT, 60)
+SIDE_TRUST, TRUST = 0.35, 0.7  # of a sighting at the edge of the picture, and within it
+SIDE = math.radians(33)
+
+
+@dataclass(frozen=True)
+class FrontierState:
+    """Memory of the search, all of it. known: None before the first look with odometry."""
+
+    known: SearchMap | None = None
+    place: Pose | None = None
+    damped: SearchState = SearchState()
+    detour: Detour = Detour()
+    passing: Passing = Passing()
+
+
+def frontier_search(state: FrontierState, seen: Observation) -> tuple[FrontierState, Move]:
+    """Return the new memory and the move."""
+    place = seen.place
+    if place is None or not place.is_finite:  # without odometry there is nothing to remember
+        return _lead(FrontierState(damped=state.damped), seen)
+    if state.place is not None and _apart(state.place, place) > JUMP_M:
+        state = FrontierState(damped=state.damped)
+    known = learn(_walked_to(state, place), seen, place)
+    state = replace(state, known=known, place=place)
+    if seen.proposed.is_stop or (not seen.sees_target and seen.ahead_clear is None):
+        return _lead(state, seen)
+    if seen.sees_target and seen.sighting is not None:
+        sighting = seen.sighting
+        detour = state.detour.sees(place, sighting.bearing, sighting.distance, seen.ahead_clear)
+        state = replace(state, detour=detour)
+    if state.detour.strides and not seen.contact:
+        state, move = _go_round(state, known, seen, place)
+        if move is not None:
+            return state, move
+    if seen.sees_target:
+        return _follow(state, seen, place)
+    known, move = _search(known, seen, place)
+    return _moved(replace(state, known=known), move)
+
+
+def _lead(state: FrontierState, seen: Observation) -> tuple[FrontierState, Move]:
+    """Let the model lead, damped."""
+    damped, move = damped_search(state.damped, seen)
+    return replace(state, damped=damped), move
+
+
+def _follow(
+    state: FrontierState, seen: Observation, place: Pose
+) -> tuple[FrontierState, Move]:
+    """Let the model lead to the target that it sees, but keep away from what is passed."""
+    if seen.sighting is None:
+        return _lead(state, seen)
+    bearing = seen.sighting.bearing
+    passing = state.passing.sees(bearing, seen.ahead_clear)
+    if seen.contact:
+        passing = replace(passing, touched=place)
+        # The damped search turns aside by turns: see to it that it is the free side's turn.
+        detours = state.damped.detours
+        to_left = (passing.side or math.copysign(1, bearing)) < 0
+        detours += (detours % 2 == 0) is to_left
+        state = replace(state, damped=replace(state.damped, detours=detours))
+    led, move = _lead(replace(state, passing=passing), seen)
+    if move.source is not ActionSource.MODEL:
+        return led, move
+    passing, turn = passing.correct(place, bearing, seen.ahead_clear, move.action)
+    if turn is None:
+        return replace(led, passing=passing), move
+    # The damping is not told: it is no turn to and fro of the model's.
+    return replace(state, passing=passing), Move(turn, ActionSource.EXPLORATION, RULE_ROOM)
+
+
+def _moved(state: FrontierState, move: Move) -> tuple[FrontierState, Move]:
+    """Return the memory after a move of the search's own, which the damping has to know of."""
+    damped = SearchState(move.action, detours=state.damped.detours)
+    return replace(state, damped=damped), move
+
+
+def _go_round(
+    state: FrontierState, known: SearchMap, seen: Observation, place: Pose
+) -> tuple[FrontierState, Move | None]:
+    """Return the next move of going round; None: it is over."""
+    detour = state.detour
+    is_out = not seen.sees_target and bool(seen.ahead_clear)
+    way = place.yaw if is_out and detour.strides < STRIDES else detour.way_out(known, place)
+    if way is None or (detour.strides < STRIDES and not is_out):
+        return replace(state, detour=replace(detour, strides=0)), None
+    turn = wrap(way - place.yaw)
+    if is_out and (abs(turn) < LEAST_TURN or detour.strides < STRIDES):
+        towards = math.atan2(detour.target[1] - place.y, detour.target[0] - place.x)
+        side = 1 if wrap(place.yaw - towards) > 0 else -1
+        detour = replace(detour, strides=detour.strides - 1, side=side)
+        move = Move(AWAY, ActionSource.EXPLORATION, RULE_ROUND)
+        return _moved(replace(state, detour=detour), move)
+    turn = limited(turn if abs(turn) >= LEAST_TURN else math.copysign(LEAST_TURN, turn))
+    return _moved(state, _turn(turn, RULE_ROUND))
+
+
+def learn(known: SearchMap, seen: Observation, place: Pose) -> SearchMap:
+    """Return the map with what this decision tells."""
+    known = known.walked(place)
+    if seen.contact:
+        known = known.touched(place, place.yaw)
+    if seen.sees_target and seen.sighting is not None:
+        bearing, distance = seen.sighting.bearing, seen.sighting.distance
+        trust = TRUST if abs(bearing) < SIDE else SIDE_TRUST
+        return known.with_target(place, bearing, distance, trust)
+    if seen.sees_target is False:
+        known = known.without_target(place, seen.ahead_clear)
+        if seen.ahead_clear is not None:
+            known = known.said(place, seen.ahead_clear)
+    return known
+
+
+def _walked_to(state: FrontierState, place: Pose) -> SearchMap:
+    """Return the map with the way from the last decision to here known to be free."""
+    known, last = state.known, state.place
+    if known is None or last is None:
+        return SearchMap.around(place.x, place.y)
+    steps = math.ceil(_apart(last, place) / CELL)
+    for step in range(1, steps):
+        x = last.x + (place.x - last.x) * step / steps
+        y = last.y + (place.y - last.y) * step / steps
+        known = known.walked(Pose(x, y, place.yaw))
+    return known.following(place)
+
+
+def _apart(one: Pose, other: Pose) -> float:
+    return math.hypot(one.x - other.x, one.y - other.y)
+
+
+def _search(known: SearchMap, seen: Observation, place: Pose) -> tuple[SearchMap, Move]:
+    """Return the map and the first motion of the best plan that may be carried out."""
+    for _ in range(TRIES):
+        leg = next_leg(known, place)
+        if leg.turn:
+            return known, _turn(leg.turn, RULE_LOOK)
+        if seen.contact or not _may_walk(known, seen, place, leg):
+            known = known.touched(place, place.yaw) if seen.contact else known.refused(place)
+            continue
+        action = Action(ActionKind.FORWARD, round(leg.distance * 100))
+        return known, Move(action, ActionSource.EXPLORATION, RULE_WALK)
+    return known, Move(LOOK_AROUND, ActionSource.EXPLORATION, RULE_LOOK)
+
+
+def _may_walk(known: SearchMap, seen: Observation, place: Pose, leg: Leg) -> bool:
+    return bool(seen.ahead_clear) and not known.is_solid(place, place.yaw, leg.distance)
+
+
+def _turn(angle: float, rule: str) -> Move:
+    kind = ActionKind.TURN_LEFT if angle > 0 else ActionKind.TURN_RIGHT
+    return Move(Action(kind, round(abs(math.degrees(angle)))), ActionSource.EXPLORATION, rule)

@@ -1,0 +1,79 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+Passing what stands between the robot and its target with some room to spare.
+
+Nearly all contacts of a robot that follows the model are grazes: what it passes is beside it, no
+longer in the picture, on the side where the target is. So where the model calls the way blocked
+and walks on all the same, the robot first turns a little more away from the target, once on a
+spot. And what it has gone against it does not go against again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+import math
+
+from spec_vlm_nav.common.geometry import Pose, wrap
+from spec_vlm_nav.language.actions import Action, ActionKind
+
+SIDED = math.radians(4)  # a target straighter ahead than this has the obstacle on no side
+WIDEST = math.radians(30)  # a target farther aside would be lost from view
+VEER = math.radians(12)
+ASIDE = math.radians(30)  # from a heading that ended against something
+SPOT = 0.1  # metres
+
+
+@dataclass(frozen=True)
+class Passing:
+    """
+    What is being passed.
+
+    side: +1: it is on the left; 0: not known. veered: where the robot turned away from it.
+    touched: where, and which way, the robot last went against something.
+    """
+
+    side: int = 0
+    veered: Pose | None = None
+    touched: Pose | None = None
+
+    def sees(self, bearing: float, clear: bool | None) -> Passing:
+        """Return the memory after a decision with the target in sight, its way clear or not."""
+        if clear is False and abs(bearing) >= SIDED:
+            return replace(self, side=1 if bearing > 0 else -1)
+        return self
+
+    def correct(
+        self, place: Pose, bearing: float, clear: bool | None, action: Action
+    ) -> tuple[Passing, Action | None]:
+        """Return the turn to make instead of the model's step; None: its action is fine."""
+        if not action.distance_m:
+            return self, None
+        side = self.side or (1 if bearing > 0 else -1)
+        if _is_at(self.touched, place) and abs(wrap(place.yaw - self.touched.yaw)) < ASIDE:
+            return self, _turn(-side * ASIDE)
+        passes = clear is False and SIDED <= abs(bearing) <= WIDEST
+        if not passes or _is_at(self.veered, place):
+            return self, None
+        return replace(self, veered=place), _turn(-side * VEER)
+
+
+def _is_at(spot: Pose | None, place: Pose) -> bool:
+    return spot is not None and math.hypot(place.x - spot.x, place.y - spot.y) < SPOT
+
+
+def _turn(angle: float) -> Action:
+    kind = ActionKind.TURN_LEFT if angle > 0 else ActionKind.TURN_RIGHT
+    return Action(kind, round(abs(math.degrees(angle))))
