@@ -49,7 +49,7 @@ class Detour:
 
     spot: where the robot stands and sees the target; seen: decisions there. strides: still to be
     made. target: where the target was seen, metres. side: +1: to its left, last time. left: spots
-    that were no good.
+    that were no good. tried: headings that led nowhere.
     """
 
     spot: tuple[float, float] | None = None
@@ -58,19 +58,31 @@ class Detour:
     target: tuple[float, float] | None = None
     side: int = 0
     left: tuple[tuple[float, float], ...] = ()
+    tried: tuple[float, ...] = ()
 
     def sees(self, place: Pose, bearing: float, distance: float, clear: bool | None) -> Detour:
         """Return the memory after a decision with the target in sight."""
+        if self.strides:  # what is seen on the way round may be something else
+            return self
         x = place.x + distance * math.cos(place.yaw + bearing)
         y = place.y + distance * math.sin(place.yaw + bearing)
         here = (place.x, place.y)
         stays = self.spot is not None and math.dist(self.spot, here) < SPOT
         seen = self.seen + 1 if stays else 1
         spot = self.spot if stays else here
-        if self.strides == 0 and seen > (MORE_PATIENCE if clear else PATIENCE):
+        if seen > (MORE_PATIENCE if clear else PATIENCE):
             left = (*self.left, here)[-SPOTS:]
-            return replace(self, spot=None, seen=0, strides=STRIDES, target=(x, y), left=left)
+            begun = replace(self, spot=None, seen=0, strides=STRIDES, target=(x, y))
+            return replace(begun, left=left, tried=())
         return replace(self, spot=spot, seen=seen, target=(x, y))
+
+    def strides_on(self, place: Pose) -> Detour:
+        """Return the memory after a stride straight on from here."""
+        if self.target is None:
+            return replace(self, strides=self.strides - 1)
+        towards = math.atan2(self.target[1] - place.y, self.target[0] - place.x)
+        side = 1 if wrap(place.yaw - towards) > 0 else -1
+        return replace(self, strides=self.strides - 1, side=side)
 
     def way_out(self, known: SearchMap, place: Pose) -> float | None:
         """Return the best heading to leave this place by; None where there is none."""
@@ -96,6 +108,8 @@ class Detour:
     ) -> float:
         off = wrap(way - towards)
         if abs(off) < OUT_OF_VIEW or known.is_solid(place, way, STRIDE):
+            return 0.0
+        if any(abs(wrap(way - yaw)) < SAYS_BLOCKED for yaw in self.tried):
             return 0.0
         clear = any(c and abs(wrap(yaw - way)) < SAYS_CLEAR for yaw, c in said)
         if not clear and any(not c and abs(wrap(yaw - way)) < SAYS_BLOCKED for yaw, c in said):

@@ -33,7 +33,7 @@ from spec_vlm_nav.exploring.detour import Detour, STRIDES
 from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
 from spec_vlm_nav.exploring.passing import Passing
 from spec_vlm_nav.exploring.search_map import CELL, SearchMap
-from spec_vlm_nav.exploring.search_plan import LEAST_TURN, Leg, limited, next_leg
+from spec_vlm_nav.exploring.search_plan import LEAST_TURN, limited, next_leg
 from spec_vlm_nav.language.actions import Action, ActionKind
 
 RULE_LOOK = 'not seen: look where it may be'
@@ -81,7 +81,9 @@ def frontier_search(state: FrontierState, seen: Observation) -> tuple[FrontierSt
             return state, move
     if seen.sees_target:
         return _follow(state, seen, place)
-    known, move = _search(known, seen, place)
+    if seen.contact:
+        state = replace(state, passing=state.passing.touches(place))
+    known, move = _search(state, seen, place)
     return _moved(replace(state, known=known), move)
 
 
@@ -95,25 +97,24 @@ def _follow(
     state: FrontierState, seen: Observation, place: Pose
 ) -> tuple[FrontierState, Move]:
     """Let the model lead to the target that it sees, but keep away from what is passed."""
-    if seen.sighting is None:
-        return _lead(state, seen)
-    bearing = seen.sighting.bearing
+    bearing = seen.sighting.bearing if seen.sighting is not None else 0.0
     passing = state.passing.sees(bearing, seen.ahead_clear)
     if seen.contact:
-        passing = replace(passing, touched=place)
+        passing = passing.touches(place)
         # The damped search turns aside by turns: see to it that it is the free side's turn.
-        detours = state.damped.detours
-        to_left = (passing.side or math.copysign(1, bearing)) < 0
+        to_left, detours = passing.side_of(bearing) < 0, state.damped.detours
         detours += (detours % 2 == 0) is to_left
         state = replace(state, damped=replace(state.damped, detours=detours))
-    led, move = _lead(replace(state, passing=passing), seen)
-    if move.source is not ActionSource.MODEL:
-        return led, move
-    passing, turn = passing.correct(place, bearing, seen.ahead_clear, move.action)
-    if turn is None:
-        return replace(led, passing=passing), move
-    # The damping is not told: it is no turn to and fro of the model's.
-    return replace(state, passing=passing), Move(turn, ActionSource.EXPLORATION, RULE_ROOM)
+    state = replace(state, passing=passing)
+    led, move = _lead(state, seen)
+    if move.action.distance_m and (turn := passing.around(place, bearing)):
+        return _moved(state, Move(turn, ActionSource.EXPLORATION, RULE_ROOM))
+    is_models = move.source is ActionSource.MODEL and move.action.distance_m
+    if is_models and (turn := passing.veer(place, bearing, seen.ahead_clear)):
+        # The damping is not told: it is no turn to and fro of the model's.
+        state = replace(state, passing=replace(passing, veered=place))
+        return state, Move(turn, ActionSource.EXPLORATION, RULE_ROOM)
+    return led, move
 
 
 def _moved(state: FrontierState, move: Move) -> tuple[FrontierState, Move]:
@@ -128,18 +129,25 @@ def _go_round(
     """Return the next move of going round; None: it is over."""
     detour = state.detour
     is_out = not seen.sees_target and bool(seen.ahead_clear)
-    way = place.yaw if is_out and detour.strides < STRIDES else detour.way_out(known, place)
-    if way is None or (detour.strides < STRIDES and not is_out):
+    is_out = is_out and not known.is_solid(place, place.yaw, AWAY.distance_m)
+    if detour.strides < STRIDES and is_out:
+        turn = 0.0
+    elif detour.strides < STRIDES:
         return replace(state, detour=replace(detour, strides=0)), None
-    turn = wrap(way - place.yaw)
-    if is_out and (abs(turn) < LEAST_TURN or detour.strides < STRIDES):
-        towards = math.atan2(detour.target[1] - place.y, detour.target[0] - place.x)
-        side = 1 if wrap(place.yaw - towards) > 0 else -1
-        detour = replace(detour, strides=detour.strides - 1, side=side)
-        move = Move(AWAY, ActionSource.EXPLORATION, RULE_ROUND)
-        return _moved(replace(state, detour=detour), move)
-    turn = limited(turn if abs(turn) >= LEAST_TURN else math.copysign(LEAST_TURN, turn))
-    return _moved(state, _turn(turn, RULE_ROUND))
+    else:
+        way = detour.way_out(known, place)
+        if way is not None and abs(wrap(way - place.yaw)) < LEAST_TURN and not is_out:
+            detour = replace(detour, tried=(*detour.tried, place.yaw))
+            way = detour.way_out(known, place)
+        if way is None:
+            return replace(state, detour=replace(detour, strides=0)), None
+        turn = wrap(way - place.yaw)
+    if abs(turn) >= LEAST_TURN:
+        return _moved(replace(state, detour=detour), _turn(limited(turn), RULE_ROUND))
+    return _moved(
+        replace(state, detour=detour.strides_on(place)),
+        Move(AWAY, ActionSource.EXPLORATION, RULE_ROUND),
+    )
 
 
 def learn(known: SearchMap, seen: Observation, place: Pose) -> SearchMap:
@@ -175,22 +183,19 @@ def _apart(one: Pose, other: Pose) -> float:
     return math.hypot(one.x - other.x, one.y - other.y)
 
 
-def _search(known: SearchMap, seen: Observation, place: Pose) -> tuple[SearchMap, Move]:
+def _search(state: FrontierState, seen: Observation, place: Pose) -> tuple[SearchMap, Move]:
     """Return the map and the first motion of the best plan that may be carried out."""
+    known = state.known or SearchMap.around(place.x, place.y)
     for _ in range(TRIES):
         leg = next_leg(known, place)
         if leg.turn:
             return known, _turn(leg.turn, RULE_LOOK)
-        if seen.contact or not _may_walk(known, seen, place, leg):
-            known = known.touched(place, place.yaw) if seen.contact else known.refused(place)
-            continue
-        action = Action(ActionKind.FORWARD, round(leg.distance * 100))
-        return known, Move(action, ActionSource.EXPLORATION, RULE_WALK)
+        is_solid = known.is_solid(place, place.yaw, leg.distance)
+        if seen.ahead_clear and not is_solid and not state.passing.has_touched(place):
+            action = Action(ActionKind.FORWARD, round(leg.distance * 100))
+            return known, Move(action, ActionSource.EXPLORATION, RULE_WALK)
+        known = known.refused(place)
     return known, Move(LOOK_AROUND, ActionSource.EXPLORATION, RULE_LOOK)
-
-
-def _may_walk(known: SearchMap, seen: Observation, place: Pose, leg: Leg) -> bool:
-    return bool(seen.ahead_clear) and not known.is_solid(place, place.yaw, leg.distance)
 
 
 def _turn(angle: float, rule: str) -> Move:

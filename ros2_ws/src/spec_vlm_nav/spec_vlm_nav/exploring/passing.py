@@ -32,8 +32,10 @@ from spec_vlm_nav.language.actions import Action, ActionKind
 SIDED = math.radians(4)  # a target straighter ahead than this has the obstacle on no side
 WIDEST = math.radians(30)  # a target farther aside would be lost from view
 VEER = math.radians(12)
-ASIDE = math.radians(30)  # from a heading that ended against something
+ASIDE = math.radians(30)  # is turned where the step would be the one again that touched something
+SAME = math.radians(10)  # between the headings of two such steps
 SPOT = 0.1  # metres
+TOUCHES = 8  # that are remembered
 
 
 @dataclass(frozen=True)
@@ -42,12 +44,16 @@ class Passing:
     What is being passed.
 
     side: +1: it is on the left; 0: not known. veered: where the robot turned away from it.
-    touched: where, and which way, the robot last went against something.
+    touched: where, and which way, the robot went against something, the last times.
     """
 
     side: int = 0
     veered: Pose | None = None
-    touched: Pose | None = None
+    touched: tuple[Pose, ...] = ()
+
+    def touches(self, place: Pose) -> Passing:
+        """Return the memory after a motion that ended against something."""
+        return replace(self, touched=(*self.touched, place)[-TOUCHES:])
 
     def sees(self, bearing: float, clear: bool | None) -> Passing:
         """Return the memory after a decision with the target in sight, its way clear or not."""
@@ -55,19 +61,27 @@ class Passing:
             return replace(self, side=1 if bearing > 0 else -1)
         return self
 
-    def correct(
-        self, place: Pose, bearing: float, clear: bool | None, action: Action
-    ) -> tuple[Passing, Action | None]:
-        """Return the turn to make instead of the model's step; None: its action is fine."""
-        if not action.distance_m:
-            return self, None
-        side = self.side or (1 if bearing > 0 else -1)
-        if _is_at(self.touched, place) and abs(wrap(place.yaw - self.touched.yaw)) < ASIDE:
-            return self, _turn(-side * ASIDE)
+    def around(self, place: Pose, bearing: float) -> Action | None:
+        """Return the turn to make instead of a step that has already ended against something."""
+        return _turn(-self.side_of(bearing) * ASIDE) if self.has_touched(place) else None
+
+    def has_touched(self, place: Pose) -> bool:
+        """Whether a step from here, this way, has already ended against something."""
+        return any(
+            _is_at(spot, place) and abs(wrap(spot.yaw - place.yaw)) < SAME
+            for spot in self.touched
+        )
+
+    def veer(self, place: Pose, bearing: float, clear: bool | None) -> Action | None:
+        """Return the turn to make before the model's step; None: there is room enough."""
         passes = clear is False and SIDED <= abs(bearing) <= WIDEST
         if not passes or _is_at(self.veered, place):
-            return self, None
-        return replace(self, veered=place), _turn(-side * VEER)
+            return None
+        return _turn(-self.side_of(bearing) * VEER)
+
+    def side_of(self, bearing: float) -> int:
+        """Return on which side of the robot something is, or most likely is: +1 is left."""
+        return self.side or (1 if bearing > 0 else -1)
 
 
 def _is_at(spot: Pose | None, place: Pose) -> bool:

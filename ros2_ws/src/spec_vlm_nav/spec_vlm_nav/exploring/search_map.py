@@ -43,11 +43,13 @@ SPREAD = 3.5  # metres: how far from the start the target is, before anything wa
 FADES = 0.01  # of what was learnt, each look
 
 FIELD = math.radians(42.0)  # half of the field of view in which the target would be noticed
-SURE = 0.85  # that a near target in view is noticed
+SURE = 0.95  # that a near target in view is noticed
 CLEAR_SIGHT = 1.5  # metres up to which nothing hides it
 SIGHT = 3.5  # metres beyond that at which it is noticed a factor e less often
 SHADOW = 0.35  # of a look that goes on behind something solid
 BEHIND = 0.5  # metres behind it
+SPOTTED = 0.01  # as likely as that a cell is only where the target was seen before, and then
+DOUBT = 0.35  # one look that does not show it takes away no more of it than down to this share
 # Two looks at something so far away (of the middles of the rings, metres) tell as much as each of
 # them alone when they are this far apart, metres.
 RINGS = np.array([0.75, 2.0, 3.5, 5.5])
@@ -59,7 +61,8 @@ LOOKS = 48  # looks that are remembered
 SECTORS = 24  # directions that are told apart; the first points backwards
 RAYS = 72  # directions in which something solid is looked for
 
-WALKED, SAID_CLEAR, SAID_BLOCKED, TOUCHED = -3.0, -0.6, 0.7, 4.0  # log-odds
+WALKED, SAID_CLEAR, SAID_BLOCKED = -3.0, -0.6, 0.7  # log-odds
+SAID_MOST, TOUCHED = 3.0, 4.0  # what the body felt, no word takes back
 SOLID = 1.2  # from here on a cell is not walked through
 CLEAR_LENGTH = 0.8  # metres ahead that "clear" speaks of
 
@@ -127,6 +130,7 @@ class SearchMap:
         likely, _, towards = self._likely(points)
         off = _between(towards[0], place.yaw)
         missed = np.where(off <= FIELD, 1.0 - likely[0], 1.0).reshape(ROUGH, ROUGH)
+        missed = np.where(self.belief > SPOTTED, np.maximum(missed, DOUBT), missed)
         looks = (*self.looks, Look(place.x, place.y, place.yaw, clear))[-LOOKS:]
         return replace(self, belief=_faded(self.belief * missed), looks=looks)
 
@@ -149,7 +153,7 @@ class SearchMap:
     def touched(self, place: Pose, heading: float) -> SearchMap:
         """Return the map with something that the robot touched when it went this way."""
         along, across = self._along(place, heading)
-        at = (along > 0.08) & (along < 0.4) & (np.abs(across) < 0.22)
+        at = (along > 0.08) & (along < 0.5) & (np.abs(across) < 0.22)
         return self._with(at, np.maximum(self.solid, TOUCHED))
 
     def said(self, place: Pose, clear: bool) -> SearchMap:
@@ -159,8 +163,8 @@ class SearchMap:
             at = (along > 0.0) & (along < CLEAR_LENGTH) & (np.abs(across) < 0.15)
         else:
             at = (along > 0.35) & (along < CLEAR_LENGTH) & (np.abs(across) < 0.2)
-        told = self.solid + (SAID_CLEAR if clear else SAID_BLOCKED)
-        return self._with(at, np.clip(told, WALKED, TOUCHED))
+        told = np.clip(self.solid + (SAID_CLEAR if clear else SAID_BLOCKED), WALKED, SAID_MOST)
+        return self._with(at & (self.solid < TOUCHED), told)
 
     def refused(self, place: Pose) -> SearchMap:
         """Return the map with the way straight ahead taken for solid: it may not be walked."""
