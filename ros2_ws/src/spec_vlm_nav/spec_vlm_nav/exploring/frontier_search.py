@@ -35,15 +35,20 @@ from spec_vlm_nav.exploring.passing import Passing
 from spec_vlm_nav.exploring.search_map import CELL, SearchMap
 from spec_vlm_nav.exploring.search_plan import LEAST_TURN, limited, next_leg
 from spec_vlm_nav.language.actions import Action, ActionKind
+from spec_vlm_nav.language.sightings import Sighting
 
 RULE_LOOK = 'not seen: look where it may be'
 RULE_WALK = 'not seen: walk to where it may be seen'
-RULE_ROOM = 'passing something: keep away from it'
+RULE_LOST = 'lost from view straight ahead: on'
+RULE_AGAIN = 'touched this way before: turn aside'
 RULE_ROUND = 'to and fro on one spot: go round'
 
+LONGEST_M = 0.8  # one motion; more than that was not gone in a straight line
 JUMP_M = 1.5  # no motion is so long: odometry has begun anew
 TRIES = 3  # plans made before looking around instead
-AWAY = Action(ActionKind.FORWARD, 60)
+MISSES, NEAR_M, STRAIGHT = 2, 1.0, math.radians(20)
+ON = Action(ActionKind.FORWARD, 50)
+AWAY = Action(ActionKind.FORWARD, 70)
 LOOK_AROUND = Action(ActionKind.TURN_LEFT, 60)
 SIDE_TRUST, TRUST = 0.35, 0.7  # of a sighting at the edge of the picture, and within it
 SIDE = math.radians(33)
@@ -51,20 +56,27 @@ SIDE = math.radians(33)
 
 @dataclass(frozen=True)
 class FrontierState:
-    """Memory of the search, all of it. known: None before the first look with odometry."""
+    """
+    Memory of the search, all of it.
+
+    known: None before the first look with odometry. spot: where the target was seen last, metres;
+    misses: decisions since then that did not show it.
+    """
 
     known: SearchMap | None = None
     place: Pose | None = None
     damped: SearchState = SearchState()
     detour: Detour = Detour()
     passing: Passing = Passing()
+    spot: tuple[float, float] | None = None
+    misses: int = 0
 
 
 def frontier_search(state: FrontierState, seen: Observation) -> tuple[FrontierState, Move]:
     """Return the new memory and the move."""
     place = seen.place
-    if place is None or not place.is_finite:  # without odometry there is nothing to remember
-        return _lead(FrontierState(damped=state.damped), seen)
+    if place is None or not place.is_finite:  # without odometry nothing can be learnt
+        return _lead(state, seen)
     if state.place is not None and _apart(state.place, place) > JUMP_M:
         state = FrontierState(damped=state.damped)
     known = learn(_walked_to(state, place), seen, place)
@@ -74,7 +86,9 @@ def frontier_search(state: FrontierState, seen: Observation) -> tuple[FrontierSt
     if seen.sees_target and seen.sighting is not None:
         sighting = seen.sighting
         detour = state.detour.sees(place, sighting.bearing, sighting.distance, seen.ahead_clear)
-        state = replace(state, detour=detour)
+        state = replace(state, detour=detour, spot=_spot(sighting, place), misses=0)
+    elif not seen.sees_target:
+        state = replace(state, misses=state.misses + 1)
     if state.detour.strides and not seen.contact:
         state, move = _go_round(state, known, seen, place)
         if move is not None:
@@ -108,12 +122,7 @@ def _follow(
     state = replace(state, passing=passing)
     led, move = _lead(state, seen)
     if move.action.distance_m and (turn := passing.around(place, bearing)):
-        return _moved(state, Move(turn, ActionSource.EXPLORATION, RULE_ROOM))
-    is_models = move.source is ActionSource.MODEL and move.action.distance_m
-    if is_models and (turn := passing.veer(place, bearing, seen.ahead_clear)):
-        # The damping is not told: it is no turn to and fro of the model's.
-        state = replace(state, passing=replace(passing, veered=place))
-        return state, Move(turn, ActionSource.EXPLORATION, RULE_ROOM)
+        return _moved(state, Move(turn, ActionSource.EXPLORATION, RULE_AGAIN))
     return led, move
 
 
@@ -171,7 +180,8 @@ def _walked_to(state: FrontierState, place: Pose) -> SearchMap:
     known, last = state.known, state.place
     if known is None or last is None:
         return SearchMap.around(place.x, place.y)
-    steps = math.ceil(_apart(last, place) / CELL)
+    gone = _apart(last, place)
+    steps = math.ceil(gone / CELL) if gone <= LONGEST_M else 0
     for step in range(1, steps):
         x = last.x + (place.x - last.x) * step / steps
         y = last.y + (place.y - last.y) * step / steps
@@ -186,6 +196,8 @@ def _apart(one: Pose, other: Pose) -> float:
 def _search(state: FrontierState, seen: Observation, place: Pose) -> tuple[SearchMap, Move]:
     """Return the map and the first motion of the best plan that may be carried out."""
     known = state.known or SearchMap.around(place.x, place.y)
+    if _is_straight_ahead(state, place) and seen.ahead_clear and not seen.contact:
+        return known, Move(ON, ActionSource.EXPLORATION, RULE_LOST)
     for _ in range(TRIES):
         leg = next_leg(known, place)
         if leg.turn:
@@ -196,6 +208,21 @@ def _search(state: FrontierState, seen: Observation, place: Pose) -> tuple[Searc
             return known, Move(action, ActionSource.EXPLORATION, RULE_WALK)
         known = known.refused(place)
     return known, Move(LOOK_AROUND, ActionSource.EXPLORATION, RULE_LOOK)
+
+
+def _is_straight_ahead(state: FrontierState, place: Pose) -> bool:
+    """Whether the target was seen a moment ago straight ahead, some way off."""
+    if state.spot is None or state.misses > MISSES:
+        return False
+    dx, dy = state.spot[0] - place.x, state.spot[1] - place.y
+    off = abs(wrap(math.atan2(dy, dx) - place.yaw))
+    return off <= STRAIGHT and math.hypot(dx, dy) >= NEAR_M and not state.passing.has_touched(place)
+
+
+def _spot(sighting: Sighting, place: Pose) -> tuple[float, float]:
+    towards = place.yaw + sighting.bearing
+    far = sighting.distance
+    return place.x + far * math.cos(towards), place.y + far * math.sin(towards)
 
 
 def _turn(angle: float, rule: str) -> Move:

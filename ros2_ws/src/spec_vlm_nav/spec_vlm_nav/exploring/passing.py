@@ -13,12 +13,11 @@
 # limitations under the License.
 
 """
-Passing what stands between the robot and its target with some room to spare.
+What is passed on the way to a target, and what was touched.
 
 Nearly all contacts of a robot that follows the model are grazes: what it passes is beside it, no
-longer in the picture, on the side where the target is. So where the model calls the way blocked
-and walks on all the same, the robot first turns a little more away from the target, once on a
-spot. And what it has gone against it does not go against again.
+longer in the picture, on the side where the target is. So after a contact it turns away from that
+side, and the step that ended against something is not made again.
 """
 
 from __future__ import annotations
@@ -30,8 +29,6 @@ from spec_vlm_nav.common.geometry import Pose, wrap
 from spec_vlm_nav.language.actions import Action, ActionKind
 
 SIDED = math.radians(4)  # a target straighter ahead than this has the obstacle on no side
-WIDEST = math.radians(30)  # a target farther aside would be lost from view
-VEER = math.radians(12)
 ASIDE = math.radians(30)  # is turned where the step would be the one again that touched something
 SAME = math.radians(10)  # between the headings of two such steps
 SPOT = 0.1  # metres
@@ -43,12 +40,10 @@ class Passing:
     """
     What is being passed.
 
-    side: +1: it is on the left; 0: not known. veered: where the robot turned away from it.
-    touched: where, and which way, the robot went against something, the last times.
+    side: +1: it is on the left; 0: not known. touched: where, and which way, the robot went against something, the last times.
     """
 
     side: int = 0
-    veered: Pose | None = None
     touched: tuple[Pose, ...] = ()
 
     def touches(self, place: Pose) -> Passing:
@@ -71,13 +66,6 @@ class Passing:
             _is_at(spot, place) and abs(wrap(spot.yaw - place.yaw)) < SAME
             for spot in self.touched
         )
-
-    def veer(self, place: Pose, bearing: float, clear: bool | None) -> Action | None:
-        """Return the turn to make before the model's step; None: there is room enough."""
-        passes = clear is False and SIDED <= abs(bearing) <= WIDEST
-        if not passes or _is_at(self.veered, place):
-            return None
-        return _turn(-self.side_of(bearing) * VEER)
 
     def side_of(self, bearing: float) -> int:
         """Return on which side of the robot something is, or most likely is: +1 is left."""

@@ -50,11 +50,7 @@ SHADOW = 0.35  # of a look that goes on behind something solid
 BEHIND = 0.5  # metres behind it
 SPOTTED = 0.01  # as likely as that a cell is only where the target was seen before, and then
 DOUBT = 0.35  # one look that does not show it takes away no more of it than down to this share
-# Two looks at something so far away (of the middles of the rings, metres) tell as much as each of
-# them alone when they are this far apart, metres.
-RINGS = np.array([0.75, 2.0, 3.5, 5.5])
-NEW = 0.3 + 0.4 * RINGS
-NEARER = 0.5  # of a metre aside is what a metre nearer tells; from farther off nothing new is seen
+NEW = 2.0  # metres between two looks that tell as much as each of them alone
 NOTHING_NEW = 0.05  # what a second look from the same place tells: what hid the target still does
 SAME_PLACE = 0.15  # metres
 LOOKS = 48  # looks that are remembered
@@ -247,8 +243,7 @@ class SearchMap:
             rays = (turns * RAYS).astype(int) % RAYS
             hidden = far > np.take_along_axis(first, rays, 1) + BEHIND
             likely = np.where(hidden, SHADOW * likely, likely)
-        ring = np.searchsorted((RINGS[1:] + RINGS[:-1]) / 2, far)
-        new = np.take_along_axis(self._novelty(points), sector * len(RINGS) + ring, 1)
+        new = np.take_along_axis(self._novelty(points), sector, 1)
         return likely * new, sector, towards
 
     def _first_solid(self, near: Grid) -> Grid | None:
@@ -263,22 +258,15 @@ class SearchMap:
         return first
 
     def _novelty(self, points: NDArray[np.float64]) -> Grid:
-        """
-        Return how much looks from points would tell that no other has told.
-
-        For each sector and ring, [n, SECTORS * rings].
-        """
-        new = np.ones((len(points), SECTORS, len(RINGS)), np.float32)
+        """Return how much looks from points would tell that no other has told, [n, SECTORS]."""
+        new = np.ones((len(points), SECTORS), np.float32)
         if self.looks:
             looks = np.array([(look.x, look.y, look.yaw) for look in self.looks])
-            dx, dy = (points[:, None] - looks[:, :2]).transpose(2, 0, 1)[..., None]
-            ahead = np.maximum(dx * np.cos(HEADINGS) + dy * np.sin(HEADINGS), 0.0)
-            aside = np.abs(dy * np.cos(HEADINGS) - dx * np.sin(HEADINGS))
-            apart = aside + NEARER * ahead  # [n, looks, SECTORS]
+            apart = np.hypot(*(points[:, None] - looks[:, :2]).transpose(2, 0, 1))[..., None]
             covered = _between(HEADINGS, looks[:, 2:]) <= FIELD  # [looks, SECTORS]
-            apart = np.where(covered, apart, np.inf).min(1)[..., None]
-            new = np.clip((apart / NEW) ** 2, NOTHING_NEW, 1.0)  # [n, SECTORS, rings]
-        return new.reshape(len(points), -1)
+            apart = np.where(covered, apart, np.inf).min(1)
+            new = np.clip((apart / NEW) ** 2, NOTHING_NEW, 1.0)
+        return new
 
 
 def _between(one: Grid, other: Grid | float) -> Grid:

@@ -42,7 +42,7 @@ from spec_vlm_nav.exploring.search_map import (
     YS,
 )
 
-STRIDE = 0.6  # metres; the model speaks of 0.8 ahead
+STRIDE = 0.7  # metres; the model speaks of 0.8 ahead
 SHORTEST = 0.2  # metres; nothing is gained by less
 MOST_TURN = math.radians(75)  # of one decision; the field of view is 90 degrees wide
 LEAST_TURN = math.radians(10)  # less is not worth a decision
