@@ -42,7 +42,7 @@ def told(story, state=None):
 
 @dataclass
 class Plane:
-    """Walls, pillars that hide, and a target; a body that goes where it is told and an odometry that need not be true."""
+    """Walls, pillars that hide, a target; a body that goes where it is told, an odometry that may lie."""
 
     target: tuple[float, float]
     pillars: list[tuple[float, float, float]] = field(default_factory=list)  # x, y, radius

@@ -24,7 +24,7 @@ step where the model calls the way blocked, and none backwards.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 import math
 
 from spec_vlm_nav.common.geometry import Pose, wrap
@@ -65,9 +65,9 @@ class FrontierState:
 
     known: SearchMap | None = None
     place: Pose | None = None
-    damped: SearchState = SearchState()
-    detour: Detour = Detour()
-    passing: Passing = Passing()
+    damped: SearchState = field(default_factory=SearchState)
+    detour: Detour = field(default_factory=Detour)
+    passing: Passing = field(default_factory=Passing)
     spot: tuple[float, float] | None = None
     misses: int = 0
 
@@ -216,7 +216,8 @@ def _is_straight_ahead(state: FrontierState, place: Pose) -> bool:
         return False
     dx, dy = state.spot[0] - place.x, state.spot[1] - place.y
     off = abs(wrap(math.atan2(dy, dx) - place.yaw))
-    return off <= STRAIGHT and math.hypot(dx, dy) >= NEAR_M and not state.passing.has_touched(place)
+    is_on_the_way = off <= STRAIGHT and math.hypot(dx, dy) >= NEAR_M
+    return is_on_the_way and not state.passing.has_touched(place)
 
 
 def _spot(sighting: Sighting, place: Pose) -> tuple[float, float]:

@@ -40,7 +40,8 @@ class Passing:
     """
     What is being passed.
 
-    side: +1: it is on the left; 0: not known. touched: where, and which way, the robot went against something, the last times.
+    side: +1: it is on the left; 0: not known. touched: where, and which way, the robot went
+    against something, the last times.
     """
 
     side: int = 0

@@ -27,12 +27,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from spec_vlm_nav.common.geometry import Pose
 
-Grid = NDArray[np.float32]
+Grid = NDArray[np.floating[Any]]
 
 EXTENT = 14.4  # metres, of both grids
 HALF = EXTENT / 2
@@ -180,7 +181,7 @@ class SearchMap:
         found = likely * self.belief.ravel()
         at = sector + SECTORS * np.arange(len(points))[:, None]
         flat = np.bincount(at.ravel(), found.ravel(), SECTORS * len(points))
-        return flat.reshape(len(points), SECTORS)
+        return flat.astype(float).reshape(len(points), SECTORS)
 
     def ways_out(self, place: Pose) -> list[tuple[float, bool]]:
         """Return the headings of looks from here, and whether the way was called clear."""
@@ -196,7 +197,7 @@ class SearchMap:
         return any(value >= SOLID for value in self._on_the_way(place, heading, length))
 
     def cell(self, x: float, y: float) -> tuple[int, int]:
-        """Indices of the cell of a point in the grid of where the robot can be; may be outside."""
+        """Return the cell of a point in the grid of where the robot can be; may be outside."""
         return math.floor((x - self.x + HALF) / CELL), math.floor((y - self.y + HALF) / CELL)
 
     def middle_of(self, i: int, j: int) -> tuple[float, float]:

@@ -28,8 +28,8 @@ from spec_vlm_nav.deciding.parts.current_decision import DecisionInProgress
 from spec_vlm_nav.deciding.parts.interfaces import Feedback, MotionRequest, Phase, SUPERVISOR
 from spec_vlm_nav.deciding.parts.rollback import OpenDecision
 from spec_vlm_nav.deciding.parts.situation import Situation
-from spec_vlm_nav.language.actions import reasoning_of, STOP
 from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
+from spec_vlm_nav.language.actions import reasoning_of, STOP
 from spec_vlm_nav.model.answers import Answer
 from spec_vlm_nav.model.worker import ActionFound, Answered, Failed, Reconciled
 from spec_vlm_nav.motion.command import CommandKind
