@@ -21,8 +21,8 @@ from training.speaker import ModelSpeaker, TrainedModel, foretold, load_trained,
 
 GAMMA = 4
 FRAMES_KEPT = 4
-MEASURES = ("target", "damped", "no_policy", "absent", "draft", "oracle")
-SEARCH = "frontier_search"
+MEASURES = ("target", "frontier", "no_policy", "absent", "draft", "oracle")
+SEARCH = "damped_search"
 Z = 1.96  # of a 95 % interval
 
 
@@ -95,8 +95,8 @@ def measure_pair(pair: Path, episodes: int, first_seed: int, measures: tuple[str
         if "target" in measures:
             result = run("target, policy on", ModelSpeaker(target), present, SEARCH, FRAMES_KEPT)
             lines.append(speculation(result, target, draft))
-        if "damped" in measures:
-            run("target, damped_search", ModelSpeaker(target), present, "damped_search")
+        if "frontier" in measures:
+            run("target, frontier_search", ModelSpeaker(target), present, "frontier_search")
         if "absent" in measures:
             absent = [make_episode(seed, "heldout", absent=True) for seed in seeds]
             run("target absent", ModelSpeaker(target), absent, SEARCH)

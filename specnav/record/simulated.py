@@ -69,7 +69,7 @@ class SimulatedConfig:
     seed: int = 0
     split: str = "heldout"
     max_decisions: int = 30
-    exploration: str = "frontier_search"
+    exploration: str = "damped_search"
     replace: bool = False
 
     @property

@@ -25,7 +25,12 @@ from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.exploring.damped_search import damped_search, SearchState
 from spec_vlm_nav.exploring.frontier_search import frontier_search, FrontierState
 from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
-from spec_vlm_nav.language.exploration import FRONTIER_SEARCH, NONE, POLICIES
+from spec_vlm_nav.language.exploration import (
+    DAMPED_SEARCH,
+    FRONTIER_SEARCH,
+    NONE,
+    POLICIES,
+)
 
 Memory = SearchState | FrontierState
 """What a policy remembers; immutable, so that a decision that is taken back leaves no trace."""
@@ -34,7 +39,7 @@ Memory = SearchState | FrontierState
 class ExplorationPolicy:
     """A policy by name, with its memory; one per robot, `reset` at every new instruction."""
 
-    def __init__(self, name: str = FRONTIER_SEARCH) -> None:
+    def __init__(self, name: str = DAMPED_SEARCH) -> None:
         if name not in POLICIES:
             raise ParameterError(
                 f"exploration policy must be one of {', '.join(POLICIES)}, got '{name}'"
