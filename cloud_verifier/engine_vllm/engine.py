@@ -39,7 +39,7 @@ from specdec.link.wire import ERROR_BUSY, ERROR_INTERNAL, ERROR_REFUSED, ErrorDo
 from specdec.models import EncodedPrompt
 from specdec.models.local import answer_limit
 
-CAN = Capabilities(trees=False, split=False, sampled=False, grammars=False)
+CAN = Capabilities(trees=False, split=False, sampled=False)
 
 
 @dataclass(frozen=True)
@@ -240,6 +240,9 @@ class VllmEngine:
                 limit, target.vocab_size, target.eos_token_ids, target.never_drafted, MOST_DRAFTED
             )
             session.answer = Answer(bounds, session.message.history)
+            session.grammar = target.grammar(session.options.grammar)
+            if session.grammar is not None:
+                session.grammar.check_room(session.options.max_new_tokens)
             session.encoded = result
             session.tokens = length + limit
             if session.message.stream:
@@ -364,7 +367,11 @@ class VllmEngine:
                 continue
             session.worked_s += took
             session.batch = max(session.batch, self._core.sessions)
-            session.verified.grow(tokens)
+            try:
+                session.grow(tokens)
+            except ModelError as error:
+                self._fail(session, error)
+                continue
             if session.verified.finished:  # vLLM has forgotten it by itself
                 del self._by_request[request]
                 session.request = ""
