@@ -26,7 +26,7 @@ from cloud_verifier.engine.tasks import (
     SessionKey,
     StopTask,
     Task,
-    without_the_superseded,
+    arrivals,
 )
 from cloud_verifier.engine_vllm.answers import Answer, Bounds
 from cloud_verifier.engine_vllm.core import MOST_DRAFTED, VllmCore
@@ -160,18 +160,9 @@ class VllmEngine:
         return session.alone and session.key[0] not in self._paused
 
     def _take_arrivals(self, first: Task | _Prepared | None = None) -> None:
-        arrived: list[Task] = []
-        while True:
-            try:
-                task = first or self._arriving.get_nowait()
-            except queue.Empty:
-                break
-            first = None
-            if isinstance(task, _Prepared):
-                self._begin(task.session, task.result)
-            else:
-                arrived.append(task)
-        arrived, dropped = without_the_superseded(arrived)
+        prepared, arrived, dropped = arrivals(self._arriving, _Prepared, first)
+        for one in prepared:
+            self._begin(one.session, one.result)
         for task in dropped:
             self._around.on_out(task)
         for task in arrived:

@@ -29,7 +29,7 @@ class Guide:
 
     def __init__(self, grammar: Grammar) -> None:
         self._followed: FollowedGrammar = grammar.follow()
-        self._ends = sorted(grammar.eos_ids)
+        self._ends = np.array(sorted(grammar.eos_ids), np.int64)
         self.fault: ModelError | None = None
 
     def masks(self, answer: Ids, draft: Ids) -> Mask | None:
@@ -41,7 +41,7 @@ class Guide:
             self.fault = error
             return None
         # As everywhere, of ends that nothing else may take the place of it is the first.
-        masks[np.ix_(only(masks, self._ends), self._ends[1:])] = False
+        masks[np.ix_(only(masks, self._ends.tolist()), self._ends[1:])] = False
         return masks
 
 

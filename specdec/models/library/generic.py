@@ -24,6 +24,7 @@ from specdec.models.plans import Extension, KnownPrefix, Plan
 from specdec.models.prompt import EncodedPrompt
 from specdec.models.runner import Joint, LayerObserver, Pace
 from specdec.models.session import ModelSession
+from specdec.models.timing.pacing import wait_out
 
 _NO_LIMIT = 32768
 """Context of models whose configuration tells none: recurrent ones."""
@@ -136,9 +137,7 @@ class GenericRunner:
             rows = [self._last_rows(segment.cache, *branch) for branch in segment.branches]
             found += [rows[0].expand(segment.rows, -1)] if sum(map(len, rows)) < segment.rows else rows
         logits = found[0] if len(found) == 1 else torch.cat(found)
-        if paced is not None:
-            for layer in range(self.layer_count):
-                paced(layer, logits)
+        wait_out(paced, self.layer_count, logits)
         return logits
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -54,10 +54,12 @@ def methods_for_clients(config: BenchConfig) -> tuple[tuple[str, ...], str]:
     return methods, left_out
 
 
-def run_capacity(flags: Mapping[str, Any], clients: str, seconds: float, server_flags: Sequence[str]) -> int:
+def run_capacity(
+    flags: Mapping[str, Any], clients: str, seconds: float, server_flags: Sequence[str], engine: str = "own"
+) -> int:
     """Measure, print and write; returns the exit code (130 when interrupted). Raises UsageError and the rooms' errors.
 
-    server_flags: more words of the verifier's command line.
+    server_flags: more words of the verifier's command line. engine: of the verifier, own or vllm.
     """
     counts = numbers_of(clients)
     config = make_config(flags)
@@ -78,12 +80,17 @@ def run_capacity(flags: Mapping[str, Any], clients: str, seconds: float, server_
                     view.say(f"{method}, {count} clients, {seconds:g} s")
                     logs = folder / "logs" / f"{method.replace('/', '_')}-{count}"
                     rows.append(
-                        measure_clients(config, method, count, seconds, prompts, expected, logs, server_flags)
+                        measure_clients(config, method, count, seconds, prompts, expected, logs, server_flags, engine)
                     )
     except KeyboardInterrupt:
         interrupted = True
     written = {
-        "config": {**settings_of(config, methods), "seconds": seconds, "server_flags": " ".join(server_flags)},
+        "config": {
+            **settings_of(config, methods),
+            "seconds": seconds,
+            "server_flags": " ".join(server_flags),
+            "engine": engine,
+        },
         "started_at": began,
         "interrupted": interrupted,
         "rows": rows,
