@@ -19,6 +19,7 @@ from specnav.bench.config import BenchConfig, make_config
 from specnav.bench.run import methods_of, settings_of
 from specnav.bench.serving.clients import ask_for, load_target, measure_clients
 from specnav.bench.view import BenchView
+from specnav.serve import on_vllm
 
 CLIENTS_FILE = "clients.json"
 SECONDS = 10.0
@@ -63,6 +64,8 @@ def run_capacity(
     """
     counts = numbers_of(clients)
     config = make_config(flags)
+    if engine == "vllm":
+        on_vllm([""])  # whether it is there, before anything is loaded
     methods, left_out = methods_for_clients(config)
     folder = new_run_folder(config.out, "clients", datetime.now())
     view = BenchView()
