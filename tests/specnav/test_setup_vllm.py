@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloud_verifier.config import ServerConfig
-from cloud_verifier.engine_vllm.checks import PACKAGES, VERSION, check_version
+from cloud_verifier.engine_vllm.checks import PACKAGES, VERSION, check_version, said_by
 from cloud_verifier.engine_vllm.starting import refuse_what_is_not_done
 from cloud_verifier.errors import VerifierError
 from harness.errors import UsageError
@@ -78,3 +78,9 @@ def test_the_bench_says_at_once_that_vllm_is_missing(
     with pytest.raises(UsageError, match="make setup-vllm"):
         run_capacity({"methods": ("sd",), "out": tmp_path / "run"}, "1", 1.0, (), "vllm")
     assert not (tmp_path / "run").exists()
+
+
+def test_of_what_vllm_says_the_line_counts_that_tells_something() -> None:
+    told = "1 validation error for ModelConfig\n  Value error, Architectures ['X'] are unknown [type=x]"
+    assert said_by(ValueError(told)) == "Architectures ['X'] are unknown"
+    assert said_by(RuntimeError("no room\nat all")) == "no room" and said_by(KeyError()) == "KeyError"

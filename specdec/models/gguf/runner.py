@@ -17,8 +17,7 @@ from specdec.errors import ModelError
 from specdec.models.gguf.binding import LlamaModel
 from specdec.models.gguf.decoder import LlamaDecoder, Rows
 from specdec.models.gguf.session import GgufSegment
-from specdec.models.runner import Joint, LayerObserver, Pace
-from specdec.models.timing.pacing import wait_out
+from specdec.models.runner import Joint, LayerObserver, Pace, wait_out
 
 PICTURE_ROW = -1
 

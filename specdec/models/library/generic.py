@@ -22,9 +22,8 @@ from specdec.errors import ModelError
 from specdec.models.attention.segment import Segment
 from specdec.models.plans import Extension, KnownPrefix, Plan
 from specdec.models.prompt import EncodedPrompt
-from specdec.models.runner import Joint, LayerObserver, Pace
+from specdec.models.runner import Joint, LayerObserver, Pace, wait_out
 from specdec.models.session import ModelSession
-from specdec.models.timing.pacing import wait_out
 
 _NO_LIMIT = 32768
 """Context of models whose configuration tells none: recurrent ones."""

@@ -61,13 +61,6 @@ class Pacer:
         return after_layer
 
 
-def wait_out(after_layer: LayerObserver | None, layers: int, result: Tensor) -> None:
-    """The end of a forward whose layers nobody sees: let those that `Pacer.begin` has begun take their time."""
-    if after_layer is not None:
-        for layer in range(layers):
-            after_layer(layer, result)
-
-
 def pace(model: LoadedModel, minimum_ms: float) -> None:
     """Let every forward of `model`, prefills included, take at least so many milliseconds; 0 ends pacing.
 
