@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from navsim.episodes import Episode
     from navsim.geometry import Pose2D
+    from navsim.rooms import Furniture, SceneObject
     from navsim.world import World
 
 MOMENTS = 4
@@ -94,7 +95,8 @@ def _draw_room(axis: Axes, episode: Episode) -> None:
     room = episode.room
     for wall in room.walls:
         axis.plot([wall.x0, wall.x1], [wall.y0, wall.y1], color="0.2", linewidth=3)
-    for thing in (*room.objects, *room.furniture):
+    things: list[SceneObject | Furniture] = [*room.objects, *room.furniture]
+    for thing in things:
         is_target = thing is episode.target
         colour = "tab:orange" if is_target else "0.6"
         axis.add_patch(Circle((thing.x, thing.y), thing.shape.reach, color=colour, alpha=1.0 if is_target else 0.5))
