@@ -1,19 +1,20 @@
 """A picture of what the frontier search remembers on its way, over the room that it never sees.
 
-`python -m training.memory_picture default_models 20265 docs/exploration.png` carries one held-out episode out and draws
+`python -m training.memory_picture default_models 31073 docs/exploration.png` carries one held-out episode out and draws
 its memory at four moments. The walls and things are the simulator's, drawn for the reader only.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
+from PIL import Image, ImageDraw
 
 from spec_vlm_nav.exploring.frontier_search import FrontierState
 from spec_vlm_nav.exploring.search_map import HALF, SOLID, SearchMap
@@ -22,14 +23,13 @@ from training.rollouts import Run, Speaker, roll_out
 from training.speaker import ModelSpeaker, load_trained
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from navsim.episodes import Episode
     from navsim.geometry import Pose2D
     from navsim.rooms import Furniture, SceneObject
     from navsim.world import World
 
 MOMENTS = 4
+SCALE, EDGE, GAP = 60, 0.4, 8  # pixels a metre, metres around the room, pixels between panels
 
 
 @dataclass
@@ -52,56 +52,54 @@ class Watching:
         return answers
 
 
-def draw(episode: Episode, seen: Watching, reason: str, out: Path) -> None:
+def draw(episode: Episode, seen: Watching, out: Path) -> None:
     """Write the picture: one panel a moment, the last one at the end of the episode."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     moments = [round(k) for k in np.linspace(1, len(seen.poses) - 1, MOMENTS)]
-    figure, axes = plt.subplots(1, len(moments), figsize=(4.2 * len(moments), 4.6), constrained_layout=True)
-    for axis, moment in zip(np.atleast_1d(axes), moments, strict=True):
-        known = seen.maps[moment]
-        if known is not None:
-            _draw_memory(axis, known)
-        _draw_room(axis, episode)
-        path = seen.poses[: moment + 1]
-        axis.plot([p.x for p in path], [p.y for p in path], "-", color="black", linewidth=1.2)
-        for pose, saw in zip(path, seen.saw, strict=False):
-            aside, ahead = 0.22 * np.cos(pose.yaw), 0.22 * np.sin(pose.yaw)
-            axis.plot([pose.x, pose.x + aside], [pose.y, pose.y + ahead], color="tab:green" if saw else "0.45")
-        axis.plot(path[-1].x, path[-1].y, "o", color="black", markersize=7)
-        axis.set_title(f"decision {moment + 1}" + (f": {reason}" if moment == len(seen.poses) - 1 else ""))
-    figure.suptitle(
-        f"{episode.instruction}: blue where the target may be, red where the robot cannot go, by its own memory; "
-        "green looks show the target",
-        fontsize=10,
-    )
-    figure.savefig(out, dpi=80)
-    plt.close(figure)
+    panels = [_panel(episode, seen, moment) for moment in moments]
+    whole = Image.new("RGB", (sum(p.width for p in panels) + GAP * (MOMENTS - 1), panels[0].height), "white")
+    for at, panel in enumerate(panels):
+        whole.paste(panel, (at * (panel.width + GAP), 0))
+    whole.save(out)
 
 
-def _draw_memory(axis: Axes, known: SearchMap) -> None:
-    edges = (known.x - HALF, known.x + HALF, known.y - HALF, known.y + HALF)
-    axis.imshow(np.sqrt(known.belief.T), origin="lower", extent=edges, cmap="Blues")
-    solid = np.ma.masked_less(known.solid.T, SOLID)
-    axis.imshow(solid, origin="lower", extent=edges, cmap="Reds", vmin=0, vmax=5, alpha=0.8)
+def _panel(episode: Episode, seen: Watching, moment: int) -> Image.Image:
+    """Blue: where the target may be. Red: where the robot cannot go. Green looks show the target."""
+    x0, y0, x1, y1 = episode.room.bounds
+    size = (round((x1 - x0 + 2 * EDGE) * SCALE), round((y1 - y0 + 2 * EDGE) * SCALE))
 
+    def at(x: float, y: float) -> tuple[float, float]:
+        return (x - x0 + EDGE) * SCALE, size[1] - (y - y0 + EDGE) * SCALE
 
-def _draw_room(axis: Axes, episode: Episode) -> None:
-    from matplotlib.patches import Circle
-
-    room = episode.room
-    for wall in room.walls:
-        axis.plot([wall.x0, wall.x1], [wall.y0, wall.y1], color="0.2", linewidth=3)
-    things: list[SceneObject | Furniture] = [*room.objects, *room.furniture]
+    panel = Image.new("RGB", size, "white")
+    pen = ImageDraw.Draw(panel)
+    known = seen.maps[moment]
+    if known is not None:
+        _draw_memory(panel, known, at)
+    for wall in episode.room.walls:
+        pen.line([at(wall.x0, wall.y0), at(wall.x1, wall.y1)], "black", 3)
+    things: list[SceneObject | Furniture] = [*episode.room.objects, *episode.room.furniture]
     for thing in things:
-        is_target = thing is episode.target
-        colour = "tab:orange" if is_target else "0.6"
-        axis.add_patch(Circle((thing.x, thing.y), thing.shape.reach, color=colour, alpha=1.0 if is_target else 0.5))
-    x0, y0, x1, y1 = room.bounds
-    axis.set(xlim=(x0 - 0.4, x1 + 0.4), ylim=(y0 - 0.4, y1 + 0.4), aspect="equal", xticks=[], yticks=[])
+        (x, y), reach = at(thing.x, thing.y), thing.shape.reach * SCALE
+        colour = "orange" if thing is episode.target else "silver"
+        pen.ellipse([x - reach, y - reach, x + reach, y + reach], colour)
+    path = seen.poses[: moment + 1]
+    pen.line([at(p.x, p.y) for p in path], "black", 2)
+    for pose, saw in zip(path, seen.saw, strict=False):
+        end = at(pose.x + 0.35 * np.cos(pose.yaw), pose.y + 0.35 * np.sin(pose.yaw))
+        pen.line([at(pose.x, pose.y), end], "green" if saw else "gray", 2)
+    x, y = at(path[-1].x, path[-1].y)
+    pen.ellipse([x - 6, y - 6, x + 6, y + 6], "black")
+    pen.text((6, 4), f"decision {moment + 1}: {episode.instruction}", "black")
+    return panel
+
+
+def _draw_memory(panel: Image.Image, known: SearchMap, at: Callable[[float, float], tuple[float, float]]) -> None:
+    left, top = at(known.x - HALF, known.y + HALF)
+    side = round(2 * HALF * SCALE)
+    strong = np.sqrt(known.belief / known.belief.max())
+    for grid, colour in ((0.8 * strong, "royalblue"), (0.7 * (known.solid >= SOLID), "red")):
+        mask = Image.fromarray((255 * grid.T[::-1]).astype(np.uint8)).resize((side, side), Image.Resampling.NEAREST)
+        panel.paste(colour, (round(left), round(top)), mask)
 
 
 def main(
@@ -120,7 +118,7 @@ def main(
     seen = Watching(ModelSpeaker(load_trained(pair / "nav-target")))
     with World() as world:
         result = roll_out(world, seen, [episode], "frontier_search")
-    draw(episode, seen, result.scores[0].reason, out)
+    draw(episode, seen, out)
     print(f"{out}: {result.scores[0].reason} in {len(seen.poses)} decisions")
 
 
