@@ -88,12 +88,12 @@ def random_world(seed: int) -> World:
         return value if draw.random() < chance else 0.0
 
     verify_ms = between(3.0, 400.0)
-    draft_ms = verify_ms * between(0.02, 0.6)
+    draft_ms = verify_ms * between(0.04, 0.6)
     verify_row, draft_row = sometimes(0.6, between(0.005, 0.15)), sometimes(0.6, between(0.005, 0.15))
     rtt_ms = sometimes(0.8, between(0.5, 300.0))
-    lengths = [draw.randint(24, 160) for _ in range(draw.randint(1, 6))]
+    lengths = [draw.randint(24, 96) for _ in range(draw.randint(1, 4))]
     while sum(lengths) < 64:
-        lengths.append(draw.randint(24, 160))
+        lengths.append(draw.randint(24, 96))
     return World(
         seed=seed,
         draft=forwards(draft_ms, draft_row),

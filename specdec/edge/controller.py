@@ -13,11 +13,14 @@ from typing import Literal
 
 from specdec.drafting.draft import TreeSize
 from specdec.drafting.trees.budget import NOISE
+from specdec.edge.estimates.reckoning import Reckoning
+from specdec.edge.estimates.shadow_budget import ShadowBudget
 from specdec.edge.measured import Measured
 from specdec.link.wire import LACKS_SEVERAL, LACKS_TREES, Welcome
 from specdec.methods import STREAM_IN_FLIGHT
 
 Mode = Literal["alone", "cloud-sd", "chain", "tree", "stream"]
+MODES: tuple[Mode, ...] = ("alone", "cloud-sd", "chain", "tree", "stream")
 
 MAX_CHAIN = 10
 MAX_TREE = 8
@@ -26,18 +29,22 @@ BUDGETS = (TREE_BUDGET, 23, 15, 11, 7, 5, 4, 3, 2)
 """Nodes of the trees that are thought of, with the answer's own row about what forwards are timed by. The largest
 first: where none is much cheaper, the whole one is taken.
 """
-_ENOUGH_DRAFTS = 4
+ENOUGH_DRAFTS = 4
 """Before so many drafts were compared with what the target said, nothing is risked on them."""
 _WORTH_IT = 0.03
 """A plan that promises less than this over the present one is not worth a change."""
+_HOPELESS = 0.1
+"""Where drafting takes so much longer than the cloud alone, nobody expects that to change soon."""
+_CLOUD_SHARE = 0.5
+"""A draft forward in the cloud, of one on the edge, before it was tried: it is tried where that might pay."""
 
 
 @dataclass(frozen=True)
 class Plan:
     """How to go on. size: draft tokens of a chain, levels of a tree; 0 where nothing is drafted.
 
-    token_s: what it should take for a token, None where nothing is known. budget: nodes of a tree; grown: as in
-    TreeSize.
+    token_s: what it should take for a token, None where nothing is known; round_s, tau: of a round, as the formulas have
+    it before they are corrected by what came. budget: nodes of a tree; grown: as in TreeSize.
     """
 
     mode: Mode
@@ -45,6 +52,8 @@ class Plan:
     token_s: float | None = None
     budget: int = TREE_BUDGET
     grown: int = 0
+    round_s: float = 0.0
+    tau: float = 1.0
 
     @property
     def in_cloud(self) -> bool:
@@ -84,6 +93,9 @@ class Controller:
         """gamma: the size that a plan has before anything is known."""
         self._measured = measured
         self._gamma = gamma
+        self._reckoned: dict[Mode, Reckoning] = {mode: Reckoning() for mode in MODES}
+        self.shadows = ShadowBudget()
+        self.hopeless = False
         self.drafts_in_cloud = False
         self.trees = True
         self.several = True
@@ -97,12 +109,13 @@ class Controller:
     def choose(self, now: Plan | None, remaining: int) -> Choice:
         """The plan for the next round. now: the present one, None before an answer. remaining: tokens that may come."""
         measured = self._measured
-        # What a token of the cloud alone took may be long ago; a verification of a draft takes no less.
-        known = [value for value in (measured.alone_s(False), measured.verify_s) if value is not None]
-        if not known or measured.draft_s is None or measured.rtt_s is None:
+        alone_s = measured.alone_s
+        if alone_s is None or measured.draft_s is None or measured.rtt_s is None:
             return Choice(now, FIRST.why) if now is not None else FIRST
-        alone_s = min(known)
         plans = {plan.mode: plan for plan in self._plans(alone_s)}
+        drafting = [plan for mode, plan in plans.items() if mode not in ("alone", "cloud-sd")]
+        staying_s = min(_token_s(plan) for plan in plans.values() if plan.in_cloud)
+        self.hopeless = bool(drafting) and min(map(_token_s, drafting)) > (1.0 + _HOPELESS) * staying_s
         best = min(plans.values(), key=_token_s)
         if now is not None and now.mode in plans and best.mode != now.mode:
             present = plans[now.mode]
@@ -110,49 +123,66 @@ class Controller:
             gain_s = (present.token_s - best.token_s) * remaining
             if best.token_s > (1 - _WORTH_IT) * present.token_s or gain_s < self._change_s(now, best):
                 best = present
+        for mode, reckoned in self._reckoned.items():
+            if mode != best.mode:
+                reckoned.fade()
         return Choice(best, self._words(best, plans))
+
+    def came(self, plan: Plan, took_s: float, gained: int) -> None:
+        """A round of a plan: how long after the one before it ended, and how many tokens it brought."""
+        self._reckoned[plan.mode].came(plan.round_s, plan.tau, took_s, gained)
+
+    @property
+    def knows_drafts(self) -> bool:
+        """Whether enough drafts were compared with what the target said."""
+        return self._measured.chain.drafts >= ENOUGH_DRAFTS
+
+    def _plan(self, mode: Mode, size: int, round_s: float, tau: float, budget: int = TREE_BUDGET, grown: int = 0) -> Plan:
+        return Plan(mode, size, self._reckoned[mode].token_s(round_s, tau), budget, grown, round_s, tau)
 
     def _plans(self, alone_s: float) -> Iterator[Plan]:
         """The best of each kind."""
         measured = self._measured
-        yield Plan("alone", 0, alone_s)
+        yield self._plan("alone", 0, alone_s, 1.0)
         if self.drafts_in_cloud:
             yield self._cloud_sd(alone_s)
-        if measured.chain.drafts < _ENOUGH_DRAFTS:
+        if measured.chain.drafts < ENOUGH_DRAFTS:
             return
         yield min((self._chain(size) for size in range(1, MAX_CHAIN + 1)), key=_token_s)
         if self.several:
             yield min((self._stream(size) for size in range(1, MAX_CHAIN + 1)), key=_token_s)
-        if self.trees and measured.tree.drafts >= _ENOUGH_DRAFTS:
+        if self.trees and measured.tree.drafts >= ENOUGH_DRAFTS:
             yield self._tree()
 
     def _cloud_sd(self, alone_s: float) -> Plan:
-        """The same draft model in the cloud is taken to need no longer there, until that was tried."""
-        measured, tried = self._measured, self._measured.alone_s(True)
-        draft_s = measured.draft_s or 0.0
-        rounds = (
-            (
-                measured.chain.expected(size),
-                size * draft_s + (measured.verify_rows_s(size + 1) or alone_s),
+        """The draft model is the edge's; in the cloud it may be quicker, which shows when it is tried."""
+        measured = self._measured
+        draft_s = measured.cloud_draft_s
+        if draft_s is None:
+            draft_s = _CLOUD_SHARE * (measured.draft_s or 0.0)
+        sizes = (
+            self._plan(
+                "cloud-sd",
                 size,
+                size * draft_s + (measured.verify_rows_s(size + 1) or alone_s) + measured.queue_alone_s,
+                measured.chain.expected(size),
             )
             for size in range(1, MAX_CHAIN + 1)
         )
-        tau, round_s, size = max(rounds, key=lambda one: one[0] / one[1])
-        return Plan("cloud-sd", size, round_s / tau if tried is None else tried)
+        return min(sizes, key=_token_s)
 
     def _chain(self, size: int) -> Plan:
         measured = self._measured
         drafting_s = measured.redrafted.value * size * self._draft_s(1)
         round_s = drafting_s + self._exchange_s(size + 1)
-        return Plan("chain", size, round_s / measured.chain.expected(size))
+        return self._plan("chain", size, round_s, measured.chain.expected(size))
 
     def _tree(self) -> Plan:
         """The best of every depth and size. Fewer nodes take fewer rows of a forward, on either side, and bring fewer
         tokens; a small one is grown as a large one, unless that takes the draft device longer. Before enough trees were
         looked at node by node, only whole ones are thought of.
         """
-        measured, known = self._measured, self._measured.nodes.drafts >= _ENOUGH_DRAFTS
+        measured, known = self._measured, self._measured.nodes.drafts >= ENOUGH_DRAFTS
         budgets = BUDGETS if known else (TREE_BUDGET,)
         exchanges = {budget: self._exchange_s(budget + 1) for budget in budgets}
         best = Plan("tree", 2, float("inf"))
@@ -165,7 +195,7 @@ class Controller:
                 tau = measured.nodes.expected(size, budget) if known else measured.tree.expected(size)
                 for grown in (TREE_BUDGET, 0) if budget < TREE_BUDGET else (0,):
                     drafting_s = late * self._draft_s(TreeSize(budget, size, grown).beam)
-                    sizes.append(Plan("tree", size, (drafting_s + exchange_s) / tau, budget, grown))
+                    sizes.append(self._plan("tree", size, drafting_s + exchange_s, tau, budget, grown))
             whole, cheapest = sizes[0], min(sizes, key=_token_s)
             chosen = cheapest if _token_s(cheapest) < (1.0 - NOISE) * _token_s(whole) else whole
             best = min(best, chosen, key=_token_s)
@@ -184,7 +214,7 @@ class Controller:
         steady_s = max(drafting_s, verify_s, exchange_s / STREAM_IN_FLIGHT)
         round_s = whole * steady_s + (1 - whole) * (drafting_s + exchange_s)
         # A draft that is accepted whole brings no token of its own: the next one on its way has it already.
-        return Plan("stream", size, round_s / (measured.chain.expected(size) - whole))
+        return self._plan("stream", size, round_s, measured.chain.expected(size) - whole)
 
     def _exchange_s(self, rows: int) -> float:
         return (self._measured.away_s or 0.0) + (self._measured.verify_rows_s(rows) or 0.0)
