@@ -37,7 +37,9 @@ NEVER = math.inf
 
 @dataclass
 class Job:
-    """A forward that waits or runs. wait_s, left_s: until it begins, of it. about: the draft; None: the cloud goes on."""
+    """A forward that waits or runs. wait_s, left_s: until it begins, and of it. about: what asked for it; None:
+    the cloud goes on alone.
+    """
 
     about: DraftUp | Open | None
     wait_s: float
@@ -176,7 +178,7 @@ class Cloud:
             token = self._answer[-1]
             self._say(self._now, Opened(about.session, token, self._limit, compute_us, queue_us))
         elif isinstance(about, DraftUp):
-            last, token, kept = self._judge(about)
+            last, token = self._judge(about)
             self._answered = about.round
             verdict = VerdictDown(about.session, about.round, last, token, compute_us, queue_us)
             self._say(self._now, verdict)
@@ -196,7 +198,7 @@ class Cloud:
         depths = [0, *(depth + 1 for depth in draft.depths())]
         return [self._next(min(draft.base + depth, self._limit - 1)) for depth in depths]
 
-    def _judge(self, message: DraftUp) -> tuple[int, int, int]:
+    def _judge(self, message: DraftUp) -> tuple[int, int]:
         parents = None if message.parents is None else tuple(message.parents)
         draft = Draft(message.base, tuple(message.ids), parents)
         judgement = judge(draft, self._picks(draft), frozenset())
@@ -204,7 +206,7 @@ class Cloud:
         if message.base + len(verified) > len(self._answer):
             self._answer = (self._answer[: message.base] + verified)[: self._limit]
         self._epoch += judgement.last < len(draft.ids)
-        return judgement.last, judgement.token, len(judgement.path)
+        return judgement.last, judgement.token
 
     def _cloud_round(self, base: int, drafted: int) -> list[int]:
         """A round of the cloud's own draft model, which is the edge's."""

@@ -1,7 +1,7 @@
 """Made-up languages: what the target says, and a draft model that knows it as well as a world wants.
 
-The draft model stands in for a LoadedModel: the real drafters draft with it. Its rows are made where they are asked for,
-by the tokens before them; every forward takes its time of the simulated clock and nothing else.
+The draft model stands in for a LoadedModel: the real drafters draft with it. Its rows are made where they are asked
+for, by the tokens before them; every forward takes its time of the simulated clock and nothing else.
 """
 
 from __future__ import annotations

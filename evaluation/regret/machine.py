@@ -39,6 +39,7 @@ class Machine:
         self._sessions = 0
 
     def __call__(self) -> float:
+        """Seconds."""
         return self.now
 
     def forward(self, rows: int) -> None:

@@ -20,9 +20,9 @@ Phase = tuple[int, float, float]
 class Fit:
     """How well the draft model knows the target. Tokens come in easy and hard stretches.
 
-    easy: share of tokens in easy ones; stretch: their mean length. sure_easy, sure_hard: mean probability that the draft
-    model gives its likeliest token there. heat: its probabilities are those of the target at this temperature; above 1
-    the model is less sure than it might be, below 1 too sure.
+    easy: share of tokens in easy ones; stretch: their mean length. sure_easy, sure_hard: mean probability that the
+    draft model gives its likeliest token there. heat: its probabilities are those of the target at this temperature;
+    above 1 the model is less sure than it might be, below 1 too sure.
     """
 
     easy: float
@@ -37,8 +37,8 @@ class World:
     """One edge and its cloud. Milliseconds.
 
     draft, verify, cloud_draft: forwards by their rows; cloud_draft None: no draft model there. noise: of every forward,
-    as a share. prompt: times a forward of one row that a prompt takes. phases: the first from token 0 on. contention: 1:
-    both sides compute on one core, 0: each has its own. told: both sides tell what rows cost, when they are idle.
+    as a share. prompt: times a forward of one row that a prompt takes. phases: the first from token 0 on. contention:
+    1: both sides compute on one core, 0: each has its own. told: both sides tell what rows cost, when they are idle.
     hint_at: the part of a verification after which an exit gives a hint, 0: never; hint_right: how often it is right.
     answers: their lengths.
     """

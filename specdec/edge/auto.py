@@ -25,7 +25,8 @@ _SHADOW_TOKENS = 1.5
 """A shadow draft takes no longer than the cloud for so many tokens, if it can be had so quickly."""
 _TOKENS_BETWEEN_PINGS = 8
 _TOKENS_BETWEEN_CHOICES = 4
-"""While the cloud decodes alone."""
+_TOKENS_BETWEEN_HOPELESS = 16
+"""While the cloud decodes alone; where drafting would take much longer; at first, after every token."""
 _BELIEVED = 0.9
 """Of what a draft model expects of its first drafts, before any was compared with what the target said."""
 
@@ -119,9 +120,9 @@ def expect(measured: Measured, proposal: Proposal) -> None:
     levels = [0.0] * (max(depths) + 1)
     for depth, chance in zip(depths, chances, strict=True):
         levels[depth] += chance
-    measured.chain.expect([chances[node] for node in draft.tree.along(proposal.guess)], 1.0)
-    measured.tree.expect(levels, 1.0)
-    measured.nodes.expect(proposal.ranks, depths, chances, 1.0)
+    measured.chain.expect([chances[node] for node in draft.tree.along(proposal.guess)])
+    measured.tree.expect(levels)
+    measured.nodes.expect(proposal.ranks, depths, chances)
 
 
 def _path(draft: Draft, said: Sequence[int]) -> Sequence[int]:
@@ -144,8 +145,11 @@ class AutoRounds:
         measured: Measured,
         clock: Callable[[], float],
         choice: Choice,
+        prefill: Callable[[], None] | None = None,
     ) -> None:
-        """drafter, chain: work on one draft model. choice: what the session was opened for (`opening`)."""
+        """drafter, chain: work on one draft model. choice: what the session was opened for (`opening`). prefill: of
+        that model, where it was left for when it is needed, if ever.
+        """
         self._session = session
         self._drafter = drafter
         self._controller = controller
@@ -156,8 +160,8 @@ class AutoRounds:
         self._rounds = Rounds(session, drafter, method, fixed, measured, clock)
         self._streaming = Rounds(session, chain, streaming, fixed, measured, clock)
         self._shadows = Shadows(drafter, measured, controller.shadows)
+        self._prefill = prefill
         self._drafting_s = 0.0
-        self._drafted_before = False
         self._went_on_s: float | None = None
         self._pinged_at = -_TOKENS_BETWEEN_PINGS
         self._considered_at = len(session.answer)
@@ -185,13 +189,16 @@ class AutoRounds:
         before, self._went_on_s = self._went_on_s, self._clock()
         drafting_s, self._drafting_s = self._drafting_s, 0.0
         if before is None or not gained:
+            self._measured.shadowed = drafting_s > 0.0
             return
         took_s = self._went_on_s - before
-        if plan.mode == "alone":
-            self._controller.shadows.heard(gained, took_s, drafting_s)
-        if not drafting_s and not self._drafted_before:
-            self._controller.came(plan, took_s, gained)
-        self._drafted_before = drafting_s > 0.0
+        if plan.token_s is not None:
+            self._session.record.promised(took_s, plan.token_s * gained)
+        if plan.in_cloud:
+            self._controller.shadows.heard(gained, took_s, drafting_s, plan.mode == "alone")
+        if not self._measured.shadowed and (cloud_s := self._session.record.last_cloud_s) > 0.0:
+            self._controller.came(plan, took_s, cloud_s, gained)
+        self._measured.shadowed = drafting_s > 0.0  # the forward that goes on has felt it, too
 
     def _listen(self) -> list[int]:
         """The cloud goes on alone: take what comes, and draft in its shadow."""
@@ -199,12 +206,16 @@ class AutoRounds:
         chunk = session.poll()
         if chunk is None:
             work = self._shadows.step(session.answer)
+            if work is not None and self._prefill is not None:
+                self._make_ready()
+                return []
             if work is not None:
                 started = self._clock()
                 if work():
                     ended = self._clock()
                     self._measured.drafted(ended - started, self._drafter.rows_fed)
                     self._drafting_s += ended - started
+                    self._measured.shadowed = True
                     session.record.drafted("draft in the shadow", started, ended)
                 else:
                     self._controller.shadows.made(self._controller.knows_drafts, not self._controller.hopeless)
@@ -216,10 +227,19 @@ class AutoRounds:
             session.ping()
         return chunk
 
+    def _make_ready(self) -> None:
+        """The draft model takes in the prompt, if it has not yet."""
+        if self._prefill is not None:
+            prefill, self._prefill = self._prefill, None
+            started = self._clock()
+            prefill()
+            self._drafting_s += self._clock() - started
+            self._measured.shadowed = True
+
     def _reconsider(self) -> None:
         before = self._choice.plan
         length = len(self._session.answer)
-        if before.in_cloud and length < self._considered_at + _TOKENS_BETWEEN_CHOICES:
+        if length < self._considered_at + self._pause(before):
             return
         self._considered_at = length
         remaining = self._session.room_after(self._session.answer) + 1
@@ -227,6 +247,14 @@ class AutoRounds:
         if choice.plan.in_cloud and (choice.plan.mode, before.in_cloud) != (before.mode, True):
             self._session.go_alone(choice.plan.size)
         self._adopt(choice)
+
+    def _pause(self, now: Plan) -> int:
+        """Tokens between two choices."""
+        if not now.in_cloud:
+            return _TOKENS_BETWEEN_CHOICES
+        if not self._controller.knows_drafts:
+            return 1
+        return _TOKENS_BETWEEN_HOPELESS if self._controller.hopeless else _TOKENS_BETWEEN_CHOICES
 
     def _adopt(self, choice: Choice) -> None:
         plan, before = choice.plan, self._choice.plan
@@ -236,12 +264,15 @@ class AutoRounds:
         self._session.record.explain(plan.label, choice.why)
         if plan.in_cloud:
             return
+        self._make_ready()
         if before.mode != plan.mode:  # another shape, another tree
             self._shadows.forget()
             if "stream" in (before.mode, plan.mode):
                 self._drafter.forget()
         rounds = self._streaming if plan.mode == "stream" else self._rounds
-        rounds.resize(LengthPolicy("fixed" if plan.mode == "stream" else "marginal", plan.size))
+        streams = plan.mode == "stream"
+        policy = LengthPolicy("fixed" if streams else "marginal", plan.size)
+        rounds.resize(policy, streams or self._controller.prepares(plan.size))
         self._drafter.shape, self._drafter.pays = plan.tree, self._rounds.nodes_worth_sending
         self._session.allow_in_flight(STREAM_IN_FLIGHT if plan.mode == "stream" else 1)
 

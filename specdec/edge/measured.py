@@ -31,13 +31,15 @@ class AcceptanceEstimate:
             self._tried[place] = _FORGET * self._tried[place] + 1.0
             self._kept[place] = _FORGET * self._kept[place] + (place < kept)
 
-    def expect(self, chances: Sequence[float], weight: float) -> None:
-        """What is held of one draft that nothing was compared with: the chance of each depth to be reached."""
-        self.drafts += 1
+    def expect(self, chances: Sequence[float]) -> None:
+        """What is held of one draft that nothing was compared with: the chance of each depth to be reached. It is as
+        good as two that are compared: it tells chances, not what came of them.
+        """
+        self.drafts += 2
         before = 1.0
         for place, chance in enumerate(chances[:_MAX_DEPTH]):
-            self._tried[place] += weight * before
-            self._kept[place] += weight * min(chance, before)
+            self._tried[place] += before
+            self._kept[place] += min(chance, before)
             before = min(chance, before)
 
     def compare(self, line: Sequence[int], said: Sequence[int]) -> None:
@@ -58,20 +60,27 @@ class AcceptanceEstimate:
 
     def expected(self, depth: int) -> float:
         """Tokens that a round brings with drafts so deep, the target's own token counted (tau)."""
+        return self.by_depth(depth)[-1]
+
+    def by_depth(self, most: int) -> list[float]:
+        """The same of every depth from 0 to `most`."""
         expected = alive = 1.0
-        for place in range(depth):
+        found = [expected]
+        for place in range(most):
             alive *= self.chance(place)
             expected += alive
-        return expected
+            found.append(expected)
+        return found
 
 
 class Measured:
     """Live figures of one edge and its verifier, kept over the answers. Times in seconds.
 
-    chain, tree: acceptance of chains, and of the trees of one budget; nodes: of trees, node by node. redrafted: share
-    of a chain that had to be drafted after the verdict although it was prepared for (r of paper 000, as a share of the
-    forwards). levels_ready: levels of a tree that stood when the verdict came. kept: tokens accepted for each that the
-    draft model expected to be; grown: what a forward adds to that expectation, as a share of what went through it.
+    chain, tree: acceptance of chains, and of the trees of one budget; in_cloud: of chains of the cloud's own draft
+    model; nodes: of trees, node by node. redrafted: share of a chain that had to be drafted after the verdict although
+    it was prepared for (r of paper 000, as a share of the forwards). levels_ready: levels of a tree that stood when the
+    verdict came. kept: tokens accepted for each that the draft model expected to be; grown: what a forward adds to that
+    expectation, as a share of what went through it. shadowed: the edge was drafting while the cloud went on by itself.
     """
 
     def __init__(self) -> None:
@@ -88,11 +97,13 @@ class Measured:
         self._rtt_of_prompt: float | None = None
         self.chain = AcceptanceEstimate()
         self.tree = AcceptanceEstimate()
+        self.in_cloud = AcceptanceEstimate()
         self.nodes = TreeAcceptance()
         self.redrafted = RunningMean(0.3)
         self.levels_ready = RunningMean(1.0)
         self._tokens = self._seconds = 0.0
         self._went = 0
+        self.shadowed = False
         self.kept = RunningMean(1.0)
         self.grown = RunningMean(0.5)
 
@@ -146,16 +157,18 @@ class Measured:
         return self._tokens / self._seconds if self._went >= 4 and self._seconds > 0.0 else None
 
     def streamed(self, tokens: int, verify_s: float, drafted: int, queue_s: float = 0.0) -> None:
-        """Tokens of a cloud that decodes alone. drafted: by its own draft model before; 0: it has none, or does without.
-        queue_s: waiting.
+        """Tokens of a cloud that decodes alone. drafted: by its own draft model before; 0: it has none, or does
+        without. queue_s: waiting.
         """
         self._queue_alone.add(queue_s)
         if drafted:
+            accepted = min(drafted, tokens - 1)
+            self.in_cloud.add(min(drafted, accepted + 1), accepted)
             target_s = self.verify_rows_s(drafted + 1)
             if target_s is not None:
                 self._cloud_draft.add(max(0.0, verify_s - target_s) / drafted)
             return
-        if tokens == 1:
+        if tokens == 1 and not (self.shadowed and self.verify_rows_s(1) is not None):
             self._verify_by_rows.add(1, verify_s)
         self._several.add(verify_s / tokens)
 
@@ -196,10 +209,14 @@ class Measured:
 
     @property
     def alone_s(self) -> float | None:
-        """A token of a cloud that decodes alone, as it would take at present; a verification of a draft takes no less."""
+        """A token of a cloud that decodes alone, as it would take at present; a verification of a draft takes no less.
+        Before anything was measured, as was told.
+        """
         one_s = self.verify_rows_s(1)
         if one_s is None:
             one_s = self._several.value
+        if one_s is None:
+            one_s = self._verify_by_rows.told_s(1)
         return None if one_s is None else one_s + self.queue_alone_s
 
     @property
@@ -215,7 +232,7 @@ class Measured:
 
     @property
     def queue_alone_s(self) -> float:
-        """Waiting before each token of a cloud that goes on alone: as it was, or as it is for drafts, if that is less."""
+        """Waiting before each token of a cloud that goes on alone: as it was, or as drafts wait, if that is less."""
         alone, drafts = self._queue_alone.value, self._queue.value
         known = [value for value in (alone, drafts) if value is not None]
         return min(known, default=0.0)

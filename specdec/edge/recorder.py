@@ -72,6 +72,16 @@ class Recorder:
         """Rounds so far."""
         return len(self._rounds)
 
+    def promised(self, took_s: float, promised_s: float) -> None:
+        """How long the last round took since the one before, and how long it was to take."""
+        self._rounds[-1] = replace(self._rounds[-1], took_ms=took_s * 1e3, promised_ms=promised_s * 1e3)
+
+    @property
+    def last_cloud_s(self) -> float:
+        """What the cloud took for the last round, waiting included; 0 where it took no forward."""
+        last = self._rounds[-1]
+        return (last.verify_ms + last.queue_ms) / 1e3 if last.verify_ms > 0.0 else 0.0
+
     def predrafted(self, hit: bool) -> None:
         """A verdict came while something was drafted ahead; hit: it still stands."""
         self._predrafts += 1

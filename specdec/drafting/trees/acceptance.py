@@ -37,17 +37,15 @@ class TreeAcceptance:
                 self._tried[depth][rank] = _FORGET * self._tried[depth][rank] + 1.0
                 self._kept[depth][rank] = _FORGET * self._kept[depth][rank] + (right.get(rank) == depth)
 
-    def expect(
-        self, ranks: Sequence[int], depths: Sequence[int], chances: Sequence[float], weight: float
-    ) -> None:
+    def expect(self, ranks: Sequence[int], depths: Sequence[int], chances: Sequence[float]) -> None:
         """What is held of one tree that nothing was compared with: each node's chance to be right."""
-        self.drafts += 1
+        self.drafts += 2
         self._brought = None
         deepest = min(max(depths) + 1, _DEPTHS)
         for rank, own, chance in zip(ranks, depths, chances, strict=True):
             for depth in range(deepest if rank < _NODES else 0):
-                self._tried[depth][rank] += weight
-                self._kept[depth][rank] += weight * chance * (depth == own)
+                self._tried[depth][rank] += 1.0
+                self._kept[depth][rank] += chance * (depth == own)
 
     def expected(self, levels: int, nodes: int) -> float:
         """Tokens of a round with so many of a tree's likeliest nodes, so many levels deep, the target's own counted.

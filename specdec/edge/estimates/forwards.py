@@ -26,11 +26,13 @@ class ForwardTimes:
         self._costs: dict[int, float] = {}
         self._seen: dict[int, int] = {}
         self._told: list[tuple[int, float]] = []
+        self._found: dict[int, float] = {}
 
     def add(self, rows: int, seconds: float) -> None:
         """One forward more."""
         if seconds <= 0.0:
             return
+        self._found.clear()
         row_class = _row_class(rows)
         seen, present = self._seen.get(row_class, 0), self._present.value
         self._seen[row_class] = seen + 1
@@ -50,6 +52,7 @@ class ForwardTimes:
         told = [(rows, us / 1e6) for rows, us in row_us]
         if told == self._told:
             return
+        self._found.clear()
         if self._costs:  # what was measured is from now on the share of what was told
             before = {one: self._usual(one, one) for one in self._costs}
             self._told = told
@@ -62,6 +65,8 @@ class ForwardTimes:
         Where none of so many was measured: what comes nearest, times what was told of the difference. None before any
         was measured.
         """
+        if rows in self._found:
+            return self._found[rows]
         present = self._present.value
         if present is None:
             return None
@@ -69,7 +74,8 @@ class ForwardTimes:
         near = wanted if wanted in self._costs else min(self._costs, key=lambda one: (abs(one - wanted), one))
         values = [self._usual(rows, near)]
         values += [self._usual(one, one) for one in self._costs if one > wanted]
-        return present * min(values)
+        self._found[rows] = present * min(values)
+        return self._found[rows]
 
     def _usual(self, rows: int, row_class: int) -> float:
         """Of so many rows with the cost of a class."""

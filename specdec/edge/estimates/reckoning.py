@@ -1,8 +1,8 @@
 """What a controller promised of its plans against what came of them, and how to promise better.
 
-A formula knows nothing of what a machine does beside: forwards that share a core, a scheduler, messages in a process. So
-time and tokens of rounds are compared with what was promised, each kind of plan by itself, and the next promise of that
-kind is made longer or shorter by as much. What was not tried for long is believed again, little by little.
+A formula knows nothing of what a machine does beside: forwards that share a core, a scheduler, messages in a process.
+So time and tokens of rounds are compared with what was promised, each kind of plan by itself, and the next promise of
+that kind is made longer or shorter by as much. What was not tried for long is believed again, little by little.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 _MOST = 4.0
 """A round that took longer than so many times what was promised, a hiccup, counts as that long."""
 _TIME_KEPT, _TOKENS_KEPT = 0.9, 0.97
-_TIME_PRIOR, _TOKENS_PRIOR = 2.0, 12.0
+_TIME_PRIOR, _TOKENS_PRIOR = 4.0, 12.0
 """Rounds that went as promised, before any."""
-_FADES = 0.98
+_FADES = 0.95
 
 
 @dataclass
@@ -68,6 +68,7 @@ class Reckoning:
         """A round brings so many times as many tokens."""
         return self._tokens.factor(_TOKENS_PRIOR)
 
-    def token_s(self, round_s: float, tokens: float) -> float:
-        """Seconds a token, as they are likely to be."""
-        return round_s * self.time / (tokens * self.tokens)
+    @property
+    def longer(self) -> float:
+        """A token takes so many times as long as is reckoned."""
+        return self.time / self.tokens

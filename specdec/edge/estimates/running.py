@@ -38,18 +38,20 @@ class CalmMean:
 
     def __init__(self, window: int = 12) -> None:
         self._values: deque[float] = deque(maxlen=window)
+        self._mean: float | None = None
 
     def add(self, value: float) -> None:
         """One more value."""
         self._values.append(value)
+        self._mean = None
 
     @property
     def value(self) -> float | None:
         """The mean; None without values."""
-        if not self._values:
-            return None
-        most = _OUTLIER * sorted(self._values)[len(self._values) // 2]
-        return sum(min(value, most) for value in self._values) / len(self._values)
+        if self._mean is None and self._values:
+            most = _OUTLIER * sorted(self._values)[len(self._values) // 2]
+            self._mean = sum(min(value, most) for value in self._values) / len(self._values)
+        return self._mean
 
 
 class RunningMean:

@@ -32,10 +32,15 @@ class ShadowBudget:
         self._next = 0
         self._between = 1
 
-    def heard(self, tokens: int, seconds: float, drafting_s: float) -> None:
-        """Tokens of a cloud that goes on alone, so long after those before; drafting_s: of it went into drafts."""
+    def heard(self, tokens: int, seconds: float, drafting_s: float, steady: bool) -> None:
+        """Tokens of a cloud that goes on alone, so long after those before; drafting_s: of it went into drafts. steady:
+        it has no draft model, so that all tokens take about as long.
+        """
         self._tokens += tokens
         self._alone_s += seconds
+        if not steady:
+            self._cost_s += self.cost * drafting_s
+            return
         if drafting_s <= 0.0:
             self._quiet.add(seconds / tokens)
             return
@@ -54,6 +59,11 @@ class ShadowBudget:
             return _GUESS
         found = (_GUESS * known_s + self._late_s) / (known_s + self._compared_s)
         return min(max(found, 0.0), 2.0)
+
+    @property
+    def cost_is_known(self) -> bool:
+        """Whether that was measured, and for long enough."""
+        return self._compared_s > _GUESS_TOKENS * (self._quiet.value or 0.0) / 2
 
     @property
     def due(self) -> bool:
