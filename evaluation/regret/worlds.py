@@ -76,8 +76,8 @@ def forwards(one_ms: float, a_row: float) -> RowMs:
     return RowMs(tuple((rows, one_ms * (1 + a_row * (rows - 1))) for rows in ROWS))
 
 
-def random_world(seed: int) -> World:
-    """One world."""
+def random_world(seed: int, most_answers: int = 4) -> World:
+    """One world, with so many answers at most."""
     draw = Random(seed)
 
     def between(low: float, high: float) -> float:
@@ -91,7 +91,7 @@ def random_world(seed: int) -> World:
     draft_ms = verify_ms * between(0.04, 0.6)
     verify_row, draft_row = sometimes(0.6, between(0.005, 0.15)), sometimes(0.6, between(0.005, 0.15))
     rtt_ms = sometimes(0.8, between(0.5, 300.0))
-    lengths = [draw.randint(24, 96) for _ in range(draw.randint(1, 4))]
+    lengths = [draw.randint(24, 96) for _ in range(draw.randint(1, most_answers))]
     while sum(lengths) < 64:
         lengths.append(draw.randint(24, 96))
     return World(

@@ -162,6 +162,7 @@ class AutoRounds:
         self._shadows = Shadows(drafter, measured, controller.shadows)
         self._prefill = prefill
         self._drafting_s = 0.0
+        self._knew_drafts = controller.knows_drafts
         self._went_on_s: float | None = None
         self._pinged_at = -_TOKENS_BETWEEN_PINGS
         self._considered_at = len(session.answer)
@@ -218,7 +219,7 @@ class AutoRounds:
                     self._measured.shadowed = True
                     session.record.drafted("draft in the shadow", started, ended)
                 else:
-                    self._controller.shadows.made(self._controller.knows_drafts, not self._controller.hopeless)
+                    self._shadow_is_made()
                 return []
             chunk = session.receive()
         self._shadows.judge(session.answer, session.finished)
@@ -226,6 +227,15 @@ class AutoRounds:
             self._pinged_at = len(session.answer)
             session.ping()
         return chunk
+
+    def _shadow_is_made(self) -> None:
+        """Plan by the first one at once: every token until then is one of the cloud alone."""
+        controller = self._controller
+        controller.shadows.made(self._measured.chain.drafts > ENOUGH_DRAFTS, not controller.hopeless)
+        if controller.knows_drafts and not self._knew_drafts and self._session.record.opened_s is not None:
+            self._considered_at = -_TOKENS_BETWEEN_HOPELESS
+            self._reconsider()
+        self._knew_drafts = controller.knows_drafts
 
     def _make_ready(self) -> None:
         """The draft model takes in the prompt, if it has not yet."""

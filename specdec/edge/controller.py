@@ -31,7 +31,9 @@ BUDGETS = (TREE_BUDGET, 23, 15, 11, 7, 5, 4, 3, 2)
 first: where none is much cheaper, the whole one is taken.
 """
 ENOUGH_DRAFTS = 4
-"""Before so many drafts were compared with what the target said, nothing is risked on them."""
+"""Before so many drafts were compared with what the target said, or the chances of one are known, nothing is risked on
+them.
+"""
 _WORTH_IT = 0.03
 """A plan that promises less than this over the present one is not worth a change."""
 _SETTLED_DRAFTS = 16
@@ -147,7 +149,7 @@ class Controller:
             if best.token_s > (1 - _WORTH_IT) * present.token_s or gain_s < self._change_s(now, best):
                 best = present
         for mode, reckoned in self._reckoned.items():
-            if mode != best.mode:
+            if mode != best.mode and reckoned.longer > 1.0:
                 reckoned.fade()
         return Choice(best, self._words(best, plans))
 

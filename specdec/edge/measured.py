@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specdec.drafting.trees.acceptance import TreeAcceptance
+from specdec.drafting.trees.acceptance import EXPECTED_AS, TreeAcceptance
 from specdec.edge.estimates.forwards import ForwardTimes
 from specdec.edge.estimates.running import CalmMean, RunningMean, RunningMedian
 
@@ -33,9 +33,9 @@ class AcceptanceEstimate:
 
     def expect(self, chances: Sequence[float]) -> None:
         """What is held of one draft that nothing was compared with: the chance of each depth to be reached. It is as
-        good as two that are compared: it tells chances, not what came of them.
+        good as several that are compared: it tells chances, not what came of them.
         """
-        self.drafts += 2
+        self.drafts += EXPECTED_AS
         before = 1.0
         for place, chance in enumerate(chances[:_MAX_DEPTH]):
             self._tried[place] += before
