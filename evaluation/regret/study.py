@@ -6,15 +6,14 @@ from statistics import fmean, median
 
 import msgspec
 
+from evaluation.bench.promises import WINDOW_TOKENS, mean_error, windows
 from evaluation.regret.playing import Played, language_of, methods_in, play
 from evaluation.regret.worlds import World, random_world
-from specdec.edge.stats import AnswerStats
 
 ENOUGH = 0.95
 """Of the best fixed method's speed: what `auto` is to reach."""
 OF_AR = 0.97
 """Of the speed of `ar`: what it is never to fall below."""
-WINDOW_TOKENS = 32
 
 
 class WorldRegret(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,20 +113,4 @@ def regret_in(seed: int, most_answers: int = 4) -> WorldRegret:
 
 
 def _off(played: Played) -> float | None:
-    errors = [abs(promised / took - 1) for answer in played.answers for took, promised in windows(answer)]
-    return fmean(errors) if errors else None
-
-
-def windows(answer: AnswerStats, tokens: int = WINDOW_TOKENS) -> list[tuple[float, float]]:
-    """(took, promised) milliseconds of every stretch of so many tokens with promises."""
-    found: list[tuple[float, float]] = []
-    took = promised = 0.0
-    gained = 0
-    for one in answer.rounds:
-        if one.promised_ms <= 0.0:
-            continue
-        took, promised, gained = took + one.took_ms, promised + one.promised_ms, gained + one.gained
-        if gained >= tokens:
-            found.append((took, promised))
-            took, promised, gained = 0.0, 0.0, 0
-    return found
+    return mean_error([one for answer in played.answers for one in windows(answer.rounds)])

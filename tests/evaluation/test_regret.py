@@ -9,11 +9,12 @@ from statistics import median
 import pytest
 import torch
 
+from evaluation.bench.promises import mean_error, promises_chart, windows
 from evaluation.regret.page import regret_page
 from evaluation.regret.playing import language_of, play
-from evaluation.regret.study import ENOUGH, OF_AR, Regret, regret_in, windows
+from evaluation.regret.study import ENOUGH, OF_AR, Regret, regret_in
 from evaluation.regret.worlds import World, forwards, random_world
-from specdec.edge.stats import AnswerStats, RoundStats
+from specdec.edge.stats import RoundStats
 from specdec.link.shaping import LinkProfile
 
 WORLDS = 40
@@ -117,4 +118,6 @@ def test_a_late_draft_that_takes_no_forward_says_nothing_of_forwards() -> None:
 def test_promises_are_compared_over_windows_of_an_answer() -> None:
     rounds = [RoundStats(0, 0, 0, 0, 0.0, 0.0, 0.0, 8, took_ms=10.0, promised_ms=11.0) for _ in range(9)]
     rounds[0] = replace(rounds[0], promised_ms=0.0)
-    assert windows(AnswerStats(rounds=tuple(rounds))) == [(40.0, 44.0), (40.0, 44.0)]
+    found = windows(rounds)
+    assert found == [(40.0, 44.0), (40.0, 44.0)] and mean_error(found) == pytest.approx(1 / 11)
+    assert "9.1 %" in promises_chart("auto", found).caption
