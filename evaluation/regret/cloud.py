@@ -21,6 +21,7 @@ from specdec.link.wire import (
     Close,
     Down,
     DraftUp,
+    Hello,
     HintDown,
     Open,
     Opened,
@@ -120,9 +121,10 @@ class Cloud:
             self._hints = message.hints
             self._waiting.clear()
             self._job = self._new_job(message, 1, self._world.prompt)
-        elif isinstance(message, Close) or message.session != self._session:
-            if isinstance(message, Close) and message.session == self._session:
-                self._session, self._job = -1, None
+        elif isinstance(message, Hello) or message.session != self._session:
+            pass  # of a session that is over
+        elif isinstance(message, Close):
+            self._session, self._job = -1, None
         elif isinstance(message, Ping):
             self._say(self._now, Pong(message.session, self._received, self._answered, len(self._answer)))
         elif isinstance(message, AloneUp):

@@ -168,7 +168,7 @@ class Controller:
         if not self.shadows.cost_is_known or cost < _SHARED or measured.draft_s is None:
             return True
         saved_s = (1.0 - measured.redrafted.value) * size * measured.draft_s
-        return saved_s > cost * (measured.verify_rows_s(size + 1) or 0.0)
+        return saved_s > cost * self._verify_s(size + 1)
 
     @property
     def knows_drafts(self) -> bool:
@@ -193,7 +193,7 @@ class Controller:
         measured = self._measured
         yield self._plan("alone", 0, alone_s, 1.0, alone_s)
         if self.drafts_in_cloud:
-            yield self._cloud_sd(alone_s)
+            yield self._cloud_sd()
         if measured.chain.drafts < ENOUGH_DRAFTS:
             return
         taus = measured.chain.by_depth(MAX_CHAIN)
@@ -203,7 +203,7 @@ class Controller:
         if self.trees and measured.tree.drafts >= ENOUGH_DRAFTS:
             yield self._tree()
 
-    def _cloud_sd(self, alone_s: float) -> Plan:
+    def _cloud_sd(self) -> Plan:
         """The draft model is the edge's; in the cloud it may be quicker, which shows when it is tried."""
         measured = self._measured
         known = measured.in_cloud.drafts >= ENOUGH_DRAFTS
@@ -214,7 +214,7 @@ class Controller:
         taus = acceptance.by_depth(MAX_CHAIN)
 
         def round_s(size: int) -> float:
-            return size * draft_s + (measured.verify_rows_s(size + 1) or alone_s) + measured.queue_alone_s
+            return size * draft_s + self._verify_s(size + 1) + measured.queue_alone_s
 
         size = min(SIZES, key=lambda size: round_s(size) / taus[size])
         return self._plan("cloud-sd", size, round_s(size), taus[size], round_s(size))
@@ -279,7 +279,7 @@ class Controller:
         def cost(size: int) -> tuple[float, float]:
             """Seconds and tokens of a round."""
             drafting_s, exchange_s = size * draft_s, self._exchange_s(size + 1)
-            verify_s = self._measured.verify_rows_s(size + 1) or 0.0
+            verify_s = self._verify_s(size + 1)
             whole = taus[size] - taus[size - 1]
             steady_s = max(drafting_s, verify_s, exchange_s / STREAM_IN_FLIGHT)
             # A draft that is accepted whole brings no token of its own: the next one on its way has it already.
@@ -289,12 +289,18 @@ class Controller:
         size = min(costs, key=lambda size: costs[size][0] / costs[size][1])
         return self._plan("stream", size, *costs[size], self._cloud_s(size + 1))
 
+    def _verify_s(self, rows: int) -> float:
+        """A verification of so many rows; as was told where none was measured, else as a token of the cloud alone."""
+        measured = self._measured
+        known_s = measured.verify_rows_s(rows) or measured.told_rows_s(rows)
+        return known_s if known_s is not None else measured.alone_s or 0.0
+
     def _cloud_s(self, rows: int) -> float:
         """Waiting and verifying."""
-        return self._measured.queue_s + (self._measured.verify_rows_s(rows) or 0.0)
+        return self._measured.queue_s + self._verify_s(rows)
 
     def _exchange_s(self, rows: int) -> float:
-        return (self._measured.away_s or 0.0) + (self._measured.verify_rows_s(rows) or 0.0)
+        return (self._measured.away_s or 0.0) + self._verify_s(rows)
 
     def _change_s(self, now: Plan, then: Plan) -> float:
         """What a change costs: the cloud, or the link, is idle for about a round trip; a draft starts from nothing."""
