@@ -88,7 +88,7 @@ def random_world(seed: int, most_answers: int = 4) -> World:
         return value if draw.random() < chance else 0.0
 
     verify_ms = between(3.0, 400.0)
-    draft_ms = verify_ms * between(0.04, 0.6)
+    draft_ms = verify_ms * between(0.06, 0.6)
     verify_row, draft_row = sometimes(0.6, between(0.005, 0.15)), sometimes(0.6, between(0.005, 0.15))
     rtt_ms = sometimes(0.8, between(0.5, 300.0))
     lengths = [draw.randint(24, 96) for _ in range(draw.randint(1, most_answers))]

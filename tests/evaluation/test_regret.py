@@ -30,7 +30,8 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def found() -> Regret:
-    return Regret(worlds=[regret_in(seed, most_answers=2) for seed in range(WORLDS)])
+    torch.set_num_threads(1)
+    return Regret(worlds=[regret_in(seed, most_answers=1) for seed in range(WORLDS)])
 
 
 def plain(**changes: object) -> World:
@@ -96,7 +97,7 @@ def test_where_drafts_are_hopeless_auto_costs_next_to_nothing(contention: float)
     world = plain(draft=forwards(90.0, 0.1), contention=contention, answers=(96, 96, 96, 96))
     world = replace(world, fit=replace(world.fit, easy=0.0, sure_hard=0.2), told=False)
     language = language_of(world)
-    assert play(world, "auto", language).seconds <= 1.02 * play(world, "ar", language).seconds
+    assert play(world, "auto", language).seconds <= 1.03 * play(world, "ar", language).seconds
 
 
 def test_auto_finds_out_when_a_hopeless_world_has_changed() -> None:

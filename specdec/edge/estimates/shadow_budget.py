@@ -26,7 +26,7 @@ class ShadowBudget:
         self._quiet = CalmMean(24)
         self._alone_s = 0.0
         self._drafted_s = 0.0
-        self._cost_s = 0.0
+        self._before_s = 0.0
         self._late_s = self._compared_s = 0.0
         self._tokens = 0
         self._next = 0
@@ -38,17 +38,17 @@ class ShadowBudget:
         """
         self._tokens += tokens
         self._alone_s += seconds
+        self._drafted_s += drafting_s
+        before_s, self._before_s = self._before_s, drafting_s
         if not steady:
-            self._cost_s += self.cost * drafting_s
             return
-        if drafting_s <= 0.0:
+        beside_s = drafting_s or before_s  # a forward that goes on when a draft is made has felt it, too
+        if beside_s <= 0.0:
             self._quiet.add(seconds / tokens)
             return
-        cost = self.cost
         quiet_s = self._quiet.value
-        self._cost_s += cost * drafting_s
         if quiet_s is not None:
-            self._late_s += min(max(seconds - tokens * quiet_s, -drafting_s), 2.0 * drafting_s)
+            self._late_s += min(max(seconds - tokens * quiet_s, -beside_s), 2.0 * beside_s)
             self._compared_s += drafting_s
 
     @property
@@ -76,7 +76,7 @@ class ShadowBudget:
         token_s = self._quiet.value
         if token_s is None:
             token_s = self._alone_s / self._tokens if self._tokens else 0.0
-        return not self._tokens or self._cost_s <= AT_FIRST * token_s + SHARE * self._alone_s
+        return not self._tokens or self.cost * self._drafted_s <= AT_FIRST * token_s + SHARE * self._alone_s
 
     def made(self, known: bool, pays: bool) -> None:
         """One was made. known: enough is known of drafts to plan by. pays: drafts are, or may soon be, worth while."""
