@@ -223,7 +223,8 @@ class AutoRounds:
                 return []
             chunk = session.receive()
         self._shadows.judge(session.answer, session.finished)
-        if not session.finished and len(session.answer) >= self._pinged_at + _TOKENS_BETWEEN_PINGS:
+        pause = _TOKENS_BETWEEN_HOPELESS if self._controller.hopeless else _TOKENS_BETWEEN_PINGS
+        if not session.finished and len(session.answer) >= self._pinged_at + pause:
             self._pinged_at = len(session.answer)
             session.ping()
         return chunk

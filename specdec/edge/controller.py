@@ -36,7 +36,7 @@ them.
 """
 _WORTH_IT = 0.03
 """A plan that promises less than this over the present one is not worth a change."""
-_SETTLED_DRAFTS = 16
+_SETTLED_DRAFTS = 8
 _HOPELESS = 0.1
 """Where drafting takes so much longer than the cloud alone, as so many drafts say, that will hardly change soon."""
 _SHARED = 0.1
