@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count, islice
 from statistics import median
 
 import pytest
@@ -18,6 +19,8 @@ from specdec.edge.stats import RoundStats
 from specdec.link.shaping import LinkProfile
 
 WORLDS = 40
+CHEAP = 0.15
+"""A draft forward, of a verification."""
 
 
 @pytest.fixture(autouse=True)
@@ -30,8 +33,11 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def found() -> Regret:
+    """The first worlds that cost little to play: an edge that drafts very fast drafts very much."""
     torch.set_num_threads(1)
-    return Regret(worlds=[regret_in(seed, most_answers=1) for seed in range(WORLDS)])
+    worlds = ((seed, random_world(seed, most_answers=1)) for seed in count())
+    cheap = (seed for seed, one in worlds if one.draft.at(1) > CHEAP * one.verify.at(1) and one.tokens <= 100)
+    return Regret(worlds=[regret_in(seed, most_answers=1) for seed in islice(cheap, WORLDS)])
 
 
 def plain(**changes: object) -> World:
@@ -53,6 +59,7 @@ def plain(**changes: object) -> World:
     return replace(world, **changes)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_auto_is_near_the_best_fixed_method_and_hardly_ever_behind_ar(found: Regret) -> None:
     of_best, of_ar = [one.of_best for one in found.worlds], [one.of_ar for one in found.worlds]
     assert min(one.tokens for one in found.worlds) >= 64
@@ -61,12 +68,14 @@ def test_auto_is_near_the_best_fixed_method_and_hardly_ever_behind_ar(found: Reg
     assert min(of_ar) >= 0.85
 
 
+@pytest.mark.slow
 def test_no_fixed_method_is_as_good_everywhere(found: Regret) -> None:
     for name in ("ar", "sd", "fsd", "specedge", "picospec"):
         shares = [one.speeds[name] / one.speeds[one.best] for one in found.worlds]
         assert sum(shares) < sum(one.of_best for one in found.worlds)
 
 
+@pytest.mark.slow
 def test_the_page_shows_every_world(found: Regret) -> None:
     page = regret_page(found)
     assert "Simulated, not measured" in page and page.count("<tr>") > WORLDS
