@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from evaluation.bench.journal import load_answers
 from evaluation.bench.predicted import in_words, predictions_of
+from evaluation.bench.promises import promises_chart, promises_of
 from evaluation.bench.records import AnswerRecord, BenchResults, BenchRow, load_bench
 from evaluation.bench.summary import common_answers, ours_for
 from evaluation.files import write_bytes_atomic
@@ -27,6 +28,7 @@ from evaluation.report.page import (
     what_is_real,
     word,
 )
+from evaluation.report.studies import view_chart
 from evaluation.trace import Span
 
 TIMELINE_ROUNDS = 5
@@ -257,6 +259,9 @@ def build_bench_page(results: BenchResults, answers: Sequence[AnswerRecord]) -> 
             beside=beside_the_paper(results),
             predicted=predicted,
             formulas=list(dict.fromkeys(one.formula for one in predicted)),
+            promises=[
+                view_chart(promises_chart(method, found)) for method, found in promises_of(common).items()
+            ],
             effects=[words for one in predicted if (words := in_words(one))],
             timelines=timelines(results, common),
             choices=choices_of(common),

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from specdec.drafting import ChainDrafter, Drafter, DraftModel, OutcomeDrafter, TreeDrafter
@@ -208,9 +209,13 @@ class EdgeDecoder:
                 front_layers = front.layers if front is not None else 0
                 images = self._pictures.of(welcome, prompt.images)
                 session.open(prompt, options, welcome, method, gamma, images, front_layers)
+                later: Callable[[], None] | None = None
                 if drafter is not None and not prefilled:
-                    self._prefill(session, drafter, prompt)
-                    prefilled = True
+                    if method.cloud == "stream" and self._controller.hopeless:
+                        later = partial(self._prefill, session, drafter, prompt)
+                    else:
+                        self._prefill(session, drafter, prompt)
+                        prefilled = True
                 if (
                     isinstance(drafter, OutcomeDrafter)
                     and draft_model is not None
@@ -218,7 +223,7 @@ class EdgeDecoder:
                 ):
                     chain = ChainDrafter(draft_model)
                     controlled = self._controller, self._measured, self._clock
-                    advance = AutoRounds(session, drafter, chain, self._method, *controlled, choice).advance
+                    advance = AutoRounds(session, drafter, chain, self._method, *controlled, choice, later).advance
                 elif drafter is not None:
                     advance = self._rounds(session, drafter).advance
                 elif front is not None:
