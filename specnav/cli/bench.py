@@ -44,7 +44,8 @@ def add_bench_commands(app: typer.Typer) -> None:
     """Give the app the commands of this module."""
     app.command(
         epilog="Examples:  specnav bench   |   specnav bench --questions mt_bench.jsonl --methods ar,sd --rtt 40   |   "
-        "specnav bench --point go2-wifi6   |   specnav bench --point all --limit 10 --out runs/points   |   "
+        "specnav bench --point go2-wifi6   |   specnav bench --point all --at-paper-acceptance --out runs/points   |   "
+        "specnav bench --acceptance tau:2.92@5 --draft-ms 20 --verify-ms 100   |   "
         "specnav bench --study gamma,link   |   specnav bench --clients 1,8,16 --methods sd --verify-ms 40"
     )(bench)
     app.command(epilog="Example:  specnav payloads --vocab 150000 --top-p 0.9")(payloads)
@@ -137,6 +138,21 @@ def bench(
             parser=pacing, metavar=MS, help="Pacing of a draft model in the cloud, ms (default: as --draft-ms)."
         ),
     ] = None,
+    acceptance: Annotated[
+        str | None,
+        typer.Option(
+            metavar="tau:T@N | alpha:A",
+            help="Emulated acceptance: the draft is the target's own weights, its logits disturbed until sd gains T "
+            "tokens a round of at most N = γ + 1 on these questions (tau:2.92@5 is γ = 4, as is tau:2.92@4+1; without "
+            "@N the run's γ), or until a draft token is accepted with chance A (alpha:0.8).",
+        ),
+    ] = None,
+    at_paper_acceptance: Annotated[
+        bool,
+        typer.Option(
+            "--at-paper-acceptance", help="With --point or --study: the acceptance that the point's paper prints."
+        ),
+    ] = False,
     target_model: Target = None,
     draft_model: Draft = None,
     gguf: Gguf = None,
@@ -237,6 +253,8 @@ def bench(
         "draft_ms": draft_ms,
         "verify_ms": verify_ms,
         "cloud_draft_ms": cloud_draft_ms,
+        "acceptance": acceptance,
+        "at_paper_acceptance": at_paper_acceptance or None,
         "target_model": target_model,
         "draft_model": draft_model,
         "gguf": gguf,

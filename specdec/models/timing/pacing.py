@@ -20,10 +20,15 @@ if TYPE_CHECKING:
     from specdec.models.loaded import LoadedModel
     from specdec.models.runner import LayerObserver
 
+LATE = 1.1
+"""A forward that takes longer than its time by this factor is late: the machine is slower than it is paced."""
+
+
 class Pacer:
     """Delays the layers of a forward so that the whole of it takes at least `minimum_ms`, by its rows where it says so.
 
-    A pass over some of the layers takes their share of it.
+    A pass over some of the layers takes their share of it. forwards, late: how many came to their end, and how many of
+    those took longer than LATE times what they should; worst: the most that one took, over what it should.
     """
 
     def __init__(
@@ -37,6 +42,9 @@ class Pacer:
         self._layers = layers
         self._clock = clock
         self._sleep = sleep
+        self.forwards = 0
+        self.late = 0
+        self.worst = 1.0
 
     def minimum_at(self, rows: int) -> float:
         """Milliseconds that a forward of so many rows takes at least."""
@@ -55,10 +63,17 @@ class Pacer:
             wait = started + layers_done * share_s - self._clock()
             if wait > 0:
                 self._sleep(wait)
+            if layers_done == self._layers and share_s:
+                self._ended((self._clock() - started) / (share_s * self._layers))
             if observer is not None:
                 observer(index, hidden)
 
         return after_layer
+
+    def _ended(self, ratio: float) -> None:
+        self.forwards += 1
+        self.late += ratio > LATE
+        self.worst = max(self.worst, ratio)
 
 
 def pace(model: LoadedModel, minimum_ms: float) -> None:
