@@ -6,12 +6,14 @@ A point that is finished is not run again with `--resume`; whatever ends the who
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from evaluation.bench.names import unlike_methods
 from evaluation.bench.records import load_bench
 from evaluation.questions import load_questions
 from evaluation.report.points import write_points
@@ -23,13 +25,17 @@ from specnav.bench.config import POINTS, BenchConfig, make_config
 from specnav.bench.run import methods_of, run_bench, unlike_before
 
 ALL = "all"
+_SHORT = {"limit": 3, "max_new_tokens": 32}
+"""Questions and tokens where every method runs at its paper's acceptance: all points within about 45 minutes."""
 
 
 def run_points(flags: Mapping[str, Any]) -> int:
     """One run, or one for each of several points; returns the exit code. Raises UsageError and the rooms' errors."""
     names = point_names(flags.get("point"))
+    if flags.get("at_paper_acceptance"):
+        flags = {**flags, **{name: value for name, value in _SHORT.items() if flags.get(name) is None}}
     if len(names) < 2:
-        return run_bench(make_config(flags))
+        return run_bench(_config_of(flags))
     out = flags.get("out")
     if flags.get("resume"):
         if out is None:
@@ -39,7 +45,7 @@ def run_points(flags: Mapping[str, Any]) -> int:
             raise UsageError(f"{folder} holds no runs to resume; leave --resume out to start them")
     else:
         for name in names:  # a wrong flag ends the command before a folder is made
-            methods_of(make_config({**flags, "point": name, "out": None, "resume": None}))
+            methods_of(_config_of({**flags, "point": name, "out": None, "resume": None}))
         folder = new_run_folder(out, "points", datetime.now())
     try:
         return _run_each(names, folder, flags)
@@ -48,11 +54,19 @@ def run_points(flags: Mapping[str, Any]) -> int:
             say(Console(stderr=True), f"all points: {write_points(folder)}")
 
 
+def _config_of(flags: Mapping[str, Any]) -> BenchConfig:
+    """One run's settings. At the papers' acceptance it asks every method that is another at that temperature."""
+    config = make_config(flags)
+    if flags.get("at_paper_acceptance") and not config.methods:
+        return replace(config, methods=unlike_methods(config.temperature))
+    return config
+
+
 def _run_each(names: list[str], folder: Path, flags: Mapping[str, Any]) -> int:
     console = Console(stderr=True)
     for number, name in enumerate(names, start=1):
         place = folder / Path(name).stem
-        config = make_config({**flags, "point": name, "out": place, "resume": place.is_dir()})
+        config = _config_of({**flags, "point": name, "out": place, "resume": place.is_dir()})
         if (place / RESULTS_FILE).is_file() and is_finished(config, place):
             say(console, f"point {number} of {len(names)}: {name} is done")
             continue
