@@ -93,6 +93,9 @@ def chips_of(results: BenchResults) -> list[tuple[str, str]]:
         ("Sampling", "greedy" if temperature == 0 else f"temperature {temperature:g}, one seed for all"),
         ("Real", "edge and cloud are two processes, every message goes over ZeroMQ"),
     ]
+    if results.acceptance is not None:
+        chips[0] = ("Pair", f"{names[1]} on both sides, disturbed where it drafts")
+        chips.insert(1, ("Acceptance", results.acceptance.line))
     if oracles:
         chips.append(("One process, no link", ", ".join(oracles)))
     return chips

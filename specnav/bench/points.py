@@ -15,22 +15,31 @@ from rich.console import Console
 
 from evaluation.bench.names import unlike_methods
 from evaluation.bench.records import load_bench
+from evaluation.points.runs import load_points
+from evaluation.points.written import write_tables
 from evaluation.questions import load_questions
 from evaluation.report.points import write_points
 from evaluation.results import RESULTS_FILE
 from harness.console import say
 from harness.errors import UsageError
+from harness.paths import ROOT
 from harness.run_folder import new_run_folder
 from specnav.bench.config import POINTS, BenchConfig, make_config
 from specnav.bench.run import methods_of, run_bench, unlike_before
 
 ALL = "all"
-_SHORT = {"limit": 3, "max_new_tokens": 32}
+FIGURES = ROOT / "docs" / "figures.md"
+_SHORT = {"limit": 2, "max_new_tokens": 48}
 """Questions and tokens where every method runs at its paper's acceptance: all points within about 45 minutes."""
 
 
-def run_points(flags: Mapping[str, Any]) -> int:
-    """One run, or one for each of several points; returns the exit code. Raises UsageError and the rooms' errors."""
+def run_points(flags: Mapping[str, Any], write: bool = False) -> int:
+    """One run, or one for each of several points; returns the exit code. Raises UsageError and the rooms' errors.
+
+    write: of a checkout, also the tables in its points' files and in its page of figures.
+    """
+    if write and (flags.get("point") != ALL or not flags.get("at_paper_acceptance")):
+        raise UsageError("--write keeps the tables of all points; give --point all --at-paper-acceptance with it")
     names = point_names(flags.get("point"))
     if flags.get("at_paper_acceptance"):
         flags = {**flags, **{name: value for name, value in _SHORT.items() if flags.get(name) is None}}
@@ -47,11 +56,16 @@ def run_points(flags: Mapping[str, Any]) -> int:
         for name in names:  # a wrong flag ends the command before a folder is made
             methods_of(_config_of({**flags, "point": name, "out": None, "resume": None}))
         folder = new_run_folder(out, "points", datetime.now())
+    console = Console(stderr=True)
     try:
-        return _run_each(names, folder, flags)
+        code = _run_each(names, folder, flags)
     finally:
         if any(folder.glob(f"*/{RESULTS_FILE}")):
-            say(Console(stderr=True), f"all points: {write_points(folder)}")
+            say(console, f"all points: {write_points(folder)}")
+    if write and not code:
+        for place in write_tables(load_points(folder), POINTS, FIGURES):
+            say(console, f"written: {place.relative_to(ROOT)}")
+    return code
 
 
 def _config_of(flags: Mapping[str, Any]) -> BenchConfig:

@@ -153,6 +153,14 @@ def bench(
             "--at-paper-acceptance", help="With --point or --study: the acceptance that the point's paper prints."
         ),
     ] = False,
+    write: Annotated[
+        bool,
+        typer.Option(
+            "--write",
+            help="With --point all --at-paper-acceptance, in a checkout: keep the tables in config/points and "
+            "docs/figures.md.",
+        ),
+    ] = False,
     target_model: Target = None,
     draft_model: Draft = None,
     gguf: Gguf = None,
@@ -269,6 +277,8 @@ def bench(
         "out": out,
         "resume": resume,
     }
+    if write and (study is not None or clients is not None):
+        raise UsageError("--write keeps the tables of operating points; leave --study and --clients out")
     if redraw is not None:
         from specnav.bench.study import redraw as redraw_studies
 
@@ -312,7 +322,7 @@ def bench(
         raise typer.Exit(run_studies(flags, study, time_scale or TIME_SCALE))
     if time_scale is not None:
         raise UsageError("--time-scale is for --study; name one")
-    raise typer.Exit(run_points(flags))
+    raise typer.Exit(run_points(flags, write))
 
 
 def payloads(
