@@ -1,4 +1,4 @@
-"""Whether forwards kept the times that they were paced to: if not, a run tells of this machine and not of the devices."""
+"""Whether forwards kept the times that they were paced to: if not, a run tells of this machine, not of the devices."""
 
 from __future__ import annotations
 

@@ -97,6 +97,9 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
     # Tr: median time from a verdict to the next draft's leaving, where that stood ready
     sync_ms: float | None = None
     hints_per_round: float | None = None
+    whole: float | None = None  # share of drafts that were accepted to their end; null where nothing is drafted
+    # mean of a round: waiting for the verdict less the forward and its queue; of drafts that leave one at a time
+    comm_ms: float | None = None
     modes: dict[str, int] = msgspec.field(default_factory=dict)  # rounds by what a controller chose
     # half precision: answers that left `ar` where two tokens were nearly equal, and where they were not
     near_ties: int = 0

@@ -110,6 +110,8 @@ def make_row(
         resumes=sum(answer.resumes for answer in answers),
         accepted=accepted / len(rounds) if drafted else None,
         lossy=is_lossy(method),
+        whole=mean([float(one.accepted == one.drafted) for one in rounds if one.drafted]),
+        comm_ms=mean([one.wait_ms - one.verify_ms - one.queue_ms for one in rounds if one.drafted and one.wait_ms]),
         **_preparation(rounds, predrafts, sum(answer.predraft_hits for answer in answers)),
         modes=dict(Counter(one.mode for one in rounds if one.mode)),
     )

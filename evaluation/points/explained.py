@@ -64,18 +64,19 @@ def _steps(
         else:
             than = "less" if paper < formula else "more"
             yield (
-                f"its own formula at its own numbers gives {formula:.2f}×, with AR at {printed.ar_ms:.0f} ms a token: the "
-                f"paper's measurement has {than} than link, drafting and verification add up to (its accounting)"
+                f"its own formula at its own numbers gives {formula:.2f}×, with AR at {printed.ar_ms:.0f} ms a token: "
+                f"the paper's measurement has {than} than link, drafting and verification add up to (its accounting)"
             )
     if decoding is None or prediction is None:
         return
-    basis, value = ("the formula's", formula) if formula is not None else ("the printed", paper)
+    basis, value = ("the formula's", formula) if formula is not None else ("the printed ones", paper)
+    after = f"({decoding:.2f}× after the first token)"
     if _same(decoding, value):
-        yield f"our rounds do as {basis} after the first token ({decoding:.2f}×)"
+        yield f"our rounds do as {basis} {after}"
     elif decoding < value:
-        yield f"our rounds are slower than {basis} ({decoding:.2f}× after the first token): {_loss(row, prediction, printed)}"
+        yield f"our rounds are slower than {basis} {after}: {_loss(row, prediction, printed)}"
     else:
-        yield f"our rounds are faster than {basis} ({decoding:.2f}× after the first token): {_gain(row, prediction, printed)}"
+        yield f"our rounds are faster than {basis} {after}: {_gain(row, prediction, printed)}"
     if row.speedup_vs_ar is not None and row.speedup_vs_ar < (1 - TOLD) * decoding:
         tokens = row.tokens / row.answers if row.answers else 0.0
         yield (
@@ -92,7 +93,9 @@ def _loss(row: BenchRow, one: Prediction, printed: Printed) -> str:
         broken = 1 - parts.alpha ** max(1, round(parts.drafted))
         found.append(f"the pipeline breaks in {100 * broken:.0f} % of its rounds")
     if row.tau is not None and not _same(row.tau, printed.tau) and row.tau < printed.tau:
-        found.append(f"{row.tau:.2f} tokens a round instead of {printed.tau:.2f}, for the last drafts of an answer are cut")
+        found.append(
+            f"{row.tau:.2f} tokens a round instead of {printed.tau:.2f}, for the last drafts of an answer are cut"
+        )
     if not _same(parts.verify, verify) and parts.verify > verify and get_method(row.method).drafts:
         found.append(f"a verification takes {parts.verify:.0f} ms instead of {verify:.0f}")
     if row.overhead_ms_per_round is not None and row.overhead_over_floor and row.overhead_over_floor > 1.02:
@@ -132,7 +135,8 @@ def _axis(row: BenchRow, run: PointRun, printed: Printed) -> str:
     if row.modes:
         total = sum(row.modes.values())
         most = sorted(row.modes.items(), key=lambda one: -one[1])[:2]
-        return "by choosing " + " and ".join(f"{mode} in {100 * count / total:.0f} % of its rounds" for mode, count in most)
+        shares = (f"{mode} in {100 * count / total:.0f} % of its rounds" for mode, count in most)
+        return "by choosing " + " and ".join(shares)
     one = next((one for one in run.predicted if one.method == row.method), None)
     return "for " + _gain(row, one, printed) if one is not None else "as it is"
 

@@ -110,7 +110,6 @@ def _cell(quantity: str, method: str, run: PointRun) -> Cell:
     digits = DIGITS[quantity]
     row = next((row for row in run.results.rows if row.method == method), None)
     ours = None if row is None else row.speedup_vs_ar if quantity == "speedup" else getattr(row, quantity)
-    figures = run.results.point.figures if run.results.point else []
     paper = paper_of(run, method, quantity)
     formula = formula_at(run, method, quantity)
     return Cell(*("" if value is None else f"{value:.{digits}f}" for value in (ours, paper, formula)))

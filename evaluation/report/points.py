@@ -25,8 +25,8 @@ from evaluation.report.page import REPORT_FILE, TEMPLATES, environment, shown, w
 
 INDEX_FILE, MARKDOWN_FILE = "index.html", "points.md"
 LEGEND = (
-    "Ours / the paper's / what its own formula gives at its own numbers, where there are such. A dash: none. The devices "
-    "are paced and the link is emulated; the pair is ours."
+    "Ours / the paper's / what its own formula gives at its own numbers, where there are such. A dash: none. The "
+    "devices are paced and the link is emulated; the pair is ours."
 )
 SAME = "Greedy, dsd, dssd and dssd-thin do what sd does, and picospec-lossy what picospec does: they are measured once."
 
@@ -84,8 +84,8 @@ def lead_of(runs: Sequence[PointRun]) -> str:
     return (
         f"{len(runs)} operating points of the papers, {count} questions each, at most {' or '.join(tokens)} tokens "
         "an answer. Every point is one run: the same questions, one pair, one machine, all methods in turn."
-        + f" Acceptance emulated: the draft is the target's own weights, disturbed until it is accepted as often as the "
-        f"paper's. {SAME}" * emulated
+        + f" Acceptance emulated: the draft is the target's own weights, disturbed until it is accepted as often as "
+        f"the paper's. {SAME}" * emulated
     )
 
 

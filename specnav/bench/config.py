@@ -118,7 +118,7 @@ class BenchConfig:
                 )
 
     def _draft_with_target(self) -> None:
-        """With emulated acceptance. Raises EvaluationError for one that is none, UsageError for what goes not with it."""
+        """With emulated acceptance. Raises EvaluationError for one that is none, UsageError for another draft."""
         object.__setattr__(self, "acceptance", str(read_acceptance(self.acceptance, self.gamma)))
         if self.draft_model not in (str(DEFAULT_TEXT_DRAFT), self.target_model) or self.gguf:
             raise UsageError(

@@ -42,7 +42,6 @@ from specnav.bench.view import BenchView
 
 if TYPE_CHECKING:
     from specdec.options import GenerationOptions
-    from specdec.sampling.disturbed import Disturbance
     from specnav.bench.edge import Edge
 
 LOGS = "logs"
@@ -177,7 +176,7 @@ def run_bench(config: BenchConfig, view: BenchView | None = None) -> int:
         view.say(left_out)
     if before is not None:
         run.started_at, run.earlier_s = before.started_at, before.wall_s
-        run.acceptance = before.acceptance  # its answers were drafted so
+        run.acceptance = before.acceptance
     try:
         with ends_on_signals(), ExitStack() as stack:
             _answer_all(run, questions, view, stack)
@@ -203,6 +202,7 @@ def _answer_all(run: Run, questions: Sequence[Question], view: BenchView, stack:
     from specdec.errors import LinkLost
     from specdec.methods import get_method
     from specnav.bench.edge import load_edge, pacing_notes
+    from specnav.bench.emulated import disturbance_of, find_acceptance
 
     config = run.config
     drafts_in_cloud = any(name not in ORACLES and get_method(name).cloud_drafts for name in run.methods)
@@ -211,7 +211,9 @@ def _answer_all(run: Run, questions: Sequence[Question], view: BenchView, stack:
         view.say("loading the target, which drafts")
         edge = load_edge(config, run.methods)
         _fit(run, questions, edge)
-        disturbance = emulate_acceptance(run, edge, view)
+        # Answers of an earlier part of the run were drafted as it found then.
+        run.acceptance = run.acceptance or find_acceptance(config, edge.draft, run.questions, view.working)
+        edge.draft.disturbance = disturbance = disturbance_of(run.acceptance)
     view.say("loading the pair, starting the verifier" if edge is None else "starting the verifier")
     logs = logs_folder(run.folder)
     place = stack.enter_context(surroundings(config, logs, drafts_in_cloud, disturbance=disturbance))
@@ -246,28 +248,6 @@ def _fit(run: Run, questions: Sequence[Question], edge: Edge) -> None:
     run.questions, run.skipped = split_by_length(questions, edge.draft.tokenizer, room, run.config.max_new_tokens)
     if not run.questions:
         raise EvaluationError(f"no question fits: {run.skipped[0].reason}; ask shorter ones")
-
-
-def emulate_acceptance(run: Run, edge: Edge, view: BenchView) -> Disturbance:
-    """Disturb the edge's draft as was asked, found on the run's questions; an earlier part of the run has found it.
-
-    Raises EvaluationError for an acceptance that cannot be reached.
-    """
-    from evaluation.acceptance.calibrated import calibrate
-    from evaluation.acceptance.wanted import read_acceptance
-    from specdec.models.timing.pacing import pace
-    from specdec.sampling.disturbed import Disturbance
-
-    config, draft = run.config, edge.draft
-    if run.acceptance is None:
-        wanted = read_acceptance(config.acceptance, config.gamma)
-        pace(draft, 0.0)
-        options = generation_options(config)
-        run.acceptance = calibrate(draft, run.questions, options, wanted, config.seed, view.working)
-        pace(draft, config.draft_ms)
-    view.say(run.acceptance.line)
-    draft.disturbance = Disturbance(run.acceptance.strength, run.acceptance.seed)
-    return draft.disturbance
 
 
 def _replay_flips(run: Run, options: GenerationOptions, view: BenchView) -> None:

@@ -75,7 +75,9 @@ def make_jobs(flags: Mapping[str, Any], studies: Sequence[Study], time_scale: fl
 
 def _jobs_of(flags: Mapping[str, Any], study: Study, time_scale: float) -> list[Job]:
     given = {name: value for name, value in flags.items() if value is not None}
-    given = {"point": POINT, "limit": study.limit, "max_new_tokens": study.max_new_tokens, **given}
+    given = {"point": study.point or POINT, "limit": study.limit, "max_new_tokens": study.max_new_tokens, **given}
+    if "acceptance" in study.sets:
+        given.pop("at_paper_acceptance", None)
     named = tuple(given.pop("methods", ()))
     layers = exits_of(make_config(given))
     if study.needs_exits and not layers:

@@ -35,7 +35,7 @@ def test_every_method_of_every_setting_is_one_and_every_setting_has_its_folder(n
 
 def test_studies_are_named_singly_by_commas_or_all():
     assert study_names("gamma") == ["gamma"] and study_names("link, exits") == ["link", "exits"]
-    assert study_names("all") == ["threads", "gamma", "queues", "exits", "link"]
+    assert study_names("all") == ["threads", "gamma", "queues", "exits", "link", "ablation", "comm"]
     assert study_names("batch") == ["batch"]
     for wrong in ("gama", "", ",", "gamma,all"):
         with pytest.raises(EvaluationError, match="choose threads, gamma, queues, exits, link"):

@@ -16,8 +16,9 @@ from harness.errors import UsageError
 from harness.run_folder import new_run_folder, started_at
 from harness.signals import ends_on_signals
 from specnav.bench.config import BenchConfig, make_config
+from specnav.bench.emulated import disturbance_of
 from specnav.bench.run import methods_of, settings_of
-from specnav.bench.serving.clients import ask_for, load_target, measure_clients
+from specnav.bench.serving.clients import ask_for, drafts_disturbed, load_target, measure_clients
 from specnav.bench.view import BenchView
 
 CLIENTS_FILE = "clients.json"
@@ -69,7 +70,9 @@ def run_capacity(flags: Mapping[str, Any], clients: str, seconds: float, server_
     rows: list[ClientsRow] = []
     began = started_at()
     view.say("what the target alone answers")
-    prompts, expected = ask_for(config, load_target(config))
+    target = load_target(config)
+    prompts, expected = ask_for(config, target)
+    found = drafts_disturbed(config, target, view.say)
     interrupted = False
     try:
         with ends_on_signals():
@@ -78,7 +81,8 @@ def run_capacity(flags: Mapping[str, Any], clients: str, seconds: float, server_
                     view.say(f"{method}, {count} clients, {seconds:g} s")
                     logs = folder / "logs" / f"{method.replace('/', '_')}-{count}"
                     rows.append(
-                        measure_clients(config, method, count, seconds, prompts, expected, logs, server_flags)
+                        measure_clients(config, method, count, seconds, prompts, expected, logs, server_flags,
+                                        disturbance_of(found))
                     )
     except KeyboardInterrupt:
         interrupted = True
@@ -86,11 +90,14 @@ def run_capacity(flags: Mapping[str, Any], clients: str, seconds: float, server_
         "config": {**settings_of(config, methods), "seconds": seconds, "server_flags": " ".join(server_flags)},
         "started_at": began,
         "interrupted": interrupted,
+        "acceptance": None if found is None else found.line,
         "rows": rows,
     }
     place = folder / CLIENTS_FILE
     place.write_bytes(msgspec.json.format(msgspec.json.encode(written)))
     Console().print(table(rows))
+    if found is not None:
+        view.say(found.line)
     view.say(f"results: {place}")
     wrong = sum(row.wrong for row in rows)
     if wrong:
