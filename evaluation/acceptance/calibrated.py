@@ -179,10 +179,11 @@ def calibrate(
         )
     progress(f"bisecting the strength of the disturbance for {wanted.words}")
     strength, achieved = bisect(bench.value, wanted.value)
-    if achieved > wanted.value + wanted.tolerance and strength >= MOST_STRENGTH:
+    least = wanted.value + wanted.tolerance
+    if achieved > least and (floor := bench.value(MOST_STRENGTH)) > least:
         raise EvaluationError(
-            f"acceptance {wanted} cannot be reached: drafts of nothing but noise reach {achieved:.3g} on these "
-            "questions; ask for more than that"
+            f"acceptance {wanted} cannot be reached: drafts of nothing but noise reach {floor:.3g} on these questions; "
+            "ask for at least that"
         )
     disturbance = Disturbance(strength, seed)
     return AcceptanceRecord(

@@ -73,7 +73,7 @@ def pacing_notes(edge: Edge, answers: Sequence[AnswerRecord]) -> list[str]:
     if isinstance(pacer, Pacer) and pacer.forwards:
         notes.append(draft_pace(pacer.forwards, pacer.late, pacer.worst))
     elif config.acceptance and not config.draft_ms:
-        notes.append("draft forwards are not paced: one takes as long as the target's, whose weights it has; --draft-ms")
+        notes.append("draft forwards are not paced: each takes as long as the target's (--draft-ms)")
     if config.verify_ms and (words := verify_pace(answers, config.verify_ms)):
         notes.append(words)
     return notes

@@ -11,20 +11,22 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich.console import Console
 
 from evaluation.bench.names import unlike_methods
-from evaluation.bench.records import load_bench
+from evaluation.bench.records import load_bench, save_bench
 from evaluation.points.runs import load_points
 from evaluation.points.written import write_tables
 from evaluation.questions import load_questions
+from evaluation.report.bench import write_bench_report
 from evaluation.report.points import write_points
 from evaluation.results import RESULTS_FILE
 from harness.console import say
 from harness.errors import UsageError
 from harness.paths import ROOT
 from harness.run_folder import new_run_folder
-from specnav.bench.config import POINTS, BenchConfig, make_config
+from specnav.bench.config import POINTS, BenchConfig, load_point, make_config
 from specnav.bench.run import methods_of, run_bench, unlike_before
 
 ALL = "all"
@@ -83,12 +85,21 @@ def _run_each(names: list[str], folder: Path, flags: Mapping[str, Any]) -> int:
         config = _config_of({**flags, "point": name, "out": place, "resume": place.is_dir()})
         if (place / RESULTS_FILE).is_file() and is_finished(config, place):
             say(console, f"point {number} of {len(names)}: {name} is done")
+            _say_anew(place, name)
             continue
         say(console, f"point {number} of {len(names)}: {name}")
         code = run_bench(config)
         if code:
             return code
     return 0
+
+
+def _say_anew(place: Path, name: str) -> None:
+    """Let the report of a run that is done say what its point's file says now: nothing of that was measured."""
+    before, point = load_bench(place), load_point(name)[1]
+    if before.point != point:
+        save_bench(place, msgspec.structs.replace(before, point=point))
+        write_bench_report(place)
 
 
 def point_names(given: str | None) -> list[str]:

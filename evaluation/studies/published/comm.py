@@ -56,7 +56,8 @@ def _read(results: StudyResults) -> Findings:
         f"which it takes the paper's {ROW_MS:g} ms, and a round trip of {TRIP_MS:g} ms. Tcomm: waiting for the verdict "
         "less the forward and its queue."
     )
-    return Findings([chart] if rows else [], [Table("Beside DSSD's Table 1", head, rows, caption)], _words(done, results))
+    table = Table("Beside DSSD's Table 1", head, rows, caption)
+    return Findings([chart] if rows else [], [table], _words(done, results))
 
 
 def _comm_ms(one: SettingRecord, results: StudyResults) -> float | None:
