@@ -15,6 +15,11 @@ from evaluation.points.formulas import Printed, at
 from evaluation.points.runs import PointRun, formula_at, paper_of
 from specdec.methods import get_method
 
+LONGER = (
+    "the paper's rounds took longer than link, drafting and verification add up to (its accounting: what else a round "
+    "costs is in no formula)"
+)
+QUICKER = "the paper's rounds took less than their parts add up to, or a token of its AR more than a forward (its baseline)"
 TOLD = 0.07
 """Two figures nearer than this share are called the same."""
 
@@ -25,7 +30,15 @@ def why(run: PointRun) -> str:
     if printed is None:
         return ""
     sentences = [words for row in run.results.rows if (words := _beside(run, row, printed) or _timed(run, row))]
-    return " ".join([*sentences, *_fastest(run, printed)])
+    return _once(" ".join([*sentences, *_fastest(run, printed)]))
+
+
+def _once(text: str) -> str:
+    """What a paper counts is said of the first method; of the others that it is the same."""
+    for reason in (LONGER, QUICKER):
+        first, said, rest = text.partition(reason)
+        text = first + said + rest.replace(reason, "the same")
+    return text
 
 
 def _beside(run: PointRun, row: BenchRow, printed: Printed) -> str:
@@ -65,10 +78,10 @@ def _steps(
             yield f"its own formula at its own numbers gives {formula:.2f}×: {_accounting(paper, formula, printed)}"
     if decoding is None or prediction is None:
         return
-    basis, value = ("the formula's", formula) if formula is not None else ("the printed ones", paper)
+    basis, value = ("the formula's rounds", formula) if formula is not None else ("the printed ones", paper)
     after = f"({decoding:.2f}× after the first token)"
     if _same(decoding, value):
-        yield f"our rounds do as {basis} {after}"
+        yield f"our rounds take as long as {basis} {after}"
     elif decoding < value:
         yield f"our rounds are slower than {basis} {after}: {_loss(row, prediction, printed)}"
     else:
@@ -85,17 +98,14 @@ def _accounting(paper: float, formula: float, printed: Printed) -> str:
     """Why a paper's measurement is not its formula, as far as its numbers tell."""
     verify = at(printed.verify_ms, printed.gamma + 1)
     if paper < formula:
-        return (
-            "the paper's rounds took longer than link, drafting and verification add up to (its accounting: what else "
-            "a round costs is in no formula)"
-        )
+        return LONGER
     if verify > (1 + TOLD) * printed.ar_ms:
         return (
             f"the paper's AR was slower than the {printed.ar_ms:.0f} ms of a forward of one row (its baseline: were a "
             f"token of AR to cost a verification, {verify:.0f} ms, the formula would give "
             f"{formula * verify / printed.ar_ms:.2f}×)"
         )
-    return "the paper's rounds took less than their parts add up to, or its AR more than a forward a token (its baseline)"
+    return QUICKER
 
 
 def _loss(row: BenchRow, one: Prediction, printed: Printed) -> str:
@@ -127,6 +137,8 @@ def _gain(row: BenchRow, one: Prediction, printed: Printed) -> str:
             f"{100 * parts.miss:.0f} % of its draft tokens are drafted after the verdict, the paper misses "
             f"{100 * printed.miss:.0f} % (what the edge does while it waits: guesses beside hints)"
         )
+    if method.cloud_drafts:
+        found.append("both models are in the cloud, and no round pays the link")
     if method.overlap in ("stream", "continue") and method.tree is None:
         found.append("drafting goes on while verdicts are out (several drafts in flight)")
     return ", ".join(found) or "what the formula adds up overlaps, and first drafts are made while the prompt is read"

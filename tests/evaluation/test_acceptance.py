@@ -144,7 +144,7 @@ class TestCalibrated:
     @pytest.mark.parametrize(
         ("text", "words"),
         [
-            ("tau:5@5", r"tau:5@4\+1 cannot be reached: the target drafting for itself reaches 4\.\d+ on these questions"),
+            ("tau:5@5", r"tau:5@4\+1 cannot be reached: the target drafting for itself reaches 4\.\d+ on these"),
             ("alpha:0", "drafts of nothing but noise reach"),
         ],
     )

@@ -9,7 +9,17 @@ from dataclasses import replace
 import pytest
 import scipy.stats
 import torch
-from checks import COMBINATIONS, LOSSLESS, SAMPLED, UNLIKE, answer, check_distribution, check_greedy, drafting, on_tables
+from checks import (
+    COMBINATIONS,
+    LOSSLESS,
+    SAMPLED,
+    UNLIKE,
+    answer,
+    check_distribution,
+    check_greedy,
+    drafting,
+    on_tables,
+)
 from table_models import PROMPT, TableModel, TablePair
 from wired import WiredLink
 
