@@ -12,19 +12,22 @@ from specdec.row_ms import RowMs
 
 FEW = 0.05
 """Of the forwards may be late: a machine has its moods."""
+MEAN_LATE = 1.02
 VERIFIED_LATE = 1.05
 PLAIN = ("ar", "sd")
 """Methods whose rows in a forward are known: the token before and the draft."""
 
 
-def draft_pace(forwards: int, late: int, worst: float) -> str:
-    """What became of the edge's forwards. late: of them took longer than LATE times their paced time."""
-    share = late / forwards
-    if share <= FEW:
-        return f"{forwards} draft forwards kept their paced times ({100 * (1 - share):.1f} % within {LATE:g} times)"
+def draft_pace(forwards: int, late: int, mean: float, worst: float) -> str:
+    """What became of the edge's forwards. late: of them took longer than LATE times their paced time; mean, worst: what
+    they took over that.
+    """
+    within = f"{100 * (1 - late / forwards):.0f} % within {LATE:g} times, on average {mean:.3f} times"
+    if late <= FEW * forwards and mean <= MEAN_LATE:
+        return f"{forwards} draft forwards kept their paced times ({within})"
     return (
-        f"draft forwards did NOT keep their paced times: {late} of {forwards} took over {LATE:g} times as long (the "
-        f"longest {worst:.1f} times): the machine is too slow or too busy for these times"
+        f"draft forwards did NOT keep their paced times: of {forwards} {within}, the longest {worst:.1f} times: the "
+        "machine is too slow or too busy for these times"
     )
 
 

@@ -19,7 +19,7 @@ LONGER = (
     "the paper's rounds took longer than link, drafting and verification add up to (its accounting: what else a round "
     "costs is in no formula)"
 )
-QUICKER = "the paper's rounds took less than their parts add up to, or a token of its AR more than a forward (its baseline)"
+QUICKER = "the paper's rounds took less than their parts, or its AR more than a forward a token (its baseline)"
 TOLD = 0.07
 """Two figures nearer than this share are called the same."""
 

@@ -71,7 +71,7 @@ def pacing_notes(edge: Edge, answers: Sequence[AnswerRecord]) -> list[str]:
     config, pacer = edge.config, edge.draft.runner.pacer
     notes = []
     if isinstance(pacer, Pacer) and pacer.forwards:
-        notes.append(draft_pace(pacer.forwards, pacer.late, pacer.worst))
+        notes.append(draft_pace(pacer.forwards, pacer.late, pacer.mean, pacer.worst))
     elif config.acceptance and not config.draft_ms:
         notes.append("draft forwards are not paced: each takes as long as the target's (--draft-ms)")
     if config.verify_ms and (words := verify_pace(answers, config.verify_ms)):

@@ -164,8 +164,9 @@ def chat(target, question):
 
 class TestPace:
     def test_forwards_that_are_late_are_told(self):
-        assert "kept their paced times (99.0 %" in draft_pace(200, 2, 1.4)
-        assert "did NOT keep their paced times: 40 of 200" in draft_pace(200, 40, 2.5)
+        assert "kept their paced times (99 %" in draft_pace(200, 2, 1.001, 1.4)
+        assert "did NOT keep their paced times: of 200 80 % within" in draft_pace(200, 40, 1.01, 2.5)
+        assert "did NOT keep" in draft_pace(200, 2, 1.2, 60.0)  # few, but how
 
     def test_the_clouds_forwards_are_those_of_methods_whose_rows_are_known(self):
         answers = [ar_answer("1"), sd_answer("1")]

@@ -111,3 +111,19 @@ class TestByRows:
             for layer in range(2):
                 after_layer(layer, torch.zeros(1))
             assert time.now == pytest.approx(ends)
+
+
+def test_a_pacer_counts_the_forwards_that_are_late():
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    pacer = Pacer(100.0, 2, clock=lambda: now[0], sleep=sleep)
+    for slow_s in (0.0, 0.0, 0.25):
+        after_layer = pacer.begin(1)
+        for layer in range(2):
+            now[0] += slow_s
+            after_layer(layer, None)
+    assert (pacer.forwards, pacer.late) == (3, 1) and pacer.worst == pytest.approx(5.0)
+    assert pacer.mean == pytest.approx((0.1 + 0.1 + 0.5) / 0.3)

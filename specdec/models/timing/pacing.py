@@ -28,7 +28,8 @@ class Pacer:
     """Delays the layers of a forward so that the whole of it takes at least `minimum_ms`, by its rows where it says so.
 
     A pass over some of the layers takes their share of it. forwards, late: how many came to their end, and how many of
-    those took longer than LATE times what they should; worst: the most that one took, over what it should.
+    those took longer than LATE times what they should; worst: the most that one took, over what it should; mean: what
+    all of them took together, over that.
     """
 
     def __init__(
@@ -45,6 +46,12 @@ class Pacer:
         self.forwards = 0
         self.late = 0
         self.worst = 1.0
+        self._took_s = self._should_s = 0.0
+
+    @property
+    def mean(self) -> float:
+        """What all forwards took, over what they should."""
+        return self._took_s / self._should_s if self._should_s else 1.0
 
     def minimum_at(self, rows: int) -> float:
         """Milliseconds that a forward of so many rows takes at least."""
@@ -64,16 +71,18 @@ class Pacer:
             if wait > 0:
                 self._sleep(wait)
             if layers_done == self._layers and share_s:
-                self._ended((self._clock() - started) / (share_s * self._layers))
+                self._ended(self._clock() - started, share_s * self._layers)
             if observer is not None:
                 observer(index, hidden)
 
         return after_layer
 
-    def _ended(self, ratio: float) -> None:
+    def _ended(self, took_s: float, should_s: float) -> None:
         self.forwards += 1
-        self.late += ratio > LATE
-        self.worst = max(self.worst, ratio)
+        self.late += took_s > LATE * should_s
+        self.worst = max(self.worst, took_s / should_s)
+        self._took_s += took_s
+        self._should_s += should_s
 
 
 def pace(model: LoadedModel, minimum_ms: float) -> None:
