@@ -13,7 +13,7 @@ from evaluation.studies.records import SettingRecord, StudyResults
 FULL = "picospec"
 PARTS = {
     "everything": (FULL, "full"),
-    "no parallel drafting": (f"{FULL}+overlap:idle", "no_parallel"),
+    "no parallel drafting: stop and wait": (f"{FULL}+overlap:idle+leave:whole", "no_parallel"),
     "no fast verification": (f"{FULL}+leave:whole", "no_fast_verify"),
     "whole rows up, no separate rejection": (f"{FULL}+payload:rows", "no_split_rejection"),
 }
