@@ -306,6 +306,8 @@ def bench(
 
         if time_scale is not None:
             raise UsageError("study batch paces nothing; leave --time-scale out")
+        if acceptance is not None or at_paper_acceptance:
+            raise UsageError("study batch drafts nothing; leave the acceptance out")
         raise typer.Exit(run_batch_study(flags, clients, seconds))
     if clients is not None:
         from specnav.bench.serving.capacity import SECONDS, run_capacity
