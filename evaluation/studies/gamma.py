@@ -80,7 +80,7 @@ def _ratios(results: StudyResults, name: str) -> tuple[tuple[float, float], ...]
 def _table(results: StudyResults, methods: Sequence[str]) -> Table:
     head = ["γ", "τ of sd", "r of fsd"]
     printed = figures()["picospec_002"]["draft_length"] if _is_picospec(results) else {}
-    head[2:2] = ["paper's"] * bool(printed)
+    head[2:2] = ["accepted\nof sd", "paper's"] * bool(printed)
     formulas = results.with_formula()
     for name in methods:
         head += [f"{name}\nover ar"] + ["off its\nformula"] * (name in formulas)
@@ -98,7 +98,8 @@ def _line(
 ) -> tuple[str, ...]:
     cells = [f"{one.x:g}", shown(one.value("sd", lambda row: row.tau), 2), percent(one.late("fsd"))]
     if printed:
-        cells.insert(2, f"{printed[int(one.x)][1]:.2f}" if int(one.x) in printed else "–")
+        theirs = f"{printed[int(one.x)][1]:.2f}" if int(one.x) in printed else "–"
+        cells[2:2] = [shown(one.value("sd", lambda row: row.accepted), 2), theirs]
     for name in methods:
         cells += [times(one.value(name, speedup))] + [signed(one.off(name))] * (name in formulas)
     return tuple(cells)

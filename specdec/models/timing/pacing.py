@@ -58,15 +58,24 @@ class Pacer:
         minimum_ms = self._minimum_ms
         return minimum_ms.at(rows) if isinstance(minimum_ms, RowMs) else minimum_ms
 
-    def begin(self, rows: int, observer: LayerObserver | None = None) -> LayerObserver:
-        """The observer of a forward of so many rows that starts now; `observer` sees each layer when its time comes."""
+    def begin(
+        self, rows: int, observer: LayerObserver | None = None, layers: int | None = None
+    ) -> LayerObserver:
+        """The observer of a forward of so many rows that starts now; `observer` sees each layer when its time comes.
+
+        layers: how many the pass has. Where that is known and nobody looks, it waits once, behind the last: who is
+        woken seldom is seldom woken late.
+        """
         started = self._clock()
         share_s = self.minimum_at(rows) / 1e3 / self._layers
         layers_done = 0
+        waits_from = layers if layers is not None and observer is None else 1
 
         def after_layer(index: int, hidden: Tensor) -> None:
             nonlocal layers_done
             layers_done += 1
+            if layers_done < waits_from:
+                return
             wait = started + layers_done * share_s - self._clock()
             if wait > 0:
                 self._sleep(wait)
