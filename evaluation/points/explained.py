@@ -57,9 +57,10 @@ def _beside(run: PointRun, row: BenchRow, printed: Printed) -> str:
 def _timed(run: PointRun, row: BenchRow) -> str:
     """One method of which the time of a token is printed."""
     paper, formula = paper_of(run, row.method, "tpot_ms"), formula_at(run, row.method, "tpot_ms")
-    if paper is None or row.tpot_ms is None:
+    ours = run.ours(row, "tpot_ms")
+    if paper is None or ours is None:
         return ""
-    words = f"{row.method}: {row.tpot_ms:.1f} ms a token after the first where the paper prints {paper:.1f} ms"
+    words = f"{row.method}: {ours:.1f} ms a token after the first where the paper prints {paper:.1f} ms"
     if formula is not None:
         words += f" and its times and acceptance add up to {formula:.1f} ms"
     tau = paper_of(run, row.method, "tau")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from evaluation.bench.journal import load_answers
 from evaluation.bench.predicted import Prediction, predictions_of
-from evaluation.bench.records import BenchResults, load_bench
-from evaluation.bench.summary import common_answers, ours_for
+from evaluation.bench.records import BenchResults, BenchRow, load_bench
+from evaluation.bench.summary import common_answers, ours_for, unscaled
 from evaluation.errors import EvaluationError
 from evaluation.points.formulas import Printed, printed_of
 from evaluation.results import RESULTS_FILE
@@ -38,6 +38,17 @@ class PointRun:
     def printed(self) -> Printed | None:
         """The paper's own numbers, where the run is at its acceptance."""
         return printed_of(self.results)
+
+    @property
+    def time_scale(self) -> float:
+        """What every time of the point was multiplied by."""
+        return float(self.results.config.get("time_scale") or 1.0)
+
+    def ours(self, row: BenchRow, quantity: str) -> float | None:
+        """A figure of the run, as at the point's own times."""
+        if quantity == "speedup":
+            return row.speedup_vs_ar
+        return unscaled(getattr(row, quantity), quantity, self.time_scale)
 
     @property
     def title(self) -> str:
@@ -109,7 +120,7 @@ def _table(quantity: str, title: str, runs: Sequence[PointRun]) -> PointsTable:
 def _cell(quantity: str, method: str, run: PointRun) -> Cell:
     digits = DIGITS[quantity]
     row = next((row for row in run.results.rows if row.method == method), None)
-    ours = None if row is None else row.speedup_vs_ar if quantity == "speedup" else getattr(row, quantity)
+    ours = None if row is None else run.ours(row, quantity)
     paper = paper_of(run, method, quantity)
     formula = formula_at(run, method, quantity)
     return Cell(*("" if value is None else f"{value:.{digits}f}" for value in (ours, paper, formula)))
@@ -132,7 +143,7 @@ def formula_at(run: PointRun, method: str, quantity: str) -> float | None:
         return None
     if quantity == "speedup":
         return printed.over_ar(method)
-    return printed.a_token(method) if quantity == "tpot_ms" else None
+    return unscaled(printed.a_token(method), quantity, run.time_scale) if quantity == "tpot_ms" else None
 
 
 def other_figures(run: PointRun) -> list[str]:

@@ -30,7 +30,8 @@ def block(run: PointRun) -> str:
     quantities = {one.quantity for one in results.point.figures} if results.point else set()
     lines = [
         f"  acceptance: emulated, {accepted.words}, {accepted.achieved:.2f} reached",
-        f"  asked: {asked} questions, at most {results.config.get('max_new_tokens')} tokens an answer",
+        f"  asked: {asked} questions, at most {results.config.get('max_new_tokens')} tokens an answer"
+        + f", every time times {run.time_scale:g}" * (run.time_scale != 1),
         "  over_ar:   # [ours, the paper's, its formula's at its own numbers]",
         *_cells(run, "speedup"),
     ]
@@ -44,8 +45,8 @@ def _cells(run: PointRun, quantity: str) -> list[str]:
     found = []
     for row in run.results.rows:
         if row.method != "ar":
-            ours = row.speedup_vs_ar if quantity == "speedup" else row.tpot_ms
-            cells = (ours, paper_of(run, row.method, quantity), formula_at(run, row.method, quantity))
+            others = paper_of(run, row.method, quantity), formula_at(run, row.method, quantity)
+            cells = (run.ours(row, quantity), *others)
             found.append(f"    {row.method}: [{', '.join(_number(cell) for cell in cells)}]")
     return found
 

@@ -152,7 +152,7 @@ def beside_the_paper(results: BenchResults) -> list[Beside]:
     """The point's printed figures and this run's, in the file's order."""
     found = []
     for figure in results.point.figures if results.point else []:
-        ours = ours_for(figure, results.rows)
+        ours = ours_for(figure, results.rows, float(results.config.get("time_scale") or 1.0))
         digits = 1 if figure.quantity in ("tpot_ms", "tokens_per_s") else 2
         found.append(
             Beside(

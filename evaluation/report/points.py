@@ -48,6 +48,8 @@ def notes_of(run: PointRun) -> PointNote:
     results, point = run.results, run.results.point
     lines = [f"{point.models}. {point.source}."] if point else []
     lines.append("; ".join(f"{name}: {words}" for name, words in chips_of(results) if name != "Real"))
+    if run.time_scale != 1:
+        lines.append(f"Every time was multiplied by {run.time_scale:g}: ratios stay, and figures are given without it.")
     lines += results.notes
     if run.printed is None:
         lines += [in_words(one) for one in run.predicted if in_words(one)]

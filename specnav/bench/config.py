@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ _LIMITS: dict[str, tuple[float, float]] = {
     "draft_ms": (0, 60_000),
     "verify_ms": (0, 60_000),
     "cloud_draft_ms": (0, 60_000),
+    "time_scale": (0.01, 10),
 }
 
 
@@ -52,7 +53,8 @@ class BenchConfig:
     exits, exit_layers: of the verifier (cloud_verifier.ServerConfig). gguf: of a GGUF draft
     (specdec.models.GgufOptions). draft_quantize: of the draft alone, None = as the target. compile, compile_draft: the
     target and the draft are compiled by torch. acceptance: emulated, as evaluation.acceptance.wanted has it; the draft
-    is the target then. point: the operating point that the settings were taken from.
+    is the target then. time_scale: every time, of the link and of forwards, was multiplied by it. point: the operating
+    point that the settings were taken from.
     """
 
     questions: tuple[str, ...] = (str(QUESTIONS),)
@@ -90,6 +92,7 @@ class BenchConfig:
     compile: bool = False
     compile_draft: bool = False
     acceptance: str = ""
+    time_scale: float = 1.0
     point: str = ""
     out: Path | None = None
     resume: bool = False
@@ -259,4 +262,19 @@ def make_config(flags: Mapping[str, Any]) -> BenchConfig:
         raise UsageError("--at-paper-acceptance and --acceptance both say it; give one")
     if "draft_model" in given and (base.get("acceptance") or given.get("acceptance")):
         raise UsageError("with an emulated acceptance the draft is the target's own weights; leave --draft-model out")
-    return make_settings(BenchConfig, {**base, **given}, "specnav bench")
+    scale = given.get("time_scale", 1.0)
+    config = make_settings(BenchConfig, {**base, **given}, "specnav bench")
+    return config if scale == 1.0 else with_times(config, scale)
+
+
+def with_times(config: BenchConfig, scale: float) -> BenchConfig:
+    """Every time of the operating point multiplied by `scale`: ratios stay, and what else takes time weighs less."""
+    return replace(
+        config,
+        rtt_ms=config.rtt_ms * scale,
+        jitter_ms=config.jitter_ms * scale,
+        bandwidth_mbps=config.bandwidth_mbps / scale,
+        draft_ms=config.draft_ms * scale,
+        verify_ms=config.verify_ms * scale,
+        cloud_draft_ms=None if config.cloud_draft_ms is None else config.cloud_draft_ms * scale,
+    )

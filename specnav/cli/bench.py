@@ -190,7 +190,9 @@ def bench(
     ] = None,
     time_scale: Annotated[
         float | None,
-        typer.Option(min=0.01, max=10, help="Multiplies every time of a study's operating point (0.25; 1)."),
+        typer.Option(
+            min=0.01, max=10, help="Multiplies every time of an operating point (1; study: 0.25, of clients 1)."
+        ),
     ] = None,
     clients: Annotated[
         str | None,
@@ -322,8 +324,9 @@ def bench(
         from specnav.bench.study import TIME_SCALE, run_studies
 
         raise typer.Exit(run_studies(flags, study, time_scale or TIME_SCALE))
-    if time_scale is not None:
-        raise UsageError("--time-scale is for --study; name one")
+    if time_scale is not None and point is None:
+        raise UsageError("--time-scale multiplies the times of an operating point; name one with --point, or a --study")
+    flags["time_scale"] = time_scale
     raise typer.Exit(run_points(flags, write))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 import pytest
 import yaml
@@ -158,6 +160,22 @@ class TestTheTables:
     def test_have_their_place_in_this_checkout(self):
         figures = ROOT / "docs" / "figures.md"
         assert with_table(figures.read_text(), "| a |", str(figures)).count("| a |") == 1
+
+
+class TestTimeScale:
+    def test_multiplies_every_time_and_figures_are_given_without_it(self, run):
+        plain = make_config({"point": "specedge-32b", "at_paper_acceptance": True})
+        slow = make_config({"point": "specedge-32b", "at_paper_acceptance": True, "time_scale": 4.0})
+        assert slow.rtt_ms == 4 * plain.rtt_ms and slow.draft_ms == 4 * plain.draft_ms
+        assert slow.verify_ms == 4 * plain.verify_ms
+        assert slow.point == plain.point and settings_of(slow, ())["time_scale"] == 4.0
+        ours = next(row for row in run.results.rows if row.method == "sd")
+        config = {**run.results.config, "time_scale": 4.0}
+        scaled = dataclasses.replace(run, results=msgspec.structs.replace(run.results, config=config))
+        assert scaled.ours(ours, "tpot_ms") == ours.tpot_ms / 4 and scaled.ours(ours, "speedup") == ours.speedup_vs_ar
+        assert scaled.ours(ours, "tokens_per_s") == ours.tokens_per_s * 4
+        assert formula_at(scaled, "sd", "tpot_ms") == formula_at(run, "sd", "tpot_ms") / 4
+        assert "every time times 4" in block(scaled)
 
 
 class TestBadInput:
