@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from harness.children import LOOPBACK, emulator_spec, endpoint_of, verifier_spec
 from harness.processes import Child, Supervisor
 from specdec.sampling.disturbed import Disturbance
 from specnav.bench.config import BenchConfig
+from specnav.serve import on_vllm, vllm_environment
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,13 @@ class Surroundings:
 
 @contextmanager
 def surroundings(
-    config: BenchConfig, logs: Path, drafts_in_cloud: bool, server_flags: Sequence[str] = (),
+    config: BenchConfig, logs: Path, drafts_in_cloud: bool, server_flags: Sequence[str] = (), engine: str = "own",
     disturbance: Disturbance | None = None,
 ) -> Iterator[Surroundings]:
-    """Start the verifier; everything is stopped in any case. Raises ChildFailed.
+    """Start the verifier; everything is stopped in any case. Raises ChildFailed, UsageError where vLLM is not set up.
 
-    drafts_in_cloud: give the verifier the draft model, too. server_flags: more words of its command line. disturbance:
-    of the draft model, where acceptance is emulated.
+    drafts_in_cloud: give the verifier the draft model, too. server_flags: more words of its command line. engine: its.
+    disturbance: of the draft model, where acceptance is emulated.
     """  # fmt: skip
     server = ServerConfig(
         model=config.target_model,
@@ -64,8 +66,10 @@ def surroundings(
         exits=config.exits,
         exit_layers=config.exit_layers,
         share="none",  # the second method must not find what the first one has worked out
+        engine=engine,
     )
+    spec = verifier_spec(server, vllm_environment(os.environ) if engine == "vllm" else {})
+    argv = on_vllm(spec.argv) if engine == "vllm" else spec.argv
     with Supervisor(logs) as supervisor:
-        spec = verifier_spec(server, {})
-        spec = replace(spec, argv=[*spec.argv, *server_flags])
+        spec = replace(spec, argv=[*argv, *server_flags])
         yield Surroundings(config, supervisor, supervisor.start(spec))

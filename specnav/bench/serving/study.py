@@ -236,7 +236,7 @@ def _measuring(plan: Plan, console: Console) -> Measure:
         groups = ("--groups", str(cell.groups))
         return measure_clients(
             plan.of(cell), cell.method, cell.clients, plan.seconds_of(cell), prompts, expected, logs, groups,
-            disturbance,
+            disturbance=disturbance,
         )  # fmt: skip
 
     return measure
