@@ -95,6 +95,9 @@ def chips_of(results: BenchResults) -> list[tuple[str, str]]:
         ("Sampling", "greedy" if temperature == 0 else f"temperature {temperature:g}, one seed for all"),
         ("Real", "edge and cloud are two processes, every message goes over ZeroMQ"),
     ]
+    if results.acceptance is not None:
+        chips[0] = ("Pair", f"{names[1]} on both sides, disturbed where it drafts")
+        chips.insert(1, ("Acceptance", results.acceptance.line))
     if oracles:
         chips.append(("One process, no link", ", ".join(oracles)))
     return chips
@@ -151,7 +154,7 @@ def beside_the_paper(results: BenchResults) -> list[Beside]:
     """The point's printed figures and this run's, in the file's order."""
     found = []
     for figure in results.point.figures if results.point else []:
-        ours = ours_for(figure, results.rows)
+        ours = ours_for(figure, results.rows, float(results.config.get("time_scale") or 1.0))
         digits = 1 if figure.quantity in ("tpot_ms", "tokens_per_s") else 2
         found.append(
             Beside(
