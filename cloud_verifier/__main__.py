@@ -36,7 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="of a picture, larger ones are scaled down; 0 = about a megapixel",
     )
     parser.add_argument(
-        "--draft-model", default=ServerConfig.draft_model, help="for methods that draft in the cloud"
+        "--draft-model", default=ServerConfig.draft_model, help="for methods that draft in the cloud; ngram: no model"
     )
     parser.add_argument(
         "--gguf",
@@ -95,6 +95,11 @@ def build_parser() -> argparse.ArgumentParser:
         help="of all clients together",
     )
     bounds.add_argument("--max-queued-forwards", type=int, default=ServerConfig.max_queued_forwards)
+    parser.add_argument(
+        "--verdict-log", default=ServerConfig.verdict_log, metavar="FOLDER", help="keep what the target says, there"
+    )
+    parser.add_argument("--verdict-log-contents", default=ServerConfig.verdict_log_contents)
+    parser.add_argument("--verdict-log-mb", type=float, default=ServerConfig.verdict_log_mb)
     bounds.add_argument("--max-draft-nodes", type=int, default=ServerConfig.max_draft_nodes)
     bounds.add_argument("--max-messages-per-s", type=float, default=ServerConfig.max_messages_per_s)
     bounds.add_argument("--max-images", type=int, default=ServerConfig.max_images)

@@ -8,10 +8,13 @@ from cloud_verifier.engine.policy import Policy
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.net.limits import MEBIBYTE, Limits, check_range
 from cloud_verifier.security.binding import check_binding
+from specdec.verdict_log import CONTENTS, MOST_BYTES, VerdictLog
 
 NO_EXITS = "none"
 SHARES = ("key", "all", "none")
 ENGINES = ("own", "vllm")
+LOOKUP = "ngram"
+"""For draft_model: no model, what followed before is looked up."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +24,9 @@ class ServerConfig:
     engine: "own", or "vllm" (cloud_verifier.engine_vllm), which has to be installed and refuses what it cannot do.
     bind: "tcp://HOST:PORT"; port 0 or * takes a free one (the ready line tells which).
     pixels: of a picture as the models see it, larger ones are scaled down; 0: about a megapixel.
-    draft_model: a draft model in the cloud, for methods that draft there; "" = none. gguf: of one in a GGUF file
-    (specdec.models.GgufOptions). draft_disturbed: STRENGTH:SEED, its logits are disturbed so, to stand in for a weaker
-    draft (specdec.sampling.disturbed); "" = not.
+    draft_model: a draft model in the cloud, for methods that draft there; "" = none, LOOKUP = what followed before is
+    looked up. gguf: of one in a GGUF file (specdec.models.GgufOptions). draft_disturbed: STRENGTH:SEED, its logits are
+    disturbed so, to stand in for a weaker draft (specdec.sampling.disturbed); "" = not.
     threads: CPU threads of a forward, 0 = one for a small model, else what torch would take.
     session_timeout_s: a session nobody mentions for so long is forgotten.
     max_message_mb: largest message taken (a prompt with its images).
@@ -44,6 +47,8 @@ class ServerConfig:
     share: who shares the caches of equal prompts and pictures: key (sessions of one key; without keys everybody), all,
     or none. shared_mb: what is kept of them for sessions to come, 0 = as `shared_bytes` says.
     drain_s: after SIGTERM, answers in flight may take so long to end.
+    verdict_log: a folder that keeps what the target says, for drafts to learn from (specdec.verdict_log); "" = none.
+    verdict_log_contents: tokens, or prompts or pictures beside them; verdict_log_mb: of more, the oldest part goes.
     metrics: HOST:PORT of /metrics, /healthz and /readyz; "" = none.
     """
 
@@ -89,6 +94,9 @@ class ServerConfig:
     prompt_rows: int = Policy.chunk
     groups: int = Policy.groups
     drain_s: float = 5.0
+    verdict_log: str = ""
+    verdict_log_contents: str = "tokens"
+    verdict_log_mb: float = MOST_BYTES / MEBIBYTE
     metrics: str = ""
 
     def __post_init__(self) -> None:
@@ -96,7 +104,7 @@ class ServerConfig:
             raise VerifierError("no model given: name a Hugging Face folder or hub id")
         if not self.bind.startswith("tcp://") or ":" not in self.bind[6:]:
             raise VerifierError(f"bind address {self.bind!r} is not usable: give tcp://HOST:PORT")
-        for name in ("exits", "exit_layers", "keys", "metrics", "draft_disturbed"):
+        for name in ("exits", "exit_layers", "keys", "metrics", "draft_disturbed", "verdict_log"):
             if not isinstance(value := getattr(self, name), str):
                 raise VerifierError(f"{name} = {value!r} is no text: put it in quotes")
         for name in ("deterministic", "compile", "insecure", "log_contents"):
@@ -107,6 +115,13 @@ class ServerConfig:
         check_range("threads", self.threads, 0, 1024)
         check_range("kv_gb", self.kv_gb, 0, 100_000)
         check_range("shared_mb", self.shared_mb, 0, 100_000_000)
+        check_range("verdict_log_mb", self.verdict_log_mb, 1, 1_000_000)
+        if self.verdict_log_contents not in CONTENTS:
+            raise VerifierError(
+                f"verdict_log_contents = {self.verdict_log_contents!r} is unknown: choose {', '.join(CONTENTS)}"
+            )
+        if self.verdict_log and self.engine != "own":
+            raise VerifierError("a verdict log is kept by the engine own alone: leave verdict_log out")
         if self.engine not in ENGINES:
             raise VerifierError(f"engine = {self.engine!r} is none of {', '.join(ENGINES)}")
         if self.share not in SHARES:
@@ -158,3 +173,9 @@ class ServerConfig:
             output_bytes=max(1024, int(self.max_output_mb * MEBIBYTE)),
             picture_bytes=int(self.max_kept_pictures_mb * MEBIBYTE),
         )
+
+    def open_verdict_log(self) -> VerdictLog | None:
+        """What keeps the answers, or None. Raises VerdictLogError for a folder that cannot be written."""
+        if not self.verdict_log:
+            return None
+        return VerdictLog(self.verdict_log, self.verdict_log_contents, int(self.verdict_log_mb * MEBIBYTE))

@@ -11,7 +11,7 @@ from typing import TextIO
 
 import torch
 
-from cloud_verifier.config import ServerConfig
+from cloud_verifier.config import LOOKUP, ServerConfig
 from cloud_verifier.engine.memory import SHARE, free_bytes
 from cloud_verifier.engine.prompts import shared_bytes
 from cloud_verifier.loading import (
@@ -74,7 +74,7 @@ def _own_server(config: ServerConfig, log: EventLog, tracing: Tracing | None) ->
     how = (config.device, config.dtype, config.quantize, config.pixels)
     model = load_model(config.model, *how, deterministic=config.deterministic, compile=config.compile)
     draft_model = None
-    if config.draft_model:
+    if config.draft_model and config.draft_model != LOOKUP:
         gguf = GgufOptions.read(config.gguf)
         draft_model = load_draft(config.draft_model, *how, gguf=gguf, compile=config.compile)
         check_pair(draft_model, model)

@@ -20,6 +20,8 @@ Overlap = Literal["idle", "continue", "stream", "hints", "guesses", "outcomes"]
 Leave = Literal["whole", "tokens"]
 HintOrder = Literal["priority", "fifo"]
 Nodes = Literal["all", "paid"]
+DrafterName = Literal["model", "ngram", "both"]
+DRAFTERS: tuple[DrafterName, ...] = ("model", "ngram", "both")
 NODES: tuple[Nodes, ...] = ("all", "paid")
 HINT_ORDERS: tuple[HintOrder, ...] = ("priority", "fifo")
 _PREDRAFTS: tuple[Overlap, ...] = ("hints", "guesses", "outcomes")
@@ -42,6 +44,8 @@ class Method:
     cloud: "stream" decodes alone and sends tokens as they come; "verify" waits for drafts of the edge; "split"
     runs the upper layers on what the edge's layers made.
     cloud_drafts: a streaming cloud uses a draft model of its own.
+    drafter: what drafts on the edge: the draft model, a lookup of what followed before ("ngram", no model at all), or
+    the better of both each round.
     tree: size of the token tree of a draft; None drafts a chain of gamma. nodes: all of them are sent, or those that
     bring more than their rows cost.
     recovery: NOISE sends ids only; the others are standard rejection sampling, by who recovers from a
@@ -64,6 +68,7 @@ class Method:
     summary: str
     cloud: Cloud
     cloud_drafts: bool = False
+    drafter: DrafterName = "model"
     tree: TreeSize | None = None
     nodes: Nodes = "all"
     recovery: Recovery = Recovery.NOISE
@@ -80,8 +85,13 @@ class Method:
 
     @property
     def drafts(self) -> bool:
-        """True where the edge needs a draft model."""
+        """True where the edge drafts."""
         return self.cloud == "verify"
+
+    @property
+    def needs_draft_model(self) -> bool:
+        """True where the edge needs a draft model."""
+        return self.drafts and self.drafter != "ngram"
 
     @property
     def split(self) -> bool:
@@ -169,6 +179,12 @@ METHODS = {
             controlled=True,
         ),
         Method(
+            "ngram",
+            "no draft model: what followed the last time is looked up and sent as ids; the cloud verifies",
+            "verify",
+            drafter="ngram",
+        ),
+        Method(
             "specedge",
             "a token tree, grown on below its likeliest leaf while the verdict is out",
             "verify",
@@ -204,6 +220,17 @@ def get_method(name: str) -> Method:
     if method.predrafts and (method.leave == "tokens" or method.recovery is not Recovery.NOISE):
         raise OptionsError(
             f"method {name!r}: overlap:{method.overlap} goes with whole drafts and shared noise (ids only)"
+        )
+    if method.drafter != "model" and (
+        method.tree is not None or method.predrafts or method.recovery is not Recovery.NOISE
+    ):
+        raise OptionsError(
+            f"method {name!r}: drafter:{method.drafter} drafts chains and sends ids only, "
+            f"like sd+drafter:{method.drafter}"
+        )
+    if method.drafter == "both" and (method.overlap != "idle" or method.leave == "tokens"):
+        raise OptionsError(
+            f"method {name!r}: drafter:both learns from verdicts, so drafts leave whole, one at a time"
         )
     if method.length == "marginal" and not method.predrafts:
         raise OptionsError(
@@ -252,6 +279,13 @@ def _with_nodes(method: Method, value: str) -> Method:
         if value == nodes:
             return replace(method, nodes=nodes)
     raise OptionsError(f"nodes {value!r} are unknown: choose {' or '.join(NODES)}")
+
+
+def _with_drafter(method: Method, value: str) -> Method:
+    for drafter in DRAFTERS:
+        if value == drafter:
+            return replace(method, drafter=drafter)
+    raise OptionsError(f"drafter {value!r} is unknown: choose one of {', '.join(DRAFTERS)}")
 
 
 def _with_overlap(method: Method, value: str) -> Method:
@@ -361,4 +395,5 @@ AXES: dict[str, Callable[[Method, str], Method]] = {
     "rows": _with_rows,
     "queues": _with_queues,
     "nodes": _with_nodes,
+    "drafter": _with_drafter,
 }

@@ -41,6 +41,8 @@ class GenerateConfig:
     pixels: int = 0
     compile: bool = False
     compile_draft: bool = False
+    verdict_log: str = ""
+    verdict_log_contents: str = "tokens"
     device: str = "auto"
     gamma: int = 4
     temperature: float = 0.0
@@ -146,24 +148,36 @@ def run_generate(config: GenerateConfig) -> int:
         import torch
 
         from specdec.edge.decoder import EdgeDecoder, connect
-        from specdec.models import GgufOptions, chat_prompt, load_draft, load_model
+        from specdec.models import GgufOptions, chat_prompt, load_draft, load_draft_tokenizer, load_model
         from specdec.text.streaming import StreamingText
+        from specdec.verdict_log import VerdictLog
 
         if wait_for_verifier is not None:
             # Two processes share this machine's cores; with all threads each they would only wait for one another.
             torch.set_num_threads(max(1, (torch.get_num_threads() + 1) // 2))
-        # `ar` drafts nothing; the model is loaded all the same for its tokenizer and prompt format.
+        # `ar` drafts nothing; the model is loaded all the same for its tokenizer and prompt format. What is looked up
+        # needs the tokenizer alone.
         how: dict[str, Any] = {"device": config.device, "quantize": config.quantize, "pixels": config.pixels}
         drafts = {**how, "gguf": GgufOptions.read(config.gguf), "compile": config.compile_draft}
-        draft = load_draft(config.draft_model or str(DEFAULT_DRAFT), **drafts)
+        named = config.draft_model or str(DEFAULT_DRAFT)
+        draft = None if method.drafts and not method.needs_draft_model else load_draft(named, **drafts)
+        tokenizer = load_draft_tokenizer(named) if draft is None else draft.tokenizer
         endpoint = config.connect if wait_for_verifier is None else wait_for_verifier()
         assert endpoint is not None
         link = stack.enter_context(connect(endpoint, key=config.key))
         front = load_model(target, **how, compile=config.compile) if method.split else None
-        decoder = EdgeDecoder(link, draft, method=method.name, gamma=config.gamma, front_model=front)
-        text = StreamingText(draft.tokenizer)
+        log = None
+        if config.verdict_log:
+            log = VerdictLog(config.verdict_log, config.verdict_log_contents)
+            stack.callback(log.close)
+        decoder = EdgeDecoder(
+            link, draft, method=method.name, gamma=config.gamma, front_model=front, tokenizer=tokenizer,
+            verdict_log=log,
+        )  # fmt: skip
+        text = StreamingText(tokenizer)
         cancel = threading.Event()
-        for chunk in decoder.generate(chat_prompt(draft, config.text, images=images), options, cancel=cancel):
+        prompt = chat_prompt(draft or tokenizer, config.text, images=images)
+        for chunk in decoder.generate(prompt, options, cancel=cancel):
             sys.stdout.write(text.push(chunk))
             sys.stdout.flush()
         sys.stdout.write("\n")

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from training.errors import TrainingError
+
 
 @contextmanager
 def appearing_at_once(folder: Path) -> Iterator[Path]:
@@ -24,3 +26,15 @@ def appearing_at_once(folder: Path) -> Iterator[Path]:
         folder.rename(old)
     building.rename(folder)
     shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def roomy(folder: Path) -> Iterator[None]:
+    """Tells a disk that is full, or a folder that cannot be written, in one line. Raises TrainingError for it."""
+    try:
+        yield
+    except OSError as error:
+        raise TrainingError(
+            f"{folder} cannot be written ({error.strerror or error}): make room, then run the same command again "
+            "to go on"
+        ) from error

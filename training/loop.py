@@ -52,7 +52,9 @@ class LoopSettings:
 
 
 class Task(Protocol):
-    """A stage's model and loss. It may have `at_end()`: called after the last update, raises if something is wrong."""
+    """A stage's model and loss. It may have `at_end()`: called after the last update, raises if something is wrong; and
+    `at_checkpoint()`: called in the first process before a checkpoint is kept, gives figures to be noted.
+    """
 
     @property
     def model(self) -> nn.Module:
@@ -190,15 +192,18 @@ def _run(task: Task, settings: LoopSettings, rank: int, world: int, device: str,
         finished = done >= 1.0
         if finished and (check := getattr(task, "at_end", None)) is not None:
             check()
-        if rank == 0 and (step % 25 == 0 or finished):
+        keeps = step % settings.checkpoint_every == 0 or finished
+        if rank == 0 and (step % 25 == 0 or keeps):
             now = time.monotonic()
             rate = settings.batch * world * 25 / (now - tick)
             tick = now
             figures = {name: float(value) for name, value in said.items()} | {"rows_per_s": rate}
+            if keeps and (measure := getattr(task, "at_checkpoint", None)) is not None:
+                figures |= measure()
             with (settings.folder / f"{settings.name}.log").open("a", encoding="utf-8") as log:
                 log.write(json.dumps({"step": step, "seconds": round(now - started, 1)} | figures) + "\n")
             reports.put(("step", step, figures))
-        if rank == 0 and (step % settings.checkpoint_every == 0 or finished):
+        if rank == 0 and keeps:
             _save(model, optimiser, settings, step, time.monotonic() - started, finished)
     if world > 1:
         torch.distributed.barrier()

@@ -40,7 +40,9 @@ def orthogonalise(matrices: Tensor) -> Tensor:
 
 
 class MuonAdamW:
-    """Both optimisers behind one `step`. Matrices with a word of `plain` in their name get AdamW."""
+    """Both optimisers behind one `step`, for what has gradients. Matrices with a word of `plain` in their name go to
+    AdamW.
+    """
 
     def __init__(
         self, model: nn.Module, weight_decay: float = 0.02, plain: tuple[str, ...] = ("embed", "head")
@@ -50,6 +52,8 @@ class MuonAdamW:
         self._names: list[str] = []
         rest: list[nn.Parameter] = []
         for name, weight in model.named_parameters():
+            if not weight.requires_grad:
+                continue
             self._names.append(name)
             if weight.dim() == 2 and min(weight.shape) > 8 and not any(word in name for word in plain):
                 groups[tuple(weight.shape)].append(weight)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from cloud_verifier.engine.hints import HintShare
-from cloud_verifier.engine.interface import Capabilities, MakeEngine, Outbox
+from cloud_verifier.engine.interface import Capabilities, Keep, MakeEngine, Outbox
 from cloud_verifier.engine.load import EngineLoad
 from cloud_verifier.engine.memory import KvBudget, OverBudget
 from cloud_verifier.engine.policy import Policy
@@ -67,16 +67,18 @@ class Engine:
         on_out: Callable[[Task], None] = lambda task: None,
         shared_bytes: int = 0,
         tracing: Tracing | None = None,
+        looks_up: bool = False,
+        keep: Keep | None = None,
     ) -> None:
         """hint_maker: makes hints for the sessions that want them; None: there are no exits. scheduler: which rows
         share a forward. wake: called in the thread that prepares pictures when some are ready, for those who wait
         for work elsewhere than in `run`. kv_bytes: what all caches may take. on_out: called, in the engine's thread,
         once with every task handed over, when it waits no longer. shared_bytes: what may be kept of
         prompts and pictures for sessions to come, where sessions leave room for it. tracing: where spans go; None:
-        nobody traces.
+        nobody traces. looks_up, keep: as in Workshop.
         """
         exits = () if hint_maker is None else tuple(hint_maker.layers)
-        self.can = Capabilities(exits, draft_model is not None)
+        self.can = Capabilities(exits, draft_model is not None or looks_up)
         self._outbox = outbox
         self._log = log
         self._clock = clock
@@ -84,7 +86,7 @@ class Engine:
         self.load = EngineLoad(clock())
         self._row_ms: RowMs | None = None
         told = (self._reply, log, clock, self.load, self._admit, on_out, tracing, self._price_s)
-        self._shop = Workshop(model, draft_model, hint_maker, *told)
+        self._shop = Workshop(model, draft_model, hint_maker, *told, looks_up, keep)
         self._on_out = on_out
         self._paused: set[bytes] = set()
         self._beside = None if hint_maker is None else hint_maker.beside
@@ -325,6 +327,7 @@ class Engine:
         work = self._works.pop(key, None)
         self._unbegun.pop(key, None)
         if work is not None:
+            work.ended()
             self.prompts.ended(work)
         for task in work.tasks.drop() if work is not None else ():
             self._on_out(task)
@@ -404,6 +407,7 @@ def own_engine(
     hint_maker: HintMaker | None = None,
     kv_bytes: int = 1 << 62,
     shared_bytes: int = 0,
+    looks_up: bool = False,
 ) -> MakeEngine:
     """What makes this engine for a server."""
     return lambda around: Engine(
@@ -418,6 +422,8 @@ def own_engine(
         on_out=around.on_out,
         shared_bytes=shared_bytes,
         tracing=around.tracing,
+        looks_up=looks_up,
+        keep=around.keep,
     )
 
 

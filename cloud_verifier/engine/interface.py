@@ -15,7 +15,9 @@ from cloud_verifier.engine.tasks import SessionKey, Task
 from cloud_verifier.logs import EventLog
 from specdec.link.wire import LACKS_GRAMMARS, LACKS_SAMPLED, LACKS_SEVERAL, LACKS_SPLIT, LACKS_TREES, Down
 from specdec.tracing import Tracing
+from specdec.verdict_log import Said
 
+Keep = Callable[[Said], None]
 Outbox = Callable[[SessionKey, Down, bool], None]
 """Takes (session, reply, whether the session is over)."""
 
@@ -63,6 +65,7 @@ class Surroundings:
     wake: Callable[[], None] = lambda: None
     on_out: Callable[[Task], None] = lambda task: None
     tracing: Tracing | None = None
+    keep: Keep | None = None
 
 
 class AnyEngine(Protocol):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cloud_verifier.engine.hints import SessionHinting
+from cloud_verifier.engine.interface import Keep
 from cloud_verifier.engine.load import EngineLoad
 from cloud_verifier.engine.tasks import (
     AloneTask,
@@ -24,6 +25,8 @@ from cloud_verifier.logs import EventLog
 from cloud_verifier.observing.spans import SessionTrace, trace_of
 from cloud_verifier.observing.usage import SessionUse
 from specdec.drafting import ChainDrafter, Draft, DraftModel
+from specdec.drafting.lookup.drafter import LookupDrafter
+from specdec.drafting.lookup.suffixes import SuffixMemory
 from specdec.errors import ProtocolError
 from specdec.link.convert import prompt_from_wire, q_from_wire, row_to_wire, sampling_from_wire
 from specdec.link.pictures import pictures_of
@@ -43,6 +46,7 @@ from specdec.models.plans import Plan
 from specdec.models.split import BackSession
 from specdec.sampling.recoveries import Recovery
 from specdec.tracing import Tracing
+from specdec.verdict_log import Said
 from specdec.verifying import SampledVerdict, SampledVerifier, Verifier
 from specdec.verifying.hints.hints import HintMaker
 
@@ -51,10 +55,11 @@ from specdec.verifying.hints.hints import HintMaker
 class Workshop:
     """What all sessions share.
 
-    draft_model: for clouds that draft; None: there is none. hint_maker: None: there are no exits. send: takes (session,
-    reply). admit: asked before a session's cache is made; takes (work, tokens), raises OverBudget. on_out: told of
-    every task that waits no longer. tracing: None: nobody traces. price_s: seconds of a forward of so many rows, None
-    where nobody knows.
+    draft_model: for clouds that draft; None: there is none. looks_up: they draft by lookup then
+    (specdec.drafting.lookup). hint_maker: None: there are no exits. send: takes (session, reply). admit: asked before a
+    session's cache is made; takes (work, tokens), raises OverBudget. on_out: told of every task that waits no longer.
+    tracing: None: nobody traces. price_s: seconds of a forward of so many rows, None where nobody knows. keep: takes
+    what was said when a session ends; None: nobody keeps it.
     """
 
     model: LoadedModel
@@ -68,6 +73,8 @@ class Workshop:
     on_out: Callable[[Task], None]
     tracing: Tracing | None = None
     price_s: Callable[[int], float | None] = lambda rows: None
+    looks_up: bool = False
+    keep: Keep | None = None
 
 
 class SessionWork:
@@ -102,9 +109,10 @@ class SessionWork:
         self._verifier: Verifier | None = None
         self._back: BackSession | None = None
         self._hinting: SessionHinting | None = None
-        self._drafter: ChainDrafter | None = None
+        self._drafter: ChainDrafter | LookupDrafter | None = None
         self._alone = False
         self._speculate = 0
+        self._rounds: list[tuple[int, int]] = []
 
     @property
     def only_streams(self) -> bool:
@@ -215,6 +223,18 @@ class SessionWork:
         self.use.replied(tokens, drafted, accepted)
         if self.trace is not None:
             self.trace.replied(tokens, drafted, accepted)
+        if self._shop.keep is not None and tokens:
+            self._rounds.append((drafted, accepted))
+
+    def ended(self) -> None:
+        """The session is over, or forgotten: what was said in it may be kept."""
+        keep, verifier, message = self._shop.keep, self._verifier, self._message
+        if keep is None or verifier is None or len(verifier.answer) <= len(message.history):
+            return
+        prompt = prompt_from_wire(message)
+        vocabulary, temperature = self._shop.model.vocabulary_fingerprint, message.sampling.temperature
+        answer, rounds = tuple(verifier.answer), tuple(self._rounds)
+        keep(Said(vocabulary, answer, rounds, temperature, tuple(prompt.ids), tuple(prompt.images)))
 
     def _new_verifier(self) -> Verifier:
         message, model = self._message, self._shop.model
@@ -241,7 +261,7 @@ class SessionWork:
 
     def _stream(self, verifier: Verifier, speculate: int) -> None:
         """Decode alone from here on, until a draft comes or the answer ends."""
-        if speculate and self._shop.draft_model is None:
+        if speculate and self._shop.draft_model is None and not self._shop.looks_up:
             raise ProtocolError("this verifier has no draft model: start it with --draft-model")
         self._speculate = speculate
         self._alone = not verifier.finished
@@ -292,13 +312,18 @@ class SessionWork:
 
     def _draft(self, answer: list[int], size: int) -> Plan[Draft]:
         if self._drafter is None:
-            assert self._shop.draft_model is not None
-            message = self._message
-            drafter = ChainDrafter(DraftModel(self._shop.draft_model, sampling_from_wire(message.sampling)))
-            yield from drafter.plan_prefill(prompt_from_wire(message))
+            drafter = self._new_drafter()
+            yield from drafter.plan_prefill(prompt_from_wire(self._message))
             self._drafter = drafter
         proposal = yield from self._drafter.plan_chain(answer, size)
         return proposal.draft
+
+    def _new_drafter(self) -> ChainDrafter | LookupDrafter:
+        """The cloud's own: of a session alone, so that nothing of one client's answers shows in another's times."""
+        if self._shop.draft_model is not None:
+            return ChainDrafter(DraftModel(self._shop.draft_model, sampling_from_wire(self._message.sampling)))
+        model = self._shop.model
+        return LookupDrafter(SuffixMemory(), model.eos_token_ids, model.never_drafted)
 
     def _verify(self, task: VerifyTask) -> Plan[None]:
         verifier = self._opened()

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import zmq
 
-from cloud_verifier.config import ServerConfig
+from cloud_verifier.config import LOOKUP, ServerConfig
 from cloud_verifier.engine.engine import own_engine
 from cloud_verifier.engine.interface import AnyEngine, MakeEngine, Surroundings
 from cloud_verifier.engine.load import EngineLoad
@@ -95,6 +95,7 @@ class Server:
         self._log = log
         self._clock = clock
         self._inline = inline
+        self._verdicts = config.open_verdict_log()
         keyring = Keyring(config.keys, log) if config.keys else None
         self._context = zmq.Context()
         self._router = self._context.socket(zmq.ROUTER)
@@ -130,9 +131,11 @@ class Server:
         self._trimmer = Trimmer(clock)
         self._outbox = Outbox(self._hand_over, self._pause, clock)
         ways = Ways(self._reply, self._submit, self._outbox.full, self._look_for, self._key_of)
-        around = Surroundings(self._from_engine, log, self._wake, self._given_back, tracing)
+        keep = None if self._verdicts is None else self._verdicts.add
+        around = Surroundings(self._from_engine, log, self._wake, self._given_back, tracing, keep)
         if make_engine is None:
-            make_engine = own_engine(config.policy, model, draft_model, hint_maker, kv_bytes, shared_bytes)
+            own = (model, draft_model, hint_maker, kv_bytes, shared_bytes, config.draft_model == LOOKUP)
+            make_engine = own_engine(config.policy, *own)
         self._engine: AnyEngine = make_engine(around)
         decode = decode_up if tracing is None else decode_traced
         self._admission = Admission(config, model, log, ways, clock, self._engine.can, decode)
@@ -433,5 +436,7 @@ class Server:
             self._admission.forget(key, "shutdown")
         if not engine_thread.is_alive():
             self._context.term()
+        if self._verdicts is not None:
+            self._verdicts.close()
         self._log.info("served", **self._engine.load.summary(time.perf_counter()))
         self._log.info("stopped")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from random import Random
 
@@ -94,6 +94,15 @@ class Machine:
             drafts=world.cloud_draft is not None,
             row_us=[(rows, round(1e3 * world.verify.at(rows))) for rows in ROWS[:-1]] if world.told else [],
         )
+
+    def begin_answer(self, ids: Sequence[int], images: Sequence[bytes]) -> None:
+        """There is one cloud only, whatever the prompt."""
+
+    def end_answer(self) -> None:
+        """Nobody else waits for this cloud."""
+
+    def move_on(self) -> None:
+        """There is no other one."""
 
     def next_session(self) -> int:
         """A session number that was not used yet."""

@@ -15,6 +15,8 @@ from typing import Any
 
 from specdec.drafting import ChainDrafter, Drafter, DraftModel, OutcomeDrafter, TreeDrafter
 from specdec.drafting.length import LengthPolicy
+from specdec.drafting.lookup.drafter import BetterDrafter, LookupDrafter
+from specdec.drafting.lookup.suffixes import MOST_TOKENS, SuffixMemory, special_ids
 from specdec.drafting.memory import KEPT_BYTES, PromptMemory
 from specdec.edge.auto import AutoRounds, opening
 from specdec.edge.controller import Controller
@@ -52,6 +54,7 @@ from specdec.options import GenerationOptions
 from specdec.sampling.recoveries import Recovery
 from specdec.text.stop import StopText
 from specdec.tracing import AnswerTrace, Tracing, tracing_from_environment
+from specdec.verdict_log import Said, VerdictLog
 
 __all__ = ["EdgeDecoder", "GenerationOptions", "Prompt", "connect"]
 
@@ -78,12 +81,13 @@ class EdgeDecoder:
         tokenizer: Any = None,
         tracing: Tracing | None = None,
         keep_bytes: int = KEPT_BYTES,
+        verdict_log: VerdictLog | None = None,
     ) -> None:
         """gamma: draft tokens a round. resume_timeout_s: how long to try to go on after a lost link, or where the
         verifier is busy (0: raise at once). front_model: the target, for a method that runs its first layers here.
         tokenizer: what answers with stop strings are spelled with; default: that of a model given here. tracing: where
         spans go; default: as the environment says (specdec.tracing). keep_bytes: what may be kept from one prompt to
-        the next of what the draft model has made of it; 0: nothing.
+        the next of what the draft model has made of it; 0: nothing. verdict_log: where finished answers are kept.
 
         Raises OptionsError for an unknown method, a gamma out of range, a method that lacks its model, or tracing that
         is asked for and cannot be had.
@@ -95,9 +99,9 @@ class EdgeDecoder:
             raise OptionsError(
                 f"resume_timeout_s = {resume_timeout_s!r} is out of range: choose 0 to 86400 seconds"
             )
-        if self._method.drafts and draft_model is None:
+        if self._method.needs_draft_model and draft_model is None:
             raise OptionsError(
-                f"method {method!r} drafts on the edge: give it a draft model, or use method 'ar'"
+                f"method {method!r} drafts on the edge: give it a draft model, or use method 'ngram' or 'ar'"
             )
         if self._method.split and front_model is None:
             raise OptionsError(
@@ -105,22 +109,66 @@ class EdgeDecoder:
             )
         self._link = link
         self._draft_model = draft_model
+        self._keep_bytes = keep_bytes
+        self._verdict_log = verdict_log
         self._memory = None if draft_model is None else PromptMemory(draft_model, keep_bytes)
+        self._next_draft: LoadedModel | None = None
+        self._welcome: Welcome | None = None
+        self._said = SuffixMemory(MOST_TOKENS if keep_bytes else 0)
         self._front_model = front_model
         model = draft_model or front_model
         self._tokenizer = tokenizer if tokenizer is not None or model is None else model.tokenizer
         self._pictures = KnownPictures()
-        self._measured = Measured()
-        if draft_model is not None:
-            self._measured.told_of_drafts(paced_row_times(draft_model))
-        self._controller = Controller(self._measured, gamma)
         self._gamma = gamma
+        self._measure_anew()
         self._patience = Patience(resume_timeout_s, clock)
         self._clock = clock
         self._tracing = tracing or tracing_from_environment("specnav-edge")
         self._busy = threading.Lock()
         self._stats = AnswerStats()
         self._session: EdgeSession | None = None
+
+    def swap_draft(self, draft_model: LoadedModel) -> None:
+        """Draft with another model from the next answer on; an answer in progress ends with the one it has.
+
+        From any thread. No answer changes by it: a draft only proposes. Raises OptionsError where the method needs no
+        draft model, and ModelError for one of another vocabulary; the old one stays then.
+        """
+        if not self._method.needs_draft_model:
+            raise OptionsError(f"method {self._method.name!r} uses no draft model: there is none to swap")
+        if self._welcome is not None:
+            self._check_vocabulary(self._welcome, draft_model)
+        elif self._draft_model is not None:
+            old = self._draft_model
+            if draft_model.vocabulary_fingerprint != old.vocabulary_fingerprint:
+                raise ModelError(
+                    f"drafts {draft_model.path} ({draft_model.vocab_size} tokens) and {old.path} ({old.vocab_size} "
+                    "tokens) have different vocabularies: the old one stays; use one of the target's family"
+                )
+        self._next_draft = draft_model
+        if self._busy.acquire(blocking=False):
+            try:
+                self._take_over_next_draft()
+            finally:
+                self._busy.release()
+
+    def _take_over_next_draft(self) -> None:
+        """Between two answers: what was measured and kept was the old model's."""
+        model, self._next_draft = self._next_draft, None
+        if model is not None:
+            self._draft_model, self._memory = model, PromptMemory(model, self._keep_bytes)
+            self._measure_anew()
+
+    def _measure_anew(self) -> None:
+        self._measured = Measured()
+        if self._draft_model is not None:
+            self._measured.told_of_drafts(paced_row_times(self._draft_model))
+        self._controller = Controller(self._measured, self._gamma)
+
+    @property
+    def draft_model(self) -> LoadedModel | None:
+        """What drafts; None without a draft model."""
+        return self._draft_model
 
     @property
     def memory(self) -> PromptMemory | None:
@@ -153,6 +201,7 @@ class EdgeDecoder:
             raise OptionsError(
                 "this decoder is in the middle of an answer: use one decoder an answer at a time"
             )
+        self._take_over_next_draft()
         cancel = cancel or threading.Event()
         trace = None
         if self._tracing is not None:
@@ -174,6 +223,8 @@ class EdgeDecoder:
             if self._memory is not None:
                 self._memory.rest()
             self._stats = session.stats(finish)
+            if self._verdict_log is not None and finish in ("eos", "length", "stop"):
+                self._verdict_log.add(self._said_in(session, prompt, options))
             if trace is not None:
                 trace.end(self._clock(), finish, self._stats.tokens)
             self._session = None
@@ -187,13 +238,16 @@ class EdgeDecoder:
             return
         self._patience.begin()
         draft_model = self._new_draft_model(prompt, options)
-        drafter = None if draft_model is None else self._new_drafter(draft_model, options)
+        drafter = self._new_drafter(draft_model, prompt, options)
         front = self._new_front()
         prefilled = False
         while True:
             try:
                 welcome = self._link.ensure_connected(session.cancel.is_set)
-                self._check_vocabulary(welcome)
+                self._welcome = welcome
+                model = self._front_model if self._method.split else self._draft_model
+                if model is not None and (self._method.needs_draft_model or self._method.split):
+                    self._check_vocabulary(welcome, model)
                 check_prompt(welcome, prompt)
                 method, gamma = self._method, self._gamma
                 if method.drafts and drafter is None:
@@ -268,6 +322,15 @@ class EdgeDecoder:
                 session.cancel.wait(pause_s)
                 session.check_cancelled()
 
+    def _said_in(self, session: EdgeSession, prompt: Prompt, options: GenerationOptions) -> Said:
+        """A finished answer, for the verdict log."""
+        assert self._welcome is not None, "it was finished over a link"
+        ended = getattr(self._tokenizer, "eos_token_id", None) if session.finish == "eos" else None
+        answer = (*session.answer, *(() if ended is None else (ended,)))
+        rounds = tuple((one.drafted, one.accepted) for one in self._stats.rounds)
+        vocabulary, temperature = self._welcome.vocabulary, options.temperature
+        return Said(vocabulary, answer, rounds, temperature, tuple(prompt.ids), tuple(prompt.images))
+
     def _prefill(self, session: EdgeSession, drafter: Drafter, prompt: Prompt) -> None:
         try:
             session.measure_prefill(lambda: drafter.prefill(prompt))
@@ -280,15 +343,25 @@ class EdgeDecoder:
 
     def _new_draft_model(self, prompt: Prompt, options: GenerationOptions) -> DraftModel | None:
         model = self._draft_model
-        if not self._method.drafts or model is None:
+        if not self._method.needs_draft_model or model is None:
             return None
         if not _fits(model, prompt):
             _log.warning("the prompt exceeds the draft model's context: the verifier goes on alone")
             return None
         return DraftModel(model, options, self._memory)
 
-    def _new_drafter(self, model: DraftModel, options: GenerationOptions) -> Drafter:
+    def _new_drafter(
+        self, model: DraftModel | None, prompt: Prompt, options: GenerationOptions
+    ) -> Drafter | None:
         method = self._method
+        if method.drafts and not method.needs_draft_model:
+            never = special_ids(self._tokenizer) if self._tokenizer is not None else frozenset(prompt.ids)
+            # Without a tokenizer nobody here knows which id of the prompt stands for a picture.
+            return LookupDrafter(self._said, never=never if prompt.images else frozenset())
+        if model is None:
+            return None
+        if method.drafter == "both":
+            return BetterDrafter(model, self._said)
         if method.predrafts:
             return OutcomeDrafter(model, method.rows, method.order, method.overlap != "hints", method.tree)
         if method.tree is not None:
@@ -305,10 +378,7 @@ class EdgeDecoder:
         policy = LengthPolicy(self._method.length, gamma)
         return Rounds(session, drafter, self._method, policy, self._measured, self._clock)
 
-    def _check_vocabulary(self, welcome: Welcome) -> None:
-        model = self._front_model if self._method.split else self._draft_model
-        if model is None or not (self._method.drafts or self._method.split):
-            return
+    def _check_vocabulary(self, welcome: Welcome, model: LoadedModel) -> None:
         if welcome.vocab_size != model.vocab_size or welcome.vocabulary != model.vocabulary_fingerprint:
             raise ModelError(
                 f"draft {model.path} ({model.vocab_size} tokens) and target {welcome.model} "

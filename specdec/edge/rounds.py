@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from specdec.drafting import ChainDrafter, Drafter, OutcomeDrafter, TreeDrafter
 from specdec.drafting.length import LengthPolicy
+from specdec.drafting.lookup.drafter import LookupDrafter
 from specdec.drafting.trees.budget import nodes_worth_sending
 from specdec.edge.flight import Preparation
 from specdec.edge.measured import Measured
@@ -37,9 +38,9 @@ class Rounds:
         if self._predrafter is not None:
             self._predrafter.prices.price_s = measured.draft_rows_s
             self._predrafter.prices.tried = measured.knows_draft_rows
-        self._chain = drafter if isinstance(drafter, ChainDrafter) else None
-        if self._chain is not None:  # nothing comes that could cut a draft short
-            self._chain.at_once = method.overlap == "idle" and method.leave != "tokens" and policy.name == "fixed"
+        self._chain = drafter if isinstance(drafter, ChainDrafter | LookupDrafter) else None
+        if isinstance(drafter, ChainDrafter):  # nothing comes that could cut a draft short
+            drafter.at_once = method.overlap == "idle" and method.leave != "tokens" and policy.name == "fixed"
         if isinstance(drafter, OutcomeDrafter | TreeDrafter):
             drafter.pays = self.nodes_worth_sending if method.nodes == "paid" else None
         self._method = method
@@ -174,7 +175,8 @@ class Rounds:
         self._spent_s += ended - started
         forwards = 1 if self._chain is None else self._chain.forwards
         rows = 0 if self._predrafter is None else self._predrafter.rows_fed
-        self._measured.drafted((ended - started) / forwards, rows)
+        if forwards:
+            self._measured.drafted((ended - started) / forwards, rows)
         self._session.record.drafted(name, started, ended, forwards)
         return True
 

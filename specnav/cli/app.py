@@ -44,6 +44,8 @@ from specnav.cli.options import (
     Temperature,
     TopK,
     TopP,
+    VerdictLogContents,
+    VerdictLogFolder,
 )
 from specnav.cli.pipeline import add_pipeline_command
 from specnav.cli.robot import add_robot_commands
@@ -164,7 +166,9 @@ def serve(
     compile: Compile = False,
     draft_model: Annotated[
         str | None,
-        typer.Option(help="Draft for methods that draft in the cloud: a folder, hub id or GGUF file (none)."),
+        typer.Option(
+            help="Draft for methods that draft in the cloud: a folder, hub id, GGUF file, or ngram: no model (none)."
+        ),
     ] = None,
     gguf: Gguf = None,
     exits: Exits = None,
@@ -185,6 +189,11 @@ def serve(
             metavar="HOST:PORT", help=f"Serve /metrics, /healthz and /readyz there; specnav top reads {METRICS}."
         ),
     ] = None,
+    verdict_log: VerdictLogFolder = None,
+    verdict_log_contents: VerdictLogContents = None,
+    verdict_log_mb: Annotated[
+        float | None, typer.Option(help="The oldest part of the verdict log goes when there is more (64).")
+    ] = None,
     log_contents: Annotated[
         bool, typer.Option("--log-contents", help="Let the log quote prompts and answers, to find an error.")
     ] = False,
@@ -203,6 +212,8 @@ def serve(
     }
     flags |= {"exits": exits, "exit_layers": exit_layers, "keys": keys, "metrics": metrics}
     flags |= {"draft_model": draft_model, "gguf": gguf}
+    flags |= {"verdict_log": verdict_log, "verdict_log_contents": verdict_log_contents}
+    flags |= {"verdict_log_mb": verdict_log_mb}
     flags |= {"insecure": insecure or None, "log_contents": log_contents or None}
     flags |= {"deterministic": deterministic or None, "compile": compile or None}
     raise typer.Exit(run_serve(config, {name: value for name, value in flags.items() if value is not None}))
@@ -267,6 +278,8 @@ def generate(
             metavar="FILE", help="The answer follows this grammar: a .lark, .gbnf, .regex or .json (schema) file."
         ),
     ] = None,
+    verdict_log: VerdictLogFolder = None,
+    verdict_log_contents: VerdictLogContents = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print on stderr how it was decoded.")] = False,
 ) -> None:
     """Generate one answer, streamed to stdout as it is verified."""
@@ -287,6 +300,8 @@ def generate(
         pixels=pixels,
         compile=compile,
         compile_draft=compile_draft,
+        verdict_log=verdict_log or "",
+        verdict_log_contents=verdict_log_contents or "tokens",
         device=device,
         gamma=gamma,
         temperature=temperature,

@@ -21,6 +21,16 @@ Draft = Annotated[
         "--draft-model", help="Draft: a Hugging Face folder or hub id, or a GGUF file. Default: the shipped one."
     ),
 ]
+VerdictLogFolder = Annotated[
+    str | None,
+    typer.Option(
+        "--verdict-log", metavar="FOLDER", help="Keep what the target says there, for a draft to learn from (none)."
+    ),
+]
+VerdictLogContents = Annotated[
+    str | None,
+    typer.Option(help="What the verdict log holds: tokens, prompts (with tokens), or pictures (with both); tokens."),
+]
 Gguf = Annotated[
     str | None,
     typer.Option(

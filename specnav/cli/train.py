@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from specnav.cli.options import Seed
+from specnav.cli.options import Key, Seed
 
 train_app = typer.Typer(no_args_is_help=True, help="Train the default models.")
 
@@ -165,3 +165,107 @@ def train_early_exits(
     )
     with ends_on_signals():
         train_exits(config)
+
+
+@train_app.command(
+    "draft",
+    epilog="Examples:  specnav train draft --target default_models/text-target --draft layers:0,7 --out runs/my-draft"
+    "   |   specnav train draft --target default_models/nav-target --draft default_models/nav-draft --bag BAG "
+    "--out runs/room-draft",
+)
+def train_a_draft(
+    draft: Annotated[
+        str, typer.Option(help="What to start from: a folder or hub id, or layers of the target, like layers:0,7.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the draft, its card and its acceptance curve.")],
+    target: Annotated[
+        str, typer.Option(help="Folder or hub id; it is not changed. Or give --connect, or --verdict-log alone.")
+    ] = "",
+    connect: Annotated[
+        str,
+        typer.Option(help="Ask a running verifier, tcp://HOST:PORT: the target's picks are learnt, not its rows."),
+    ] = "",
+    key: Key = None,
+    verdict_log: Annotated[
+        list[Path] | None, typer.Option(help="A folder that serve or generate --verdict-log has written.")
+    ] = None,
+    questions: Annotated[
+        list[Path] | None, typer.Option(help="A .jsonl file of questions, or a text of one a line; may be repeated.")
+    ] = None,
+    text: Annotated[
+        list[Path] | None, typer.Option(help="A text file, or a folder of them, to read and to go on from.")
+    ] = None,
+    bag: Annotated[
+        list[Path] | None, typer.Option(help="A rosbag2 folder, .mcap or .db3: its frames and instructions.")
+    ] = None,
+    instruction: Annotated[str, typer.Option(help="For bags without instructions of their own.")] = "",
+    held_out_questions: Annotated[
+        list[Path] | None, typer.Option(help="Questions to measure on only (default: some of those given).")
+    ] = None,
+    prompts: Annotated[int, typer.Option(min=8, help="Prompts made up where no data are given.")] = 4000,
+    held_out: Annotated[int, typer.Option(min=1, help="Prompts that are measured on only.")] = 64,
+    gamma: Annotated[int, typer.Option(min=1, max=64, help="Draft length that τ is measured at.")] = 4,
+    length: Annotated[int, typer.Option(min=16, help="Tokens of a row, prompt and answer.")] = 256,
+    new_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer.")] = 128,
+    steps: Annotated[int, typer.Option(min=1, help="Updates.")] = 2000,
+    minutes: Annotated[
+        float, typer.Option(min=0, max=100_000, help="Shorten training to about this many minutes (0: all steps).")
+    ] = 0.0,
+    batch: Annotated[int, typer.Option(min=1, help="Rows per update and process.")] = 12,
+    lr: Annotated[float, typer.Option(help="Highest learning rate.")] = 2e-3,
+    on_policy: Annotated[float, typer.Option(help="Share of rows that the draft itself has said.")] = 0.5,
+    given_share: Annotated[float, typer.Option(help="Share of rows from texts that were given.")] = 0.25,
+    reverse: Annotated[float, typer.Option(help="Share of the reverse KL in the distance.")] = 0.25,
+    hard: Annotated[float, typer.Option(help="Share of the target's likeliest token in the loss.")] = 0.5,
+    run: Annotated[
+        Path | None,
+        typer.Option(help="Folder for samples and checkpoints; the same folder continues a run (OUT.run)."),
+    ] = None,
+    compile: Annotated[bool, typer.Option(help="Let torch compile the training step.")] = True,
+    seed: Seed = 0,
+    workers: Workers = 1,
+) -> None:
+    """Teach a draft model to foretell a target; a killed run continues where it stopped."""
+    from harness.signals import ends_on_signals
+    from training.drafts.sources import Sources
+    from training.drafts.train import TrainDraftConfig, train_draft
+
+    sources = Sources(
+        tuple(questions or ()),
+        tuple(text or ()),
+        tuple(bag or ()),
+        tuple(verdict_log or ()),
+        tuple(held_out_questions or ()),
+        instruction,
+    )
+    config = TrainDraftConfig(
+        target=target,
+        draft=draft,
+        out=out,
+        run=run or out.with_name(f"{out.name}.run"),
+        connect=connect,
+        key=key,
+        sources=sources,
+        prompts=prompts,
+        held_out=held_out,
+        gamma=gamma,
+        length=length,
+        new_tokens=new_tokens,
+        steps=steps,
+        minutes=minutes,
+        batch=batch,
+        lr=lr,
+        on_policy=on_policy,
+        given_share=given_share,
+        reverse=reverse,
+        hard=hard,
+        seed=seed,
+        workers=workers,
+        compile=compile,
+    )
+    with ends_on_signals():
+        result = train_draft(config)
+    typer.echo(
+        f"{result.folder}: τ {result.before.tau:.2f} before, {result.after.tau:.2f} after, at γ = {gamma} on "
+        f"{result.after.answers} answers held out"
+    )

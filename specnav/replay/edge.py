@@ -68,7 +68,7 @@ def open_edge(config: ReplayConfig, stack: ExitStack) -> Edge:
     link = stack.enter_context(connect(endpoint, CONNECT_TIMEOUT_S, REPLY_TIMEOUT_S, key=config.key))
     link.ensure_connected()  # a verifier that is not there is said now, without trying to resume anything
     draft: LoadedModel | None = None
-    if any(one.drafts for one in methods):
+    if any(one.needs_draft_model for one in methods):
         gguf = GgufOptions.read(config.gguf)
         draft = load_draft(config.draft_model, config.device, quantize=config.quantize, gguf=gguf)
         set_threads(0, draft)
@@ -86,7 +86,14 @@ def open_edge(config: ReplayConfig, stack: ExitStack) -> Edge:
     deciders = tuple(
         MethodDecider(
             name,
-            EdgeDecoder(link, draft if one.drafts else None, name, config.gamma, RESUME_TIMEOUT_S),
+            EdgeDecoder(
+                link,
+                draft if one.needs_draft_model else None,
+                name,
+                config.gamma,
+                RESUME_TIMEOUT_S,
+                tokenizer=tokenizer,
+            ),
             prompter,
         )
         for name, one in zip(config.methods, methods, strict=True)

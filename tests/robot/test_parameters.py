@@ -43,7 +43,7 @@ def test_every_default_is_allowed_and_described(table):
         (
             "method",
             "magic",
-            "parameter method = 'magic' refused: allowed is one of fsd, auto, sd, specedge, picospec, ar",
+            "parameter method = 'magic' refused: allowed is one of fsd, auto, sd, specedge, picospec, ngram, ar",
         ),
         ("temperature", float("nan"), "allowed is 0 to 2"),
         ("colour", 1, "no parameter 'colour' here"),

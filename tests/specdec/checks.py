@@ -60,6 +60,8 @@ COMBINATIONS = [
     "fsd+overlap:hints+queues:random/fifo",
     "fsd+tree:12x4+rows:3",
     "specedge+nodes:paid",
+    "sd+drafter:both",
+    "ngram+overlap:stream",
 ]
 """Points between the named methods; every axis that may change what travels or when is in one of them."""
 

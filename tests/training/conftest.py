@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from conftest_servers import model_root, servers, text_pair, vision_pair  # noqa: F401
 
 from training.text.models import LlamaShape
 from training.text.train import TextResult, TextSchedule, TrainTextConfig, train_text

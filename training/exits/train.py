@@ -33,7 +33,7 @@ from training.exits.measure import ExitFigures, exit_figures
 from training.exits.reading import read_conversations
 from training.exits.samples import Sample, load_samples, save_samples
 from training.exits.task import ExitTask, ExitTaskSpec
-from training.folders import appearing_at_once
+from training.folders import appearing_at_once, roomy
 from training.loop import LoopSettings, read_checkpoint
 from training.text.stages import Stages, stages
 from training.threads import threads
@@ -83,7 +83,7 @@ def train_exits(config: TrainExitsConfig) -> ExitFigures:
         raise TrainingError(f"data file {config.data} does not exist: give a file, or {DEFAULT_DATA}")
     model = load_model(config.target)
     layers = choose_layers(config.layers, model.runner.layer_count)
-    with _roomy(config.run):
+    with roomy(config.run):
         config.run.mkdir(parents=True, exist_ok=True)
         _keep_settings(config, model)
     with stages() as shown, threads(config.workers):
@@ -104,22 +104,6 @@ def _keep_settings(config: TrainExitsConfig, model: LoadedModel) -> None:
             f"{config.run} holds a run with other settings: give the same ones, or another folder with --run"
         )
     file.write_text(settings, encoding="utf-8")
-
-
-class _roomy:
-    """Tells a disk that is full, or a folder that cannot be written, in one line."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind, error, trace) -> None:
-        if isinstance(error, OSError):
-            raise TrainingError(
-                f"{self.folder} cannot be written ({error.strerror or error}): make room, then run the same "
-                "command again to go on"
-            ) from error
 
 
 class _Run:
@@ -145,7 +129,7 @@ class _Run:
         exits.frequent = frequent_tokens(load_samples(learnt), most_frequent(self.model.vocab_size))
         card = write_card(self._making(steps, seconds, learnt, len(samples), exits), figures)
         curves = draw_curves(read_log(settings.folder / f"{NAME}.log"), self.layers)
-        with _roomy(self.config.out), appearing_at_once(self.config.out) as folder:
+        with roomy(self.config.out), appearing_at_once(self.config.out) as folder:
             save_exits(folder, exits)
             (folder / "README.md").write_text(card, encoding="utf-8")
             (folder / "curves.svg").write_text(curves, encoding="utf-8")
@@ -155,7 +139,7 @@ class _Run:
         """Files of what is learnt from and of what is held back."""
         files = self.config.run / "samples.jsonl", self.config.run / "held-back.jsonl"
         if not all(file.exists() for file in files):
-            with _roomy(self.config.run):
+            with roomy(self.config.run):
                 halves = self._invented() if self.config.data == DEFAULT_DATA else self._read()
             for file, samples in zip(files, halves, strict=True):
                 save_samples(file, samples)

@@ -33,8 +33,12 @@ class Stages:
         settings: LoopSettings,
         workers: int,
         build: Callable[..., Task] = TextTask,
+        told: Callable[[dict[str, float]], None] = lambda said: None,
     ) -> tuple[int, float]:
-        """Train `build(spec, device)` to its end; returns updates and seconds, earlier sittings included."""
+        """Train `build(spec, device)` to its end; returns updates and seconds, earlier sittings included.
+
+        told: called with the figures that the loop has noted.
+        """
         spent = (
             float(read_checkpoint(settings.checkpoint)["seconds"]) if settings.checkpoint.exists() else 0.0
         )
@@ -43,9 +47,10 @@ class Stages:
         bar = self.bars.add_task(title, total=limit or settings.steps, said="")
 
         def show(step: int, steps: int, said: dict[str, float]) -> None:
-            figures = "  ".join(f"{name} {said[name]:.2f}" for name in ("text", "agrees") if name in said)
+            figures = "  ".join(f"{name} {said[name]:.2f}" for name in ("text", "agrees", "tau") if name in said)
             done = max((time.monotonic() - started) if limit else step, step / steps * (limit or steps))
             self.bars.update(bar, completed=int(done), said=f"step {step}  {figures}")
+            told(said)
 
         steps = fit(build, (spec,), settings, workers, show)
         self.bars.update(bar, completed=limit or settings.steps)

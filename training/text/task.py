@@ -102,8 +102,11 @@ class TextTask:
 
     @staticmethod
     def _logits(model, ids: Tensor, positions: Tensor) -> Tensor:
+        ids = ids[:, :-1]
+        # Without a mask the library takes a gap in the positions for the beginning of another text.
+        mask = torch.ones_like(ids)
         hidden = model.model(
-            input_ids=ids[:, :-1], position_ids=positions[:, :-1], use_cache=False
+            input_ids=ids, position_ids=positions[:, :-1], attention_mask=mask, use_cache=False
         ).last_hidden_state
         return model.lm_head(hidden).float()
 

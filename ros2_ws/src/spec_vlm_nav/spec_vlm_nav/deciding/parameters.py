@@ -38,8 +38,8 @@ VLM_NAV = (
         'method',
         'fsd',
         'How answers are decoded: fsd (drafts prepared while the cloud verifies), auto (chosen '
-        'as it goes), sd, specedge, picospec, or ar (the cloud alone).',
-        choices=('fsd', 'auto', 'sd', 'specedge', 'picospec', 'ar'),
+        'as it goes), sd, specedge, picospec, ngram (no draft model), or ar (the cloud alone).',
+        choices=('fsd', 'auto', 'sd', 'specedge', 'picospec', 'ngram', 'ar'),
         live=True,
     ),
     Parameter('gamma', 4, 'Draft tokens a round.', 1, 32, live=True),
@@ -47,6 +47,12 @@ VLM_NAV = (
         'draft_model',
         'default_models/nav-draft',
         "Draft model: an absolute folder, one in the package's share, a hub id, or a GGUF file.",
+    ),
+    Parameter(
+        'next_draft_model',
+        '',
+        'What ~/reload_draft loads; empty: draft_model, read from the disk again.',
+        live=True,
     ),
     Parameter(
         'gguf',

@@ -100,6 +100,15 @@ class Decider(Protocol):
         """Take changed settings (method, gamma, temperature, limits) from the next decision on."""
         ...
 
+    def swap_draft(self, folder: str) -> None:
+        """
+        Load another draft model and draft with it from the next decision on.
+
+        Takes as long as loading does, and decisions go on meanwhile. Raises NavigationError or
+        SpecdecError; the old one stays then.
+        """
+        ...
+
     def link(self) -> LinkReport:
         """How the link is; UNKNOWN while closed."""
         ...

@@ -121,6 +121,12 @@ class DeferredDecider:
             if self._inner is not None:
                 self._inner.use(settings)
 
+    def swap_draft(self, folder: str) -> None:
+        """See Decider."""
+        if self._inner is None:
+            raise ParameterError('the model is still being loaded: ask again when it is there')
+        self._inner.swap_draft(folder)
+
     def link(self) -> LinkReport:
         """See Decider."""
         return LinkReport() if self._inner is None else self._inner.link()

@@ -65,6 +65,7 @@ class Counts:
     canceled: int = 0
     resumes: int = 0
     decodes_cut: int = 0
+    drafts_swapped: int = 0
 
 
 class SpeculativeDecider:
@@ -83,19 +84,13 @@ class SpeculativeDecider:
 
         Raises specdec's SpecdecError or a NavigationError, one line each.
         """
-        spec = fitting_spec(settings, get_method(settings.method).drafts)
+        spec = fitting_spec(settings, get_method(settings.method).needs_draft_model)
         if settings.verifier_key:
             read_key(settings.verifier_key)  # one that cannot be used is told now
         torch.set_num_threads(settings.threads)
         self._model: LoadedModel | None = None
-        if get_method(settings.method).drafts:
-            self._model = load_draft(
-                settings.draft_model,
-                settings.device,
-                settings.dtype,
-                settings.quantize,
-                gguf=GgufOptions.read(settings.gguf),
-            )
+        if get_method(settings.method).needs_draft_model:
+            self._model = _load(settings, settings.draft_model)
         tokenizer = (
             self._model.tokenizer if self._model else load_draft_tokenizer(settings.draft_model)
         )
@@ -109,7 +104,7 @@ class SpeculativeDecider:
         self._link: Link | None = None
         self._connections_seen = 0
         self._decoder: tuple[object, EdgeDecoder] | None = None
-        self._warm_up()
+        self._warm_up(self._model)
 
     def check(self, settings: DecoderSettings) -> None:
         """See Decider."""
@@ -127,6 +122,23 @@ class SpeculativeDecider:
         self._current = (settings, self._fitting_asker(settings))
         if (monitor := self._monitor) is not None:
             monitor.timeout_s = settings.link_timeout_s
+
+    def swap_draft(self, folder: str) -> None:
+        """See Decider."""
+        old = self._model
+        if old is None:
+            raise ParameterError(
+                'no draft model is loaded, because the node was configured with a method that '
+                'needs none: there is nothing to swap'
+            )
+        new = _load(self._current[0], folder)
+        if new.vocabulary_fingerprint != old.vocabulary_fingerprint:
+            raise ParameterError(
+                f'draft {folder} has another vocabulary than {old.path}: the old one stays; '
+                "use one of the target's family"
+            )
+        self._warm_up(new)
+        self._model = new  # the deciding thread takes it over before its next answer
 
     def open(  # noqa: A003
         self, on_link_change: Callable[[LinkState], None] = lambda state: None
@@ -269,9 +281,14 @@ class SpeculativeDecider:
         self._connections_seen = 0 if monitor is None else monitor.connections
         kind = (s.method, s.gamma, s.resume_timeout_s)
         if self._decoder is None or self._decoder[0] != kind:
-            model = self._model if get_method(s.method).drafts else None
-            self._decoder = (kind, EdgeDecoder(self._link, model, *kind))
-        return self._decoder[1]
+            model = self._model if get_method(s.method).needs_draft_model else None
+            tokenizer = self._current[1].tokenizer
+            self._decoder = (kind, EdgeDecoder(self._link, model, *kind, tokenizer=tokenizer))
+        decoder, model = self._decoder[1], self._model
+        if model is not None and decoder.draft_model not in (None, model):
+            decoder.swap_draft(model)
+            self._counts.drafts_swapped += 1
+        return decoder
 
     def _alone(
         self,
@@ -334,7 +351,7 @@ class SpeculativeDecider:
         else:
             self._counts.failures += 1
 
-    def _warm_up(self) -> None:
+    def _warm_up(self, model: LoadedModel | None) -> None:
         """
         Run the draft once on a black picture.
 
@@ -344,10 +361,15 @@ class SpeculativeDecider:
         black = to_jpeg(Image.new('RGB', WARM_UP_SIZE))
         frames = choose_frames(asker.spec, (), black, black)
         prompt = build_prompt(asker.spec, asker.tokenizer, 'warm up', frames)
-        if self._model is not None:
-            session = self._model.new_session()
-            session.prefill(self._model.encode(prompt))
+        if model is not None:
+            session = model.new_session()
+            session.prefill(model.encode(prompt))
             session.extend([prompt.ids[0]])
+
+
+def _load(settings: DecoderSettings, folder: str) -> LoadedModel:
+    how = (settings.device, settings.dtype, settings.quantize)
+    return load_draft(folder, *how, gguf=GgufOptions.read(settings.gguf))
 
 
 def fitting_spec(settings: DecoderSettings, has_draft_model: bool) -> PromptSpec:
@@ -356,7 +378,7 @@ def fitting_spec(settings: DecoderSettings, has_draft_model: bool) -> PromptSpec
 
     Raises ParameterError where settings ask for what there is no model for, or no wording.
     """
-    if get_method(settings.method).drafts and not has_draft_model:
+    if get_method(settings.method).needs_draft_model and not has_draft_model:
         raise ParameterError(
             f'parameter method = {settings.method!r} refused: the draft model is not loaded, '
             'because the node was configured with a method that needs none; configure it again'

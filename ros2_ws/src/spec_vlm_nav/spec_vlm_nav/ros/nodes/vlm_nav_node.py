@@ -38,17 +38,19 @@ from spec_vlm_nav.language.exploration import fitting_policy
 from spec_vlm_nav.model.asking import spec_of
 from spec_vlm_nav.model.decider import Decider, DecoderSettings
 from spec_vlm_nav.model.deferred import DeferredDecider
-from spec_vlm_nav.model.folders import check_folder
+from spec_vlm_nav.model.folders import check_folder, find_model
 from spec_vlm_nav.motion.command import OPERATOR_STOP
 from spec_vlm_nav.ros.deciding.action_server import NavigateServer
 from spec_vlm_nav.ros.deciding.active import Deciding
 from spec_vlm_nav.ros.deciding.publishers import Publishers
+from spec_vlm_nav.ros.deciding.reloading import DraftReloading
 from spec_vlm_nav.ros.deciding.settings import decoder_settings, navigator_config
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.diagnostics import Diagnostics
 from spec_vlm_nav.ros.run import leave, run
 from spec_vlm_nav.ros.subscriptions import subscribe, subscribe_stamped
 from specdec.errors import SpecdecError
+from specdec.methods import get_method
 from std_msgs.msg import Empty, String
 
 LAST_WORDS_S = 0.1
@@ -84,6 +86,7 @@ class VlmNavNode(LifecycleNode):
         subscribe(self, Empty, '~/cancel', self._on_cancel)
         # There in every state, so that each goal is answered, also those that a transition ends.
         self._server = NavigateServer(self)
+        self._reloading = DraftReloading(self)
         self._diagnostics = Diagnostics(self, self._diagnostic_rows)
         steady = Clock(clock_type=ClockType.STEADY_TIME)
         self.create_timer(LOADING_TICK_S, self._watch_loading, clock=steady)
@@ -117,7 +120,8 @@ class VlmNavNode(LifecycleNode):
     def _configure(self) -> None:
         settings = decoder_settings(self._values)
         self._check(self._values)
-        check_folder(settings.draft_model, needs_weights=settings.method != 'ar')
+        needs_weights = get_method(settings.method).needs_draft_model
+        check_folder(settings.draft_model, needs_weights=needs_weights)
         self._decider, self._said_ready = DeferredDecider(self._make_decider, settings), False
         self._topics = Publishers(self)
         self.get_logger().info(
@@ -127,6 +131,7 @@ class VlmNavNode(LifecycleNode):
 
     def _watch_loading(self) -> None:
         """Say when the model is there, and go back where it cannot be had."""
+        self._reloading.tick()
         decider = self._decider
         if decider is None or self._said_ready:
             return
@@ -216,6 +221,16 @@ class VlmNavNode(LifecycleNode):
     def _shut_down(self) -> None:
         self._stand_down('vlm_nav_node ends')
         self._clean_up()
+
+    def draft_to_reload(self) -> tuple[Decider, str]:
+        """Return what is asked to load, and the folder. Raises NavigationError."""
+        if self._decider is None:
+            raise NavigationError('the node is not configured: there is no draft model to reload')
+        settings = decoder_settings(self._values)
+        named = str(self._values['next_draft_model'])
+        folder = find_model(named) if named else settings.draft_model
+        check_folder(folder)
+        return self._decider, folder
 
     # -- inputs
 

@@ -1,0 +1,86 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+The service `~/reload_draft`: another draft model, while the old one goes on deciding.
+
+The loading runs in a thread of its own; the executor never waits for it, so the answer only says
+that it has begun. The log says when the new one is there, or in one line why the old one stays.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Protocol
+
+from spec_vlm_nav.common.errors import NavigationError
+from spec_vlm_nav.model.decider import Decider
+from specdec.errors import SpecdecError
+from std_srvs.srv import Trigger
+
+
+class Reloadable(Protocol):
+    """The node, as far as it is needed here: an rclpy node that knows what to load."""
+
+    def draft_to_reload(self) -> tuple[Decider, str]:
+        """Return what is asked to load, and the folder. Raises NavigationError."""
+        ...
+
+
+class DraftReloading:
+    """Answers the service. `tick` is to be called now and then, in the executor's thread."""
+
+    def __init__(self, node: Any) -> None:
+        self._node = node
+        self._loading = False
+        self._done: tuple[bool, str] | None = None
+        node.create_service(Trigger, '~/reload_draft', self._on_request)
+
+    def _on_request(
+        self, request: Trigger.Request, response: Trigger.Response
+    ) -> Trigger.Response:
+        if self._loading:
+            response.success, response.message = False, 'a draft model is being loaded already'
+            return response
+        try:
+            decider, folder = self._node.draft_to_reload()
+        except (NavigationError, SpecdecError) as error:
+            response.success, response.message = False, str(error)
+            return response
+        self._loading, self._done = True, None
+        threading.Thread(
+            target=self._load, args=(decider, folder), name='reloading', daemon=True
+        ).start()
+        response.success = True
+        response.message = f'{folder} is being loaded; the log says when it drafts'
+        return response
+
+    def _load(self, decider: Decider, folder: str) -> None:
+        try:
+            decider.swap_draft(folder)
+        except (NavigationError, SpecdecError) as error:
+            self._done = (False, f'the old draft model stays: {error}')
+        except Exception as error:  # whatever it is, who called must be told
+            self._done = (False, f'the old draft model stays: {type(error).__name__}: {error}')
+        else:
+            self._done = (True, f'{folder} drafts from the next decision on')
+
+    def tick(self) -> None:
+        """Say how the loading ended, if it has."""
+        done, self._done = self._done, None
+        if done is None:
+            return
+        self._loading = False
+        log = self._node.get_logger()
+        (log.info if done[0] else log.error)(done[1])

@@ -1,0 +1,166 @@
+"""A log of what the target has said, for a draft model to learn from later; an edge or a verifier may keep one.
+
+Off unless asked for. Of an answer it holds the target's tokens and how far drafts were accepted; what was asked, words
+and pictures, only where that was asked for, too. Bounded: the oldest part goes when there is more. A part appears as a
+whole (`verdicts-NNNNNN.msgpack`), so that a reader never meets half of one, and a kill loses at most the last part.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from specdec.errors import SpecdecError
+
+CONTENTS = ("tokens", "prompts", "pictures")
+PART_BYTES = 1 << 20
+MOST_BYTES = 64 << 20
+PART_S = 60.0
+_WAITING = 256
+_PATTERN = "verdicts-*.msgpack"
+_log = logging.getLogger(__name__)
+
+
+class VerdictLogError(SpecdecError):
+    """A log that cannot be written or read; the message says what to do."""
+
+
+class Said(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One answer, as far as the target has verified it.
+
+    vocabulary: fingerprint of the ids (see LoadedModel). answer: ids, its end included where it came. rounds: of each
+    verdict how many tokens were drafted and accepted. prompt: ids, each picture as one; images: the pictures; both
+    empty unless they were asked for. temperature: 0 where the tokens are the likeliest.
+    """
+
+    vocabulary: bytes
+    answer: tuple[int, ...]
+    rounds: tuple[tuple[int, int], ...] = ()
+    temperature: float = 0.0
+    prompt: tuple[int, ...] = ()
+    images: tuple[bytes, ...] = ()
+
+
+class VerdictLog:
+    """Writes a log, in a thread of its own: nobody who decodes waits for a disk.
+
+    dropped: answers that were not kept, because the disk could not follow or was full.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        contents: str = "tokens",
+        most_bytes: int = MOST_BYTES,
+        part_bytes: int = PART_BYTES,
+    ) -> None:
+        """Raises VerdictLogError where the folder cannot be made or written."""
+        if contents not in CONTENTS:
+            raise VerdictLogError(
+                f"verdict log contents {contents!r} are unknown: choose {', '.join(CONTENTS)}"
+            )
+        if most_bytes < part_bytes or part_bytes < 1:
+            raise VerdictLogError(
+                f"a verdict log of {most_bytes} bytes is too small: give at least {part_bytes}"
+            )
+        self.folder = Path(folder)
+        self.contents = contents
+        self.dropped = 0
+        self._most, self._part = most_bytes, part_bytes
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(self.folder, os.W_OK):
+                raise PermissionError("no permission to write there")
+        except OSError as error:
+            raise VerdictLogError(
+                f"verdict log {self.folder} cannot be written ({error.strerror or error}): give another folder"
+            ) from error
+        self._number = max((_number(file) for file in self.folder.glob(_PATTERN)), default=0)
+        self._queue: queue.Queue[Said | None] = queue.Queue(_WAITING)
+        self._thread = threading.Thread(target=self._work, name="verdict-log", daemon=True)
+        self._thread.start()
+
+    def add(self, said: Said) -> None:
+        """Keep an answer, from any thread; of what it holds only what was asked for."""
+        if not said.answer:
+            return
+        if self.contents == "tokens":
+            said = msgspec.structs.replace(said, prompt=(), images=())
+        elif self.contents == "prompts":
+            said = msgspec.structs.replace(said, images=())
+        try:
+            self._queue.put_nowait(said)
+        except queue.Full:
+            self.dropped += 1
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        kept: list[bytes] = []
+        size = 0
+        while True:
+            try:
+                said = self._queue.get(timeout=PART_S)
+            except queue.Empty:
+                kept, size = self._written(kept), 0
+                continue
+            if said is not None:
+                kept.append(msgspec.msgpack.encode(said))
+                size += len(kept[-1])
+            if said is None or size >= self._part:
+                kept, size = self._written(kept), 0
+            if said is None:
+                return
+
+    def _written(self, kept: list[bytes]) -> list[bytes]:
+        """Write a part, and make room for it; what is to be kept then: nothing."""
+        if not kept:
+            return kept
+        self._number += 1
+        file = self.folder / f"verdicts-{self._number:06d}.msgpack"
+        partial = file.with_suffix(".part")
+        try:
+            content = msgspec.msgpack.encode([msgspec.Raw(one) for one in kept])
+            self._make_room(len(content))
+            partial.write_bytes(content)
+            os.replace(partial, file)
+        except OSError as error:
+            self.dropped += len(kept)
+            partial.unlink(missing_ok=True)
+            _log.warning("verdict log %s cannot be written (%s): its answers are lost", self.folder, error)
+        return []
+
+    def _make_room(self, wanted: int) -> None:
+        files = sorted(self.folder.glob(_PATTERN), key=_number)
+        total = sum(file.stat().st_size for file in files)
+        for file in files:
+            if total + wanted <= self._most:
+                return
+            total -= file.stat().st_size
+            file.unlink()
+
+
+def read_verdicts(folder: str | Path) -> Iterator[Said]:
+    """All that a log holds, oldest first. Raises VerdictLogError where there is none, or a part is damaged."""
+    files = sorted(Path(folder).glob(_PATTERN), key=_number)
+    if not files:
+        raise VerdictLogError(f"{folder} holds no verdict log: give a folder that --verdict-log has written")
+    for file in files:
+        try:
+            yield from msgspec.msgpack.decode(file.read_bytes(), type=list[Said])
+        except (OSError, msgspec.MsgspecError) as error:
+            raise VerdictLogError(f"{file} cannot be read ({error}): remove it") from error
+
+
+def _number(file: Path) -> int:
+    tail = file.stem.rpartition("-")[2]
+    return int(tail) if tail.isdecimal() else 0

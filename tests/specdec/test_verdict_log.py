@@ -1,0 +1,104 @@
+"""The log of verdicts: what it holds, that it stays small, and that nobody meets half of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest_servers import Pair, StartServer
+
+from specdec.edge.decoder import EdgeDecoder, connect
+from specdec.models import chat_prompt
+from specdec.options import GenerationOptions
+from specdec.verdict_log import Said, VerdictLog, VerdictLogError, read_verdicts
+
+SAID = Said(b"12345678", (1, 2, 3), ((2, 1),), 0.5, (7, 8), (b"picture",))
+
+
+@pytest.mark.parametrize(
+    ("contents", "kept"), [("tokens", ((), ())), ("prompts", ((7, 8), ())), ("pictures", ((7, 8), (b"picture",)))]
+)
+def test_words_and_pictures_are_kept_only_where_asked_for(
+    tmp_path: Path, contents: str, kept: tuple[tuple[int, ...], tuple[bytes, ...]]
+) -> None:
+    log = VerdictLog(tmp_path, contents)
+    log.add(SAID)
+    log.close()
+    (found,) = read_verdicts(tmp_path)
+    assert (found.prompt, found.images) == kept
+    assert (found.answer, found.rounds, found.temperature) == ((1, 2, 3), ((2, 1),), 0.5)
+    whole = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert (b"picture" in whole) == (contents == "pictures")
+
+
+def test_the_oldest_parts_go_and_the_bound_holds(tmp_path: Path) -> None:
+    log = VerdictLog(tmp_path, most_bytes=2000, part_bytes=200)
+    for number in range(200):
+        log.add(Said(b"12345678", (number, *range(30))))
+        if number % 20 == 19:
+            while not log._queue.empty():
+                pass
+    log.close()
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 2000
+    found = [one.answer[0] for one in read_verdicts(tmp_path)]
+    assert found == list(range(200 - len(found), 200)) and 10 < len(found) < 100
+
+
+def test_a_log_goes_on_behind_what_is_there(tmp_path: Path) -> None:
+    for _ in range(2):
+        log = VerdictLog(tmp_path)
+        log.add(SAID)
+        log.close()
+    assert len(list(read_verdicts(tmp_path))) == 2
+
+
+def test_a_full_disk_loses_answers_and_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    log = VerdictLog(tmp_path)
+    monkeypatch.setattr(Path, "write_bytes", full)
+    log.add(SAID)
+    log.close()
+    assert log.dropped == 1 and list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_used_is_said_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(VerdictLogError, match="holds no verdict log"):
+        list(read_verdicts(tmp_path))
+    (tmp_path / "verdicts-000001.msgpack").write_bytes(b"\x93nonsense")
+    with pytest.raises(VerdictLogError, match="remove it"):
+        list(read_verdicts(tmp_path))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(VerdictLogError, match="give another folder"):
+        VerdictLog(tmp_path / "file")
+    with pytest.raises(VerdictLogError, match="unknown: choose tokens"):
+        VerdictLog(tmp_path, "everything")
+
+
+def test_an_edge_logs_what_it_was_told(text_pair: Pair, servers: dict[str, str], tmp_path: Path) -> None:
+    prompt = chat_prompt(text_pair.target, "say something")
+    log = VerdictLog(tmp_path, "prompts")
+    with connect(servers[text_pair.target.path]) as link:
+        decoder = EdgeDecoder(link, text_pair.draft, "sd", 3, verdict_log=log)
+        said = [t for c in decoder.generate(prompt, GenerationOptions(12)) for t in c]
+        stats = decoder.stats
+    log.close()
+    (found,) = read_verdicts(tmp_path)
+    assert found.answer[: len(said)] == tuple(said) and found.prompt == prompt.ids
+    assert found.rounds == tuple((one.drafted, one.accepted) for one in stats.rounds)
+    assert found.vocabulary == text_pair.target.vocabulary_fingerprint
+
+
+def test_a_verifier_logs_what_it_has_said_when_a_session_ends(
+    text_pair: Pair, start_server: StartServer, tmp_path: Path
+) -> None:
+    prompt = chat_prompt(text_pair.target, "say something")
+    server = start_server(text_pair.target, verdict_log=str(tmp_path))
+    with connect(server.address) as link:
+        decoder = EdgeDecoder(link, text_pair.draft, "sd", 3)
+        said = [t for c in decoder.generate(prompt, GenerationOptions(12)) for t in c]
+        list(decoder.generate(prompt, GenerationOptions(4)))  # the first session is closed for certain
+    server.stop()
+    found = next(iter(read_verdicts(tmp_path)))
+    assert found.answer[: len(said)] == tuple(said) and found.prompt == () and found.rounds

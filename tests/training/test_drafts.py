@@ -1,0 +1,314 @@
+"""Drafts that learn: from a target here, through a verifier, from logs and bags; and what goes wrong on the way."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from conftest_servers import Pair
+
+from specdec.edge.decoder import connect
+from specdec.models import load_model
+from specdec.verdict_log import Said, VerdictLog
+from training.drafts.curve import Point, draw_curve, read_curve, write_curve
+from training.drafts.figures import draft_figures, sampled_figures
+from training.drafts.logged import logged_texts, split
+from training.drafts.network import Network
+from training.drafts.ordinary import ordinary_request
+from training.drafts.remote import RemoteTarget
+from training.drafts.sources import Sources, gather, question_prompts, read_texts
+from training.drafts.start import start_folder
+from training.drafts.task import DistilSpec, DistilTask
+from training.drafts.train import TrainDraftConfig, train_draft
+from training.errors import TrainingError
+from training.exits.samples import Sample, save_samples
+from training.optimiser import MuonAdamW
+
+ROOT = Path(__file__).resolve().parents[2]
+WORDS = ["one two three", "four five six", "seven eight nine", "ten eleven twelve", "what is this", "say it again"]
+
+
+def said_by(network: Network, count: int = 6, seed: int = 1) -> list[Sample]:
+    return network.answer(question_prompts(network.loaded, WORDS[:count], "words"), 12, 1.0, seed)
+
+
+@pytest.fixture
+def task(model_root: Path, tmp_path: Path) -> DistilTask:
+    """The text pair's draft, about to learn from its target."""
+    target = Network(str(model_root / "text-target"))
+    prompts = question_prompts(target.loaded, WORDS, "words")
+    files = {name: tmp_path / f"{name}.jsonl" for name in ("texts", "given", "prompts", "held")}
+    save_samples(files["texts"], said_by(target))
+    save_samples(files["given"], [])
+    save_samples(files["prompts"], prompts)
+    save_samples(files["held"], target.answer(prompts, 12))
+    spec = DistilSpec(
+        str(model_root / "text-target"), str(model_root / "text-draft"), files["texts"], files["given"],
+        files["prompts"], files["held"], 48, 12, 0.5, 0.25, 0.0, 0.5, 4,
+    )  # fmt: skip
+    return DistilTask(spec, "cpu")
+
+
+def test_learning_brings_the_draft_nearer_to_the_target(task: DistilTask) -> None:
+    optimiser, losses, agrees = MuonAdamW(task.model), [], []
+    batch = task.batch(torch.Generator().manual_seed(0), 6)
+    for _ in range(30):
+        loss, said = task.loss(*batch)
+        task.model.zero_grad()
+        loss.backward()
+        optimiser.step(3e-3)
+        losses.append(float(loss.detach()))
+        agrees.append(float(said["agrees"]))
+    assert losses[-1] < 0.7 * losses[0] and agrees[-1] > agrees[0]
+
+
+def test_a_draft_that_is_the_target_has_nothing_to_learn(task: DistilTask, model_root: Path) -> None:
+    task.draft = Network(str(model_root / "text-target"))
+    loss, said = task.loss(*task.batch(torch.Generator().manual_seed(0), 4))
+    assert float(said["apart"]) == pytest.approx(0.0, abs=1e-5) and float(said["agrees"]) == pytest.approx(1.0)
+    assert task.at_checkpoint()["agreement"] == 1.0
+    assert float(loss.detach()) > 0.0  # the likeliest token is not certain
+
+
+def test_the_loss_is_the_mixture_it_is_said_to_be(task: DistilTask) -> None:
+    """Against distributions worked out row by row."""
+    batch = task.batch(torch.Generator().manual_seed(3), 3)
+    ids, positions, learn = batch[:3]
+    loss, _ = task.loss(*batch)
+    assert task.target is not None
+    wanted, count = 0.0, 0
+    for row in range(3):
+        p = task.target.logits(ids[row : row + 1], positions[row : row + 1])[0].softmax(-1)
+        q = task.draft.logits(ids[row : row + 1], positions[row : row + 1])[0].softmax(-1)
+        for place in range(ids.shape[1] - 1):
+            if learn[row, place + 1]:
+                a, b = p[place], q[place]
+                kl, reverse = float((a * (a / b).log()).sum()), float((b * (b / a).log()).sum())
+                hard = -float(b[a.argmax()].log())
+                wanted += 0.5 * (0.75 * kl + 0.25 * reverse) + 0.5 * hard
+                count += 1
+    assert float(loss.detach()) == pytest.approx(wanted / count, rel=1e-3)
+
+
+def test_half_the_rows_are_what_the_draft_says_now(task: DistilTask) -> None:
+    task.batch(torch.Generator().manual_seed(0), 4)
+    assert task._said and {text.origin for text in task._said} <= {f"words, question {n}" for n in range(1, 7)}
+    again = task.draft.answer([Sample(text.ids[: text.start], text.start) for text in task._said[:2]], 12, 0.0)
+    assert all(text.ids[: text.start] == said.ids[: said.start] for text, said in zip(again, task._said, strict=False))
+
+
+@pytest.mark.parametrize("kind", ["text", "vision"])
+def test_batched_answers_are_the_librarys(model_root: Path, kind: str, request: pytest.FixtureRequest) -> None:
+    """Padded in front, with and without pictures, they are what serving says one by one."""
+    from specdec.models.local import stream_local
+    from specdec.options import GenerationOptions
+
+    network = Network(str(model_root / f"{kind}-target"))
+    prompts = question_prompts(network.loaded, WORDS[:3], "words")
+    if kind == "vision":
+        from PIL import Image
+
+        from specdec.models import Prompt, chat_prompt
+
+        folder = request.getfixturevalue("tmp_path")
+        for number in range(2):
+            file = folder / f"{number}.png"
+            Image.new("RGB", (56 + 28 * number, 56), (40 * number, 90, 200)).save(file)
+            asked = chat_prompt(network.loaded, WORDS[number], [file.read_bytes()])
+            prompts.append(Sample(asked.ids, len(asked.ids), (str(file),), "picture"))
+    for prompt, text in zip(prompts, network.answer(prompts, 8), strict=True):
+        from specdec.models import Prompt
+
+        whole = Prompt(prompt.ids, tuple(Path(file).read_bytes() for file in prompt.images))
+        said = list(stream_local(network.loaded, whole, GenerationOptions(8)))
+        said = said[: next((i for i, t in enumerate(said) if t in network.loaded.never_drafted), len(said))]
+        assert list(text.ids[text.start : text.start + len(said)]) == said
+
+
+def test_a_jump_in_the_positions_does_not_cut_a_text_in_two(model_root: Path) -> None:
+    network = Network(str(model_root / "text-target"))
+    ids, positions = torch.tensor([[5, 6, 7, 8, 9, 10]] * 2), torch.arange(6).expand(2, -1).clone()
+    positions[:, 3:] += 20
+    ids[1, 0] = 11
+    first, second = network.logits(ids, positions)[:, 4]
+    assert not torch.allclose(first, second)  # what stood in front of the jump is seen behind it
+
+
+def test_figures_know_the_target_and_its_entropy(model_root: Path) -> None:
+    target = Network(str(model_root / "text-target"))
+    texts = said_by(target)
+    same = sampled_figures(target, target, texts)
+    assert same.overlap == pytest.approx(1.0) and 0.0 < same.again < 1.0 < same.entropy
+    greedy = target.answer(question_prompts(target.loaded, WORDS, "words"), 15)
+    assert draft_figures(target, greedy, 4).agreement == 1.0
+
+
+def write_questions(file: Path, count: int = 16) -> Path:
+    lines = [{"question_id": n, "turns": [f"{WORDS[n % 6]} {n}"]} for n in range(count)]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return file
+
+
+def little(model_root: Path, place: Path, **changed: object) -> TrainDraftConfig:
+    questions = write_questions(place / "questions.jsonl")
+    settings: dict[str, object] = {
+        "target": str(model_root / "text-target"), "draft": "layers:0", "out": place / "out", "run": place / "run",
+        "sources": Sources(questions=(questions,)), "held_out": 4, "length": 48, "new_tokens": 12, "steps": 3,
+        "batch": 4, "compile": False,
+    }  # fmt: skip
+    return TrainDraftConfig(**(settings | changed))  # type: ignore[arg-type]
+
+
+def test_a_whole_run_leaves_a_draft_with_card_and_curve_and_goes_on_where_it_was(
+    model_root: Path, tmp_path: Path
+) -> None:
+    result = train_draft(little(model_root, tmp_path))
+    draft = load_model(result.folder)
+    assert draft.runner.layer_count == 1
+    target = load_model(model_root / "text-target")
+    assert draft.vocabulary_fingerprint == target.vocabulary_fingerprint
+    card = (result.folder / "README.md").read_text(encoding="utf-8")
+    assert "layers 0" in card and "questions.jsonl" in card and f"{result.after.tau:.2f}" in card
+    points = json.loads((result.folder / "acceptance.json").read_text())["points"]
+    assert [point["step"] for point in points] == [0, 3]
+    again = train_draft(little(model_root, tmp_path))  # nothing is left to do but to write it again
+    assert again.after == result.after
+    with pytest.raises(TrainingError, match="other settings"):
+        train_draft(little(model_root, tmp_path, hard=0.1))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"draft": "layers:7,0"}, "rising order"),
+        ({"draft": "layers:0,99"}, "rising order"),
+        ({"on_policy": 1.5}, "share from 0 to 1"),
+        ({"steps": 0}, "above 0"),
+        ({"new_tokens": 47}, "no room for a prompt"),
+        ({"connect": "tcp://127.0.0.1:1"}, "two ways"),
+        ({"target": ""}, "layers can be taken"),
+        ({"target": "", "draft": "somewhere"}, "nobody tells"),
+        ({"sources": Sources(texts=(Path("/nowhere"),))}, "no text file"),
+        ({"sources": Sources(bags=(Path("/nowhere"),))}, "takes no pictures"),
+    ],
+)
+def test_what_cannot_work_is_told_in_one_line(model_root: Path, tmp_path: Path, changed: dict, said: str) -> None:
+    with pytest.raises(TrainingError, match=said) as caught:
+        train_draft(little(model_root, tmp_path, **changed))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_draft_of_another_vocabulary_is_refused(model_root: Path, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="different vocabularies"):
+        train_draft(little(model_root, tmp_path, draft=str(ROOT / "default_models" / "text-draft")))
+
+
+def test_a_full_disk_is_told_and_the_former_draft_stays(
+    model_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = little(model_root, tmp_path)
+    train_draft(config)
+    before = {file.name: file.read_bytes() for file in config.out.iterdir()}
+
+    def full(*arguments: object, **named: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("training.drafts.train.add_companions", full)
+    with pytest.raises(TrainingError, match="make room"):
+        train_draft(config)
+    assert {file.name: file.read_bytes() for file in config.out.iterdir()} == before
+
+
+class TestLogs:
+    """Verdict logs as data."""
+
+    def log(self, folder: Path, vocabulary: bytes, prompt: tuple[int, ...] = ()) -> Path:
+        log = VerdictLog(folder, "pictures")
+        for number in range(8):
+            log.add(Said(vocabulary, (5, 6, 7, 8 + number), (), 0.0, prompt))
+        log.close()
+        return folder
+
+    def test_answers_are_learnt_with_as_much_of_the_prompt_as_was_kept(self, text_pair: Pair, tmp_path: Path) -> None:
+        vocabulary = text_pair.draft.vocabulary_fingerprint
+        bare = logged_texts([self.log(tmp_path / "a", vocabulary)], text_pair.draft, tmp_path, 64)
+        whole = logged_texts([self.log(tmp_path / "b", vocabulary, (1, 2))], text_pair.draft, tmp_path, 64)
+        assert len(bare) == len(whole) == 8
+        assert (bare[0].ids, bare[0].start) == ((5, 6, 7, 8), 1)
+        assert (whole[0].ids, whole[0].start) == ((1, 2, 5, 6, 7, 8), 2)
+        learnt, kept = split(whole, 64, 0)
+        assert len(kept) == 2 and not {text.ids for text in learnt} & {text.ids for text in kept}
+
+    def test_a_log_of_another_vocabulary_is_refused(self, text_pair: Pair, tmp_path: Path) -> None:
+        with pytest.raises(TrainingError, match="logged with another vocabulary"):
+            logged_texts([self.log(tmp_path / "a", b"another!")], text_pair.draft, tmp_path, 64)
+        with pytest.raises(TrainingError, match="holds no verdict log"):
+            logged_texts([tmp_path / "none"], text_pair.draft, tmp_path, 64)
+
+    def test_a_draft_learns_from_a_log_alone(self, model_root: Path, text_pair: Pair, tmp_path: Path) -> None:
+        folder = self.log(tmp_path / "log", text_pair.draft.vocabulary_fingerprint, (1, 2))
+        sources = Sources(verdicts=(folder,))
+        changed = {"target": "", "draft": str(model_root / "text-draft"), "sources": sources, "steps": 2}
+        result = train_draft(little(model_root, tmp_path, **changed))
+        assert result.after.answers == 2
+        assert "verdicts that were logged" in (result.folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_target_is_asked_through_a_verifier(text_pair: Pair, servers: dict[str, str], model_root: Path) -> None:
+    prompts = question_prompts(text_pair.draft, WORDS[:3], "words")
+    here = Network(str(model_root / "text-target")).answer(prompts, 10)
+    with connect(servers[text_pair.target.path]) as link:
+        there = RemoteTarget(link, text_pair.draft).answer(prompts, 10)
+    assert [text.ids for text in there] == [text.ids for text in here]
+
+
+def test_frames_of_a_bag_are_asked_about_with_the_instruction_of_the_time(tmp_path: Path) -> None:
+    model = load_model(ROOT / "default_models" / "nav-draft")
+    sources = Sources(bags=(ROOT / "tests" / "data" / "rooms.mcap",))
+    found = gather(sources, model, 8, 4, 64, 96, tmp_path, 0, lambda done, total: None)
+    assert found.prompts and found.held_out
+    assert all(len(prompt.images) == 1 and Path(prompt.images[0]).is_file() for prompt in found.prompts)
+    words = model.tokenizer.decode(found.prompts[0].ids)
+    assert "find the" in words
+    with pytest.raises(TrainingError, match="no bag"):
+        gather(Sources(bags=(tmp_path / "none",)), model, 8, 4, 64, 96, tmp_path, 0, lambda done, total: None)
+
+
+def test_texts_come_in_pieces_and_what_is_no_text_is_named(text_pair: Pair, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one two three four five six seven eight nine ten " * 20, encoding="utf-8")
+    pieces = read_texts(text_pair.draft, tmp_path, 32)
+    assert pieces and all(16 <= len(piece.ids) <= 32 and piece.start == 1 for piece in pieces)
+    (tmp_path / "b.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(TrainingError, match=r"b\.txt cannot be read as UTF-8"):
+        read_texts(text_pair.draft, tmp_path, 32)
+
+
+def test_layers_of_a_target_make_a_draft_that_begins_as_its_embeddings(text_pair: Pair, tmp_path: Path) -> None:
+    folder = start_folder("layers:0,1", text_pair.target, tmp_path)
+    made = load_model(folder)
+    ids = torch.arange(5)
+    assert torch.equal(made.runner.embed(ids), text_pair.target.runner.embed(ids))
+    assert start_folder("elsewhere", text_pair.target, tmp_path) == "elsewhere"
+
+
+def test_the_curve_shows_what_the_log_says_last(tmp_path: Path) -> None:
+    log = tmp_path / "draft.log"
+    lines = [{"step": 25, "seconds": 1.0, "loss": 2.0}]
+    taus = ((100, 2.0), (100, 2.1), (200, 2.4))
+    lines += [{"step": s, "seconds": s / 10, "tau": tau, "agreement": 0.5} for s, tau in taus]
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    points = read_curve(log)
+    assert [(point.step, point.tau) for point in points] == [(100, 2.1), (200, 2.4)]
+    write_curve(tmp_path, points, 4)
+    assert "2.40" in (tmp_path / "acceptance.svg").read_text(encoding="utf-8")
+    assert draw_curve([Point(0, 0.0, 1.0, 0.1)], 4).startswith("<svg")
+
+
+def test_composed_requests_are_the_same_for_a_seed_and_never_unfilled() -> None:
+    made = [ordinary_request(random.Random(seed)) for seed in range(300)]
+    assert made == [ordinary_request(random.Random(seed)) for seed in range(300)]
+    assert len(set(made)) > 250 and not any("{" in text for text in made)

@@ -1,0 +1,208 @@
+"""Where prompts and texts come from: question files, plain text, bags of a robot, or what this project can make itself.
+
+Part of the prompts is held out: the draft never goes on from them, and the acceptance curve is measured on them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from specdec.errors import ModelError
+from specdec.models import LoadedModel, chat_prompt
+from specdec.models.prompt import plain_prompt
+from training.drafts.logged import logged_texts, split
+from training.drafts.network import Progress
+from training.drafts.ordinary import ordinary_request
+from training.errors import TrainingError
+from training.exits.samples import Sample
+from training.text.measure import read_questions
+
+TEXT_SUFFIXES = frozenset({".txt", ".md", ".rst", ".py", ".c", ".h", ".cpp", ".java", ".js", ".ts", ".rs", ".go"})
+ORDINARY_SHARE, OPENING_SHARE = 0.35, 0.15
+"""Of default prompts about text: ordinary requests, and code that only begins."""
+SHORTEST_TEXT = 16
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What was asked for; nothing at all stands for the default data. held_out: question files that are measured on
+    only.
+    """
+
+    questions: tuple[Path, ...] = ()
+    texts: tuple[Path, ...] = ()
+    bags: tuple[Path, ...] = ()
+    verdicts: tuple[Path, ...] = ()
+    held_out: tuple[Path, ...] = ()
+    instruction: str = ""
+
+    @property
+    def named(self) -> bool:
+        """Whether anything was given."""
+        return bool(self.asks or self.verdicts)
+
+    @property
+    def asks(self) -> bool:
+        """Whether anything was given that a target must be asked about."""
+        return bool(self.questions or self.texts or self.bags)
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """prompts: to go on from; held_out: the same, for measuring only; texts: to learn from as they are. said, kept:
+    what logs say that the target has said, to learn from and for measuring only.
+    """
+
+    prompts: list[Sample]
+    held_out: list[Sample]
+    texts: list[Sample]
+    said: list[Sample] = field(default_factory=list)
+    kept: list[Sample] = field(default_factory=list)
+
+
+def gather(
+    sources: Sources,
+    model: LoadedModel,
+    count: int,
+    held_out: int,
+    longest: int,
+    length: int,
+    folder: Path,
+    seed: int,
+    progress: Progress,
+) -> Gathered:
+    """Prompts of at most `longest` ids (pictures as one) and texts of at most `length`, `count` of the default ones.
+
+    Raises TrainingError for what cannot be read, and where too little is left.
+    """
+    rng = random.Random(f"drafts/{seed}")
+    prompts: list[Sample] = []
+    logged = logged_texts(sources.verdicts, model, folder, length) if sources.verdicts else []
+    for file in sources.questions:
+        prompts += question_prompts(model, read_questions(file), file.name)
+    texts = [text for place in sources.texts for text in read_texts(model, place, length)]
+    prompts += [opening for text in texts if (opening := _opening(text, longest)) is not None]
+    if sources.bags:
+        from training.drafts.bags import bag_prompts
+
+        prompts += bag_prompts(sources.bags, sources.instruction, model, folder / "frames", progress)
+    measured: list[Sample] = []
+    for file in sources.held_out:
+        measured += question_prompts(model, read_questions(file), file.name)
+    if not sources.named:
+        prompts, made = default_prompts(model, count, held_out, folder, seed, progress)
+        measured = measured or made
+        texts = [] if model.is_multimodal else library_texts(model, length)
+    prompts, measured = _fitting(prompts, longest), _fitting(measured, longest)
+    if logged:
+        said, kept = split(logged, held_out, seed)
+        return Gathered(prompts, measured, texts, said, kept)
+    if not measured:
+        rng.shuffle(prompts)
+        count = min(held_out, max(len(prompts) // 4, 1))
+        measured, prompts = prompts[:count], prompts[count:]
+    known = {prompt.ids for prompt in measured if not prompt.images}
+    prompts = [prompt for prompt in prompts if prompt.ids not in known]
+    if not prompts or not measured:
+        raise TrainingError(
+            f"too few prompts of at most {longest} tokens are left: give more questions, texts or bags, "
+            "or a larger --length"
+        )
+    return Gathered(prompts, measured, texts)
+
+
+def question_prompts(model: LoadedModel, questions: Sequence[str], origin: str) -> list[Sample]:
+    """Questions as the model is asked them."""
+    found = []
+    for number, question in enumerate(questions, 1):
+        try:
+            ids = chat_prompt(model, question).ids
+        except ModelError as error:
+            raise TrainingError(f"{origin}, question {number}: {error}") from error
+        found.append(Sample(ids, len(ids), (), f"{origin}, question {number}"))
+    return found
+
+
+def read_texts(model: LoadedModel, place: Path, length: int) -> list[Sample]:
+    """Files of plain text, or all those below a folder, in pieces of at most `length` ids. Raises TrainingError."""
+    files = [place] if place.is_file() else sorted(f for f in place.rglob("*") if f.suffix in TEXT_SUFFIXES)
+    if not files:
+        known = ", ".join(sorted(TEXT_SUFFIXES))
+        raise TrainingError(f"{place} is no text file and no folder with any: give texts ({known})")
+    pieces = []
+    for file in files:
+        try:
+            ids = plain_prompt(model, file.read_text(encoding="utf-8")).ids
+        except (OSError, UnicodeDecodeError) as error:
+            raise TrainingError(f"{file} cannot be read as UTF-8 text: convert it or leave it out") from error
+        except ModelError:
+            continue  # an empty file
+        for at in range(0, len(ids), length):
+            piece = ids[at : at + length]
+            if len(piece) >= SHORTEST_TEXT:
+                pieces.append(Sample(tuple(piece), 1, (), f"{file}, token {at}"))
+    if not pieces:
+        raise TrainingError(f"{place} holds too little text to learn from: give at least {SHORTEST_TEXT} tokens")
+    return pieces
+
+
+def default_prompts(
+    model: LoadedModel, count: int, held_out: int, folder: Path, seed: int, progress: Progress
+) -> tuple[list[Sample], list[Sample]]:
+    """Rooms for a model with pictures; Python's library, code that begins, and ordinary requests for any other."""
+    from training.exits.invented import questions_about_python, questions_about_rooms
+
+    if model.is_multimodal:
+        asked = questions_about_rooms(model, count + held_out, folder / "frames", seed, progress)
+        prompts = [
+            Sample(prompt.ids, len(prompt.ids), files, f"room {number}")
+            for number, (prompt, files) in enumerate(asked, 1)
+        ]
+        return prompts[held_out:], prompts[:held_out]
+    ordinary, openings = round(count * ORDINARY_SHARE), round(count * OPENING_SHARE)
+    learnt, kept = questions_about_python(model, count - ordinary - openings, held_out, seed)
+    rng = random.Random(f"drafts/{seed}/ordinary")
+    questions = [ordinary_request(rng) for _ in range(ordinary)] + code_openings(openings, rng)
+    prompts = [Sample(prompt.ids, len(prompt.ids), (), "python") for prompt, _ in learnt]
+    prompts += question_prompts(model, questions, "composed")
+    return prompts, [Sample(prompt.ids, len(prompt.ids), (), "held back") for prompt, _ in kept]
+
+
+def code_openings(count: int, rng: random.Random) -> list[str]:
+    """First lines of functions of the library's files that are not held back."""
+    from training.text.corpus import library_folder, read_corpus
+
+    talks = read_corpus(library_folder()).train.talks
+    openings: list[str] = []
+    while len(openings) < count:
+        lines = rng.choice(talks).answer.split("\n")
+        if len(lines) > 2:
+            openings.append("\n".join(lines[: rng.randint(1, min(len(lines) - 1, 8))]) + "\n")
+    return openings
+
+
+def library_texts(model: LoadedModel, length: int) -> list[Sample]:
+    """Questions and answers made of the library's functions, its files that are held back left out."""
+    from training.text.corpus import library_folder, read_corpus
+
+    texts, end = [], min(model.eos_token_ids, default=None)
+    for talk in read_corpus(library_folder()).train.talks:
+        asked = chat_prompt(model, talk.question).ids
+        said = model.tokenizer(talk.answer, add_special_tokens=False)["input_ids"]
+        ids = (*asked, *said) if end is None else (*asked, *said, end)
+        if len(asked) < length // 2 and max(ids) < model.vocab_size:
+            texts.append(Sample(tuple(ids[:length]), len(asked), (), "library"))
+    return texts
+
+
+def _fitting(prompts: Sequence[Sample], longest: int) -> list[Sample]:
+    return [prompt for prompt in prompts if len(prompt.ids) <= longest]
+
+
+def _opening(text: Sample, longest: int) -> Sample | None:
+    """The first half of a text, for the models to go on from."""
+    kept = min(len(text.ids) // 2, longest)
+    return Sample(text.ids[:kept], kept, (), text.origin) if kept >= SHORTEST_TEXT // 2 else None

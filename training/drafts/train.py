@@ -1,0 +1,319 @@
+"""`specnav train draft`: prompts, the target's answers, training, figures, and a draft's folder with its card.
+
+Everything made on the way stays in the run folder, so an interrupted run goes on where it was, with the same settings.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+
+from specdec.link.channel import connect
+from specdec.models import LoadedModel, load_model
+from training.drafts.card import Making, write_card
+from training.drafts.curve import Point, read_curve, write_curve
+from training.drafts.figures import DraftFigures, SampledFigures, draft_figures, sampled_figures
+from training.drafts.network import Network, check_same_vocabulary
+from training.drafts.remote import RemoteTarget
+from training.drafts.sources import Sources, gather
+from training.drafts.start import LAYERS, add_companions, start_folder
+from training.drafts.task import RENEWED_EVERY, DistilSpec, DistilTask
+from training.errors import TrainingError
+from training.exits.samples import Sample, load_samples, save_samples
+from training.folders import appearing_at_once, roomy
+from training.loop import LoopSettings, read_checkpoint
+from training.text.stages import Stages, stages
+from training.threads import threads
+
+NAME, SETTINGS = "draft", "settings.json"
+SHARD = 256
+"""Answers that the target writes between two files: what a stopped run does not write again."""
+SAMPLED_EVERY = 4
+MEASURED_SAMPLED = 64
+
+
+@dataclass(frozen=True)
+class TrainDraftConfig:
+    """What to train. target: a folder or id; "": it is asked through the verifier at `connect`, or known by logs alone,
+    and its picks are learnt instead of its distributions. draft: a folder or id, or layers of the target
+    ("layers:0,7"). prompts: how many of the default data; held_out: how many are measured on only. length: ids of a
+    row; new_tokens: of an answer. batch: rows a process. minutes: 0, or the schedule is shortened to end by then. The
+    shares: see DistilSpec.
+    """
+
+    target: str
+    draft: str
+    out: Path
+    run: Path
+    connect: str = ""
+    key: Path | None = None
+    sources: Sources = field(default_factory=Sources)
+    prompts: int = 4000
+    held_out: int = 64
+    gamma: int = 4
+    length: int = 256
+    new_tokens: int = 128
+    steps: int = 2000
+    minutes: float = 0.0
+    batch: int = 12
+    lr: float = 2e-3
+    on_policy: float = 0.5
+    given_share: float = 0.25
+    reverse: float = 0.25
+    hard: float = 0.5
+    seed: int = 0
+    workers: int = 1
+    compile: bool = True
+
+    def check(self) -> None:
+        """Raises TrainingError for values that cannot work."""
+        for name in ("prompts", "held_out", "gamma", "length", "new_tokens", "steps", "batch", "lr", "workers"):
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise TrainingError(f"{name} is {value}: give a number above 0")
+        for name in ("on_policy", "given_share", "reverse", "hard"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise TrainingError(f"{name} is {getattr(self, name)}: give a share from 0 to 1")
+        if self.minutes < 0 or self.seed < 0:
+            raise TrainingError("minutes and seed cannot be below 0")
+        if self.target and self.connect:
+            raise TrainingError("--target and --connect are two ways to ask a target: give one of them")
+        if not self.target and self.draft.startswith(LAYERS):
+            raise TrainingError(f"draft {self.draft}: layers can be taken of a target that is here, with --target")
+        if not self.target and not self.connect and (not self.sources.verdicts or self.sources.asks):
+            raise TrainingError("nobody tells what the target says: give --target, --connect, or only --verdict-log")
+        if self.new_tokens + 8 > self.length:
+            raise TrainingError(f"length {self.length} leaves no room for a prompt before {self.new_tokens} new tokens")
+
+
+@dataclass(frozen=True)
+class DraftResult:
+    """What a run has made."""
+
+    folder: Path
+    before: DraftFigures
+    after: DraftFigures
+
+
+def train_draft(config: TrainDraftConfig) -> DraftResult:
+    """Distil a draft, or go on distilling it. Raises TrainingError and ModelError; after Ctrl-C call it again."""
+    from transformers.utils import logging as hf_logging
+
+    config.check()
+    hf_logging.disable_progress_bar()  # the library's own bars would break ours
+    speaker = load_model(config.target or config.draft)
+    if config.target and not config.draft.startswith(LAYERS):
+        check_same_vocabulary(speaker, load_model(config.draft))
+    with roomy(config.run):
+        config.run.mkdir(parents=True, exist_ok=True)
+        _keep_settings(config, speaker)
+        start = start_folder(config.draft, speaker, config.run)
+    del speaker
+    with stages() as shown, threads(config.workers):
+        return _Run(config, start, shown).whole()
+
+
+def _keep_settings(config: TrainDraftConfig, speaker: LoadedModel) -> None:
+    """Note what the run folder was made with; refuse one that was made with anything else.
+
+    What may change between two sittings: the learning rate, the time, the workers.
+    """
+    free = ("out", "run", "connect", "key", "lr", "minutes", "steps", "workers", "compile")
+    kept = {name: value for name, value in asdict(config).items() if name not in free}
+    vocabulary = speaker.vocabulary_fingerprint.hex()
+    settings = json.dumps(kept | {"vocabulary": vocabulary}, indent=1, default=str)
+    file = config.run / SETTINGS
+    if file.exists() and file.read_text(encoding="utf-8") != settings:
+        raise TrainingError(
+            f"{config.run} holds a run with other settings: give the same ones, or another folder with --run"
+        )
+    file.write_text(settings, encoding="utf-8")
+
+
+class _Run:
+    """The stages of one run, in order."""
+
+    def __init__(self, config: TrainDraftConfig, start: str, shown: Stages) -> None:
+        self.config, self.start, self.shown, self.run = config, start, shown, config.run
+        self.prompts, self.texts, self.given, self.held_out, self.sampled = (
+            config.run / f"{name}.jsonl" for name in ("prompts", "texts", "given", "held-out", "held-out-sampled")
+        )
+
+    def whole(self) -> DraftResult:
+        """Every stage."""
+        self._prepare()
+        held_out = load_samples(self.held_out)
+        before = self._figures("measuring: before", Network(self.start), held_out)
+        settings = self._loop_settings()
+        spec = self._spec()
+        workers = 1 if torch.cuda.is_available() else self.config.workers
+        self._note(before, settings)
+        steps, seconds = self.shown.train(
+            "training: draft", spec, settings, workers, DistilTask, lambda said: self._note(before, settings)
+        )
+        draft = self._trained(settings.checkpoint)
+        after = self._figures("measuring: after", draft, held_out)
+        target = Network(self.config.target) if self.config.target else None
+        sampled = None
+        if target is not None and (texts := load_samples(self.sampled)):
+            sampled = sampled_figures(draft, target, texts)
+        self._save(draft, self._making(target, draft, steps, seconds), before, after, sampled)
+        return DraftResult(self.config.out, before, after)
+
+    def _prepare(self) -> None:
+        """Prompts, and what the target says to them: here, through a verifier, or in a log of long ago."""
+        config, asked = self.config, self.run / "asked.jsonl"
+        if all(file.exists() for file in (self.texts, self.held_out, self.sampled)):
+            return
+        with ExitStack() as stack:
+            target = self._target(stack)
+            if not asked.exists():
+                with self.shown.counted("prompts", config.prompts) as progress, roomy(self.run):
+                    found = gather(
+                        config.sources, target.loaded, config.prompts, config.held_out,
+                        config.length - config.new_tokens, config.length, self.run, config.seed, progress,
+                    )  # fmt: skip
+                save_samples(self.given, found.texts)
+                save_samples(self.prompts, found.prompts)
+                save_samples(self.run / "logged.jsonl", found.said)
+                save_samples(self.run / "logged-held-out.jsonl", found.kept)
+                save_samples(asked, found.held_out)
+            logged, kept = (load_samples(self.run / f"{name}.jsonl") for name in ("logged", "logged-held-out"))
+            if not self.held_out.exists() or not self.sampled.exists():
+                questions = load_samples(asked)
+                some = questions[:MEASURED_SAMPLED] if isinstance(target, Network) else []
+                with self.shown.counted("the target writes, to be held out", len(questions)) as progress:
+                    greedy = target.answer(questions, config.new_tokens, progress=progress)
+                    save_samples(self.sampled, target.answer(some, config.new_tokens, 1.0, config.seed))
+                    save_samples(self.held_out, greedy + kept)
+            if not self.texts.exists():
+                save_samples(self.texts, self._written(target, load_samples(self.prompts)) + logged)
+
+    def _target(self, stack: ExitStack) -> Network | RemoteTarget:
+        config = self.config
+        if config.target:
+            return Network(config.target)
+        speaker = load_model(config.draft)
+        if not config.connect:
+            return RemoteTarget(None, speaker)
+        return RemoteTarget(stack.enter_context(connect(config.connect, key=config.key)), speaker)
+
+    def _written(self, target: Network | RemoteTarget, prompts: list[Sample]) -> list[Sample]:
+        """The target's answers, a file for every SHARD of them; one in SAMPLED_EVERY files is sampled."""
+        order = list(prompts)
+        random.Random(f"drafts/{self.config.seed}/order").shuffle(order)
+        said: list[Sample] = []
+        with self.shown.counted("the target writes", len(order)) as progress:
+            for shard, at in enumerate(range(0, len(order), SHARD)):
+                file = self.run / f"texts-{shard:04d}.jsonl"
+                if not file.exists():
+                    warm = 1.0 if shard % SAMPLED_EVERY == SAMPLED_EVERY - 1 else 0.0
+                    part = order[at : at + SHARD]
+                    save_samples(file, target.answer(part, self.config.new_tokens, warm, self.config.seed + shard))
+                said += load_samples(file)
+                progress(len(said), len(order))
+        return said
+
+    def _spec(self) -> DistilSpec:
+        config = self.config
+        return DistilSpec(
+            config.target, self.start, self.texts, self.given, self.prompts, self.held_out, config.length,
+            config.new_tokens, config.on_policy, config.given_share, config.reverse, config.hard, config.gamma,
+        )  # fmt: skip
+
+    def _loop_settings(self) -> LoopSettings:
+        config = self.config
+        return LoopSettings(
+            name=NAME,
+            folder=self.run,
+            steps=config.steps,
+            batch=config.batch,
+            lr=config.lr,
+            seed=config.seed,
+            minutes=config.minutes,
+            checkpoint_every=RENEWED_EVERY,
+            compile=config.compile,
+        )
+
+    def _note(self, before: DraftFigures, settings: LoopSettings) -> None:
+        """The acceptance curve as it is by now."""
+        points = [Point(0, 0.0, before.tau, before.agreement), *read_curve(self.run / f"{settings.name}.log")]
+        write_curve(self.run, points, self.config.gamma)
+
+    def _figures(self, title: str, draft: Network, held_out: list[Sample]) -> DraftFigures:
+        with self.shown.counted(title, len(held_out)) as progress:
+            return draft_figures(draft, held_out, self.config.gamma, progress)
+
+    def _trained(self, checkpoint: Path) -> Network:
+        """The draft of a checkpoint, its weights rounded as they will be on disk: what is measured is what is kept."""
+        draft = Network(self.start)
+        kept = _kept_as(draft)
+        weights = read_checkpoint(checkpoint)["model"]
+        draft.module.load_state_dict({name: value.to(kept).float() for name, value in weights.items()})
+        return draft
+
+    def _save(
+        self, draft: Network, making: Making, before: DraftFigures, after: DraftFigures, sampled: SampledFigures | None
+    ) -> None:
+        card = write_card(making, self.config.gamma, before, after, sampled)
+        with roomy(self.config.out), appearing_at_once(self.config.out) as folder:
+            draft.module.to(_kept_as(draft)).save_pretrained(folder)
+            for weights in folder.glob("*.safetensors"):
+                weights.chmod(0o644)  # safetensors writes files for their owner alone
+            add_companions(self.start, folder, draft.loaded)
+            (folder / "README.md").write_text(card, encoding="utf-8")
+            for name in ("acceptance.json", "acceptance.svg"):
+                (folder / name).write_bytes((self.run / name).read_bytes())
+
+    def _making(self, target: Network | None, draft: Network, steps: int, seconds: float) -> Making:
+        config = self.config
+        cores = f"{config.workers} CPU core(s)"
+        return Making(
+            name=config.out.name,
+            target=Path(config.target).name or config.connect or "the target of the logs",
+            parameters=draft.loaded.parameter_count,
+            target_parameters=0 if target is None else target.loaded.parameter_count,
+            started_from=_origin(config.draft),
+            data=_data(config.sources, draft.sees),
+            answers=len(load_samples(self.texts)),
+            held_out=len(load_samples(self.held_out)),
+            steps=steps,
+            rows=config.batch * (1 if torch.cuda.is_available() else config.workers),
+            on_policy=config.on_policy,
+            given_share=config.given_share if load_samples(self.given) else 0.0,
+            reverse=config.reverse,
+            hard=config.hard,
+            lr=config.lr,
+            seed=config.seed,
+            minutes=seconds / 60,
+            machine=torch.cuda.get_device_name() if torch.cuda.is_available() else cores,
+        )
+
+
+def _kept_as(draft: Network) -> torch.dtype:
+    """The number type of the folder that training starts from; of a draft made here, float16."""
+    from specdec.models.loading import read_config
+
+    told = getattr(read_config(draft.loaded.path), "dtype", None)
+    return told if told in (torch.float16, torch.bfloat16) else torch.float32
+
+
+def _origin(draft: str) -> str:
+    if draft.startswith(LAYERS):
+        return f"the target's embeddings, head and layers {draft.removeprefix(LAYERS)}"
+    return f"`{Path(draft).name}`"
+
+
+def _data(sources: Sources, sees: bool) -> str:
+    if not sources.named:
+        if sees:
+            return "instructions beside frames of the simulator's training rooms, answered by the target"
+        return "questions about Python's standard library, code that begins, and composed ordinary requests"
+    named = [*sources.questions, *sources.texts, *sources.bags, *sources.verdicts]
+    return ", ".join(f"`{file.name}`" for file in named)
