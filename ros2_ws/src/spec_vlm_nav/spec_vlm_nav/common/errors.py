@@ -53,3 +53,7 @@ class BlackboxError(NavigationError):
 
 class RobotError(NavigationError):
     """The robot cannot be heard: its messages are not known here."""
+
+
+class MissionError(NavigationError):
+    """A mission cannot be carried out as it was asked for; several lines: several things."""
