@@ -57,3 +57,7 @@ class RobotError(NavigationError):
 
 class MissionError(NavigationError):
     """A mission cannot be carried out as it was asked for; several lines: several things."""
+
+
+class ConsoleError(NavigationError):
+    """The console cannot be opened as it was asked for."""

@@ -23,6 +23,7 @@ from __future__ import annotations
 from spec_vlm_nav.blackbox.parameters import BLACKBOX
 from spec_vlm_nav.camera.parameters import CAMERA
 from spec_vlm_nav.common.parameters import markdown, Parameter
+from spec_vlm_nav.console.parameters import CONSOLE
 from spec_vlm_nav.deciding.parameters import VLM_NAV
 from spec_vlm_nav.missions.parameters import MISSION
 from spec_vlm_nav.motion.parameters.motion import MOTION
@@ -40,6 +41,7 @@ def tables() -> dict[str, tuple[Parameter, ...]]:
         'blackbox_node': BLACKBOX,
         'go2_state_node': GO2_STATE,
         'mission_node': MISSION,
+        'console_node': CONSOLE,
     }
 
 
