@@ -28,6 +28,7 @@ PRELOADED = (
     "cloud_verifier.net.server",
     "navsim.ros_node",
     "spec_vlm_nav.model.speculative",
+    "spec_vlm_nav.ros.nodes.console_node",
     "spec_vlm_nav.ros.nodes.mission_node",
     "spec_vlm_nav.ros.nodes.motion_node",
     "spec_vlm_nav.ros.nodes.vlm_nav_node",
@@ -96,9 +97,7 @@ class ForkingParent:
                 preexec_fn=die_with_parent,
             )
 
-    def start(
-        self, spec: ChildSpec, log: IO[bytes], errors: IO[bytes] | None = None
-    ) -> ForkedProcess | None:
+    def start(self, spec: ChildSpec, log: IO[bytes], errors: IO[bytes] | None = None) -> ForkedProcess | None:
         """Start `python -m module …` with its output in a log; None for what can't be forked.
 
         errors: where stderr goes; None: into the log.
@@ -179,7 +178,9 @@ def run(argv: Sequence[str]) -> None:
     """Run `python -m argv…`; ends with SystemExit or an exception, as that does."""
     module, *arguments = argv
     package = hasattr(sys.modules.get(module), "__path__")
-    sys.modules.pop(f"{module}.__main__" if package else module, None)  # else runpy warns that it has been imported
+    sys.modules.pop(
+        f"{module}.__main__" if package else module, None
+    )  # else runpy warns that it has been imported
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

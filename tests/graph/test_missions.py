@@ -1,4 +1,4 @@
-"""Missions over real processes and DDS: a scripted decider, an ideal fake base, the real motion_node and mission_node."""
+"""Missions over real processes and DDS: a scripted decider and an ideal fake base, everything else real."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def rested(robot):
 
 
 def test_turns_ways_back_and_instructions_go_through_the_gates_of_both_nodes(robot):
-    """The sessions alternate: after a turn of the mission's own vlm_nav_node is obeyed again, and the other way round."""
+    """The sessions alternate: after a turn of the mission's own, vlm_nav_node is obeyed again."""
     start = robot.base.x, robot.base.y
     future = robot.run(
         "steps:\n- turn_deg: 60\n- {instruction: drive on, max_m: 0.5, on_failure: next}\n"

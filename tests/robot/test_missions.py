@@ -177,7 +177,9 @@ def test_cancel_ends_it():
 
 
 def test_bounds_of_a_step_and_of_the_mission():
-    robot = Robot("steps:\n- {instruction: go to a, max_s: 10, on_failure: next}\n- {instruction: go, max_m: 1}\n")
+    robot = Robot(
+        "steps:\n- {instruction: go to a, max_s: 10, on_failure: next}\n- {instruction: go, max_m: 1}\n"
+    )
     robot.tick(10.5)
     assert robot.progress[0] == "running", "vlm_nav_node ends it itself, a little later"
     robot.tick(2.0)

@@ -5,7 +5,7 @@ import { drawCamera, drawMap } from './map.js';
 const $ = (id) => document.getElementById(id);
 const worker = new Worker('link.js');
 const send = (message) => worker.postMessage({ send: message });
-let state = {}, map = { path: [], places: [] }, me = {}, stopId = 0, pending = 0, said = '', frames = 0;
+let line = 'lost', state = {}, map = { path: [], places: [] }, me = {}, stopId = 0, pending = 0, said = '', frames = 0;
 const show = (element, words) => { if (element.textContent !== words) element.textContent = words; };
 const level = (element, words, how) => { show(element, words); element.dataset.level = how; };
 
@@ -44,6 +44,8 @@ worker.onmessage = ({ data }) => {
   if (act) act();
 };
 function lineChanged({ link, why }) {
+  line = link;
+  for (const id of ['take', 'go', 'cancel']) $(id).disabled = link !== 'up';
   const banner = $('banner');
   banner.hidden = link === 'up';
   if (link === 'up') return;
@@ -69,7 +71,9 @@ function drawPicture({ picture, at }) {
 const STATES = { MOVING: 'Moving', SETTLING: 'Coming to a stand', REACHED: 'Looking', STOPPED: 'Standing', IDLE: 'Standing',
   BLOCKED: 'Against something', COLLISION_AHEAD: 'Something is ahead', ESTOPPED: 'EMERGENCY STOP', GEOFENCE: 'At the geofence',
   LINK_LOST: 'The link is lost', STALE_CAMERA: 'No camera', STALE_ODOM: 'No odometry', SUPERVISOR_LOST: 'The deciding side is lost',
-  NOT_READY: 'The robot is not ready' };
+  NOT_READY: 'The robot is not ready', UNCOMMANDED_MOTION: 'It was moved by something else', EXPIRED: 'Looking',
+  NO_RESPONSE: 'The base does not respond', WRONG_RESPONSE: 'The base moves otherwise than told',
+  STALE_SENSOR: 'The sensor ahead is silent', REFUSED: 'Standing: the motion was refused' };
 function showState(m) {
   state = m;
   const robots = m.robots.length ? m.robots : [''], select = $('robot');
@@ -83,7 +87,7 @@ function showState(m) {
   show($('control'), m.mine ? 'you have control' : m.control ? `${m.control} has control` : 'nobody has control');
   show($('take'), m.mine ? 'Let go' : m.control ? 'Take it from them' : 'Take control');
   $('take').hidden = viewer;
-  for (const id of ['go', 'cancel', 'instruction']) $(id).disabled = viewer;
+  for (const id of ['go', 'cancel', 'instruction']) $(id).disabled = viewer || line !== 'up';
   const left = m.left_m ? `, ${Math.abs(m.left_m).toFixed(2)} m left` : m.left_deg ? `, ${Math.abs(m.left_deg)}° left` : '';
   const doing = m.state === 'MOVING' ? `${m.action || 'Moving'}${left}` : STATES[m.state] || m.state || 'Waiting for the robot';
   const goal = m.instruction ? ` — “${m.instruction}”` : '';
@@ -191,6 +195,7 @@ function stop(how) {
   stopId += 1;
   pending = stopId;
   send({ t: 'stop', id: String(stopId), how });
+  if (line !== 'up') { level($('stands'), 'NOT SENT: no connection. Stop it by hand', 'bad'); return; }
   level($('stands'), 'STOP sent …', 'warn');
   const mine = stopId;
   setTimeout(() => { if (pending === mine) level($('stands'), 'NOT CONFIRMED that it stands', 'bad'); }, 1500);
