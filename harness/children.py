@@ -147,6 +147,15 @@ def mission_spec(files: tuple[Path, ...], environment: Mapping[str, str], state_
     return replace(spec, ready=re.compile("mission_node ready"))
 
 
+def console_spec(
+    files: tuple[Path, ...], environment: Mapping[str, str], parameters: Mapping[str, Parameter]
+) -> ChildSpec:
+    """The operator's console, showing the simulator's camera."""
+    module, remaps = "spec_vlm_nav.ros.nodes.console_node", {"image": "camera/image_raw/compressed"}
+    spec = node_spec("console_node", module, parameters, files, remaps, environment)
+    return replace(spec, ready=re.compile(r"console_node ready: (\S+)"))
+
+
 def decider_spec(
     name: str, files: tuple[Path, ...], environment: Mapping[str, str], parameters: Mapping[str, Parameter]
 ) -> ChildSpec:

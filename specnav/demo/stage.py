@@ -90,9 +90,7 @@ class Stage:
         started = []
         try:
             if emulated:
-                spec = children.emulator_spec(
-                    config, f"link_{name}", rtt_ms, self.verifier, self.environment
-                )
+                spec = children.emulator_spec(config, f"link_{name}", rtt_ms, self.verifier, self.environment)
                 started.append(spec.name)
                 child = supervisor.start(spec)
                 endpoint = children.endpoint_of(supervisor.wait_ready(child, config.start_timeout_s))
@@ -119,11 +117,10 @@ class Stage:
         director.reset_simulator(episode.seed, episode.split, episode.absent)
         self._wait(lambda: director.simulator_shows(episode), RESET_TIMEOUT_S, "the simulator's reset")
 
-    def start(self, spec: ChildSpec, ready_s: float = 0.0) -> None:
-        """Start a process of the stage's graph, and wait for its ready line."""
+    def start(self, spec: ChildSpec, ready_s: float = 0.0) -> str:
+        """Start a process of the stage's graph; returns its ready line, "" where none is waited for."""
         child = self._supervisor.start(spec)
-        if ready_s:
-            self._supervisor.wait_ready(child, ready_s)
+        return self._supervisor.wait_ready(child, ready_s) if ready_s else ""
 
     def check(self) -> None:
         """Raise ChildFailed when a process has ended by itself."""

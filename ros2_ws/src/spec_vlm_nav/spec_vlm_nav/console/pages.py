@@ -23,62 +23,52 @@ control of that robot.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable
 import itertools
 import json
 import struct
 import time
 from typing import Any
 
-from spec_vlm_nav.common.errors import MissionError, ParameterError
 from spec_vlm_nav.console.access import Bucket, Role
 from spec_vlm_nav.console.audit import Audit
 from spec_vlm_nav.console.control import Control
-from spec_vlm_nav.console.live import checked
+from spec_vlm_nav.console.open_page import BURST, Page, RATE, Send
+from spec_vlm_nav.console.orders import FAULTS, LONGEST_WORDS, MOVING, Orders
 from spec_vlm_nav.console.robots import Robot, Robots
+from spec_vlm_nav.console.shelf import Shelf
 from spec_vlm_nav.language.stop_words import is_stop
-from spec_vlm_nav.missions.reading import from_sentence, read
-from spec_vlm_nav.missions.sentences import split
 
 STATE_S, MAP_S, HEALTH_S, WATCH_S, HOLD_S = 0.2, 1.0, 1.0, 0.05, 0.1
-RATE, BURST = 10.0, 30.0  # commands of one page
-LONGEST_WORDS, LONGEST_MISSION = 2000, 200_000
 STANDS_S = 3.0
 STOPPING = ('stop', 'estop')
-MOVING = ('say', 'cancel', 'mission', 'order', 'reset', 'param')
-Send = Callable[[str | bytes], Awaitable[None]]
-
-
-@dataclass(eq=False)
-class Page:
-    """One open page."""
-
-    number: int
-    name: str
-    role: Role
-    where: str
-    send: Send
-    robot: str = ''
-    in_flight: int = 0  # the picture that was sent and is not drawn yet
-    sent_frame: int = 0
-    decisions: int = 0
-    bucket: Bucket = field(default_factory=lambda: Bucket(RATE, BURST))
-    outbox: asyncio.Queue[str | bytes] = field(default_factory=lambda: asyncio.Queue(200))
-
-    def tell(self, what: str, **told: Any) -> None:
-        """Have a message sent; one that cannot keep up loses it."""
-        if not self.outbox.full():
-            self.outbox.put_nowait(json.dumps({'t': what, **told}, ensure_ascii=False))
+SHORT = (
+    'state',
+    'standing',
+    'estopped',
+    'instruction',
+    'action',
+    'link',
+    'camera_age_s',
+    'battery',
+)
 
 
 class Pages:
     """All pages, and control of the robots."""
 
     def __init__(
-        self, robots: Robots, audit: Audit, require_operator: bool, page_timeout_s: float
+        self,
+        robots: Robots,
+        audit: Audit,
+        require_operator: bool,
+        page_timeout_s: float,
+        shelf: Shelf | None = None,
+        templates: tuple[str, ...] = (),
     ) -> None:
         self._robots, self._audit = robots, audit
+        self._orders, self.shelf = Orders(self), shelf or Shelf(None)
+        self._templates, self._posts = templates, Bucket(RATE, BURST)
         self._require_operator, self._timeout_s = require_operator, page_timeout_s
         self._pages: set[Page] = set()
         self._controls: dict[str, Control] = {}
@@ -110,6 +100,8 @@ class Pages:
             name=name,
             require_operator=self._require_operator,
             timeout_s=self._timeout_s,
+            templates=self._templates,
+            faults=tuple(FAULTS),
         )
         self._welcome(page)
         return page
@@ -161,14 +153,28 @@ class Pages:
                 self._welcome(page)
         elif kind in STOPPING:  # before all limits: a stop is obeyed whoever says it
             number, how = (str(message.get(key, ''))[:40] for key in ('id', 'how'))
-            self._stop(page, kind, number, how)
-        elif kind == 'heard':  # speech so far: only what means stop acts before it is said back
-            if is_stop(str(message.get('text', ''))[:LONGEST_WORDS]):
-                self._stop(page, 'stop', '', 'spoken')
+            self.stop(page, kind, number, how)
+        elif kind in ('heard', 'say') and is_stop(str(message.get('text', ''))[:LONGEST_WORDS]):
+            self.stop(page, 'stop', '', 'spoken' if kind == 'heard' else 'typed')
+        elif kind == 'heard':
+            pass  # speech so far: only what means stop acts before it is said back
+        elif kind == 'files':
+            page.tell('files', **self.shelf.listing(page.robot))
+        elif kind == 'file':
+            self._offer_file(page, str(message.get('name', '')))
         else:
             self._command(page, kind, message)
 
-    def _stop(self, page: Page, kind: str, number: str, how: str) -> None:
+    def _offer_file(self, page: Page, name: str) -> None:
+        ticket, why = self.shelf.ticket(page.robot, name, time.monotonic())
+        self._note(page, f'file {name[:200]}', f'refused: {why}' if why else 'done')
+        if why:
+            page.tell('no', to='file', why=why)
+        else:
+            page.tell('file', ticket=ticket)
+
+    def stop(self, page: Page, kind: str, number: str, how: str) -> None:
+        """Stop a page's robot, whoever looks at it, and tell when it stands."""
         robot = self._robots.get(page.robot)
         if robot is None:
             page.tell('no', to=kind, why='this robot is not there')
@@ -181,6 +187,17 @@ class Pages:
             self._note(page, f'{kind} {how}'.strip(), 'sent')
             said = f' ({how})' if how else ''
             self.log(page.robot, 'warn', f'{kind.upper()} by {page.name}{said}')
+
+    def stop_by_post(self, who: str, role: Role, where: str, name: str) -> bool:
+        """Stop a robot for somebody without a socket; returns whether it is there."""
+        robot = self._robots.get(name)
+        if robot is None:
+            return False
+        robot.stop()
+        if self._posts.take(time.monotonic()):  # not the stop, only its line
+            self._audit.note(who, role.value, where, name, 'stop by POST', 'sent')
+            self.log(name, 'warn', f'STOP by {who} (its socket was gone)')
+        return True
 
     def _command(self, page: Page, kind: str, message: dict[str, Any]) -> None:
         robot, why = self._robots.get(page.robot), ''
@@ -202,7 +219,7 @@ class Pages:
         if kind in ('take', 'release'):
             self._change_control(page, robot, kind, bool(message.get('force')))
             return
-        refused = self._carry_out(page, robot, kind, message)
+        refused = self._orders.carry_out(page, robot, kind, message)
         self._note(page, _words(message), f'refused: {refused}' if refused else 'done')
         if refused:
             page.tell('no', to=kind, why=refused)
@@ -230,79 +247,8 @@ class Pages:
         self._hold(page.robot)
         self.tell_states(page.robot)
 
-    def _carry_out(self, page: Page, robot: Robot, kind: str, message: dict[str, Any]) -> str:
-        """Carry out an order; returns why not, or ""."""
-
-        def answer(good: bool, words: str) -> None:
-            self.call(lambda: self._answered(page, kind, good, words))
-
-        if kind == 'say':
-            return self._say(page, robot, str(message.get('text', ''))[:LONGEST_WORDS], message)
-        if kind == 'cancel':
-            robot.cancel()
-        elif kind == 'reset':
-            robot.reset()
-            self.log(page.robot, 'warn', f'{page.name} reset the emergency stop')
-        elif kind == 'mission':
-            text = str(message.get('text', ''))[:LONGEST_MISSION]
-            try:
-                plan = read(text)
-            except MissionError as error:
-                return str(error)
-            self.log(page.robot, 'info', f'{page.name}: mission of {len(plan.steps)} steps')
-            robot.run_mission(text, answer)
-        elif kind == 'order':
-            order, steps = str(message.get('order', ''))[:20], str(message.get('steps', ''))
-            try:
-                number, place = int(message.get('step', 0)), int(message.get('place', 0))
-            except (TypeError, ValueError):
-                return 'step and place are numbers'
-            if not 0 <= number < 2**31 or not 0 <= place < 2**31:
-                return 'step and place are numbers from 0'
-            robot.change_mission(order, number, place, steps[:LONGEST_MISSION], answer)
-        else:
-            return self._set_parameter(page, robot, message)
-        return ''
-
-    def _say(self, page: Page, robot: Robot, words: str, message: dict[str, Any]) -> str:
-        words = ' '.join(words.split())
-        if not words:
-            return 'say where to go: "find the silver bottle"'
-        if is_stop(words):
-            self._stop(page, 'stop', '', f'“{words[:30]}”')
-            return ''
-        parts = split(words)
-        if len(parts) > 1 and not message.get('one'):
-            if not message.get('confirmed'):
-                page.tell('steps', text=words, steps=parts)  # shown before they start
-                return ''
-            try:
-                from_sentence(words)
-            except MissionError as error:
-                return str(error)
-            return self._carry_out(page, robot, 'mission', {'text': words})
-        robot.instruct(words)
-        self.log(page.robot, 'info', f'{page.name}: “{words[:120]}”')
-        return ''
-
-    def _set_parameter(self, page: Page, robot: Robot, message: dict[str, Any]) -> str:
-        node, name = str(message.get('node', '')), str(message.get('name', ''))
-        try:
-            value = checked(node, name, message.get('value'))
-        except KeyError:
-            return f'{node} {name} is no live parameter'
-        except ParameterError as error:
-            return str(error)
-
-        def answer(good: bool, words: str) -> None:
-            said = f'{page.name}: {node} {name} = {value}' + ('' if good else f' refused: {words}')
-            self.call(lambda: self._answered(page, 'param', good, said))
-            self.call(lambda: self.log(page.robot, 'info' if good else 'warn', said))
-
-        robot.set_parameter(node, name, value, answer)
-        return ''
-
-    def _answered(self, page: Page, kind: str, good: bool, words: str) -> None:
+    def answered(self, page: Page, kind: str, good: bool, words: str) -> None:
+        """Tell a page what came of its order."""
         page.tell('yes' if good else 'no', to=kind, why=words)
         if kind == 'param' and (robot := self._robots.get(page.robot)) is not None:
             page.tell('params', rows=robot.parameters())
@@ -327,6 +273,8 @@ class Pages:
                 self._feed(page)
             elif what == 'status':
                 self._tell_state(page)
+            elif what == 'thought' and (robot := self._robots.get(name)) is not None:
+                page.tell('thought', **robot.thought())
             elif what == 'map':
                 self._tell_map(page)
             elif what == 'decision' and (robot := self._robots.get(name)) is not None:
@@ -355,6 +303,16 @@ class Pages:
         number, received, jpeg = frame
         page.in_flight = page.sent_frame = number
         page.outbox.put_nowait(struct.pack('<Id', number & 0xFFFFFFFF, _unix(received)) + jpeg)
+
+    def _fleet(self) -> list[dict[str, Any]]:
+        """Return all robots in short, for the tiles of a page that has more than one."""
+        found = []
+        for name in self._robots.names():
+            if (robot := self._robots.get(name)) is not None:
+                told = robot.state()
+                short = {key: told.get(key) for key in SHORT}
+                found.append({'name': name, 'control': self.control(name).name, **short})
+        return found
 
     def tell_states(self, robot: str) -> None:
         """Tell all pages of a robot how it is."""
@@ -413,11 +371,13 @@ class Pages:
                 self._hold(name)
             return
         health = self._robots.health() if what == 'health' and self._pages else []
+        fleet = self._fleet() if what == 'map' and self._pages else []
         for page in self._pages:
             if what == 'state':
                 self._tell_state(page)
             elif what == 'map':
                 self._tell_map(page)
+                page.tell('fleet', robots=fleet)
             else:
                 robot = self._robots.get(page.robot)
                 page.tell('health', rows=health)

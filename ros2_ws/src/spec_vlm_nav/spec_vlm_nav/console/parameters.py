@@ -52,8 +52,21 @@ CONSOLE: tuple[Parameter, ...] = (
         'image_transport', 'compressed', 'Type of the image topic.', choices=('compressed', 'raw')
     ),
     Parameter('image_reliability', 'best_effort', 'QoS of the camera.', choices=RELIABILITY),
+    Parameter('odom_reliability', 'best_effort', 'QoS of the odometry.', choices=RELIABILITY),
     Parameter(
-        'odom_reliability', 'best_effort', 'QoS of the odometry.', choices=RELIABILITY
+        'templates',
+        '',
+        'Instructions the page offers, with | between them; empty: some of its own.',
+    ),
+    Parameter(
+        'blackbox_folder',
+        '',
+        "Whose files the page lists: blackbox_node's folder; empty: its default.",
+    ),
+    Parameter(
+        'simulator',
+        False,
+        'The robot is simulated (navsim): the page offers faults and other rooms.',
     ),
     Parameter('max_pages', 16, 'Pages at the same time.', 1, 256),
 )

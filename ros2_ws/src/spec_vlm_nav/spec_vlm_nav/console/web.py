@@ -30,6 +30,7 @@ from pathlib import Path
 import socket
 import ssl
 import threading
+import time
 from typing import Any
 
 from spec_vlm_nav.common.errors import ConsoleError
@@ -54,6 +55,7 @@ FILES = {
     '': ('index.html', 'text/html; charset=utf-8'),
     'console.css': ('console.css', 'text/css; charset=utf-8'),
     'console.js': ('console.js', 'text/javascript; charset=utf-8'),
+    'extras.js': ('extras.js', 'text/javascript; charset=utf-8'),
     'cards.js': ('cards.js', 'text/javascript; charset=utf-8'),
     'map.js': ('map.js', 'text/javascript; charset=utf-8'),
     'link.js': ('link.js', 'text/javascript; charset=utf-8'),
@@ -152,7 +154,12 @@ class Web:
         routes: list[Any] = [
             Route(f'/{path}', self._file(name, kind)) for path, (name, kind) in FILES.items()
         ]
-        routes += [Route('/healthz', self._health), WebSocketRoute('/socket', self._socket_of)]
+        routes += [
+            Route('/healthz', self._health),
+            Route('/file/{ticket}', self._file_of),
+            Route('/stop', self._stop, methods=['POST']),
+            WebSocketRoute('/socket', self._socket_of),
+        ]
         return Starlette(routes=routes, lifespan=life)
 
     def _file(self, name: str, kind: str) -> Callable[[Request], Any]:
@@ -163,6 +170,31 @@ class Web:
 
     async def _health(self, request: Request) -> Response:
         return JSONResponse({'pages': self._pages.count}, headers=HEADERS)
+
+    async def _file_of(self, request: Request) -> Response:
+        path = self._pages.shelf.redeem(request.path_params['ticket'], time.monotonic())
+        if path is None or not path.is_file():
+            return JSONResponse({'error': 'ask for this file again'}, 404, headers=HEADERS)
+        return FileResponse(path, filename=path.name, headers=HEADERS)
+
+    async def _stop(self, request: Request) -> Response:
+        """Stop a robot without a socket: a page whose socket is gone tries this, too."""
+        wrong = check_origin(
+            request.headers.get('origin'),
+            request.headers.get('host'),
+            is_loopback(self._config.host),
+        )
+        if wrong:
+            return JSONResponse({'error': wrong}, 403, headers=HEADERS)
+        clear, name = request.headers.get('x-token', ''), request.headers.get('x-robot', '')
+        token = find_token(self._config.tokens, clear) if self._config.tokens else None
+        if self._config.tokens and token is None:
+            return JSONResponse({'error': 'this token is not known here'}, 401, headers=HEADERS)
+        where = request.client.host if request.client else '?'
+        who, role = (token.name, token.role) if token else ('operator', Role.OPERATOR)
+        if not self._pages.stop_by_post(who, role, where, name):
+            return JSONResponse({'error': 'this robot is not there'}, 404, headers=HEADERS)
+        return JSONResponse({'stop': 'sent'}, headers=HEADERS)
 
     # -- the socket
 

@@ -15,11 +15,19 @@ export function card(d) {
   head.append(make('span', [who, VERIFIED[d.verification], d.method, `${Math.round(d.decision_ms)} ms`]
     .filter(Boolean).join(' · ')));
   item.append(head);
+  const body = make('div', '', 'body');
+  if (d.frame) {
+    const seen = make('img');
+    seen.src = d.frame;
+    seen.alt = 'the picture this was decided from';
+    body.append(seen);
+  }
   const tokens = make('p', '', 'tokens');
   if (d.pieces && d.pieces.length) {
     for (const [words, origin] of d.pieces) tokens.append(make('span', words, origin));
   } else tokens.textContent = d.text || d.reasoning;
-  item.append(tokens);
+  body.append(tokens);
+  item.append(body);
   if (d.error && d.action) item.append(make('p', d.error, 'small'));
   const total = LANES.reduce((sum, [lane]) => sum + d.shares[lane], 0);
   if (total > 0) {

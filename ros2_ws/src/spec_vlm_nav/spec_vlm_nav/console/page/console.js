@@ -1,5 +1,6 @@
 // The page: shows what it is told, and asks for what the operator wants. Nothing is decided here.
 import { card, make } from './cards.js';
+import { blackbox, fetchFile, fleet, offers, showFiles, simulator } from './extras.js';
 import { drawCamera, drawMap } from './map.js';
 
 const $ = (id) => document.getElementById(id);
@@ -29,10 +30,19 @@ worker.onmessage = ({ data }) => {
   if (data.picture) { drawPicture(data); return; }
   if (data.link) { lineChanged(data); return; }
   const m = data.message, act = {
-    hello: () => { me = m; document.body.dataset.role = m.role; },
+    hello: () => {
+      me = m;
+      document.body.dataset.role = m.role;
+      offers(m.templates, sayIt);
+      simulator(m.faults, send);
+    },
+    fleet: () => fleet(m.robots, state.robot, look),
+    thought: () => thinking(m),
+    files: () => showFiles(m, send),
+    file: () => fetchFile(m),
     state: () => showState(m),
     map: () => { map = m; showMap(); },
-    decisions: () => showDecisions(m),
+    decisions: () => { showDecisions(m); $('now').hidden = true; },
     log: () => log(m.level, m.words, m.at),
     no: () => answer(m.why, 'bad'),
     yes: () => answer(m.why, 'good'),
@@ -92,7 +102,7 @@ function showState(m) {
   const doing = m.state === 'MOVING' ? `${m.action || 'Moving'}${left}` : STATES[m.state] || m.state || 'Waiting for the robot';
   const goal = m.instruction ? ` — “${m.instruction}”` : '';
   show($('doing'), `${doing}${goal}${m.unverified ? ' — UNVERIFIED: the draft model alone' : ''}`);
-  show($('thought'), m.problem || m.thought || (m.state && m.state !== 'MOVING' ? m.reason : '') || '');
+  show($('thought'), m.problem || (m.state && m.state !== 'MOVING' ? m.reason : '') || '');
   const age = m.camera_age_s;
   level($('age'), age == null ? 'no camera' : `${(1000 * age).toFixed(0)} ms`, age == null || age > 1 ? 'bad' : 'good');
   if (!pending) {
@@ -100,18 +110,22 @@ function showState(m) {
     level($('stands'), !m.state ? 'not known whether it stands' : held || (m.standing ? 'the robot stands' : 'the robot MOVES'),
       !m.state || m.estopped ? 'bad' : m.standing ? 'good' : 'warn');
   }
+  $('sim').hidden = !m.simulator || viewer;
   $('reset').hidden = !m.estopped;
   $('estop').hidden = !!m.estopped;
   showMission(m.mission);
   const figures = { Link: m.link ? `${m.link}${m.rtt_ms ? `, ${m.rtt_ms} ms` : ''}` : 'not heard',
     Camera: age == null ? 'none' : `${(1000 * age).toFixed(0)} ms old`,
     Odometry: m.odom_age_s == null ? 'none' : `${(1000 * m.odom_age_s).toFixed(0)} ms old`,
+    Method: lastMethod || 'no decision yet',
+    Verifier: verifier || 'not heard',
+    Robot: m.robot_says || 'does not tell its state', Battery: m.battery == null ? 'not known' : `${Math.round(100 * m.battery)} %`,
     Held: m.held_by || 'by nothing', Pages: `${m.pages} open` };
   const list = $('figures');
   if (!list.children.length) for (const name of Object.keys(figures)) list.append(make('dt', name), make('dd'));
   Object.values(figures).forEach((words, i) => show(list.children[2 * i + 1], words));
 }
-let shownMission = '';
+let lastMethod = '', verifier = '', shownMission = '';
 function showMission(mission) {
   const key = JSON.stringify(mission);
   if (key === shownMission) return;
@@ -138,8 +152,14 @@ function showMap() {
     `${i + 1}: ${p.kind === 'begin' ? 'began' : p.code === 'NONE' ? 'done' : `ended ${p.code}`} “${p.words}”`)).slice(-6);
   $('places').replaceChildren(...list);
 }
+function thinking({ words, unverified }) {
+  $('now').hidden = !words;
+  show($('growing'), words);
+  $('growing').className = unverified ? 'unverified' : '';
+}
 function showDecisions({ all, new: fresh }) {
-  const list = $('decisions');
+  const list = $('decisions'), newest = (all || fresh || []).at(-1);
+  if (newest) lastMethod = newest.method;
   if (all) list.replaceChildren(...all.map(card).reverse());
   for (const one of fresh || []) list.prepend(card(one));
   while (list.children.length > 12) list.lastChild.remove();
@@ -151,14 +171,17 @@ function log(how, words, at) {
   while ($('log').children.length > 200) $('log').lastChild.remove();
 }
 function showHealth(rows) {
-  const bad = rows.filter((r) => r.level !== 'ok');
+  const bad = rows.filter((r) => r.level !== 'ok'), found = rows.find((r) => r.name.startsWith('vlm_nav_node') && r.name.endsWith('verifier'));
+  verifier = found ? [found.message, ...Object.entries(found.values).map(([name, value]) => `${name} ${shorter(value)}`)].join(', ') : '';
   show($('worst'), rows.length ? (bad.length ? `(${bad.length} not well)` : '(all well)') : '(nothing heard)');
   $('rows').replaceChildren(...rows.map((r) => {
-    const item = make('li', `${r.name}: ${r.message}`, 'small');
+    const item = make('li', '', 'small'), more = Object.entries(r.values).map(([name, value]) => `${name} ${shorter(value)}`).join(' · ');
+    item.append(make('b', r.name), make('span', ` ${r.message} `), make('span', more, 'soft'));
     item.dataset.level = { ok: 'good', warn: 'warn' }[r.level] || 'bad';
     return item;
   }));
 }
+const shorter = (value) => (/^-?\d+\.\d{3,}$/.test(value) ? Number(value).toFixed(2) : value);
 function showParams(rows) {
   const box = $('params');
   if (box.contains(document.activeElement)) return; // not under somebody's hands
@@ -221,13 +244,16 @@ $('estop').onclick = () => send({ t: 'estop', id: 'e' });
 $('reset').onclick = () => send({ t: 'reset' });
 $('take').onclick = () => send(state.mine ? { t: 'release' } : { t: 'take', force: !!state.control });
 $('cancel').onclick = () => send({ t: 'cancel' });
-$('robot').onchange = () => { send({ t: 'look', robot: $('robot').value }); $('log').replaceChildren(); };
+function look(robot) { send({ t: 'look', robot }); $('log').replaceChildren(); }
+$('robot').onchange = () => look($('robot').value);
+blackbox(send);
 $('mission-orders').onclick = ({ target }) => { if (target.dataset.order) send({ t: 'order', order: target.dataset.order }); };
 
 const kept = JSON.parse(localStorage.getItem('history') || '[]');
 const listHistory = () => $('history').replaceChildren(...kept.map((words) => new Option(words)));
 listHistory();
 function sayIt(words, more = {}) {
+  if (me.role === 'viewer') return;
   $('steps').hidden = true;
   answer('', 'good');
   if (!state.control) send({ t: 'take' }); // the first to ask has control

@@ -2,7 +2,7 @@
 // could not hear the STOP key either: where it has control and the robot moves, this stops the robot.
 const BEAT_MS = 150, BUSY_MS = 220, SILENT_MS = 800, AGAIN_MS = 700;
 let socket = null, hello = {}, url = '', alive = 0, heard = 0, hidden = false, lost = true;
-let mine = false, moving = false, deadMan = false, saidBusy = false, refused = false;
+let robot = '', mine = false, moving = false, deadMan = false, saidBusy = false, refused = false;
 
 const now = () => performance.now();
 function send(message) {
@@ -37,12 +37,17 @@ async function take(data) {
   }
   const message = JSON.parse(data);
   if (message.t === 'hello') { deadMan = message.require_operator; setLost(false); }
-  if (message.t === 'state') { mine = message.mine; moving = message.standing === false; setLost(false); }
+  if (message.t === 'state') { mine = message.mine; robot = message.robot; moving = message.standing === false; setLost(false); }
   postMessage({ message });
 }
 onmessage = ({ data }) => {
   if (data.open) { ({ url, hello } = data.open); refused = false; open(); }
   if (data.send) send(data.send);
+  // A socket that is gone need not mean that the console is: a STOP is tried without one, too.
+  if (data.send && data.send.t === 'stop' && !(socket && socket.readyState === 1)) {
+    fetch('stop', { method: 'POST', headers: { 'x-token': hello.token || '', 'x-robot': robot } })
+      .then((answer) => postMessage({ posted: answer.ok }), () => postMessage({ posted: false }));
+  }
   if (data.alive) { alive = now(); hidden = data.hidden; saidBusy = false; }
 };
 setInterval(() => {

@@ -46,6 +46,10 @@ export function drawMap(canvas, map, pose) {
   c.beginPath();
   map.path.forEach((p, i) => (i ? c.lineTo(...at(p)) : c.moveTo(...at(p))));
   c.stroke();
+  c.fillStyle = style('--warn');
+  for (const p of map.seen || []) { const [x, y] = at(p); c.fillRect(x - 2, y - 2, 4, 4); }
+  c.fillStyle = style('--bad');
+  for (const p of map.touched || []) { const [x, y] = at(p); c.fillRect(x - 7, y - 7, 14, 14); }
   const begun = [...places].reverse().find((p) => p.kind === 'begin');
   if (map.fence_m && begun) {
     c.strokeStyle = style('--warn');

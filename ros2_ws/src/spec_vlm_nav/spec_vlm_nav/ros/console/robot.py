@@ -43,8 +43,11 @@ from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.console.decisions import decision_record
 from spec_vlm_nav.console.live import LIVE, live_rows
 from spec_vlm_nav.motion.presence import OPERATOR
+from spec_vlm_nav.ros.console.senses import Senses, small_picture
+from spec_vlm_nav.ros.console.simulator import Simulator
 from spec_vlm_nav.ros.convert.messages import frame_of, pose_of, status_of
 from spec_vlm_nav.ros.convert.view_messages import link_words, told_of
+from spec_vlm_nav.ros.deciding.publishers import UNVERIFIED
 from spec_vlm_nav.viewing.board import Board
 from spec_vlm_nav.viewing.track import Trail
 from spec_vlm_nav_interfaces.action import RunMission
@@ -62,6 +65,7 @@ RELIABLE = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
 SILENT_S = 1.5
 KEPT_DECISIONS, KEPT_PLACES = 40, 60
 PATH_POINTS = 400
+AHEAD_M = 0.4  # where something is taken to be that the robot is against
 Answer = Callable[[bool, str], None]
 
 
@@ -83,10 +87,13 @@ class Robot:
         self._decisions: deque[dict[str, Any]] = deque(maxlen=KEPT_DECISIONS)
         self._places: deque[dict[str, Any]] = deque(maxlen=KEPT_PLACES)
         self._mission, self._thought, self._instruction = '', '', ''
+        self._touched = False
         self._parameters: dict[str, Any] = {}
         self._odom_at = -1e9
         self._count = 0
         at = f'/{name}/' if name else '/'
+        self._senses = Senses(node, at)
+        self._simulator = Simulator(node, at) if values['simulator'] else None
         publish = node.create_publisher
         self._instruct = publish(String, f'{at}instruction', RELIABLE)
         self._stop = publish(Empty, f'{at}stop', RELIABLE)
@@ -108,7 +115,8 @@ class Robot:
         hear(Supervision, f'{at}supervision', self._on_supervision, RELIABLE)
         hear(DecisionMetrics, f'{at}vlm_nav_node/metrics', self._on_metrics, RELIABLE)
         hear(String, f'{at}vlm_nav_node/outcome', self._on_outcome, RELIABLE)
-        hear(String, f'{at}vlm_nav_node/reasoning', self._on_thought, RELIABLE)
+        for words in ('text', 'reasoning'):  # as they come; and the sentence that was verified
+            hear(String, f'{at}vlm_nav_node/{words}', self._on_thought, RELIABLE)
         hear(String, f'{at}instruction', self._on_instruction, RELIABLE)
         hear(String, f'{at}mission_node/mission', self._on_mission, kept)
         hear(Odometry, f'{at}odom', self._on_odometry, _newest(values, 'odom_reliability'))
@@ -131,6 +139,7 @@ class Robot:
         with self._lock:
             self._count += 1
             self._frame = (self._count, now, data)
+            self._senses.keep((message.header.stamp.sec, message.header.stamp.nanosec), data)
         self._wake(self.name, 'frame')
 
     def _on_odometry(self, message: Odometry) -> None:
@@ -151,6 +160,10 @@ class Robot:
                 before = self._status[1] if self._status else None
                 self._status = (time.monotonic(), message)
                 self._board.on_status(status, time.monotonic())
+                touches = status.state in (MotionState.BLOCKED, MotionState.COLLISION_AHEAD)
+                if touches and not self._touched and self._pose is not None:
+                    self._senses.touched(self._pose, AHEAD_M)
+                self._touched = touches
             if before is None or (before.standing, before.state) != (
                 message.standing,
                 message.state,
@@ -164,6 +177,10 @@ class Robot:
 
     def _on_metrics(self, message: DecisionMetrics) -> None:
         record = decision_record(message)
+        seen = (message.frame_stamp.sec, message.frame_stamp.nanosec)
+        with self._lock:
+            frame = self._senses.frame_of(seen)
+        record['frame'] = small_picture(frame) if frame else ''
         with self._lock:
             self._thought = ''
             self._decisions.append(record)
@@ -172,7 +189,7 @@ class Robot:
     def _on_thought(self, message: String) -> None:
         with self._lock:
             self._thought = message.data[:600]
-        self._wake(self.name, 'status')
+        self._wake(self.name, 'thought')
 
     def _on_instruction(self, message: String) -> None:
         self._mark('begin', message.data)
@@ -226,10 +243,21 @@ class Robot:
         """Return the path so far and where instructions began and ended."""
         with self._lock:
             points = [(round(s.pose.x, 2), round(s.pose.y, 2)) for s in self._trail]
-            places = list(self._places)
+            places, touched = list(self._places), list(self._senses.obstacles)
+            seen = self._senses.seen(self._pose)
         step = max(1, len(points) // PATH_POINTS)
         fence = self._parameters.get('motion_node/geofence_m', 0.0)
-        return {'path': points[::step], 'places': places, 'fence_m': fence}
+        told = {'path': points[::step], 'places': places, 'fence_m': fence}
+        return told | {'touched': touched, 'seen': seen}
+
+    def thought(self) -> dict[str, Any]:
+        """Return what the model has said so far in the decision under way."""
+        with self._lock:
+            words = self._thought
+        return {
+            'words': words.removeprefix(UNVERIFIED),
+            'unverified': words.startswith(UNVERIFIED),
+        }
 
     def state(self) -> dict[str, Any]:
         """Return how the robot is now."""
@@ -238,6 +266,7 @@ class Robot:
             scene, status, life = self._board.scene(now), self._status, self._life
             pose, thought, mission = self._pose, self._thought, self._mission
             frame, odom_at, instruction = self._frame, self._odom_at, self._instruction
+            own = self._senses.words()
         told: dict[str, Any] = {
             'pose': pose,
             'thought': thought,
@@ -248,6 +277,8 @@ class Robot:
             'problem': scene.problem,
             'mission': json.loads(mission) if mission else None,
             'camera_age_s': None if frame is None else round(now - frame[1], 2),
+            'simulator': self._simulator is not None and self._simulator.is_there,
+            **own,
             'odom_age_s': None if now - odom_at > 1e6 else round(now - odom_at, 2),
         }
         if scene.motion is not None:
@@ -323,6 +354,21 @@ class Robot:
             answer(future.result().success, future.result().message)
 
         self._change.call_async(request).add_done_callback(done)
+
+    def inject(self, fault: dict[str, Any], answer: Answer) -> None:
+        """Begin a fault in the simulator."""
+        if self._simulator is not None:
+            self._simulator.inject(fault, answer)
+
+    def enter_room(self, seed: int) -> None:
+        """Put the simulated robot into a room: the map begins anew."""
+        if self._simulator is None:
+            return
+        self._simulator.enter_room(seed)
+        with self._lock:
+            self._trail, self._instruction = Trail(0.05, 4000), ''
+            self._places.clear()
+            self._senses.obstacles.clear()
 
     # -- live parameters
 

@@ -48,6 +48,8 @@ class Publishers:
         self._supervision = node.create_publisher(Supervision, 'supervision', RELIABLE)
         self._reasoning = node.create_publisher(String, '~/reasoning', RELIABLE)
         self._actions = node.create_publisher(String, '~/action', RELIABLE)
+        self._texts = node.create_publisher(String, '~/text', RELIABLE)
+        self._text = ''
         self._outcomes = node.create_publisher(String, '~/outcome', RELIABLE)
         self._metrics = node.create_publisher(DecisionMetrics, '~/metrics', RELIABLE)
 
@@ -79,6 +81,12 @@ class Publishers:
             self._reasoning.publish(String(data=mark + text))
         if action:
             self._actions.publish(String(data=mark + action))
+
+    def growing(self, text: str) -> None:
+        """Publish an answer as it grows, where somebody listens."""
+        if text and text != self._text and self._texts.get_subscription_count():
+            self._texts.publish(String(data=text))
+        self._text = text
 
     def report(self, report: Report, settings: DecoderSettings) -> None:
         """Publish the measurements of a decision."""
@@ -119,6 +127,7 @@ class Publishers:
             self._supervision,
             self._reasoning,
             self._actions,
+            self._texts,
             self._outcomes,
             self._metrics,
         ):

@@ -37,6 +37,7 @@ from spec_vlm_nav.console.access import add_token, check_binding, make_token, re
 from spec_vlm_nav.console.audit import Audit
 from spec_vlm_nav.console.pages import Pages
 from spec_vlm_nav.console.parameters import CONSOLE
+from spec_vlm_nav.console.shelf import Shelf
 from spec_vlm_nav.ros.console.robot import Robot
 from spec_vlm_nav.ros.declare import declare
 from spec_vlm_nav.ros.run import leave, run
@@ -44,6 +45,7 @@ from spec_vlm_nav.ros.run import leave, run
 LOOK_S = 1.0
 MARK = 'spec_vlm_nav_interfaces/msg/MotionStatus'
 MOST_ROBOTS = 32
+TEMPLATES = ('find the door', 'turn around', 'go straight ahead')
 LEVELS = ('ok', 'warn', 'error', 'stale')
 
 
@@ -68,11 +70,15 @@ class ConsoleNode:
         check_binding(host, tokens, certificate, bool(values['insecure']))
         given = str(values['audit_file'])
         file = Path(given).expanduser() if given else _home() / 'console_audit.jsonl'
+        boxes = str(values['blackbox_folder'])
+        offered = [' '.join(words.split()) for words in str(values['templates']).split('|')]
         self.pages = Pages(
             self,
             Audit(file, self._warn),
             bool(values['require_operator']),
             float(values['page_timeout_s']),
+            Shelf(Path(boxes).expanduser() if boxes else default_folder()),
+            tuple(words for words in offered if words) or TEMPLATES,
         )
         self._meet(node.get_namespace().strip('/'))
         self._look()
