@@ -40,7 +40,7 @@ from spec_vlm_nav.console.shelf import Shelf
 from spec_vlm_nav.language.stop_words import is_stop
 
 STATE_S, MAP_S, HEALTH_S, WATCH_S, HOLD_S = 0.2, 1.0, 1.0, 0.05, 0.1
-STANDS_S = 3.0
+STANDS_S, PATIENCE_S = 3.0, 5.0
 STOPPING = ('stop', 'estop')
 SHORT = (
     'state',
@@ -71,6 +71,8 @@ class Pages:
         self._templates, self._posts = templates, Bucket(RATE, BURST)
         self._require_operator, self._timeout_s = require_operator, page_timeout_s
         self._pages: set[Page] = set()
+        # Where nobody must be there, a page that is slow for a moment keeps control.
+        self._silence_s = page_timeout_s if require_operator else max(page_timeout_s, PATIENCE_S)
         self._controls: dict[str, Control] = {}
         self._numbers = itertools.count(1)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -83,7 +85,7 @@ class Pages:
 
     def control(self, robot: str) -> Control:
         """Return who has control of a robot."""
-        return self._controls.setdefault(robot, Control(self._timeout_s))
+        return self._controls.setdefault(robot, Control(self._silence_s))
 
     # -- a page comes and goes
 

@@ -46,10 +46,10 @@ def small_picture(jpeg: bytes) -> str:
     """Return a picture as a small data: address; "" when it is none."""
     try:
         picture = decode(jpeg)
-        step = max(1, math.ceil(picture.shape[1] / SMALL_PX))
-        small = to_jpeg(np.ascontiguousarray(picture[::step, ::step]), SMALL_QUALITY)
     except FrameError:
         return ''
+    picture.thumbnail((SMALL_PX, SMALL_PX))
+    small = to_jpeg(picture, SMALL_QUALITY)
     return 'data:image/jpeg;base64,' + base64.b64encode(small).decode()
 
 
