@@ -66,7 +66,8 @@ app.add_typer(convert_app, name="convert")
 
 
 @app.command(
-    epilog="Examples:  specnav demo   |   specnav demo --episodes 10 --rtt 40 --headless   |   specnav demo --method ar"
+    epilog="Examples:  specnav demo   |   specnav demo --episodes 10 --rtt 40 --headless   |   specnav demo --method ar   |   "
+    "specnav demo --console"
 )
 def demo(
     episodes: Annotated[int, typer.Option(min=1, max=10_000, help="Instructions to carry out.")] = 3,
@@ -99,6 +100,15 @@ def demo(
         int, typer.Option(min=1, max=1000, help="Give up an episode after this many decisions.")
     ] = 50,
     headless: Annotated[bool, typer.Option("--headless", help="No live view: plain log lines (CI).")] = False,
+    console: Annotated[
+        bool,
+        typer.Option(
+            "--console", help="No episodes: the operator's page in the browser, for you to type, until Ctrl-C."
+        ),
+    ] = False,
+    console_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="With --console: port of the page; 0: a free one.")
+    ] = 8765,
     latency_study: Annotated[
         bool,
         typer.Option(
@@ -129,6 +139,10 @@ def demo(
         draft_model=draft_model or DemoConfig.draft_model,
         gguf=gguf or "",
     )
+    if console:
+        from specnav.demo.console import run_with_console
+
+        raise typer.Exit(run_with_console(config, console_port))
     raise typer.Exit(run_demo(config))
 
 

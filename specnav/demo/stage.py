@@ -119,11 +119,9 @@ class Stage:
         director.reset_simulator(episode.seed, episode.split, episode.absent)
         self._wait(lambda: director.simulator_shows(episode), RESET_TIMEOUT_S, "the simulator's reset")
 
-    def start(self, spec: ChildSpec, ready_s: float = 0.0) -> None:
-        """Start a process of the stage's graph, and wait for its ready line."""
-        child = self._supervisor.start(spec)
-        if ready_s:
-            self._supervisor.wait_ready(child, ready_s)
+    def start(self, spec: ChildSpec, ready_s: float) -> str:
+        """Start a process of the stage's graph; returns its ready line. Raises ChildFailed."""
+        return self._supervisor.wait_ready(self._supervisor.start(spec), ready_s)
 
     def check(self) -> None:
         """Raise ChildFailed when a process has ended by itself."""
