@@ -66,8 +66,8 @@ app.add_typer(convert_app, name="convert")
 
 
 @app.command(
-    epilog="Examples:  specnav demo   |   specnav demo --episodes 10 --rtt 40 --headless   |   specnav demo --method ar   |   "
-    "specnav demo --console"
+    epilog="Examples:  specnav demo   |   specnav demo --episodes 10 --rtt 40 --headless   |   "
+    "specnav demo --method ar   |   specnav demo --console"
 )
 def demo(
     episodes: Annotated[int, typer.Option(min=1, max=10_000, help="Instructions to carry out.")] = 3,

@@ -29,7 +29,7 @@ from launch_ros.parameter_descriptions import ParameterValue
 
 PLACES = {
     'namespace': ('', 'Namespace of the console; robots of other namespaces are found, too.'),
-    'params_file': ('', "Parameters of console_node; empty: its own defaults."),
+    'params_file': ('', 'Parameters of console_node; empty: its own defaults.'),
     'image': ('camera/image_raw', 'Camera topic.'),
     'odom': ('odom', 'Odometry topic.'),
     'log_level': ('info', 'debug, info, warn or error.'),

@@ -104,12 +104,15 @@ class Robot:
         node.create_subscription(MotionCommand, f'{at}motion_command', self._on_command, RELIABLE)
         node.create_subscription(MotionStatus, f'{at}motion_status', self._on_status, RELIABLE)
         node.create_subscription(Supervision, f'{at}supervision', self._on_supervision, RELIABLE)
-        node.create_subscription(DecisionMetrics, f'{at}vlm_nav_node/metrics', self._on_metrics, RELIABLE)
+        node.create_subscription(
+            DecisionMetrics, f'{at}vlm_nav_node/metrics', self._on_metrics, RELIABLE
+        )
         node.create_subscription(String, f'{at}vlm_nav_node/outcome', self._on_outcome, RELIABLE)
         node.create_subscription(String, f'{at}vlm_nav_node/reasoning', self._on_thought, RELIABLE)
         node.create_subscription(String, f'{at}instruction', self._on_instruction, RELIABLE)
         node.create_subscription(String, f'{at}mission_node/mission', self._on_mission, kept)
-        node.create_subscription(Odometry, f'{at}odom', self._on_odometry, _newest(values, 'odom_reliability'))
+        newest = _newest(values, 'odom_reliability')
+        node.create_subscription(Odometry, f'{at}odom', self._on_odometry, newest)
         kind = CompressedImage if values['image_transport'] == 'compressed' else Image
         # A remap of `image` counts for the console's own namespace alone: there is one for all.
         image = 'image' if name == node.get_namespace().strip('/') else f'{at}image'
