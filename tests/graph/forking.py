@@ -97,7 +97,9 @@ class ForkingParent:
                 preexec_fn=die_with_parent,
             )
 
-    def start(self, spec: ChildSpec, log: IO[bytes], errors: IO[bytes] | None = None) -> ForkedProcess | None:
+    def start(
+        self, spec: ChildSpec, log: IO[bytes], errors: IO[bytes] | None = None
+    ) -> ForkedProcess | None:
         """Start `python -m module …` with its output in a log; None for what can't be forked.
 
         errors: where stderr goes; None: into the log.
@@ -178,9 +180,7 @@ def run(argv: Sequence[str]) -> None:
     """Run `python -m argv…`; ends with SystemExit or an exception, as that does."""
     module, *arguments = argv
     package = hasattr(sys.modules.get(module), "__path__")
-    sys.modules.pop(
-        f"{module}.__main__" if package else module, None
-    )  # else runpy warns that it has been imported
+    sys.modules.pop(f"{module}.__main__" if package else module, None)  # else runpy warns that it has been imported
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -31,7 +31,8 @@ setup(
     ],
     install_requires=['setuptools'],
     extras_require={'test': ['pytest']},
-    zip_safe=True,
+    package_data={package_name: ['console/page/*']},
+    zip_safe=False,
     maintainer='spec_vlm_nav maintainers',
     maintainer_email='spec_vlm_nav@users.noreply.github.com',
     description=(

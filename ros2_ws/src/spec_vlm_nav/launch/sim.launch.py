@@ -71,6 +71,8 @@ ARGUMENTS = {
     'autostart': ('', 'false: vlm_nav_node waits for ros2 lifecycle set.'),
     'dry_run': ('', 'true: decide, but move nothing.'),
     'view': ('false', 'Also start view_node: annotated image, path, marker of the motion.'),
+    'mission': ('false', 'Also start mission_node: several instructions one after the other.'),
+    'console': ('false', "Also start console_node: the operator's page, on this machine."),
     'blackbox': (
         'true',
         'Also start blackbox_node: the last minute, written when something fails.',

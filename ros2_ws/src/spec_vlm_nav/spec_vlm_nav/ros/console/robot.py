@@ -94,13 +94,12 @@ class Robot:
         at = f'/{name}/' if name else '/'
         self._senses = Senses(node, at)
         self._simulator = Simulator(node, at) if values['simulator'] else None
-        publish = node.create_publisher
-        self._instruct = publish(String, f'{at}instruction', RELIABLE)
-        self._stop = publish(Empty, f'{at}stop', RELIABLE)
-        self._estop = publish(Bool, f'{at}e_stop', RELIABLE)
-        self._reset = publish(Empty, f'{at}e_stop_reset', RELIABLE)
-        self._cancel = publish(Empty, f'{at}vlm_nav_node/cancel', RELIABLE)
-        self._presence = publish(Presence, f'{at}presence', RELIABLE)
+        self._instruct = node.create_publisher(String, f'{at}instruction', RELIABLE)
+        self._stop = node.create_publisher(Empty, f'{at}stop', RELIABLE)
+        self._estop = node.create_publisher(Bool, f'{at}e_stop', RELIABLE)
+        self._reset = node.create_publisher(Empty, f'{at}e_stop_reset', RELIABLE)
+        self._cancel = node.create_publisher(Empty, f'{at}vlm_nav_node/cancel', RELIABLE)
+        self._presence = node.create_publisher(Presence, f'{at}presence', RELIABLE)
         self._missions: Any = ActionClient(node, RunMission, f'{at}run_mission')
         self._change: Any = node.create_client(ChangeMission, f'{at}mission_node/change')
         self._set: dict[str, Any] = {}
@@ -109,21 +108,24 @@ class Robot:
             self._set[each] = node.create_client(SetParameters, f'{at}{each}/set_parameters')
             self._get[each] = node.create_client(GetParameters, f'{at}{each}/get_parameters')
         kept = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-        hear = node.create_subscription
-        hear(MotionCommand, f'{at}motion_command', self._on_command, RELIABLE)
-        hear(MotionStatus, f'{at}motion_status', self._on_status, RELIABLE)
-        hear(Supervision, f'{at}supervision', self._on_supervision, RELIABLE)
-        hear(DecisionMetrics, f'{at}vlm_nav_node/metrics', self._on_metrics, RELIABLE)
-        hear(String, f'{at}vlm_nav_node/outcome', self._on_outcome, RELIABLE)
-        for words in ('text', 'reasoning'):  # as they come; and the sentence that was verified
-            hear(String, f'{at}vlm_nav_node/{words}', self._on_thought, RELIABLE)
-        hear(String, f'{at}instruction', self._on_instruction, RELIABLE)
-        hear(String, f'{at}mission_node/mission', self._on_mission, kept)
-        hear(Odometry, f'{at}odom', self._on_odometry, _newest(values, 'odom_reliability'))
+        node.create_subscription(MotionCommand, f'{at}motion_command', self._on_command, RELIABLE)
+        node.create_subscription(MotionStatus, f'{at}motion_status', self._on_status, RELIABLE)
+        node.create_subscription(Supervision, f'{at}supervision', self._on_supervision, RELIABLE)
+        node.create_subscription(
+            DecisionMetrics, f'{at}vlm_nav_node/metrics', self._on_metrics, RELIABLE
+        )
+        node.create_subscription(String, f'{at}vlm_nav_node/outcome', self._on_outcome, RELIABLE)
+        # As the words come; and the sentence that was verified.
+        node.create_subscription(String, f'{at}vlm_nav_node/text', self._on_thought, RELIABLE)
+        node.create_subscription(String, f'{at}vlm_nav_node/reasoning', self._on_thought, RELIABLE)
+        node.create_subscription(String, f'{at}instruction', self._on_instruction, RELIABLE)
+        node.create_subscription(String, f'{at}mission_node/mission', self._on_mission, kept)
+        newest = _newest(values, 'odom_reliability')
+        node.create_subscription(Odometry, f'{at}odom', self._on_odometry, newest)
         kind = CompressedImage if values['image_transport'] == 'compressed' else Image
         # A remap of `image` counts for the console's own namespace alone: there is one for all.
         image = 'image' if name == node.get_namespace().strip('/') else f'{at}image'
-        hear(kind, image, self._on_image, _newest(values, 'image_reliability'))
+        node.create_subscription(kind, image, self._on_image, _newest(values, 'image_reliability'))
 
     # -- what is heard
 
