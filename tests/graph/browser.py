@@ -159,10 +159,13 @@ class Tab:
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.ask("Emulation.setEmulatedMedia", features=scheme)
 
-    def picture(self, file: Path, whole: bool = False) -> None:
-        """A screenshot."""
-        told = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        file.write_bytes(base64.b64decode(told["data"]))
+    def screenshot(self) -> bytes:
+        """What is in the window, PNG."""
+        return base64.b64decode(self.ask("Page.captureScreenshot", format="png")["data"])
+
+    def picture(self, file: Path) -> None:
+        """A screenshot in a file."""
+        file.write_bytes(self.screenshot())
 
     def leave(self) -> None:
         """Let go of the page."""

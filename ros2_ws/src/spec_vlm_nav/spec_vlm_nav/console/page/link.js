@@ -1,6 +1,6 @@
 // The page's line to the console, in a thread of its own: it works while the page is busy. A page that does not answer
 // could not hear the STOP key either: where it has control and the robot moves, this stops the robot.
-const BEAT_MS = 150, BUSY_MS = 220, SILENT_MS = 800, AGAIN_MS = 700;
+const BEAT_MS = 150, BUSY_MS = 220, TICK_MS = 30, SILENT_MS = 800, AGAIN_MS = 700;
 let socket = null, hello = {}, url = '', alive = 0, heard = 0, hidden = false, lost = true;
 let robot = '', mine = false, moving = false, deadMan = false, saidBusy = false, refused = false;
 
@@ -55,10 +55,16 @@ setInterval(() => {
   // A hidden page's clocks are slowed down: it is not busy, but nobody sees it.
   if (mine && (answers && !hidden || hidden && !deadMan)) send({ t: 'beat' });
 }, BEAT_MS);
+// Time counts only while this thread itself runs on time: where the whole machine stands still, nobody is busy.
+let ticked = now(), busyFor = 0, aliveBefore = 0;
 setInterval(() => {
-  if (mine && moving && !hidden && !saidBusy && now() - alive > BUSY_MS) {
+  const at = now();
+  busyFor = alive === aliveBefore ? busyFor + Math.min(at - ticked, 1.5 * TICK_MS) : 0;
+  ticked = at;
+  aliveBefore = alive;
+  if (mine && moving && !hidden && !saidBusy && busyFor > BUSY_MS) {
     saidBusy = true;
     send({ t: 'stop', id: 'busy', how: 'its page did not answer' });
   }
-  if (socket && socket.readyState === 1 && heard && now() - heard > SILENT_MS) setLost(true);
-}, 30);
+  if (socket && socket.readyState === 1 && heard && at - heard > SILENT_MS) setLost(true);
+}, TICK_MS);

@@ -37,7 +37,7 @@ from rclpy.parameter import Parameter as RosParameter
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav.camera.images import from_raw, to_jpeg
-from spec_vlm_nav.common.codes import MotionState
+from spec_vlm_nav.common.codes import MotionState, UNVERIFIED
 from spec_vlm_nav.common.errors import FrameError
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.console.decisions import decision_record
@@ -47,7 +47,6 @@ from spec_vlm_nav.ros.console.senses import Senses, small_picture
 from spec_vlm_nav.ros.console.simulator import Simulator
 from spec_vlm_nav.ros.convert.messages import frame_of, pose_of, status_of
 from spec_vlm_nav.ros.convert.view_messages import link_words, told_of
-from spec_vlm_nav.ros.deciding.publishers import UNVERIFIED
 from spec_vlm_nav.viewing.board import Board
 from spec_vlm_nav.viewing.track import Trail
 from spec_vlm_nav_interfaces.action import RunMission

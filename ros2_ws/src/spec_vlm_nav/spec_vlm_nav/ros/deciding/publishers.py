@@ -21,6 +21,7 @@ import time
 
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
+from spec_vlm_nav.common.codes import UNVERIFIED
 from spec_vlm_nav.deciding.parts.interfaces import MotionRequest, NavigationResult
 from spec_vlm_nav.deciding.parts.report import Report
 from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
@@ -29,7 +30,6 @@ from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, Supervis
 from std_msgs.msg import String
 
 RELIABLE = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
-UNVERIFIED = '[unverified] '
 
 
 class Publishers:

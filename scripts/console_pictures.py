@@ -1,0 +1,113 @@
+"""Pictures of the operator's console on the demo, for the documentation: docs/console*.png and docs/console.gif.
+
+Starts `specnav demo --console` and a headless Chromium: python scripts/console_pictures.py --out docs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.graph.browser import Browser, Tab  # noqa: E402
+
+DESKTOP, PHONE = (1280, 880), (390, 844)
+GIF_WIDTH, GIF_COLOURS, GIF_S, FRAME_MS = 800, 96, 24.0, 400
+
+
+def small(picture: bytes, file: Path, width: int) -> None:
+    """Save a screenshot as a small PNG."""
+    image = Image.open(io.BytesIO(picture)).convert("RGB")
+    image.thumbnail((width, 10_000))
+    image.quantize(192, dither=Image.Dither.NONE).save(file, optimize=True)
+    print(f"{file}: {file.stat().st_size / 1e3:.0f} kB")
+
+
+def start(folder: Path, seed: int) -> tuple[subprocess.Popen[str], str]:
+    """The demo with its page; returns the page's address."""
+    argv = [str(Path(sys.executable).with_name("specnav")), "demo", "--console", "--port", "0", "--seed", str(seed)]
+    demo = subprocess.Popen([*argv, "--out", str(folder / "run")], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert demo.stdout is not None
+    for line in demo.stdout:
+        if found := re.search(r"listens to you at +(\S+)", line):
+            return demo, found[1]
+    raise SystemExit("the demo did not start")
+
+
+def walk(tab: Tab, out: Path, words: str) -> None:
+    """Type an instruction, and take pictures of what follows."""
+    frames: list[Image.Image] = []
+
+    def shoot() -> bytes:
+        data = tab.screenshot()
+        image = Image.open(io.BytesIO(data)).convert("RGB")
+        image.thumbnail((GIF_WIDTH, 10_000), Image.Resampling.LANCZOS)
+        frames.append(image)
+        return data
+
+    tab.size(*DESKTOP)
+    tab.wait_text("#stands", "the robot stands", 30)
+    tab.wait("document.querySelector('#offers').children.length > 0", 10)
+    tab.click("#take")
+    tab.wait_text("#control", "you have control")
+    for end in range(4, len(words) + 4, 4):
+        tab.type("#instruction", words[:end])
+        shoot()
+    tab.key("Enter")
+    began, taken = time.monotonic(), False
+    while time.monotonic() - began < GIF_S:
+        at = time.monotonic()
+        data = shoot()
+        moves = "MOVES" in tab.text("#stands") and tab.run("document.querySelectorAll('#decisions li').length > 1")
+        if moves and not taken:
+            taken = True
+            small(data, out / "console.png", 1280)
+            tab.size(*DESKTOP, dark=True)
+            small(tab.screenshot(), out / "console_dark.png", 1000)
+            tab.size(*PHONE)
+            small(tab.screenshot(), out / "console_phone.png", 390)
+            tab.size(*DESKTOP)
+        if "NONE" in tab.text("#log"):
+            break
+        time.sleep(max(0.0, at + FRAME_MS / 1000 - time.monotonic()))
+    tab.run("document.activeElement.blur()")
+    tab.key("Escape")
+    for _ in range(5):
+        shoot()
+    palette = frames[len(frames) // 2].quantize(GIF_COLOURS, dither=Image.Dither.NONE)
+    made = [f.quantize(palette=palette, dither=Image.Dither.NONE) for f in frames]
+    file = out / "console.gif"
+    made[0].save(file, save_all=True, append_images=made[1:], duration=FRAME_MS, loop=0, optimize=True)
+    print(f"{file}: {file.stat().st_size / 1e3:.0f} kB, {len(made)} pictures")
+
+
+def main() -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=ROOT / "docs", help="folder for the pictures")
+    parser.add_argument("--seed", type=int, default=0, help="the room")
+    parser.add_argument("--words", default="find the red table", help="the instruction")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    demo, url = start(Path(tempfile.mkdtemp()), options.seed)
+    try:
+        with Browser() as browser:
+            walk(browser.tab(url), options.out, options.words)
+    finally:
+        demo.send_signal(signal.SIGINT)
+        demo.wait(30)
+
+
+if __name__ == "__main__":
+    main()
