@@ -38,6 +38,7 @@ MADE = {
     ("nav2_actions.py", "f'{name}/_action/cancel_goal'"): [],  # of the action
     ("subscriptions.py", "topic"): [],  # of subscribe
     ("robot.py", "image"): ["image"],
+    ("robot.py", "odom"): ["odom"],
     ("robot.py", "f'{at}{each}/set_parameters'"): ["motion_node/set_parameters", "vlm_nav_node/set_parameters"],
     ("robot.py", "f'{at}{each}/get_parameters'"): ["motion_node/get_parameters", "vlm_nav_node/get_parameters"],
     ("polled.py", "topic"): [],  # of Polled

@@ -41,6 +41,9 @@ PARAMETERS = {
     'certificate': (str, 'TLS: certificate file.'),
     'key': (str, 'TLS: its key file.'),
     'require_operator': (bool, 'Dead man: the robot stops when the page in control is lost.'),
+    'templates': (str, 'Instructions the page offers, with | between them.'),
+    'blackbox_folder': (str, "blackbox_node's folder, whose files the page lists."),
+    'simulator': (bool, 'true: the page offers faults of the simulator, and other rooms.'),
     'image_transport': (str, 'Type of `image`: raw or compressed.'),
 }
 

@@ -109,6 +109,12 @@ PARAMETERS = {
         (DECIDING, VIEWING, RECORDING, CONSOLE),
         'Type of `image`: raw or compressed.',
     ),
+    'require_operator': (
+        bool,
+        (MOVING, CONSOLE),
+        'true: it moves only while the console of an operator holds control (dead man).',
+    ),
+    'simulator': (bool, (CONSOLE,), 'true: the console offers faults of the simulator.'),
     'motion_backend': (
         str,
         (MOVING,),

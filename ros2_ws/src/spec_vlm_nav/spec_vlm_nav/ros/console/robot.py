@@ -119,12 +119,12 @@ class Robot:
         node.create_subscription(String, f'{at}vlm_nav_node/reasoning', self._on_thought, RELIABLE)
         node.create_subscription(String, f'{at}instruction', self._on_instruction, RELIABLE)
         node.create_subscription(String, f'{at}mission_node/mission', self._on_mission, kept)
+        odom, image = _of_robot(node, 'odom', at), _of_robot(node, 'image', at)
         newest = _newest(values, 'odom_reliability')
-        node.create_subscription(Odometry, f'{at}odom', self._on_odometry, newest)
+        node.create_subscription(Odometry, odom, self._on_odometry, newest)
         kind = CompressedImage if values['image_transport'] == 'compressed' else Image
-        # A remap of `image` counts for the console's own namespace alone: there is one for all.
-        image = 'image' if name == node.get_namespace().strip('/') else f'{at}image'
-        node.create_subscription(kind, image, self._on_image, _newest(values, 'image_reliability'))
+        newest = _newest(values, 'image_reliability')
+        node.create_subscription(kind, image, self._on_image, newest)
 
     # -- what is heard
 
@@ -415,3 +415,9 @@ class Robot:
 
 def _newest(values: dict[str, Value], reliability: str) -> QoSProfile:
     return QoSProfile(depth=1, reliability=ReliabilityPolicy[str(values[reliability]).upper()])
+
+
+def _of_robot(node: Node, topic: str, at: str) -> str:
+    """Return a topic as it is remapped for the console, in the namespace of another robot."""
+    own, full = node.get_namespace().rstrip('/') + '/', str(node.resolve_topic_name(topic))
+    return at + full.removeprefix(own).removeprefix('/')
