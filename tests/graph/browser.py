@@ -55,6 +55,7 @@ class Tab:
         self._socket = connect(address, max_size=50_000_000, compression=None)
         self._numbers, self._answers = itertools.count(1), {}
         self.said: list[str] = []
+        self.asked: list[str] = []  # addresses, after Network.enable
         self._news = threading.Condition()
         threading.Thread(target=self._listen, daemon=True).start()
         for domain in domains:
@@ -69,6 +70,10 @@ class Tab:
                         self._answers[message["id"]] = message
                     elif message["method"] == "Runtime.exceptionThrown":
                         self.said.append(str(message["params"]["exceptionDetails"]))
+                    elif message["method"] == "Network.requestWillBeSent":
+                        self.asked.append(message["params"]["request"]["url"])
+                    elif message["method"] == "Network.webSocketCreated":
+                        self.asked.append(message["params"]["url"])
                     elif message["method"] == "Log.entryAdded":
                         self.said.append(message["params"]["entry"]["text"])
                     self._news.notify_all()

@@ -7,6 +7,8 @@ import re
 import subprocess
 import tarfile
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,7 @@ class Console:
         self.missions.wait_for("ready")
 
     def start(self, **given):
+        given = {"simulator": True, **given}
         given = {"port": 0, "require_operator": True, "audit_file": str(self.folder / "audit.jsonl"), **given}
         self.node = self.stack.start("console_node", NODE, *ros_args(IMAGE, **given))
         self.node.wait_for("ready: ")
@@ -140,6 +143,57 @@ def test_a_key_stops_the_robot_and_the_page_says_that_it_stands(ready, tab, key)
     tab.wait(
         "/the robot stands, [0-9]+ ms after STOP/.test(document.querySelector('#stands').textContent)", 3
     )
+
+
+def test_a_space_in_the_instruction_is_a_space_and_escape_there_stops(ready, tab):
+    ready.drive(tab)
+    tab.click("#instruction")
+    since = time.monotonic()
+    tab.key(" ")
+    time.sleep(0.4)
+    assert "STOP by" not in tab.text("#log") and tab.run("document.querySelector('#instruction').value").endswith(" ")
+    at = tab.key("Escape", wait=False)
+    assert ready.zero_after(at) < 0.3
+    assert since < at
+
+
+def test_the_page_asks_nobody_but_the_console(ready):
+    tab = ready.browser.tab("about:blank")
+    tab.ask("Network.enable")
+    tab.go(ready.url)
+    tab.wait_text("#stands", "the robot stands")
+    tab.wait("document.querySelector('#offers').children.length > 0")
+    time.sleep(1.0)
+    ours = ready.url.partition("//")[2]
+    asked = [url for url in tab.asked if not url.startswith(("data:", "blob:", "about:"))]
+    assert asked and all(url.partition("//")[2].startswith(ours) for url in asked), asked
+    tab.close()
+
+
+def test_a_stop_needs_no_socket_but_our_origin(ready, tab):
+    ready.drive(tab)
+    address, origin = f"{ready.url}stop", ready.url.rstrip("/")
+    for wrong in ({}, {"Origin": "http://evil.example"}):
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(urllib.request.Request(address, b"", wrong, method="POST"), timeout=5)
+    at = time.monotonic()
+    asked = urllib.request.Request(address, b"", {"Origin": origin}, method="POST")
+    with urllib.request.urlopen(asked, timeout=5) as answer:
+        assert answer.status == 200
+    assert ready.zero_after(at) < 0.3
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"{ready.url}file/guessed", timeout=5)
+
+
+def test_a_simulated_fault_is_a_button_of_the_simulator_and_stops_the_robot(ready, tab):
+    ready.drive(tab)
+    tab.wait("!document.querySelector('#sim').hidden")
+    at = time.monotonic()
+    tab.run("[...document.querySelectorAll('#faults button')].find((b) => b.textContent === 'odometry stops').click()")
+    tab.wait("/No odometry|odometry/i.test(document.querySelector('.doing').textContent)", 5)
+    assert ready.zero_after(at) < 2.0
+    tab.run("document.querySelector('#faults button').click()")
+    tab.wait_text("#stands", "the robot stands")
 
 
 def test_stop_works_while_the_page_is_busy(ready, tab):

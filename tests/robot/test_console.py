@@ -23,6 +23,7 @@ from spec_vlm_nav.console.control import Control
 from spec_vlm_nav.console.decisions import time_shares
 from spec_vlm_nav.console.live import LIVE, checked
 from spec_vlm_nav.console.pages import Pages
+from spec_vlm_nav.console.shelf import Shelf
 from spec_vlm_nav.model.origins import Origin, origins_of
 from specdec.edge.stats import RoundStats
 
@@ -113,7 +114,7 @@ def test_control_is_taken_not_shared_and_lost_by_silence():
 
 class FakeRobot:
     def __init__(self):
-        self.done, self.standing = [], True
+        self.done, self.standing, self.simulated = [], True, False
 
     def __getattr__(self, name):
         return lambda *given: self.done.append((name, *given[:2]))
@@ -122,7 +123,7 @@ class FakeRobot:
         return (len(self.done) + 1, 0.0, b"jpeg")
 
     def state(self):
-        return {"state": "STOPPED", "standing": self.standing}
+        return {"state": "STOPPED", "standing": self.standing, "simulator": self.simulated}
 
     def map(self):
         return {"path": [], "places": [], "fence_m": 0.0}
@@ -191,6 +192,8 @@ def test_without_control_nothing_moves_and_with_it_does(tmp_path):
         {"t": "order", "order": "resume"},
         {"t": "reset"},
         {"t": "cancel"},
+        {"t": "fault", "name": "base stuck"},
+        {"t": "room", "seed": 1},
         {"t": "param", "node": "motion_node", "name": "max_linear", "value": 0.2},
     ],
 )
@@ -315,6 +318,88 @@ def test_that_it_stands_is_told_when_it_does_and_not_before(tmp_path):
     world.pages._woken("", "status")
     told = world.told(anna, "stands")
     assert told[0]["id"] == "7" and told[0]["ms"] is not None
+
+
+def test_typed_words_that_mean_stop_stop_without_control_too(tmp_path):
+    world = World(tmp_path)
+    viewer = world.open("vera", Role.VIEWER)
+    world.pages.take(viewer, {"t": "say", "text": "Stop!"})
+    assert world.done() == [("stop",)] and world.audit()[-1]["command"] == "stop typed"
+
+
+def test_a_stop_without_a_socket_reaches_the_robot_it_names(tmp_path):
+    world = World(tmp_path, names=("one", "two"))
+    assert world.pages.stop_by_post("anna", Role.OPERATOR, "127.0.0.1", "two")
+    assert world.done("two") == [("stop",)] and world.done("one") == []
+    assert not world.pages.stop_by_post("anna", Role.OPERATOR, "127.0.0.1", "three")
+    assert world.audit()[-1]["command"] == "stop by POST"
+
+
+def test_a_page_that_is_slow_for_a_moment_keeps_control_unless_an_operator_is_required(tmp_path):
+    for require, patience in ((False, 5.0), (True, 0.6)):
+        world = World(tmp_path, require)
+        assert world.pages.control("").silence_s == patience
+
+
+@pytest.mark.parametrize(
+    "message, words",
+    [
+        ({"t": "fault", "name": "explode"}, "no fault is called"),
+        ({"t": "room", "seed": "x"}, "a room is a number"),
+        ({"t": "room", "seed": -1}, "a number from 0"),
+    ],
+)
+def test_faults_and_rooms_are_of_the_simulator_and_checked(tmp_path, message, words):
+    world = World(tmp_path)
+    anna = world.open()
+    world.pages.take(anna, {"t": "take"})
+    world.pages.take(anna, message)
+    assert "not simulated" in world.told(anna, "no")[0]["why"]
+    world.robots[""].simulated = True
+    world.pages.take(anna, message)
+    assert world.done() == [] and words in world.told(anna, "no")[0]["why"]
+    world.pages.take(anna, {"t": "fault", "name": "camera stops"})
+    (name, fault, _), *others = world.done()
+    assert name == "inject" and fault["camera_fault"] == "stopped" and fault["base_fault"] == "none"
+    assert others == []
+
+
+def test_the_faults_are_parameters_of_the_simulator():
+    from navsim.ros_parameters import SETTINGS
+    from spec_vlm_nav.console.orders import FAULTS
+
+    live = {setting.name: setting for setting in SETTINGS if setting.live}
+    for fault in FAULTS.values():
+        for name, value in fault.items():
+            live[name].check(value)
+            assert type(value) is type(live[name].default)
+
+
+# -- the black box
+
+
+def test_files_are_listed_newest_first_and_a_ticket_is_good_once(tmp_path):
+    (tmp_path / "one").mkdir()
+    for number, name in enumerate(("old.mcap", "new.mcap", "half.mcap.part", "notes.txt")):
+        (tmp_path / "one" / name).write_bytes(b"x" * number)
+        os.utime(tmp_path / "one" / name, (number, number))
+    shelf = Shelf(tmp_path)
+    assert [row["name"] for row in shelf.listing("one")["files"]] == ["new.mcap", "old.mcap"]
+    assert shelf.listing("")["files"] == [] and shelf.listing("two")["why"] == "nothing was written yet"
+    ticket, why = shelf.ticket("one", "new.mcap", 0.0)
+    assert why == "" and shelf.redeem(ticket, 1.0) == tmp_path / "one" / "new.mcap"
+    assert shelf.redeem(ticket, 1.0) is None, "once"
+    late, _ = shelf.ticket("one", "new.mcap", 0.0)
+    assert shelf.redeem(late, 100.0) is None and shelf.redeem("guessed", 0.0) is None
+
+
+@pytest.mark.parametrize("name", ["../secret.mcap", "/etc/passwd", "", "notes.txt", "none.mcap"])
+def test_only_what_is_listed_is_handed_out(tmp_path, name):
+    (tmp_path / "secret.mcap").write_bytes(b"x")
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "notes.txt").write_bytes(b"x")
+    ticket, why = Shelf(tmp_path).ticket("one", name, 0.0)
+    assert ticket == "" and "no file" in why
 
 
 # -- what is shown
