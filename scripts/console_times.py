@@ -84,7 +84,7 @@ def main() -> None:
         stack.make_ready()
         url = re.findall(r"ready: (\S+)", node.text)[-1]
         tab = browser.tab(url)
-        tab.wait_text("#link", "connected")
+        tab.wait_text("#link", "connected", 40)
         tab.click("#take")
         tab.wait_text("#control", "you have control")
         tab.wait("Number(document.querySelector('#camera').dataset.frames) > 3")

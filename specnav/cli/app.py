@@ -19,7 +19,6 @@ from specnav.cli.blackbox import add_blackbox_command
 from specnav.cli.doctor import add_doctor_command
 from specnav.cli.drill import add_drill_commands
 from specnav.cli.keys import keys_app
-from specnav.cli.mission import mission_app
 from specnav.cli.models import convert_app, plan_app
 from specnav.cli.options import (
     METRICS,
@@ -61,7 +60,6 @@ app = typer.Typer(
 app.add_typer(train_app, name="train")
 app.add_typer(keys_app, name="keys")
 app.add_typer(plan_app, name="plan")
-app.add_typer(mission_app, name="mission")
 app.add_typer(convert_app, name="convert")
 
 
