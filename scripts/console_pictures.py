@@ -47,44 +47,50 @@ def start(folder: Path, seed: int) -> tuple[subprocess.Popen[str], str]:
 
 def walk(tab: Tab, out: Path, words: str) -> None:
     """Type an instruction, and take pictures of what follows."""
-    frames: list[Image.Image] = []
+    film: list[bytes] = []  # made smaller afterwards: a page that is busy for long stops the robot
 
-    def shoot() -> bytes:
-        data = tab.screenshot()
-        image = Image.open(io.BytesIO(data)).convert("RGB")
-        image.thumbnail((GIF_WIDTH, 10_000), Image.Resampling.LANCZOS)
-        frames.append(image)
-        return data
+    def shoot() -> None:
+        film.append(tab.film[-1])
 
     tab.size(*DESKTOP)
     tab.wait_text("#stands", "the robot stands", 30)
     tab.wait("document.querySelector('#offers').children.length > 0", 10)
     tab.click("#take")
     tab.wait_text("#control", "you have control")
+    tab.ask("Page.startScreencast", format="jpeg", quality=90, maxWidth=DESKTOP[0], maxHeight=DESKTOP[1])
+    tab.wait("true")
+    time.sleep(1.0)
     for end in range(4, len(words) + 4, 4):
         tab.type("#instruction", words[:end])
+        tab.run("scrollTo(0, 0)")
+        time.sleep(FRAME_MS / 2000)
         shoot()
     tab.key("Enter")
     began, taken = time.monotonic(), False
     while time.monotonic() - began < GIF_S:
-        at = time.monotonic()
-        data = shoot()
-        moves = "MOVES" in tab.text("#stands") and tab.run("document.querySelectorAll('#decisions li').length > 1")
-        if moves and not taken:
+        time.sleep(FRAME_MS / 1000)
+        shoot()
+        moves = "MOVES" in tab.text("#stands")
+        if moves and not taken and tab.run("document.querySelectorAll('#decisions li').length > 3"):
             taken = True
-            small(data, out / "console.png", 1280)
-            tab.size(*DESKTOP, dark=True)
-            small(tab.screenshot(), out / "console_dark.png", 1000)
-            tab.size(*PHONE)
-            small(tab.screenshot(), out / "console_phone.png", 390)
-            tab.size(*DESKTOP)
+            small(film[-1], out / "console.png", 1280)
         if "NONE" in tab.text("#log"):
             break
-        time.sleep(max(0.0, at + FRAME_MS / 1000 - time.monotonic()))
     tab.run("document.activeElement.blur()")
     tab.key("Escape")
     for _ in range(5):
+        time.sleep(FRAME_MS / 1000)
         shoot()
+    tab.ask("Page.stopScreencast")
+    tab.size(*DESKTOP, dark=True)
+    small(tab.screenshot(), out / "console_dark.png", 1000)
+    tab.size(*PHONE)
+    tab.run("scrollTo(0, 0)")
+    small(tab.screenshot(), out / "console_phone.png", 390)
+    frames = []
+    for data in film:
+        frames.append(Image.open(io.BytesIO(data)).convert("RGB"))
+        frames[-1].thumbnail((GIF_WIDTH, 10_000), Image.Resampling.LANCZOS)
     palette = frames[len(frames) // 2].quantize(GIF_COLOURS, dither=Image.Dither.NONE)
     made = [f.quantize(palette=palette, dither=Image.Dither.NONE) for f in frames]
     file = out / "console.gif"

@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 import urllib.request
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ class Tab:
         self._socket = connect(address, max_size=50_000_000, compression=None)
         self._numbers, self._answers = itertools.count(1), {}
         self.said: list[str] = []
+        self.film: deque[bytes] = deque(maxlen=2)  # after Page.startScreencast: JPEG
         self.asked: list[str] = []  # addresses, after Network.enable
         self._news = threading.Condition()
         threading.Thread(target=self._listen, daemon=True).start()
@@ -70,6 +72,9 @@ class Tab:
                         self._answers[message["id"]] = message
                     elif message["method"] == "Runtime.exceptionThrown":
                         self.said.append(str(message["params"]["exceptionDetails"]))
+                    elif message["method"] == "Page.screencastFrame":
+                        self.film.append(base64.b64decode(message["params"]["data"]))
+                        self.tell("Page.screencastFrameAck", sessionId=message["params"]["sessionId"])
                     elif message["method"] == "Network.requestWillBeSent":
                         self.asked.append(message["params"]["request"]["url"])
                     elif message["method"] == "Network.webSocketCreated":

@@ -65,10 +65,12 @@ class Pages:
         page_timeout_s: float,
         shelf: Shelf | None = None,
         templates: tuple[str, ...] = (),
+        page_busy_s: float = 0.4,
     ) -> None:
         self._robots, self._audit = robots, audit
         self._orders, self.shelf = Orders(self), shelf or Shelf(None)
         self._templates, self._posts = templates, Bucket(RATE, BURST)
+        self._busy_s = page_busy_s
         self._require_operator, self._timeout_s = require_operator, page_timeout_s
         self._pages: set[Page] = set()
         # Where nobody must be there, a page that is slow for a moment keeps control.
@@ -102,6 +104,7 @@ class Pages:
             name=name,
             require_operator=self._require_operator,
             timeout_s=self._timeout_s,
+            busy_s=self._busy_s,
             templates=self._templates,
             faults=tuple(FAULTS),
         )

@@ -49,6 +49,14 @@ CONSOLE: tuple[Parameter, ...] = (
         10.0,
     ),
     Parameter(
+        'page_busy_s',
+        0.4,
+        'A page in control that does not answer for so long while the robot moves has it '
+        'stopped: no STOP would be heard, s; 0: not watched.',
+        0.0,
+        10.0,
+    ),
+    Parameter(
         'image_transport', 'compressed', 'Type of the image topic.', choices=('compressed', 'raw')
     ),
     Parameter('image_reliability', 'best_effort', 'QoS of the camera.', choices=RELIABILITY),

@@ -6,7 +6,7 @@ import { drawCamera, drawMap } from './map.js';
 const $ = (id) => document.getElementById(id);
 const worker = new Worker('link.js');
 const send = (message) => worker.postMessage({ send: message });
-let line = 'lost', state = {}, map = { path: [], places: [] }, me = {}, stopId = 0, pending = 0, said = '', frames = 0;
+let line = 'lost', state = {}, map = { path: [], places: [] }, me = {}, stopId = 0, pending = 0, stood = false, said = '', frames = 0;
 const show = (element, words) => { if (element.textContent !== words) element.textContent = words; };
 const level = (element, words, how) => { show(element, words); element.dataset.level = how; };
 
@@ -217,15 +217,17 @@ function answer(words, how) { level($('answer'), words || '', how); }
 function stop(how) {
   stopId += 1;
   pending = stopId;
+  stood = false;
   send({ t: 'stop', id: String(stopId), how });
   if (line !== 'up') { level($('stands'), 'NOT SENT: no connection. Stop it by hand', 'bad'); return; }
   level($('stands'), 'STOP sent …', 'warn');
   const mine = stopId;
-  setTimeout(() => { if (pending === mine) level($('stands'), 'NOT CONFIRMED that it stands', 'bad'); }, 1500);
+  setTimeout(() => { if (pending === mine && !stood) level($('stands'), 'NOT CONFIRMED that it stands', 'bad'); }, 1500);
 }
 function stands({ id, ms }) {
   if (id !== String(pending)) return;
   if (ms == null) { level($('stands'), 'IT DOES NOT STAND', 'bad'); return; }
+  stood = true;
   level($('stands'), `the robot stands, ${ms} ms after STOP`, 'good');
   setTimeout(() => { if (id === String(pending)) pending = 0; }, 2500);
 }

@@ -1,8 +1,8 @@
 // The page's line to the console, in a thread of its own: it works while the page is busy. A page that does not answer
 // could not hear the STOP key either: where it has control and the robot moves, this stops the robot.
-const BEAT_MS = 150, BUSY_MS = 220, TICK_MS = 30, SILENT_MS = 800, AGAIN_MS = 700;
+const BEAT_MS = 150, TICK_MS = 30, ANSWER_MS = 400, SILENT_MS = 800, AGAIN_MS = 700;
 let socket = null, hello = {}, url = '', alive = 0, heard = 0, hidden = false, lost = true;
-let robot = '', mine = false, moving = false, deadMan = false, saidBusy = false, refused = false;
+let busyMs = 400, robot = '', mine = false, moving = false, deadMan = false, saidBusy = false, refused = false;
 
 const now = () => performance.now();
 function send(message) {
@@ -36,7 +36,7 @@ async function take(data) {
     return;
   }
   const message = JSON.parse(data);
-  if (message.t === 'hello') { deadMan = message.require_operator; setLost(false); }
+  if (message.t === 'hello') { deadMan = message.require_operator; busyMs = 1000 * message.busy_s; setLost(false); }
   if (message.t === 'state') { mine = message.mine; robot = message.robot; moving = message.standing === false; setLost(false); }
   postMessage({ message });
 }
@@ -51,7 +51,7 @@ onmessage = ({ data }) => {
   if (data.alive) { alive = now(); hidden = data.hidden; saidBusy = false; }
 };
 setInterval(() => {
-  const answers = now() - alive < BUSY_MS;
+  const answers = now() - alive < ANSWER_MS;
   // A hidden page's clocks are slowed down: it is not busy, but nobody sees it.
   if (mine && (answers && !hidden || hidden && !deadMan)) send({ t: 'beat' });
 }, BEAT_MS);
@@ -62,7 +62,7 @@ setInterval(() => {
   busyFor = alive === aliveBefore ? busyFor + Math.min(at - ticked, 1.5 * TICK_MS) : 0;
   ticked = at;
   aliveBefore = alive;
-  if (mine && moving && !hidden && !saidBusy && busyFor > BUSY_MS) {
+  if (mine && moving && !hidden && !saidBusy && busyMs && busyFor > busyMs) {
     saidBusy = true;
     send({ t: 'stop', id: 'busy', how: 'its page did not answer' });
   }

@@ -79,6 +79,7 @@ class ConsoleNode:
             float(values['page_timeout_s']),
             Shelf(Path(boxes).expanduser() if boxes else default_folder()),
             tuple(words for words in offered if words) or TEMPLATES,
+            float(values['page_busy_s']),
         )
         self._meet(node.get_namespace().strip('/'))
         self._look()
