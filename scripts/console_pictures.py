@@ -36,8 +36,14 @@ def small(picture: bytes, file: Path, width: int) -> None:
 
 def start(folder: Path, seed: int) -> tuple[subprocess.Popen[str], str]:
     """The demo with its page; returns the page's address."""
-    argv = [str(Path(sys.executable).with_name("specnav")), "demo", "--console", "--port", "0", "--seed", str(seed)]
-    demo = subprocess.Popen([*argv, "--out", str(folder / "run")], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    # Taking pictures keeps the page busy, which else would stop the robot.
+    program = (
+        "import sys; from pathlib import Path; from specnav.demo.config import DemoConfig; "
+        "from specnav.demo.console import run_console; "
+        "sys.exit(run_console(DemoConfig(seed=int(sys.argv[1]), out=Path(sys.argv[2])), 0, {'page_busy_s': 0.0}))"
+    )
+    argv = [sys.executable, "-u", "-c", program, str(seed), str(folder / "run")]
+    demo = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert demo.stdout is not None
     for line in demo.stdout:
         if found := re.search(r"listens to you at +(\S+)", line):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from importlib.util import find_spec
@@ -54,8 +55,13 @@ def check_page(port: int) -> None:
             ) from error
 
 
-def run_console(config: DemoConfig, port: int) -> int:
-    """Start everything and stay up; 0 after Ctrl-C. Raises DemoError, UsageError, ChildFailed."""
+def run_console(
+    config: DemoConfig, port: int, given: Mapping[str, children.Parameter] = children.NOTHING
+) -> int:
+    """Start everything and stay up; 0 after Ctrl-C. Raises DemoError, UsageError, ChildFailed.
+
+    given: parameters of console_node on top.
+    """
     check_inputs(config)
     check_page(port)
     from specnav.demo.stage import open_stage
@@ -80,6 +86,7 @@ def run_console(config: DemoConfig, port: int) -> int:
                 "audit_file": str(run / "audit.jsonl"),
                 "tokens_file": str(run / "no_tokens.json"),  # loopback alone
                 "simulator": True,
+                **given,
             }
             spec = children.console_spec(robot, stage.environment, page)
             ready = stage.start(spec, config.start_timeout_s)

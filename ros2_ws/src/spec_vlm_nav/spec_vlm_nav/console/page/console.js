@@ -29,6 +29,10 @@ alive();
 worker.onmessage = ({ data }) => {
   if (data.picture) { drawPicture(data); return; }
   if (data.link) { lineChanged(data); return; }
+  if ('posted' in data) {
+    level($('stands'), data.posted ? 'STOP sent without the socket; not known whether it stands' : 'STOP COULD NOT BE SENT', 'bad');
+    return;
+  }
   const m = data.message, act = {
     hello: () => {
       me = m;
