@@ -140,10 +140,11 @@ class _Reader:
         if not node.value:
             self.bad(node, 'the list of steps is empty')
         for item in node.value:
+            counts = not _repeats(item)  # what is repeated has been counted inside
             for step in self._step(item, defaults, depth):
-                self._steps += 1
+                self._steps += counts
                 if self._steps > MOST_STEPS:
-                    if self._steps == MOST_STEPS + 1:
+                    if counts:
                         self.bad(item, 'too many steps', f'{MOST_STEPS}, repetitions included')
                     return
                 yield step
@@ -320,6 +321,11 @@ class _Reader:
             self.bad(node, f'{name}: {_shown(node)}', f'{kind}{low:g} to {high:g}')
             return low
         return value
+
+
+def _repeats(node: Node) -> bool:
+    pairs = node.value if isinstance(node, yaml.MappingNode) else []
+    return any(isinstance(key, yaml.ScalarNode) and key.value == 'repeat' for key, _ in pairs)
 
 
 def _shown(node: Node) -> str:

@@ -96,6 +96,7 @@ function showState(m) {
     select.replaceChildren(...robots.map((name) => new Option(name || 'the robot', name)));
   }
   select.value = m.robot;
+  select.parentElement.hidden = robots.length < 2 && !robots[0];
   level($('link'), m.state ? 'connected' : 'no robot heard', m.state ? 'good' : 'warn');
   const viewer = me.role === 'viewer';
   show($('control'), m.mine ? 'you have control' : m.control ? `${m.control} has control` : 'nobody has control');
