@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 from tests.graph.browser import Browser, Tab  # noqa: E402
 
 DESKTOP, PHONE = (1280, 880), (390, 844)
-GIF_WIDTH, GIF_COLOURS, GIF_S, FRAME_MS = 800, 96, 24.0, 400
+GIF_WIDTH, GIF_COLOURS, GIF_S, FRAME_MS = 800, 160, 30.0, 400
 
 
 def small(picture: bytes, file: Path, width: int) -> None:
@@ -77,7 +77,7 @@ def walk(tab: Tab, out: Path, words: str) -> None:
         time.sleep(FRAME_MS / 1000)
         shoot()
         moves = "MOVES" in tab.text("#stands")
-        if moves and not taken and tab.run("document.querySelectorAll('#decisions li').length > 3"):
+        if moves and not taken and tab.run("document.querySelectorAll('#decisions li').length > 2"):
             taken = True
             small(film[-1], out / "console.png", 1280)
         if "NONE" in tab.text("#log"):
@@ -97,7 +97,11 @@ def walk(tab: Tab, out: Path, words: str) -> None:
     for data in film:
         frames.append(Image.open(io.BytesIO(data)).convert("RGB"))
         frames[-1].thumbnail((GIF_WIDTH, 10_000), Image.Resampling.LANCZOS)
-    palette = frames[len(frames) // 2].quantize(GIF_COLOURS, dither=Image.Dither.NONE)
+    sample = [frames[n * (len(frames) - 1) // 5] for n in range(6)]  # colours of the whole film
+    sheet = Image.new("RGB", (sample[0].width, sum(f.height for f in sample)))
+    for number, frame in enumerate(sample):
+        sheet.paste(frame, (0, number * frame.height))
+    palette = sheet.quantize(GIF_COLOURS, dither=Image.Dither.NONE)
     made = [f.quantize(palette=palette, dither=Image.Dither.NONE) for f in frames]
     file = out / "console.gif"
     made[0].save(file, save_all=True, append_images=made[1:], duration=FRAME_MS, loop=0, optimize=True)
@@ -108,8 +112,8 @@ def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "docs", help="folder for the pictures")
-    parser.add_argument("--seed", type=int, default=0, help="the room")
-    parser.add_argument("--words", default="find the red table", help="the instruction")
+    parser.add_argument("--seed", type=int, default=4, help="the room")
+    parser.add_argument("--words", default="find the blue bottle", help="the instruction")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     demo, url = start(Path(tempfile.mkdtemp()), options.seed)
