@@ -375,6 +375,16 @@ def test_the_faults_are_parameters_of_the_simulator():
             assert type(value) is type(live[name].default)
 
 
+def test_several_robots_are_told_side_by_side_with_who_has_control(tmp_path):
+    world = World(tmp_path, names=("one", "two"))
+    anna = world.open()
+    world.pages.take(anna, {"t": "take"})
+    world.pages._regularly("map")
+    one, two = world.told(anna, "fleet")[0]["robots"]
+    assert (one["name"], one["control"], two["name"], two["control"]) == ("one", "anna", "two", "")
+    assert one["state"] == "STOPPED" and one["standing"] is True
+
+
 # -- the black box
 
 
