@@ -23,7 +23,6 @@ from spec_vlm_nav.console.control import Control
 from spec_vlm_nav.console.decisions import time_shares
 from spec_vlm_nav.console.live import LIVE, checked
 from spec_vlm_nav.console.pages import Pages
-from spec_vlm_nav.console.shelf import Shelf
 from spec_vlm_nav.model.origins import Origin, origins_of
 from specdec.edge.stats import RoundStats
 
@@ -383,33 +382,6 @@ def test_several_robots_are_told_side_by_side_with_who_has_control(tmp_path):
     one, two = world.told(anna, "fleet")[0]["robots"]
     assert (one["name"], one["control"], two["name"], two["control"]) == ("one", "anna", "two", "")
     assert one["state"] == "STOPPED" and one["standing"] is True
-
-
-# -- the black box
-
-
-def test_files_are_listed_newest_first_and_a_ticket_is_good_once(tmp_path):
-    (tmp_path / "one").mkdir()
-    for number, name in enumerate(("old.mcap", "new.mcap", "half.mcap.part", "notes.txt")):
-        (tmp_path / "one" / name).write_bytes(b"x" * number)
-        os.utime(tmp_path / "one" / name, (number, number))
-    shelf = Shelf(tmp_path)
-    assert [row["name"] for row in shelf.listing("one")["files"]] == ["new.mcap", "old.mcap"]
-    assert shelf.listing("")["files"] == [] and shelf.listing("two")["why"] == "nothing was written yet"
-    ticket, why = shelf.ticket("one", "new.mcap", 0.0)
-    assert why == "" and shelf.redeem(ticket, 1.0) == tmp_path / "one" / "new.mcap"
-    assert shelf.redeem(ticket, 1.0) is None, "once"
-    late, _ = shelf.ticket("one", "new.mcap", 0.0)
-    assert shelf.redeem(late, 100.0) is None and shelf.redeem("guessed", 0.0) is None
-
-
-@pytest.mark.parametrize("name", ["../secret.mcap", "/etc/passwd", "", "notes.txt", "none.mcap"])
-def test_only_what_is_listed_is_handed_out(tmp_path, name):
-    (tmp_path / "secret.mcap").write_bytes(b"x")
-    (tmp_path / "one").mkdir()
-    (tmp_path / "one" / "notes.txt").write_bytes(b"x")
-    ticket, why = Shelf(tmp_path).ticket("one", name, 0.0)
-    assert ticket == "" and "no file" in why
 
 
 # -- what is shown
