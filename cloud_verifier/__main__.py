@@ -44,6 +44,12 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE,...",
         help="of a GGUF --draft-model: threads, gpu_layers, context, kv",
     )
+    parser.add_argument(
+        "--draft-disturbed",
+        default=ServerConfig.draft_disturbed,
+        metavar="STRENGTH:SEED",
+        help="of --draft-model: its logits are disturbed, to stand in for a weaker one (specnav bench --acceptance)",
+    )
     parser.add_argument("--threads", type=int, default=ServerConfig.threads, help="CPU threads, 0 = choose")
     parser.add_argument("--max-sessions", type=int, default=ServerConfig.max_sessions)
     parser.add_argument(

@@ -22,7 +22,8 @@ class ServerConfig:
     bind: "tcp://HOST:PORT"; port 0 or * takes a free one (the ready line tells which).
     pixels: of a picture as the models see it, larger ones are scaled down; 0: about a megapixel.
     draft_model: a draft model in the cloud, for methods that draft there; "" = none. gguf: of one in a GGUF file
-    (specdec.models.GgufOptions).
+    (specdec.models.GgufOptions). draft_disturbed: STRENGTH:SEED, its logits are disturbed so, to stand in for a weaker
+    draft (specdec.sampling.disturbed); "" = not.
     threads: CPU threads of a forward, 0 = one for a small model, else what torch would take.
     session_timeout_s: a session nobody mentions for so long is forgotten.
     max_message_mb: largest message taken (a prompt with its images).
@@ -55,6 +56,7 @@ class ServerConfig:
     pixels: int = 0
     draft_model: str = ""
     gguf: str = ""
+    draft_disturbed: str = ""
     threads: int = 0
     max_sessions: int = 64
     session_timeout_s: float = 120.0
@@ -94,7 +96,7 @@ class ServerConfig:
             raise VerifierError("no model given: name a Hugging Face folder or hub id")
         if not self.bind.startswith("tcp://") or ":" not in self.bind[6:]:
             raise VerifierError(f"bind address {self.bind!r} is not usable: give tcp://HOST:PORT")
-        for name in ("exits", "exit_layers", "keys", "metrics"):
+        for name in ("exits", "exit_layers", "keys", "metrics", "draft_disturbed"):
             if not isinstance(value := getattr(self, name), str):
                 raise VerifierError(f"{name} = {value!r} is no text: put it in quotes")
         for name in ("deterministic", "compile", "insecure", "log_contents"):

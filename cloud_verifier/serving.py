@@ -29,6 +29,7 @@ from cloud_verifier.security.keyring import Keyring
 from specdec.models import GgufOptions, LoadedModel, load_draft, load_model
 from specdec.models.timing.pacing import pace
 from specdec.models.timing.row_times import time_rows
+from specdec.sampling.disturbed import Disturbance
 from specdec.tracing import Tracing, tracing_from_environment
 
 
@@ -77,6 +78,7 @@ def _own_server(config: ServerConfig, log: EventLog, tracing: Tracing | None) ->
         gguf = GgufOptions.read(config.gguf)
         draft_model = load_draft(config.draft_model, *how, gguf=gguf, compile=config.compile)
         check_pair(draft_model, model)
+        draft_model.disturbance = Disturbance.read(config.draft_disturbed)
     hint_maker = load_hint_maker(config, model, log)
     set_threads(config.threads, model)
     inline = forwards_are_quick(config, model)

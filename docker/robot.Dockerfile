@@ -5,14 +5,15 @@
 # or with docker/compose.robot.yaml. The default runs on any Orin, the draft model on its CPU. For its GPU, base image and
 # torch must be of the CUDA that the JetPack has (docker/README.md, "The base for a Go2"); with JetPack 6.1 or 6.2:
 #   --build-arg ROBOT_BASE=dustynv/ros:humble-ros-base-l4t-r36.4.0 --build-arg TORCH=torch
-#   --build-arg TORCH_INDEX=https://pypi.jetson-ai-lab.io/jp6/cu126          (and docker run --runtime nvidia)
+#   --build-arg TORCH_INDEX=(the index of that JetPack)          (and docker run --runtime nvidia)
 # With llama.cpp, to draft on GGUF files: --build-arg WITH_GGUF=1, and on an Orin's GPU with the base above
 #   --build-arg GGUF_CMAKE_ARGS="-DGGML_CUDA=on -DCMAKE_CUDA_ARCHITECTURES=87 -DGGML_CUDA_NO_VMM=on"
 # dustynv/ros:humble-ros-base-l4t-r35.3.1 is not the default: its ROS is built for Python 3.8, this project needs 3.10.
 ARG ROBOT_BASE=ros:humble-ros-base-jammy
 FROM ${ROBOT_BASE}
-ARG TORCH=torch==2.13.0+cpu
-ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+ARG TORCH=torch==2.13.0
+# Empty: the index that pip has by itself.
+ARG TORCH_INDEX=
 # 1: with the simulator in the image (docker/compose.yaml)
 ARG WITH_SIM=0
 # 1: with unitree_go and unitree_api, the messages of a Go2, built from Unitree's repository as it was at this commit
@@ -43,7 +44,7 @@ RUN set -- g++ cmake make python3-dev python3-venv \
     && mkdir /models && chown specnav: /models
 # colcon needs setuptools < 80, and Humble's message generators an EmPy before 4, which colcon would bring.
 RUN pip install "setuptools>=77.0.3,<80" wheel "empy<4" colcon-common-extensions \
-    && pip install --index-url "${TORCH_INDEX}" "${TORCH}"
+    && pip install ${TORCH_INDEX:+--index-url "${TORCH_INDEX}"} "${TORCH}"
 
 # Before everything that changes more often than the version of llama.cpp.
 WORKDIR /opt/specnav
@@ -78,6 +79,7 @@ COPY cloud_verifier cloud_verifier
 COPY evaluation evaluation
 COPY navsim navsim
 COPY harness harness
+COPY fleet fleet
 COPY trials trials
 COPY specnav specnav
 COPY default_models default_models

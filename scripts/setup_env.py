@@ -23,7 +23,8 @@ import setup_gguf
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = Path(sys.prefix) / "set-up.json"
 TORCH_VERSION = "2.13.0"
-TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+TORCH_CPU_INDEX = os.environ.get("SPECNAV_TORCH_CPU_INDEX", "")
+"""A package index that has torch built for CPUs, which is some 3 GB smaller; "": what pip's own index has is taken."""
 CONSTRAINTS = ROOT / "requirements" / "constraints.txt"
 ROS_WHEELS = ROOT / "requirements" / "ros-wheels.txt"
 
@@ -65,14 +66,16 @@ def sees_gpu() -> bool:
 
 
 def install_torch() -> None:
-    """The CPU build where no GPU is seen; a torch that is already there (Jetson containers) is kept."""
+    """The CPU build where no GPU is seen and it can be had; a torch that is there (Jetson containers) is kept."""
     probe = "import torch, sys; sys.exit(tuple(int(x) for x in torch.__version__.split('.')[:2]) < (2, 4))"
     if subprocess.run([sys.executable, "-c", probe], stderr=subprocess.DEVNULL).returncode == 0:
         return
     wanted = f"torch=={TORCH_VERSION}"
     # A wheel on this disk (pip's find-links) wins: --no-index looks nowhere else for torch itself.
     on_disk = pip("--no-index", "--no-deps", wanted, check=False)
-    if on_disk or sees_gpu() or platform.machine() != "x86_64":
+    if on_disk or sees_gpu() or platform.machine() != "x86_64" or not TORCH_CPU_INDEX:
+        if not on_disk and not sees_gpu() and platform.machine() == "x86_64":
+            say("torch with CUDA, 3 GB more than needed: SPECNAV_TORCH_CPU_INDEX may name an index of CPU builds")
         pip(wanted)  # complete it, or take the index's build: the CUDA one on x86_64
     else:
         pip(f"{wanted}+cpu", "--extra-index-url", TORCH_CPU_INDEX)

@@ -51,7 +51,7 @@ def pip_arguments(gpu: bool, has_torch: bool) -> list[str]:
     """Of `pip install`. has_torch: it need not be looked for where builds for CPUs are."""
     if gpu:
         return packages(gpu)
-    index = [] if has_torch else ["--extra-index-url", TORCH_CPU_INDEX]
+    index = ["--extra-index-url", TORCH_CPU_INDEX] if TORCH_CPU_INDEX and not has_torch else []
     return ["-c", str(REQUIREMENTS), *index, *packages(gpu)]
 
 
@@ -100,7 +100,7 @@ def declare_operators(place: Path) -> None:
 def run_tests(arguments: list[str]) -> int:
     """The engines' contract, on vLLM; returns pytest's exit code."""
     sys.path.insert(0, str(ROOT))
-    from specnav.serve import vllm_environment
+    from harness.vllm import vllm_environment
 
     command = [str(PLACE / "bin" / "python"), "-m", "pytest", "tests/engine_contract", "--engine", "vllm"]
     return subprocess.run([*command, *arguments], cwd=ROOT, env=vllm_environment(os.environ)).returncode

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import signal
 import threading
+import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Literal
@@ -55,12 +56,15 @@ class ClientJob:
 
 @dataclass(frozen=True)
 class Said:
-    """How an answer went, or that one has begun to come. text: what was wrong."""
+    """How an answer went, or that one has begun to come. gap_s: the longest time between two chunks of it, from its
+    question on. text: what was wrong.
+    """
 
     what: What
     method: str = ""
     resumes: int = 0
     seconds: float = 0.0
+    gap_s: float = 0.0
     text: str = ""
 
 
@@ -87,6 +91,7 @@ class _Client:
         self._job = job
         self._pipe = pipe
         self._chance = random.Random(job.seed)
+        self._gap_s = 0.0
         self._decoders = {
             name: EdgeDecoder(link, draft, name, resume_timeout_s=job.resume_s, front_model=target)
             for name in job.methods
@@ -104,11 +109,14 @@ class _Client:
         decoder = self._decoders[method]
         cancel = threading.Event()
         ids: list[int] = []
+        self._gap_s, last_s = 0.0, time.monotonic()
         try:
             for chunk in decoder.generate(question.prompt, question.options, cancel):
                 if not ids:
                     self._pipe.send(Said("answering", method))
                 ids += chunk
+                now_s = time.monotonic()
+                self._gap_s, last_s = max(self._gap_s, now_s - last_s), now_s
                 if break_off:
                     cancel.set()
         except Exception as error:
@@ -125,4 +133,4 @@ class _Client:
 
     def _say(self, what: What, method: str, decoder: EdgeDecoder, text: str = "") -> None:
         stats = decoder.stats
-        self._pipe.send(Said(what, method, stats.resumes, stats.total_ms / 1e3, text))
+        self._pipe.send(Said(what, method, stats.resumes, stats.total_ms / 1e3, self._gap_s, text))

@@ -26,13 +26,15 @@ TOLD = 20
 @dataclass
 class Tally:
     """How answers ended, by method; what was wrong. resumed: answers that went on after a loss; resumes: attempts.
-    longest_s: of one answer.
+    longest_s: of one answer. gaps_s: the longest wait within each answer; resumed_gaps_s: of those that went on.
     """
 
     ended: dict[str, Counter[str]] = field(default_factory=dict)
     resumed: int = 0
     resumes: int = 0
     longest_s: float = 0.0
+    gaps_s: list[float] = field(default_factory=list)
+    resumed_gaps_s: list[float] = field(default_factory=list)
     killed: int = 0
     killed_in_an_answer: int = 0
     died: int = 0
@@ -44,6 +46,9 @@ class Tally:
         self.resumed += said.resumes > 0
         self.resumes += said.resumes
         self.longest_s = max(self.longest_s, said.seconds)
+        if said.what != "lost":
+            self.gaps_s.append(said.gap_s)
+            self.resumed_gaps_s += [said.gap_s] * (said.resumes > 0)
         if said.text and len(self.told) < TOLD:
             self.told.append(f"{said.what}, {said.method}: {said.text}")
 

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from cloud_verifier.config import ServerConfig
 from harness.children import verifier_spec
-from harness.errors import UsageError
 from harness.paths import CONFIG, DEFAULT_TARGET, ROOT
 from harness.settings import make_settings, read_yaml
-
-VLLM = ROOT / ".venv-vllm"
-"""Where `make setup-vllm` puts it: what it needs does not go together with what all the rest needs."""
+from harness.vllm import has_own_environment, vllm_environment, vllm_python
 
 
 def run_serve(config: Path | None, flags: Mapping[str, Any]) -> int:
     """Serve until SIGINT or SIGTERM. Raises UsageError, VerifierError or a SpecdecError."""
-    from cloud_verifier.config import ServerConfig
     from cloud_verifier.serving import serve
 
+    settings = serve_settings(config, flags)
+    if settings.engine == "vllm" and has_own_environment():
+        become_verifier_on_vllm(verifier_spec(settings, {}).argv)
+    return serve(settings)
+
+
+def serve_settings(config: Path | None, flags: Mapping[str, Any]) -> ServerConfig:
+    """Of a verifier: the file's, with the flags on top. Raises UsageError, VerifierError."""
     source = config or CONFIG / "cloud.yaml"
     values: dict[str, Any] = {"model": str(DEFAULT_TARGET)}
     values |= read_yaml(source) if config or source.exists() else {}
@@ -29,10 +33,7 @@ def run_serve(config: Path | None, flags: Mapping[str, Any]) -> int:
     for name in ("model", "draft_model", "exits", "keys"):
         if values.get(name) and (ROOT / str(values[name])).exists():
             values[name] = str(ROOT / str(values[name]))
-    settings = make_settings(ServerConfig, {**values, **flags}, str(source))
-    if settings.engine == "vllm" and importlib.util.find_spec("vllm") is None:
-        become_verifier_on_vllm(verifier_spec(settings, {}).argv)
-    return serve(settings)
+    return make_settings(ServerConfig, {**values, **flags}, str(source))
 
 
 def become_verifier_on_vllm(argv: Sequence[str]) -> NoReturn:
@@ -45,17 +46,4 @@ def become_verifier_on_vllm(argv: Sequence[str]) -> NoReturn:
 
 def on_vllm(argv: Sequence[str]) -> list[str]:
     """A verifier's command line, with the interpreter of vLLM's environment. Raises UsageError where there is none."""
-    python = VLLM / "bin" / "python"
-    if not python.exists():
-        raise UsageError("the engine vllm is not set up on this machine: make setup-vllm, or serve with --engine own")
-    return [str(python), *argv[1:]]
-
-
-def vllm_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """With the clone to import from and, on a CPU, the library for threads that vLLM wants loaded first."""
-    paths = [str(ROOT), *filter(None, [environment.get("PYTHONPATH")])]
-    changed = {**environment, "PYTHONPATH": os.pathsep.join(paths)}
-    threads = VLLM / "lib" / "libiomp5.so"
-    if threads.exists():
-        changed["LD_PRELOAD"] = " ".join([str(threads), *filter(None, [environment.get("LD_PRELOAD")])])
-    return changed
+    return [str(vllm_python()), *argv[1:]]

@@ -19,6 +19,7 @@ from specdec.models import EncodedPrompt, Extension, Prompt
 from specdec.models.plans import Plan
 from specdec.models.runner import LayerObserver
 from specdec.options import GenerationOptions
+from specdec.sampling.disturbed import Disturbance
 from specdec.sampling.grammar import Grammar, Grammars
 
 STATES = 4099
@@ -217,6 +218,7 @@ class TableModel:
         self.dtype = torch.float32
         self.is_multimodal = False
         self.row_us: list[tuple[int, int]] = []
+        self.disturbance: Disturbance | None = None
         self.image_pad_id = None
         self.picture_rules = None
         self.parameter_count = self.logits.size

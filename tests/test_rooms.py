@@ -16,9 +16,10 @@ MAY_IMPORT = {
     "evaluation": {"specdec"},
     "training": {"specdec", "evaluation", "navsim", "spec_vlm_nav"},
     "harness": {"specdec", "cloud_verifier", "evaluation", "navsim", "spec_vlm_nav"},
+    "fleet": {"specdec", "cloud_verifier", "harness"},
     "trials": {"specdec", "cloud_verifier", "evaluation", "navsim", "spec_vlm_nav", "harness"},
     "specnav": {"specdec", "cloud_verifier", "evaluation", "navsim", "spec_vlm_nav", "harness", "training"}
-    | {"trials"},
+    | {"trials", "fleet"},
 }
 """The rooms of the house and what each may import beside itself. Nothing imports specnav."""
 

@@ -44,6 +44,7 @@ def refuse_what_is_not_done(config: ServerConfig) -> None:
     asked = {
         "--quantize": config.quantize != "none",
         "--draft-model": bool(config.draft_model),
+        "--draft-disturbed": bool(config.draft_disturbed),
         "--exits": config.exits not in ("", NO_EXITS),
         "--deterministic": config.deterministic,
         "--compile": config.compile,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from cloud_verifier.errors import VerifierError
@@ -21,8 +21,9 @@ class StatusServer:
         metrics: Callable[[], bytes],
         healthy: Callable[[], str],
         ready: Callable[[], str],
+        more: Mapping[str, Callable[[], bytes]] | None = None,
     ) -> None:
-        """bind: HOST:PORT. healthy, ready: "" where all is well, else what is wrong.
+        """bind: HOST:PORT. healthy, ready: "" where all is well, else what is wrong. more: pages of JSON by their path.
 
         Raises VerifierError where the address cannot be used.
         """
@@ -32,15 +33,19 @@ class StatusServer:
             "/healthz": lambda: _verdict(healthy()),
             "/readyz": lambda: _verdict(ready()),
         }
+        also = dict(more or {})
 
         class Handler(BaseHTTPRequestHandler):
             timeout = TIMEOUT_S
 
             def do_GET(self) -> None:
-                page = pages.get(self.path.split("?")[0])
-                code, body = page() if page else (404, b"there are /metrics, /healthz and /readyz\n")
+                path = self.path.split("?")[0]
+                page, kind = pages.get(path), "text/plain; version=0.0.4; charset=utf-8"
+                code, body = page() if page else (404, f"there are {', '.join([*pages, *also])}\n".encode())
+                if path in also:
+                    code, body, kind = 200, also[path](), "application/json"
                 self.send_response(code)
-                self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+                self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)

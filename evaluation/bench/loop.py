@@ -32,6 +32,12 @@ def prompt_of(tokenizer: Any, question: Question, answers: Sequence[Sequence[int
     return chat_prompt(tokenizer, question.turns[len(texts)], history=history)
 
 
+def seeded(options: GenerationOptions, question: Question) -> GenerationOptions:
+    """The options with the question's own seed: options.seed plus a number made of its name."""
+    name = f"{question.source}/{question.question_id}".encode()
+    return replace(options, seed=(options.seed + zlib.crc32(name)) % (MAX_SEED + 1))
+
+
 def split_by_length(
     questions: Sequence[Question], tokenizer: Any, context_limit: int, max_new_tokens: int
 ) -> tuple[list[Question], list[Skipped]]:
@@ -115,11 +121,10 @@ def run_questions(
         short = replace(options, max_new_tokens=min(WARM_UP_TOKENS, options.max_new_tokens))
         contestant.answer(prompt_of(tokenizer, questions[0], []), short)
     for place, question in enumerate(questions):
-        name = f"{question.source}/{question.question_id}".encode()
-        seeded = replace(options, seed=(options.seed + zlib.crc32(name)) % (MAX_SEED + 1))
+        own = seeded(options, question)
         first = place % len(contestants)
         for contestant in [*contestants[first:], *contestants[:first]]:
             if not journal.has(question, contestant.name):
                 advance(question, contestant.name)
-                journal.add(ask(contestant, question, tokenizer, seeded))
+                journal.add(ask(contestant, question, tokenizer, own))
         journal.settle()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from evaluation.errors import EvaluationError
-from specdec.methods import METHODS, get_method
+from specdec.methods import METHODS, Method, get_method
 from specdec.sampling.recoveries import Recovery
 
 ORACLES = {
@@ -41,3 +42,20 @@ def comparable_with_ar(names: Sequence[str], temperature: float) -> frozenset[st
 def is_lossy(name: str) -> bool:
     """Whether a contestant is a method that, as published, changes the distribution of sampled answers."""
     return name not in ORACLES and get_method(name).lossy
+
+
+def same_at(name: str, temperature: float) -> str:
+    """The named method that does the same at a temperature: greedy, it matters to nobody who resamples; else itself."""
+    if name in ORACLES or temperature > 0:
+        return name
+    axes = _greedy_axes(name)
+    return next(other for other in (*METHODS, name) if _greedy_axes(other) == axes)
+
+
+def unlike_methods(temperature: float) -> tuple[str, ...]:
+    """Every method, of those that are the same at a temperature the first."""
+    return tuple(name for name in METHODS if same_at(name, temperature) == name)
+
+
+def _greedy_axes(name: str) -> Method:
+    return replace(get_method(name), name="", summary="", recovery=Recovery.NOISE, recovery_size=0)

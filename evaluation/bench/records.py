@@ -97,6 +97,9 @@ class BenchRow(msgspec.Struct, frozen=True, kw_only=True):
     # Tr: median time from a verdict to the next draft's leaving, where that stood ready
     sync_ms: float | None = None
     hints_per_round: float | None = None
+    whole: float | None = None  # share of drafts that were accepted to their end; null where nothing is drafted
+    # mean of a round: waiting for the verdict less the forward and its queue; of drafts that leave one at a time
+    comm_ms: float | None = None
     modes: dict[str, int] = msgspec.field(default_factory=dict)  # rounds by what a controller chose
     # half precision: answers that left `ar` where two tokens were nearly equal, and where they were not
     near_ties: int = 0
@@ -124,6 +127,39 @@ class PointRecord(msgspec.Struct, frozen=True, kw_only=True):
     assumed: list[str] = msgspec.field(default_factory=list)
     explained: str = ""  # which effect explains the difference between the paper's figures and ours
     figures: list[PaperFigure] = msgspec.field(default_factory=list)
+
+
+class AcceptanceRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The emulated acceptance of a run (evaluation.acceptance): the draft is the target, its logits disturbed.
+
+    asked, words: what was asked for. gamma: of a tau. strength, seed: of the noise. achieved: for `sd`, on so many of
+    the run's questions and positions; tolerance: how far that may be off. ceiling: what the target reaches undisturbed.
+    entropy_right, entropy_wrong: the target's mean entropy where the draft is right and where it is wrong, nats.
+    """
+
+    asked: str
+    words: str
+    gamma: int
+    strength: float
+    seed: int
+    achieved: float
+    tolerance: float
+    ceiling: float
+    positions: int
+    questions: int
+    entropy_right: float | None = None
+    entropy_wrong: float | None = None
+
+    @property
+    def line(self) -> str:
+        """One line for reports."""
+        off = abs(self.achieved - float(self.asked.partition(":")[2].partition("@")[0]))
+        coarse = "" if off <= self.tolerance else "; the answers are too few to come closer"
+        return (
+            f"acceptance emulated: {self.words} ± {self.tolerance:g} asked, {self.achieved:.3f} reached on "
+            f"{self.questions} question{'' if self.questions == 1 else 's'}{coarse}; the draft is the target's own "
+            f"weights, its logits disturbed by noise of {self.strength:.3g} (without: {self.ceiling:.2f})"
+        )
 
 
 class Flip(msgspec.Struct, frozen=True):
@@ -163,6 +199,7 @@ class BenchResults(Versioned, frozen=True, kw_only=True):
     started_at: str = ""
     wall_s: float = 0.0
     flips: list[Flip] = msgspec.field(default_factory=list)  # half precision: where answers left those of `ar`
+    acceptance: AcceptanceRecord | None = None  # emulated
     numeric_noise: float = 0.0  # of logits: how far those of one position differ that came alone and with others
 
 

@@ -110,23 +110,35 @@ def make_row(
         resumes=sum(answer.resumes for answer in answers),
         accepted=accepted / len(rounds) if drafted else None,
         lossy=is_lossy(method),
+        whole=mean([float(one.accepted == one.drafted) for one in rounds if one.drafted]),
+        comm_ms=mean([one.wait_ms - one.verify_ms - one.queue_ms for one in rounds if one.drafted and one.wait_ms]),
         **_preparation(rounds, predrafts, sum(answer.predraft_hits for answer in answers)),
         modes=dict(Counter(one.mode for one in rounds if one.mode)),
     )
 
 
-def ours_for(figure: PaperFigure, rows: Sequence[BenchRow]) -> float | None:
-    """What this run measured where the paper printed `figure`; None when the run did not measure it."""
+def ours_for(figure: PaperFigure, rows: Sequence[BenchRow], time_scale: float = 1.0) -> float | None:
+    """What this run measured where the paper printed `figure`; None when the run did not measure it.
+
+    time_scale: what the times of the run were multiplied by.
+    """
     by_method = {row.method: row for row in rows}
     row = by_method.get(figure.method)
     if row is None:
         return None
     if figure.quantity != "speedup":
-        return getattr(row, figure.quantity)
+        return unscaled(getattr(row, figure.quantity), figure.quantity, time_scale)
     other = by_method.get(figure.over)
     if other is None or not row.tokens_per_s or not other.tokens_per_s:
         return None
     return row.tokens_per_s / other.tokens_per_s
+
+
+def unscaled(value: float | None, quantity: str, time_scale: float) -> float | None:
+    """A figure as it would be at the operating point's own times."""
+    if value is None or quantity not in ("tpot_ms", "tokens_per_s"):
+        return value
+    return value / time_scale if quantity == "tpot_ms" else value * time_scale
 
 
 def _tokens_per_s(answers: Sequence[AnswerRecord]) -> float | None:

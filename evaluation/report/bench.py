@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from evaluation.bench.journal import load_answers
 from evaluation.bench.predicted import in_words, predictions_of
+from evaluation.bench.promises import promises_chart, promises_of
 from evaluation.bench.records import AnswerRecord, BenchResults, BenchRow, load_bench
 from evaluation.bench.summary import common_answers, ours_for
 from evaluation.files import write_bytes_atomic
@@ -27,6 +28,7 @@ from evaluation.report.page import (
     what_is_real,
     word,
 )
+from evaluation.report.studies import view_chart
 from evaluation.trace import Span
 
 TIMELINE_ROUNDS = 5
@@ -93,6 +95,9 @@ def chips_of(results: BenchResults) -> list[tuple[str, str]]:
         ("Sampling", "greedy" if temperature == 0 else f"temperature {temperature:g}, one seed for all"),
         ("Real", "edge and cloud are two processes, every message goes over ZeroMQ"),
     ]
+    if results.acceptance is not None:
+        chips[0] = ("Pair", f"{names[1]} on both sides, disturbed where it drafts")
+        chips.insert(1, ("Acceptance", results.acceptance.line))
     if oracles:
         chips.append(("One process, no link", ", ".join(oracles)))
     return chips
@@ -149,7 +154,7 @@ def beside_the_paper(results: BenchResults) -> list[Beside]:
     """The point's printed figures and this run's, in the file's order."""
     found = []
     for figure in results.point.figures if results.point else []:
-        ours = ours_for(figure, results.rows)
+        ours = ours_for(figure, results.rows, float(results.config.get("time_scale") or 1.0))
         digits = 1 if figure.quantity in ("tpot_ms", "tokens_per_s") else 2
         found.append(
             Beside(
@@ -257,6 +262,9 @@ def build_bench_page(results: BenchResults, answers: Sequence[AnswerRecord]) -> 
             beside=beside_the_paper(results),
             predicted=predicted,
             formulas=list(dict.fromkeys(one.formula for one in predicted)),
+            promises=[
+                view_chart(promises_chart(method, found)) for method, found in promises_of(common).items()
+            ],
             effects=[words for one in predicted if (words := in_words(one))],
             timelines=timelines(results, common),
             choices=choices_of(common),

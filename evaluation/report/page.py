@@ -100,6 +100,15 @@ def positive(config: Mapping[str, Setting], name: str) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
+def paced_words(value: Setting) -> str:
+    """The least time of a forward, "" where it takes its own; by its rows where it is kept so ("72:1,90:4")."""
+    if not isinstance(value, str):
+        return f"{value:g} ms" if value else ""
+    by_rows = [one.partition(":") for one in value.split(",")]
+    few = by_rows if len(by_rows) < 3 else [by_rows[0], by_rows[-1]]
+    return ", ".join(f"{ms} ms with {rows} row{'s' * (rows != '1')}" for ms, _, rows in few)
+
+
 def what_is_real(config: Mapping[str, Setting]) -> list[tuple[str, str]]:
     """Label and text of the header's chips: what is simulated, emulated and paced."""
     link = []
@@ -114,9 +123,9 @@ def what_is_real(config: Mapping[str, Setting]) -> list[tuple[str, str]]:
     if outages := config.get("outages"):
         link.append(f"outages {outages} s (start:duration)")
     paced = [
-        f"{side} forwards at least {value:g} ms"
+        f"{side} forwards at least {words}"
         for side in ("draft", "verify")
-        if (value := positive(config, f"{side}_ms"))
+        if (words := paced_words(config.get(f"{side}_ms")))
     ]
     return [
         ("Simulated", "room, robot base and camera (MuJoCo)"),

@@ -69,6 +69,11 @@ def how_measured(results: StudyResults) -> list[str]:
         "Edge and cloud are two processes on one machine over real ZeroMQ. Both are paced (a forward takes at least "
         "the time given), the link is emulated, and the pair is ours, not the paper's: read τ first."
     ]
+    if emulated := config.get("acceptance"):
+        words.append(
+            f"As asked: {emulated}. The draft is the target's own weights, its logits disturbed until it is accepted "
+            "so; an answer never depends on it."
+        )
     if results.point:
         words.append(
             f"Operating point: {results.point.title} ({results.point.source}), flags of the command over it."
@@ -145,7 +150,9 @@ def _chips(studies: Sequence[tuple[str, StudyResults]]) -> list[tuple[str, str]]
     if all(study_named(results.name).kind == "batch" for _, results in studies):
         return [("Real", "the verifier's own forward, nothing paced")]
     unpaced = all(study_named(results.name).kind == "drafts" for _, results in studies)
+    emulated = any(results.config.get("acceptance") for _, results in studies)
     return [
+        *([("Acceptance", "acceptance emulated: the target drafts, its logits disturbed")] if emulated else []),
         ("Emulated link", "delays on real messages"),
         ("Not paced", "draft forwards") if unpaced else ("Paced", "edge and cloud"),
         ("Real", "processes of their own, every message over ZeroMQ"),

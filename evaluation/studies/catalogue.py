@@ -5,6 +5,7 @@ from __future__ import annotations
 from evaluation.errors import EvaluationError
 from evaluation.studies import drafts, exits, gamma, link, queues, threads
 from evaluation.studies.plan import Study
+from evaluation.studies.published import ablation, comm
 from evaluation.studies.serving import batch, clients
 
 STUDIES: dict[str, Study] = {
@@ -15,6 +16,8 @@ STUDIES: dict[str, Study] = {
         queues.STUDY,
         exits.STUDY,
         link.STUDY,
+        ablation.STUDY,
+        comm.STUDY,
         batch.STUDY,
         clients.STUDY,
         drafts.STUDY,

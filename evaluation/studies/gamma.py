@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from evaluation.papers import figure, figures
 from evaluation.report.page import shown
@@ -79,15 +79,27 @@ def _ratios(results: StudyResults, name: str) -> tuple[tuple[float, float], ...]
 
 def _table(results: StudyResults, methods: Sequence[str]) -> Table:
     head = ["γ", "τ of sd", "r of fsd"]
+    printed = figures()["picospec_002"]["draft_length"] if _is_picospec(results) else {}
+    head[2:2] = ["accepted\nof sd", "paper's"] * bool(printed)
     formulas = results.with_formula()
     for name in methods:
         head += [f"{name}\nover ar"] + ["off its\nformula"] * (name in formulas)
-    lines = tuple(_line(one, methods, formulas) for one in results.settings if one.rows)
+    lines = tuple(_line(one, methods, formulas, printed) for one in results.settings if one.rows)
     return Table("By draft length", tuple(head), lines, OFF_WORDS)
 
 
-def _line(one: SettingRecord, methods: Sequence[str], formulas: Collection[str]) -> tuple[str, ...]:
+def _is_picospec(results: StudyResults) -> bool:
+    """Whether the point is that of PicoSpec's table of draft lengths."""
+    return results.point is not None and any(PICOSPEC_PAIR in one.where for one in results.point.figures)
+
+
+def _line(
+    one: SettingRecord, methods: Sequence[str], formulas: Collection[str], printed: Mapping[int, Sequence[float]]
+) -> tuple[str, ...]:
     cells = [f"{one.x:g}", shown(one.value("sd", lambda row: row.tau), 2), percent(one.late("fsd"))]
+    if printed:
+        theirs = f"{printed[int(one.x)][1]:.2f}" if int(one.x) in printed else "–"
+        cells[2:2] = [shown(one.value("sd", lambda row: row.accepted), 2), theirs]
     for name in methods:
         cells += [times(one.value(name, speedup))] + [signed(one.off(name))] * (name in formulas)
     return tuple(cells)

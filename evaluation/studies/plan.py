@@ -132,7 +132,7 @@ class Study:
     takes_methods: whether the user may name the methods. needs_exits: without early exits it would say nothing.
     limit, max_new_tokens: questions and tokens by default. kind: what its measurements are: bench runs of single
     clients, many clients on one verifier, forwards, or bench runs with several drafts. how: how it was measured, in
-    sentences; None: as bench runs are.
+    sentences; None: as bench runs are. point: the operating point that it is about, unless another is named.
     """
 
     name: str
@@ -147,3 +147,4 @@ class Study:
     max_new_tokens: int = 24
     kind: Kind = "runs"
     how: Callable[[StudyResults], list[str]] | None = None
+    point: str = ""

@@ -30,7 +30,8 @@ class Proposal:
     """A draft as it may leave. guess: the ids it is most likely to come to, if all goes well.
 
     q: the rows float32 [k, vocab] its tokens were sampled from; None where ids suffice. ranks: of a tree's nodes, 0 is
-    the likeliest; promise: how many of them the draft model expects to be accepted; where that was asked for.
+    the likeliest; chances: the draft model's of each to be accepted. promise: how many of them it expects to be; where
+    that was asked for.
     """
 
     draft: Draft
@@ -38,6 +39,7 @@ class Proposal:
     q: Tensor | None = None
     ranks: tuple[int, ...] = ()
     promise: float = 0.0
+    chances: tuple[float, ...] = ()
 
 
 class Drafter(Protocol):

@@ -7,6 +7,7 @@ where it is, as the beginning of the next draft; nothing is drafted or fed twice
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from specdec.models import Prompt
 
 _LONGEST = 1 << 20
 _KEPT_BACK = 8
+_LOOKED_AT = 4
+"""Works for each row of a forward that are looked at: some take two rows, and may not fit."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +177,9 @@ class OutcomeDrafter:
         tree.sent = [tree.grow(work.parent, work.token, work.logp) for work in works]
         sent = tree.tokens.select(tree.sent)
         draft = Draft(len(answer), tuple(sent.ids), tuple(sent.parents))
-        return Proposal(draft, tuple(tree.line(ROOT, room)), ranks=tuple(places), promise=promise)
+        own = tuple(math.exp(-kept[place][0]) for place in places)
+        guess = tuple(tree.line(ROOT, room))
+        return Proposal(draft, guess, ranks=tuple(places), promise=promise, chances=own)
 
     def _reach(self, answer: Sequence[int]) -> bool:
         """Move the root to the end of `answer` if the tree grew there; whether it stands there now."""
@@ -251,19 +256,30 @@ class OutcomeDrafter:
         return chosen
 
     def _works(self, size: int) -> list[Work]:
-        """What may be done for possible verdicts on what is on its way, first things first."""
+        """What may be done for possible verdicts on what is on its way, first things first; no more than a forward may
+        take in.
+        """
+        tree, least = self._tree, self._tree.assumed.least_chance
         works: list[Work] = []
-        tree = self._tree
         if self.guesses:
             for node, reach in tree.reached():
                 if not tree.is_known(node) and tree.tokens.ids[node] not in self._model.eos_ids:
                     works.append(self._work(reach, node))  # once it is fed it is known what may follow
-        for outcome in self._ordered([*tree.outcomes(self.guesses)]):
-            if outcome.chance >= tree.assumed.least_chance:
-                works += self._works_for(outcome, size)
-        if self.order == "priority":
-            works.sort(key=lambda work: -work.value)
-        return works
+        outcomes = [one for one in tree.outcomes(self.guesses) if one.chance >= least]
+        if self.order != "priority":
+            return works + [work for one in self._ordered(outcomes) for work in self._works_for(one, size)]
+        most = _LOOKED_AT * max(self.rows, 0 if self.shape is None else self.shape.beam, 1)
+        best: list[float] = []  # a heap of the values of the likeliest works
+        for work in works:
+            _keep_best(best, work.value, most)
+        for outcome in sorted(outcomes, key=lambda one: -one.chance):
+            if len(best) >= most and best[0] >= outcome.chance:
+                break  # nothing behind an outcome is likelier than that is
+            for work in self._works_for(outcome, size):
+                works.append(work)
+                _keep_best(best, work.value, most)
+        works.sort(key=lambda work: -work.value)
+        return works[:most]
 
     def _works_for(self, outcome: Outcome, size: int) -> Iterable[Work]:
         tree = self._tree
@@ -368,3 +384,11 @@ class OutcomeDrafter:
 
 def _values(works: Sequence[Work]) -> list[float]:
     return [work.value for work in works]
+
+
+def _keep_best(best: list[float], value: float, most: int) -> None:
+    """Put a value into a heap of the largest ones, at most so many."""
+    if len(best) < most:
+        heapq.heappush(best, value)
+    elif value > best[0]:
+        heapq.heapreplace(best, value)

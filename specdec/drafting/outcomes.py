@@ -202,17 +202,25 @@ class OutcomeTree:
 
     def _guesses(self) -> dict[tuple[int, int], float]:
         """The draft model's own chances of the outcomes it can think of."""
-        sent = set(self.sent)
+        sent, least = set(self.sent), self.assumed.least_chance
         chances: dict[tuple[int, int], float] = {}
         for node, reach in self.reached():
-            guesses = {token: math.exp(logp) for token, logp in self.best(node)}
+            if reach < least:
+                continue
             repeated = self.ngrams.after(self._pair(node))
-            if repeated is not None:
-                guesses[repeated] = max(self.assumed.repeated, guesses.get(repeated, 0.0))
-            for token, chance in guesses.items():
-                if token not in self._stop_ids and self.tokens.child(node, token) not in sent:
-                    chances[node, token] = reach * chance
+            if repeated is not None and self._may_follow(node, repeated, sent):
+                chances[node, repeated] = reach * self.assumed.repeated
+            for token, logp in self.best(node):
+                chance = reach * math.exp(logp)
+                if chance < least:
+                    break
+                if self._may_follow(node, token, sent):
+                    chances[node, token] = max(chance, chances.get((node, token), 0.0))
         return chances
+
+    def _may_follow(self, node: int, token: int, sent: set[int]) -> bool:
+        """Whether a verdict may say so: it is no end, and was not sent."""
+        return token not in self._stop_ids and self.tokens.child(node, token) not in sent
 
     def with_repeated(self, node: int, best: list[tuple[int, float]]) -> list[tuple[int, float]]:
         """What may follow a node, what followed the last time among it."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from specdec.drafting import ChainDrafter, Draft, OutcomeDrafter, Proposal
 from specdec.drafting.draft import TreeSize
 from specdec.drafting.length import LengthPolicy
-from specdec.edge.controller import TREE_BUDGET, Choice, Controller, Plan
+from specdec.edge.controller import ENOUGH_DRAFTS, TREE_BUDGET, Choice, Controller, Plan
+from specdec.edge.estimates.shadow_budget import ShadowBudget
 from specdec.edge.measured import Measured
 from specdec.edge.rounds import Rounds
 from specdec.edge.session import EdgeSession
@@ -20,11 +21,14 @@ from specdec.methods import METHODS, STREAM_IN_FLIGHT, Method
 from specdec.verifying import judge
 
 _SHADOW_DEPTH = 5
-_SHADOWS_AT_FIRST = 32
-_TOKENS_BETWEEN_SHADOWS = 8
+_SHADOW_TOKENS = 1.5
+"""A shadow draft takes no longer than the cloud for so many tokens, if it can be had so quickly."""
 _TOKENS_BETWEEN_PINGS = 8
 _TOKENS_BETWEEN_CHOICES = 4
-"""While the cloud decodes alone."""
+_TOKENS_BETWEEN_HOPELESS = 16
+"""While the cloud decodes alone; where drafting would take much longer; at first, after every token."""
+_BELIEVED = 0.9
+"""Of what a draft model expects of its first drafts, before any was compared with what the target said."""
 
 
 @dataclass(frozen=True)
@@ -40,54 +44,85 @@ class Shadow:
         """How long the answer must be to compare all of it."""
         return self.draft.base + max(len(self.line), *(depth + 1 for depth in self.draft.depths()), 1)
 
+    def is_decided(self, answer: Sequence[int]) -> bool:
+        """Whether more of the answer would say nothing new: it is long enough, or has left the draft."""
+        if len(answer) >= self.needs:
+            return True
+        said = answer[self.draft.base :]
+        return bool(said) and said[: len(self.line)] != list(self.line[: len(said)]) and len(
+            self.draft.tree.along(said)
+        ) < len(said)
+
 
 class Shadows:
     """Drafts that wait for the target's own words."""
 
-    def __init__(self, drafter: OutcomeDrafter, measured: Measured) -> None:
+    def __init__(self, drafter: OutcomeDrafter, measured: Measured, budget: ShadowBudget) -> None:
         self._drafter = drafter
         self._measured = measured
+        self._budget = budget
         self._waiting: list[Shadow] = []
         self._base: int | None = None
-        self._next_base = 0
+        self._depth = _SHADOW_DEPTH
 
     def step(self, answer: Sequence[int]) -> Callable[[], bool] | None:
         """The next forward for a shadow draft, or None where there is none to do now."""
         if self._base is None:
-            if len(answer) < self._next_base:
+            if not self._budget.due:
                 return None
             self._base = len(answer)
+            self._depth = self._how_deep()
         before = list(answer[: self._base])
         return lambda: self._grow(before)
 
+    def _how_deep(self) -> int:
+        alone_s, draft_s = self._measured.alone_s, self._measured.draft_s
+        if not alone_s or not draft_s:
+            return _SHADOW_DEPTH
+        return max(2, min(_SHADOW_DEPTH, round(_SHADOW_TOKENS * alone_s / draft_s)))
+
     def _grow(self, before: list[int]) -> bool:
-        self._drafter.shape, self._drafter.pays = TreeSize(TREE_BUDGET, _SHADOW_DEPTH), None
-        if self._drafter.step(before, _SHADOW_DEPTH):
+        depth, measured = self._depth, self._measured
+        self._drafter.shape, self._drafter.pays = TreeSize(TREE_BUDGET, depth), None
+        if self._drafter.step(before, depth):
             return True
-        proposal: Proposal = self._drafter.take(before, _SHADOW_DEPTH, _SHADOW_DEPTH)
+        proposal: Proposal = self._drafter.take(before, depth, depth)
         if proposal.guess:
             self._waiting.append(Shadow(proposal.draft, proposal.guess, proposal.ranks))
-        many = self._measured.chain.drafts >= _SHADOWS_AT_FIRST
-        self._next_base = len(before) + (_TOKENS_BETWEEN_SHADOWS if many else 1)
+            if measured.chain.drafts < ENOUGH_DRAFTS:
+                expect(measured, proposal)
         self._base = None
         return False
 
     def judge(self, answer: Sequence[int], over: bool) -> None:
         """Compare with what is verified by now; over: there is no more of it."""
-        ready = [one for one in self._waiting if over or len(answer) >= one.needs]
+        ready = [one for one in self._waiting if over or one.is_decided(answer)]
         self._waiting = [one for one in self._waiting if one not in ready]
         for one in ready:
             said = list(answer[one.draft.base :])
             if said:
-                self._measured.chain.compare(one.line, said)
+                depth = max(one.draft.depths(), default=-1) + 1
                 path = _path(one.draft, said)
-                self._measured.tree.add(min(len(said), _SHADOW_DEPTH), len(path))
+                self._measured.chain.compare(one.line, said)
+                self._measured.tree.add(min(len(said), depth), len(path))
                 self._measured.nodes.add(one.ranks, one.draft.depths(), path)
 
     def forget(self) -> None:
         """The drafter is needed for something else."""
         self._waiting.clear()
         self._base = None
+
+
+def expect(measured: Measured, proposal: Proposal) -> None:
+    """Take the draft model at its word, nearly, as long as nothing better is known."""
+    draft, chances = proposal.draft, [_BELIEVED * chance for chance in proposal.chances]
+    depths = draft.depths()
+    levels = [0.0] * (max(depths) + 1)
+    for depth, chance in zip(depths, chances, strict=True):
+        levels[depth] += chance
+    measured.chain.expect([chances[node] for node in draft.tree.along(proposal.guess)])
+    measured.tree.expect(levels)
+    measured.nodes.expect(proposal.ranks, depths, chances)
 
 
 def _path(draft: Draft, said: Sequence[int]) -> Sequence[int]:
@@ -110,8 +145,11 @@ class AutoRounds:
         measured: Measured,
         clock: Callable[[], float],
         choice: Choice,
+        prefill: Callable[[], None] | None = None,
     ) -> None:
-        """drafter, chain: work on one draft model. choice: what the session was opened for (`opening`)."""
+        """drafter, chain: work on one draft model. choice: what the session was opened for (`opening`). prefill: of
+        that model, where it was left for when it is needed, if ever.
+        """
         self._session = session
         self._drafter = drafter
         self._controller = controller
@@ -121,7 +159,11 @@ class AutoRounds:
         streaming = replace(METHODS["sd"], overlap="stream", in_flight=STREAM_IN_FLIGHT)
         self._rounds = Rounds(session, drafter, method, fixed, measured, clock)
         self._streaming = Rounds(session, chain, streaming, fixed, measured, clock)
-        self._shadows = Shadows(drafter, measured)
+        self._shadows = Shadows(drafter, measured, controller.shadows)
+        self._prefill = prefill
+        self._drafting_s = 0.0
+        self._knew_drafts = controller.knows_drafts
+        self._went_on_s: float | None = None
         self._pinged_at = -_TOKENS_BETWEEN_PINGS
         self._considered_at = len(session.answer)
         self._choice = choice
@@ -131,15 +173,33 @@ class AutoRounds:
     def advance(self) -> list[int]:
         """Do one thing; returns the ids it verified, if any. Raises what EdgeSession.receive raises."""
         session = self._session
-        rounds = session.record.rounds
+        rounds, length = session.record.rounds, len(session.answer)
         plan = self._choice.plan
         if plan.in_cloud:
             chunk = self._listen()
         else:
             chunk = (self._streaming if plan.mode == "stream" else self._rounds).advance()
-        if session.record.rounds > rounds and not session.finished and not session.in_flight:
-            self._reconsider()
+        if session.record.rounds > rounds:
+            self._came(plan, len(session.answer) - length)
+            if not session.finished and not session.in_flight:
+                self._reconsider()
         return chunk
+
+    def _came(self, plan: Plan, gained: int) -> None:
+        """A round is over: compare it with what was promised. The first one of a plan tells of the change, too."""
+        before, self._went_on_s = self._went_on_s, self._clock()
+        drafting_s, self._drafting_s = self._drafting_s, 0.0
+        if before is None or not gained:
+            self._measured.shadowed = drafting_s > 0.0
+            return
+        took_s = self._went_on_s - before
+        if plan.token_s is not None:
+            self._session.record.promised(took_s, plan.token_s * gained)
+        if plan.in_cloud:
+            self._controller.shadows.heard(gained, took_s, drafting_s, plan.mode == "alone")
+        if not self._measured.shadowed and (cloud_s := self._session.record.last_cloud_s) > 0.0:
+            self._controller.came(plan, took_s, cloud_s, gained)
+        self._measured.shadowed = drafting_s > 0.0  # the forward that goes on has felt it, too
 
     def _listen(self) -> list[int]:
         """The cloud goes on alone: take what comes, and draft in its shadow."""
@@ -147,24 +207,50 @@ class AutoRounds:
         chunk = session.poll()
         if chunk is None:
             work = self._shadows.step(session.answer)
+            if work is not None and self._prefill is not None:
+                self._make_ready()
+                return []
             if work is not None:
                 started = self._clock()
                 if work():
                     ended = self._clock()
                     self._measured.drafted(ended - started, self._drafter.rows_fed)
+                    self._drafting_s += ended - started
+                    self._measured.shadowed = True
                     session.record.drafted("draft in the shadow", started, ended)
+                else:
+                    self._shadow_is_made()
                 return []
             chunk = session.receive()
         self._shadows.judge(session.answer, session.finished)
-        if not session.finished and len(session.answer) >= self._pinged_at + _TOKENS_BETWEEN_PINGS:
+        pause = _TOKENS_BETWEEN_HOPELESS if self._controller.hopeless else _TOKENS_BETWEEN_PINGS
+        if not session.finished and len(session.answer) >= self._pinged_at + pause:
             self._pinged_at = len(session.answer)
             session.ping()
         return chunk
 
+    def _shadow_is_made(self) -> None:
+        """Plan by the first one at once: every token until then is one of the cloud alone."""
+        controller = self._controller
+        controller.shadows.made(self._measured.chain.drafts > ENOUGH_DRAFTS, not controller.hopeless)
+        if controller.knows_drafts and not self._knew_drafts and self._session.record.opened_s is not None:
+            self._considered_at = -_TOKENS_BETWEEN_HOPELESS
+            self._reconsider()
+        self._knew_drafts = controller.knows_drafts
+
+    def _make_ready(self) -> None:
+        """The draft model takes in the prompt, if it has not yet."""
+        if self._prefill is not None:
+            prefill, self._prefill = self._prefill, None
+            started = self._clock()
+            prefill()
+            self._drafting_s += self._clock() - started
+            self._measured.shadowed = True
+
     def _reconsider(self) -> None:
         before = self._choice.plan
         length = len(self._session.answer)
-        if before.in_cloud and length < self._considered_at + _TOKENS_BETWEEN_CHOICES:
+        if length < self._considered_at + self._pause(before):
             return
         self._considered_at = length
         remaining = self._session.room_after(self._session.answer) + 1
@@ -173,18 +259,31 @@ class AutoRounds:
             self._session.go_alone(choice.plan.size)
         self._adopt(choice)
 
+    def _pause(self, now: Plan) -> int:
+        """Tokens between two choices."""
+        if not now.in_cloud:
+            return _TOKENS_BETWEEN_CHOICES
+        if not self._controller.knows_drafts:
+            return 1
+        return _TOKENS_BETWEEN_HOPELESS if self._controller.hopeless else _TOKENS_BETWEEN_CHOICES
+
     def _adopt(self, choice: Choice) -> None:
         plan, before = choice.plan, self._choice.plan
         self._choice = choice
+        if plan.mode != before.mode:
+            self._went_on_s = None
         self._session.record.explain(plan.label, choice.why)
         if plan.in_cloud:
             return
+        self._make_ready()
         if before.mode != plan.mode:  # another shape, another tree
             self._shadows.forget()
             if "stream" in (before.mode, plan.mode):
                 self._drafter.forget()
         rounds = self._streaming if plan.mode == "stream" else self._rounds
-        rounds.resize(LengthPolicy("fixed" if plan.mode == "stream" else "marginal", plan.size))
+        streams = plan.mode == "stream"
+        policy = LengthPolicy("fixed" if streams else "marginal", plan.size)
+        rounds.resize(policy, streams or self._controller.prepares(plan.size))
         self._drafter.shape, self._drafter.pays = plan.tree, self._rounds.nodes_worth_sending
         self._session.allow_in_flight(STREAM_IN_FLIGHT if plan.mode == "stream" else 1)
 

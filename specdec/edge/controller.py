@@ -7,37 +7,51 @@ earn what changing costs before the answer ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from specdec.drafting.draft import TreeSize
 from specdec.drafting.trees.budget import NOISE
+from specdec.edge.estimates.reckoning import Reckoning
+from specdec.edge.estimates.shadow_budget import ShadowBudget
 from specdec.edge.measured import Measured
 from specdec.link.wire import LACKS_SEVERAL, LACKS_TREES, Welcome
 from specdec.methods import STREAM_IN_FLIGHT
 
 Mode = Literal["alone", "cloud-sd", "chain", "tree", "stream"]
+MODES: tuple[Mode, ...] = ("alone", "cloud-sd", "chain", "tree", "stream")
 
 MAX_CHAIN = 10
+SIZES = range(1, MAX_CHAIN + 1)
 MAX_TREE = 8
 TREE_BUDGET = 32
 BUDGETS = (TREE_BUDGET, 23, 15, 11, 7, 5, 4, 3, 2)
 """Nodes of the trees that are thought of, with the answer's own row about what forwards are timed by. The largest
 first: where none is much cheaper, the whole one is taken.
 """
-_ENOUGH_DRAFTS = 4
-"""Before so many drafts were compared with what the target said, nothing is risked on them."""
+ENOUGH_DRAFTS = 4
+"""Before so many drafts were compared with what the target said, or the chances of one are known, nothing is risked on
+them.
+"""
 _WORTH_IT = 0.03
 """A plan that promises less than this over the present one is not worth a change."""
+_SETTLED_DRAFTS = 8
+_HOPELESS = 0.1
+"""Where drafting takes so much longer than the cloud alone, as so many drafts say, that will hardly change soon."""
+_SHARED = 0.1
+"""A second of drafting that costs the cloud more than this is no longer free."""
+_CLOUD_SHARE = 0.5
+"""A draft forward in the cloud, of one on the edge, before it was tried: it is tried where that might pay."""
 
 
 @dataclass(frozen=True)
 class Plan:
     """How to go on. size: draft tokens of a chain, levels of a tree; 0 where nothing is drafted.
 
-    token_s: what it should take for a token, None where nothing is known. budget: nodes of a tree; grown: as in
-    TreeSize.
+    token_s: what it should take for a token, None where nothing is known; round_s, tau: of a round, as the formulas
+    have it before they are corrected by what came; cloud_s: of it the cloud's, waiting included. budget: nodes of a
+    tree; grown: as in TreeSize.
     """
 
     mode: Mode
@@ -45,6 +59,9 @@ class Plan:
     token_s: float | None = None
     budget: int = TREE_BUDGET
     grown: int = 0
+    round_s: float = 0.0
+    tau: float = 1.0
+    cloud_s: float = 0.0
 
     @property
     def in_cloud(self) -> bool:
@@ -72,6 +89,21 @@ class Choice:
     why: str
 
 
+@dataclass(frozen=True)
+class _Tree:
+    """A tree that is thought of."""
+
+    size: int
+    budget: int
+    grown: int
+    round_s: float
+    tau: float
+
+    @property
+    def token_s(self) -> float:
+        return self.round_s / self.tau
+
+
 FIRST = Choice(
     Plan("alone"), "nothing is known yet: the cloud decodes alone while drafts are compared with it"
 )
@@ -84,6 +116,9 @@ class Controller:
         """gamma: the size that a plan has before anything is known."""
         self._measured = measured
         self._gamma = gamma
+        self._reckoned: dict[Mode, Reckoning] = {mode: Reckoning() for mode in MODES}
+        self.shadows = ShadowBudget()
+        self.hopeless = False
         self.drafts_in_cloud = False
         self.trees = True
         self.several = True
@@ -97,12 +132,15 @@ class Controller:
     def choose(self, now: Plan | None, remaining: int) -> Choice:
         """The plan for the next round. now: the present one, None before an answer. remaining: tokens that may come."""
         measured = self._measured
-        # What a token of the cloud alone took may be long ago; a verification of a draft takes no less.
-        known = [value for value in (measured.alone_s(False), measured.verify_s) if value is not None]
-        if not known or measured.draft_s is None or measured.rtt_s is None:
+        alone_s = measured.alone_s
+        if alone_s is None or measured.draft_s is None:
             return Choice(now, FIRST.why) if now is not None else FIRST
-        alone_s = min(known)
-        plans = {plan.mode: plan for plan in self._plans(alone_s)}
+        far = measured.rtt_s is not None
+        plans = {plan.mode: plan for plan in self._plans(alone_s) if far or plan.in_cloud}
+        drafting = [plan for mode, plan in plans.items() if mode not in ("alone", "cloud-sd")]
+        staying_s = min(_token_s(plan) for plan in plans.values() if plan.in_cloud)
+        settled = measured.chain.drafts >= _SETTLED_DRAFTS
+        self.hopeless = settled and bool(drafting) and min(map(_token_s, drafting)) > (1.0 + _HOPELESS) * staying_s
         best = min(plans.values(), key=_token_s)
         if now is not None and now.mode in plans and best.mode != now.mode:
             present = plans[now.mode]
@@ -110,84 +148,159 @@ class Controller:
             gain_s = (present.token_s - best.token_s) * remaining
             if best.token_s > (1 - _WORTH_IT) * present.token_s or gain_s < self._change_s(now, best):
                 best = present
+        for mode, reckoned in self._reckoned.items():
+            if mode != best.mode and reckoned.longer > 1.0:
+                reckoned.fade()
         return Choice(best, self._words(best, plans))
+
+    def came(self, plan: Plan, took_s: float, cloud_s: float, gained: int) -> None:
+        """A round of a plan: how long after the one before it ended, what the cloud took of that, and how many tokens
+        it brought. A cloud that has become slower was no wrong promise: what it takes is measured by itself.
+        """
+        round_s = plan.round_s - plan.cloud_s + cloud_s
+        self._reckoned[plan.mode].came(round_s, plan.tau, took_s, gained)
+
+    def prepares(self, size: int) -> bool:
+        """Whether to draft on while a verdict is out: it saves drafting later, and makes the verdict late where both
+        sides share a device.
+        """
+        measured, cost = self._measured, self.shadows.cost
+        if not self.shadows.cost_is_known or cost < _SHARED or measured.draft_s is None:
+            return True
+        saved_s = (1.0 - measured.redrafted.value) * size * measured.draft_s
+        return saved_s > cost * self._verify_s(size + 1)
+
+    @property
+    def knows_drafts(self) -> bool:
+        """Whether enough drafts were compared with what the target said."""
+        return self._measured.chain.drafts >= ENOUGH_DRAFTS
+
+    def _plan(
+        self,
+        mode: Mode,
+        size: int,
+        round_s: float,
+        tau: float,
+        cloud_s: float,
+        budget: int = TREE_BUDGET,
+        grown: int = 0,
+    ) -> Plan:
+        token_s = self._reckoned[mode].longer * round_s / tau
+        return Plan(mode, size, token_s, budget, grown, round_s, tau, cloud_s)
 
     def _plans(self, alone_s: float) -> Iterator[Plan]:
         """The best of each kind."""
         measured = self._measured
-        yield Plan("alone", 0, alone_s)
+        yield self._plan("alone", 0, alone_s, 1.0, alone_s)
         if self.drafts_in_cloud:
-            yield self._cloud_sd(alone_s)
-        if measured.chain.drafts < _ENOUGH_DRAFTS:
+            yield self._cloud_sd()
+        if measured.chain.drafts < ENOUGH_DRAFTS:
             return
-        yield min((self._chain(size) for size in range(1, MAX_CHAIN + 1)), key=_token_s)
+        taus = measured.chain.by_depth(MAX_CHAIN)
+        yield self._chain(taus)
         if self.several:
-            yield min((self._stream(size) for size in range(1, MAX_CHAIN + 1)), key=_token_s)
-        if self.trees and measured.tree.drafts >= _ENOUGH_DRAFTS:
+            yield self._stream(taus)
+        if self.trees and measured.tree.drafts >= ENOUGH_DRAFTS:
             yield self._tree()
 
-    def _cloud_sd(self, alone_s: float) -> Plan:
-        """The same draft model in the cloud is taken to need no longer there, until that was tried."""
-        measured, tried = self._measured, self._measured.alone_s(True)
-        draft_s = measured.draft_s or 0.0
-        rounds = (
-            (
-                measured.chain.expected(size),
-                size * draft_s + (measured.verify_rows_s(size + 1) or alone_s),
-                size,
-            )
-            for size in range(1, MAX_CHAIN + 1)
-        )
-        tau, round_s, size = max(rounds, key=lambda one: one[0] / one[1])
-        return Plan("cloud-sd", size, round_s / tau if tried is None else tried)
-
-    def _chain(self, size: int) -> Plan:
+    def _cloud_sd(self) -> Plan:
+        """The draft model is the edge's; in the cloud it may be quicker, which shows when it is tried."""
         measured = self._measured
-        drafting_s = measured.redrafted.value * size * self._draft_s(1)
-        round_s = drafting_s + self._exchange_s(size + 1)
-        return Plan("chain", size, round_s / measured.chain.expected(size))
+        known = measured.in_cloud.drafts >= ENOUGH_DRAFTS
+        acceptance = measured.in_cloud if known else measured.chain
+        draft_s = measured.cloud_draft_s
+        if draft_s is None:
+            draft_s = _CLOUD_SHARE * (measured.draft_s or 0.0)
+        taus = acceptance.by_depth(MAX_CHAIN)
+
+        def round_s(size: int) -> float:
+            return size * draft_s + self._verify_s(size + 1) + measured.queue_alone_s
+
+        size = min(SIZES, key=lambda size: round_s(size) / taus[size])
+        return self._plan("cloud-sd", size, round_s(size), taus[size], round_s(size))
+
+    def _chain(self, taus: Sequence[float]) -> Plan:
+        """taus: tokens of a round by the draft's length."""
+        draft_s, late = self._draft_s(1), self._measured.redrafted.value
+
+        def round_s(size: int) -> float:
+            return size * draft_s * (late if self.prepares(size) else 1.0) + self._exchange_s(size + 1)
+
+        size = min(SIZES, key=lambda size: round_s(size) / taus[size])
+        return self._plan("chain", size, round_s(size), taus[size], self._cloud_s(size + 1))
 
     def _tree(self) -> Plan:
         """The best of every depth and size. Fewer nodes take fewer rows of a forward, on either side, and bring fewer
         tokens; a small one is grown as a large one, unless that takes the draft device longer. Before enough trees were
         looked at node by node, only whole ones are thought of.
         """
-        measured, known = self._measured, self._measured.nodes.drafts >= _ENOUGH_DRAFTS
+        measured, known = self._measured, self._measured.nodes.drafts >= ENOUGH_DRAFTS
         budgets = BUDGETS if known else (TREE_BUDGET,)
         exchanges = {budget: self._exchange_s(budget + 1) for budget in budgets}
-        best = Plan("tree", 2, float("inf"))
+        best: _Tree | None = None
         for size in range(2, MAX_TREE + 1):
-            late = max(0.0, size - measured.levels_ready.value)
-            sizes: list[Plan] = []
+            late = max(0.0, size - measured.levels_ready.value) if self.prepares(size) else size
+            whole: _Tree | None = None
+            cheapest: _Tree | None = None
             for budget, exchange_s in exchanges.items():
                 if budget < size:
                     continue
                 tau = measured.nodes.expected(size, budget) if known else measured.tree.expected(size)
-                for grown in (TREE_BUDGET, 0) if budget < TREE_BUDGET else (0,):
-                    drafting_s = late * self._draft_s(TreeSize(budget, size, grown).beam)
-                    sizes.append(Plan("tree", size, (drafting_s + exchange_s) / tau, budget, grown))
-            whole, cheapest = sizes[0], min(sizes, key=_token_s)
-            chosen = cheapest if _token_s(cheapest) < (1.0 - NOISE) * _token_s(whole) else whole
-            best = min(best, chosen, key=_token_s)
-        return best
+                drafting_s, grown = self._level_s(budget, size)
+                tree = _Tree(size, budget, grown, late * drafting_s + exchange_s, tau)
+                whole = whole or tree
+                if cheapest is None or tree.token_s < cheapest.token_s:
+                    cheapest = tree
+            if whole is None or cheapest is None:
+                continue
+            chosen = cheapest if cheapest.token_s < (1.0 - NOISE) * whole.token_s else whole
+            if best is None or chosen.token_s < best.token_s:
+                best = chosen
+        assert best is not None
+        cloud_s = self._cloud_s(best.budget + 1)
+        return self._plan("tree", best.size, best.round_s, best.tau, cloud_s, best.budget, best.grown)
+
+    def _level_s(self, budget: int, size: int) -> tuple[float, int]:
+        """Seconds of a level, and `grown`: as a large tree, which brings no less, where that takes no longer."""
+        own_s = self._draft_s(TreeSize(budget, size).beam)
+        if budget == TREE_BUDGET:
+            return own_s, 0
+        large_s = self._draft_s(TreeSize(TREE_BUDGET, size).beam)
+        return (large_s, TREE_BUDGET) if large_s <= own_s else (own_s, 0)
 
     def _draft_s(self, rows: int) -> float:
         """A draft forward of so many rows."""
         return self._measured.draft_rows_s(rows) or self._measured.draft_s or 0.0
 
-    def _stream(self, size: int) -> Plan:
+    def _stream(self, taus: Sequence[float]) -> Plan:
         """Several drafts on their way (paper 002): a whole one costs what is slowest, any other the whole way round."""
+        draft_s = self._measured.draft_s or 0.0
+
+        def cost(size: int) -> tuple[float, float]:
+            """Seconds and tokens of a round."""
+            drafting_s, exchange_s = size * draft_s, self._exchange_s(size + 1)
+            verify_s = self._verify_s(size + 1)
+            whole = taus[size] - taus[size - 1]
+            steady_s = max(drafting_s, verify_s, exchange_s / STREAM_IN_FLIGHT)
+            # A draft that is accepted whole brings no token of its own: the next one on its way has it already.
+            return whole * steady_s + (1 - whole) * (drafting_s + exchange_s), taus[size] - whole
+
+        costs = {size: cost(size) for size in SIZES}
+        size = min(costs, key=lambda size: costs[size][0] / costs[size][1])
+        return self._plan("stream", size, *costs[size], self._cloud_s(size + 1))
+
+    def _verify_s(self, rows: int) -> float:
+        """A verification of so many rows; as was told where none was measured, else as a token of the cloud alone."""
         measured = self._measured
-        drafting_s, exchange_s = size * (measured.draft_s or 0.0), self._exchange_s(size + 1)
-        verify_s = measured.verify_rows_s(size + 1) or 0.0
-        whole = measured.chain.expected(size) - measured.chain.expected(size - 1)
-        steady_s = max(drafting_s, verify_s, exchange_s / STREAM_IN_FLIGHT)
-        round_s = whole * steady_s + (1 - whole) * (drafting_s + exchange_s)
-        # A draft that is accepted whole brings no token of its own: the next one on its way has it already.
-        return Plan("stream", size, round_s / (measured.chain.expected(size) - whole))
+        known_s = measured.verify_rows_s(rows) or measured.told_rows_s(rows)
+        return known_s if known_s is not None else measured.alone_s or 0.0
+
+    def _cloud_s(self, rows: int) -> float:
+        """Waiting and verifying."""
+        return self._measured.queue_s + self._verify_s(rows)
 
     def _exchange_s(self, rows: int) -> float:
-        return (self._measured.away_s or 0.0) + (self._measured.verify_rows_s(rows) or 0.0)
+        return (self._measured.away_s or 0.0) + self._verify_s(rows)
 
     def _change_s(self, now: Plan, then: Plan) -> float:
         """What a change costs: the cloud, or the link, is idle for about a round trip; a draft starts from nothing."""

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from specdec.drafting import ChainDrafter, Drafter, DraftModel, OutcomeDrafter, TreeDrafter
@@ -160,6 +161,7 @@ class EdgeDecoder:
         self._session = session
         finish: Finish = "failed"
         try:
+            self._link.begin_answer(prompt.ids, prompt.images)
             yield from self._answer(session, prompt, options)
             finish = session.finish
         except (Cancelled, GeneratorExit) as end:
@@ -168,6 +170,7 @@ class EdgeDecoder:
                 raise
         finally:
             session.close()
+            self._link.end_answer()
             if self._memory is not None:
                 self._memory.rest()
             self._stats = session.stats(finish)
@@ -206,9 +209,13 @@ class EdgeDecoder:
                 front_layers = front.layers if front is not None else 0
                 images = self._pictures.of(welcome, prompt.images)
                 session.open(prompt, options, welcome, method, gamma, images, front_layers)
+                later: Callable[[], None] | None = None
                 if drafter is not None and not prefilled:
-                    self._prefill(session, drafter, prompt)
-                    prefilled = True
+                    if method.cloud == "stream" and self._controller.hopeless:
+                        later = partial(self._prefill, session, drafter, prompt)
+                    else:
+                        self._prefill(session, drafter, prompt)
+                        prefilled = True
                 if (
                     isinstance(drafter, OutcomeDrafter)
                     and draft_model is not None
@@ -216,7 +223,7 @@ class EdgeDecoder:
                 ):
                     chain = ChainDrafter(draft_model)
                     controlled = self._controller, self._measured, self._clock
-                    advance = AutoRounds(session, drafter, chain, self._method, *controlled, choice).advance
+                    advance = AutoRounds(session, drafter, chain, self._method, *controlled, choice, later).advance
                 elif drafter is not None:
                     advance = self._rounds(session, drafter).advance
                 elif front is not None:
@@ -251,6 +258,8 @@ class EdgeDecoder:
             except LinkLost as error:
                 session.check_cancelled()
                 session.prepare_resume(isinstance(error, VerifierBusy))
+                if not isinstance(error, SessionForgotten):
+                    self._link.move_on()
                 # A verifier that forgot the session is there, it only needs the session again.
                 endless = isinstance(error, SessionForgotten) and not session.fruitless
                 pause_s = self._patience.pause_s(error, endless)

@@ -40,7 +40,7 @@ class DraftInFlight:
     """A draft on its way. guess: the ids it comes to if all goes well. q: its rows, with rejection sampling.
 
     messages: when each of its messages left (seconds) and its size. received_bytes: of replies that did not
-    end it. hints: how many of those came from early exits.
+    end it. hints: how many of those came from early exits. behind: it left while another was on its way.
     """
 
     round: int
@@ -52,6 +52,7 @@ class DraftInFlight:
     recovery: EdgeRecovery | None = None
     received_bytes: int = 0
     hints: int = 0
+    behind: bool = False
 
     @property
     def proposal(self) -> Proposal:
@@ -67,6 +68,11 @@ class DraftInFlight:
     def sent_bytes(self) -> int:
         """Bytes of all its messages."""
         return sum(size for _, size in self.messages)
+
+    def was_foreseen(self, answer: Sequence[int]) -> bool:
+        """Whether it is judged without a forward: what is verified already begins otherwise (see Verifier.verify)."""
+        known = list(answer[self.draft.base : self.draft.base + 1])
+        return self.draft.is_chain and bool(known) and list(self.draft.ids[:1]) != known
 
     def compare(self, verified: Sequence[int], accepted: int, measured: Measured) -> None:
         """Count how far the draft, and the likeliest chain in it, went along with what is verified."""
@@ -91,6 +97,7 @@ class DraftInFlight:
             None if self.q is None or other.q is None else torch.cat([self.q, other.q]),
             received_bytes=self.received_bytes + other.received_bytes,
             hints=self.hints + other.hints,
+            behind=self.behind or other.behind,
         )
 
 

@@ -5,36 +5,15 @@ Medians over the last rounds, so that one hiccup decides nothing. None until som
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 
-from specdec.drafting.trees.acceptance import TreeAcceptance
+from specdec.drafting.trees.acceptance import EXPECTED_AS, TreeAcceptance
+from specdec.edge.estimates.forwards import ForwardTimes
+from specdec.edge.estimates.running import CalmMean, RunningMean, RunningMedian
 
-_WINDOW = 32
 _FORGET = 0.98
 _MAX_DEPTH = 64
 _PRIOR_KEPT, _PRIOR_TRIED = 1.4, 2.0
-_ROW_CLASSES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 64)
-
-
-class RunningMedian:
-    """The median of the last values; worked out when it is asked for, once a value."""
-
-    def __init__(self) -> None:
-        self._values: deque[float] = deque(maxlen=_WINDOW)
-        self._median: float | None = None
-
-    def add(self, value: float) -> None:
-        """One more value."""
-        self._values.append(value)
-        self._median = None
-
-    @property
-    def value(self) -> float | None:
-        """The median (the upper one of two in the middle); None without values."""
-        if self._median is None and self._values:
-            self._median = sorted(self._values)[len(self._values) // 2]
-        return self._median
 
 
 class AcceptanceEstimate:
@@ -51,6 +30,17 @@ class AcceptanceEstimate:
         for place in range(min(known, kept + 1, _MAX_DEPTH)):
             self._tried[place] = _FORGET * self._tried[place] + 1.0
             self._kept[place] = _FORGET * self._kept[place] + (place < kept)
+
+    def expect(self, chances: Sequence[float]) -> None:
+        """What is held of one draft that nothing was compared with: the chance of each depth to be reached. It is as
+        good as several that are compared: it tells chances, not what came of them.
+        """
+        self.drafts += EXPECTED_AS
+        before = 1.0
+        for place, chance in enumerate(chances[:_MAX_DEPTH]):
+            self._tried[place] += before
+            self._kept[place] += min(chance, before)
+            before = min(chance, before)
 
     def compare(self, line: Sequence[int], said: Sequence[int]) -> None:
         """One chain of which the target's own tokens in its place are known, as many as there are."""
@@ -70,87 +60,27 @@ class AcceptanceEstimate:
 
     def expected(self, depth: int) -> float:
         """Tokens that a round brings with drafts so deep, the target's own token counted (tau)."""
+        return self.by_depth(depth)[-1]
+
+    def by_depth(self, most: int) -> list[float]:
+        """The same of every depth from 0 to `most`."""
         expected = alive = 1.0
-        for place in range(depth):
+        found = [expected]
+        for place in range(most):
             alive *= self.chance(place)
             expected += alive
-        return expected
-
-
-class RunningMean:
-    """A mean that the last values count most in; begins as a guess that a few of them outweigh."""
-
-    def __init__(self, guess: float) -> None:
-        self._sum, self._weight = 4.0 * guess, 4.0
-
-    def add(self, value: float) -> None:
-        """One more value."""
-        self._sum, self._weight = 0.95 * self._sum + value, 0.95 * self._weight + 1.0
-
-    @property
-    def value(self) -> float:
-        """The mean as it seems now."""
-        return self._sum / self._weight
-
-
-class ForwardTimes:
-    """What forwards take by the rows that share them: medians of those that were measured, and what was told before."""
-
-    def __init__(self) -> None:
-        self._by_rows = {rows: RunningMedian() for rows in _ROW_CLASSES}
-        self._told: list[tuple[int, float]] = []
-
-    def add(self, rows: int, seconds: float) -> None:
-        """One forward more."""
-        self._by_rows[_row_class(rows)].add(seconds)
-
-    def told(self, row_us: Sequence[tuple[int, int]]) -> None:
-        """What somebody has tried, (rows, microseconds)."""
-        self._told = [(rows, us / 1e6) for rows, us in row_us]
-
-    def measured_s(self, rows: int) -> float | None:
-        """One of so many rows: no longer than one of more rows was found to take, which chance may say.
-
-        Where none of so many was measured: what comes nearest, times what was told of the difference. None before any
-        was measured.
-        """
-        wanted = _row_class(rows)
-        known = {one: value for one, each in self._by_rows.items() if (value := each.value) is not None}
-        if not known:
-            return None
-        above = [seconds for one, seconds in known.items() if one >= wanted]
-        if wanted not in known:
-            near = min(known, key=lambda one: (abs(one - wanted), one))
-            above.append(known[near] * (self._told_of(rows) / self._told_of(near) if self._told else 1.0))
-        return min(above)
-
-    @property
-    def was_told(self) -> bool:
-        """Whether anything was told."""
-        return bool(self._told)
-
-    def told_s(self, rows: int) -> float | None:
-        """What was told of so many rows; None where nothing was."""
-        return self._told_of(rows) if self._told else None
-
-    def _told_of(self, rows: int) -> float:
-        """Straight lines between the numbers of rows that were tried."""
-        before = self._told[0]
-        for after in self._told:
-            if rows <= after[0]:
-                share = (rows - before[0]) / max(after[0] - before[0], 1)
-                return max(before[1] + share * (after[1] - before[1]), 1e-9)
-            before = after
-        return max(before[1], 1e-9)
+            found.append(expected)
+        return found
 
 
 class Measured:
     """Live figures of one edge and its verifier, kept over the answers. Times in seconds.
 
-    chain, tree: acceptance of chains, and of the trees of one budget; nodes: of trees, node by node. redrafted: share
-    of a chain that had to be drafted after the verdict although it was prepared for (r of paper 000, as a share of the
-    forwards). levels_ready: levels of a tree that stood when the verdict came. kept: tokens accepted for each that the
-    draft model expected to be; grown: what a forward adds to that expectation, as a share of what went through it.
+    chain, tree: acceptance of chains, and of the trees of one budget; in_cloud: of chains of the cloud's own draft
+    model; nodes: of trees, node by node. redrafted: share of a chain that had to be drafted after the verdict although
+    it was prepared for (r of paper 000, as a share of the forwards). levels_ready: levels of a tree that stood when the
+    verdict came. kept: tokens accepted for each that the draft model expected to be; grown: what a forward adds to that
+    expectation, as a share of what went through it. shadowed: the edge was drafting while the cloud went on by itself.
     """
 
     def __init__(self) -> None:
@@ -159,16 +89,21 @@ class Measured:
         self._draft_by_rows = ForwardTimes()
         self._verify = RunningMedian()
         self._verify_by_rows = ForwardTimes()
-        self._alone = {False: RunningMedian(), True: RunningMedian()}
+        self._several = CalmMean()
+        self._cloud_draft = RunningMedian()
         self._rtt = RunningMedian()
-        self._queue = RunningMedian()
+        self._queue = CalmMean()
+        self._queue_alone = CalmMean()
+        self._rtt_of_prompt: float | None = None
         self.chain = AcceptanceEstimate()
         self.tree = AcceptanceEstimate()
+        self.in_cloud = AcceptanceEstimate()
         self.nodes = TreeAcceptance()
         self.redrafted = RunningMean(0.3)
         self.levels_ready = RunningMean(1.0)
         self._tokens = self._seconds = 0.0
         self._went = 0
+        self.shadowed = False
         self.kept = RunningMean(1.0)
         self.grown = RunningMean(0.5)
 
@@ -221,11 +156,25 @@ class Measured:
         """Tokens a second of the last dozen rounds with drafts; None before there were a few."""
         return self._tokens / self._seconds if self._went >= 4 and self._seconds > 0.0 else None
 
-    def streamed(self, tokens: int, verify_s: float, speculated: bool, queue_s: float = 0.0) -> None:
-        """Tokens of a cloud that decodes alone, with a draft model of its own or without. queue_s: waiting."""
-        self._alone[speculated].add((verify_s + queue_s) / tokens)
-        if not speculated and tokens == 1:
+    def streamed(self, tokens: int, verify_s: float, drafted: int, queue_s: float = 0.0) -> None:
+        """Tokens of a cloud that decodes alone. drafted: by its own draft model before; 0: it has none, or does
+        without. queue_s: waiting.
+        """
+        self._queue_alone.add(queue_s)
+        if drafted:
+            accepted = min(drafted, tokens - 1)
+            self.in_cloud.add(min(drafted, accepted + 1), accepted)
+            target_s = self.verify_rows_s(drafted + 1)
+            if target_s is not None:
+                self._cloud_draft.add(max(0.0, verify_s - target_s) / drafted)
+            return
+        if tokens == 1 and not (self.shadowed and self.verify_rows_s(1) is not None):
             self._verify_by_rows.add(1, verify_s)
+        self._several.add(verify_s / tokens)
+
+    def opened(self, rtt_s: float) -> None:
+        """A prompt and the answer's first token: they take no less than any message, and count until one was timed."""
+        self._rtt_of_prompt = rtt_s if self._rtt_of_prompt is None else min(rtt_s, self._rtt_of_prompt)
 
     def pinged(self, rtt_s: float) -> None:
         """One question to the verifier and its answer."""
@@ -258,9 +207,35 @@ class Measured:
         """What the verifier says that so many rows take, when it is idle; None where it says nothing."""
         return self._verify_by_rows.told_s(rows)
 
-    def alone_s(self, speculated: bool) -> float | None:
-        """A token of a cloud that decodes alone, with a draft model of its own or without."""
-        return self._alone[speculated].value
+    @property
+    def alone_s(self) -> float | None:
+        """A token of a cloud that decodes alone, as it would take at present; a verification of a draft takes no less.
+        Before anything was measured, as was told.
+        """
+        one_s = self.verify_rows_s(1)
+        if one_s is None:
+            one_s = self._several.value
+        if one_s is None:
+            one_s = self._verify_by_rows.told_s(1)
+        return None if one_s is None else one_s + self.queue_alone_s
+
+    @property
+    def cloud_draft_s(self) -> float | None:
+        """One forward of the cloud's own draft model."""
+        return self._cloud_draft.value
+
+    @property
+    def queue_s(self) -> float:
+        """A draft's waiting in the cloud."""
+        waits = self._queue.value
+        return self._queue_alone.value or 0.0 if waits is None else waits
+
+    @property
+    def queue_alone_s(self) -> float:
+        """Waiting before each token of a cloud that goes on alone: as it was, or as drafts wait, if that is less."""
+        alone, drafts = self._queue_alone.value, self._queue.value
+        known = [value for value in (alone, drafts) if value is not None]
+        return min(known, default=0.0)
 
     @property
     def hints_pay(self) -> bool:
@@ -273,17 +248,13 @@ class Measured:
     @property
     def rtt_s(self) -> float | None:
         """There and back, without what the cloud did meanwhile."""
-        return self._rtt.value
+        return self._rtt_of_prompt if self._rtt.value is None else self._rtt.value
 
     @property
     def away_s(self) -> float | None:
         """There and back, and waiting in the cloud: a round's time beside drafting and verifying."""
-        return None if self._rtt.value is None else self._rtt.value + (self._queue.value or 0.0)
+        return None if self.rtt_s is None else self.rtt_s + self.queue_s
 
     def acceptance(self, depth: int) -> float:
         """Chance that a chain's token at `depth` stays if all before it did (see AcceptanceEstimate.chance)."""
         return self.chain.chance(depth)
-
-
-def _row_class(rows: int) -> int:
-    return next((limit for limit in _ROW_CLASSES if rows <= limit), _ROW_CLASSES[-1])

@@ -72,6 +72,16 @@ class Recorder:
         """Rounds so far."""
         return len(self._rounds)
 
+    def promised(self, took_s: float, promised_s: float) -> None:
+        """How long the last round took since the one before, and how long it was to take."""
+        self._rounds[-1] = replace(self._rounds[-1], took_ms=took_s * 1e3, promised_ms=promised_s * 1e3)
+
+    @property
+    def last_cloud_s(self) -> float:
+        """What the cloud took for the last round, waiting included; 0 where it took no forward."""
+        last = self._rounds[-1]
+        return (last.verify_ms + last.queue_ms) / 1e3 if last.verify_ms > 0.0 else 0.0
+
     def predrafted(self, hit: bool) -> None:
         """A verdict came while something was drafted ahead; hit: it still stands."""
         self._predrafts += 1
@@ -217,6 +227,11 @@ class Accounts:
         self._record = record
         self._measured = measured
 
+    def opened(self, message: Opened, sent: float, now: float) -> None:
+        """The cloud has the prompt."""
+        self._record.opened(message, sent, now)
+        self._measured.opened(max(0.0, now - sent - _cloud_s(message)))
+
     def verdict(
         self,
         message: VerdictDown | RowDown,
@@ -227,18 +242,21 @@ class Accounts:
         gained: int,
         size: int,
         now: float,
+        foreseen: bool = False,
     ) -> None:
         """A round is over; size: of the message that ended it. refuted: drafts that were on their way for nothing.
 
         accepted: nodes of the draft that stay; verified: their ids and the target's next token; gained: how many of
-        those are new.
+        those are new. foreseen: the draft had come too late, and took no forward.
         """
         self._record.verdict(message, sent, refuted, accepted, gained, size, now)
         sent.compare(verified, accepted, self._measured)
+        if foreseen:
+            return
         rtt_s = max(0.0, now - sent.sent_s - _cloud_s(message))
         opened_s = self._record.opened_s
         # A draft that left with the prompt has waited for that, which no other one will.
-        waited = opened_s is not None and sent.sent_s >= opened_s
+        waited = opened_s is not None and sent.sent_s >= opened_s and not sent.behind
         rows, queue_s = len(sent.draft.ids) + 1, message.queue_us / 1e6 if waited else None
         self._measured.exchanged(rows, message.verify_us / 1e6, rtt_s, queue_s)
 
@@ -247,7 +265,7 @@ class Accounts:
         self._record.streamed(message, size, since, now)
         if message.ids:
             verify_s, queue_s = message.verify_us / 1e6, message.queue_us / 1e6
-            self._measured.streamed(len(message.ids), verify_s, message.drafted > 0, queue_s)
+            self._measured.streamed(len(message.ids), verify_s, message.drafted, queue_s)
 
 
 def _cloud_s(message: Timed) -> float:

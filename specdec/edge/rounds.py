@@ -51,10 +51,14 @@ class Rounds:
         self._ready: int | None = None
         self._verdict_s: float | None = None
         self._promise = 0.0
+        self._prepares = True
 
-    def resize(self, policy: LengthPolicy) -> None:
-        """From now on this decides how deep drafts become; nothing is on its way."""
+    def resize(self, policy: LengthPolicy, prepares: bool = True) -> None:
+        """From now on this decides how deep drafts become; nothing is on its way. prepares: drafting goes on while a
+        verdict is out.
+        """
         self._policy = policy
+        self._prepares = prepares
 
     def nodes_worth_sending(self, chances: Sequence[float]) -> int:
         """How many nodes of the tree that leaves now bring more than their rows cost (see Pays)."""
@@ -94,7 +98,7 @@ class Rounds:
                 return False
             self._send(expected, size, room)
             return True
-        if not session.in_flight or self._method.overlap == "idle":
+        if not session.in_flight or self._method.overlap == "idle" or not self._prepares:
             return False
         if self._predrafter is not None:
             return self._prepare(self._predrafter)

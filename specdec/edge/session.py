@@ -254,9 +254,9 @@ class EdgeSession:
         self._rejections.told()
         self._stream = False
         sent = ((now, size),)
-        self._flight.add(
-            DraftInFlight(self._round, proposal.draft, proposal.guess, sent, preparation, proposal.q)
-        )
+        flying = DraftInFlight(self._round, proposal.draft, proposal.guess, sent, preparation, proposal.q)
+        flying.behind = len(self._flight) > 0
+        self._flight.add(flying)
         self._heartbeat.progressed(now)
 
     def poll(self) -> list[int] | None:
@@ -359,7 +359,7 @@ class EdgeSession:
             return None
         self._opened = True
         self._verified.limit = min(self._verified.limit, message.limit)
-        self.record.opened(message, self._opened_s, now)
+        self._accounts.opened(message, self._opened_s, now)
         if message.token is not None:
             return self._merge(self._resumes.length_at_open, [message.token, *message.forced], now)
         if self._rejections.pending is None:
@@ -419,7 +419,8 @@ class EdgeSession:
         ids = [sent.draft.ids[node] for node in path]
         verified = ids if token is None else [*ids, token, *forced]
         gained = max(0, sent.draft.base + len(verified) - len(self.answer))
-        self._accounts.verdict(message, sent, refuted, len(path), verified, gained, size, now)
+        foreseen = sent.was_foreseen(self.answer)
+        self._accounts.verdict(message, sent, refuted, len(path), verified, gained, size, now, foreseen)
         return self._merge(sent.draft.base, verified, now)
 
     def _take_tokens(self, message: Tokens, size: int, now: float) -> list[int]:

@@ -38,7 +38,8 @@ class RoundStats:
     ready: tokens of this draft that stood ready when the verdict before it came, and sync_ms: how long after that it
     left; None where nothing was prepared. hints: of early exits, while this draft was being judged.
     mode, why: what a controller chose for this round, and the reason it gave. queue_ms: waiting in the cloud, inside
-    wait_ms; batch: sessions that shared the forward.
+    wait_ms; batch: sessions that shared the forward. took_ms: since the round before ended, and promised_ms: what a
+    controller had promised for as many tokens; 0 where nobody did, and right after a change of plan.
     """
 
     drafted: int
@@ -56,6 +57,8 @@ class RoundStats:
     why: str = ""
     queue_ms: float = 0.0
     batch: int = 1
+    took_ms: float = 0.0
+    promised_ms: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,17 @@
-"""The edge's end of the link: one ZeroMQ DEALER socket that connects lazily and notices when nobody answers.
+"""The edge's end of the link: connects lazily, shakes hands, and notices when nobody answers.
 
 Knows messages and time, nothing of drafting. Every wait is bounded; silence longer than the reply time-out,
-or the peer closing the connection, raises LinkLost, and the next use connects anew. With a key the connection is
-encrypted, and each side knows the other; a verifier that does not take it is told as KeyRefused.
+or the peer closing the connection, raises LinkLost, and the next use connects anew: to the same verifier, or in a fleet
+to whichever its directory names. With a key the connection is encrypted, and each side knows the other; a verifier
+that does not take it is told as KeyRefused.
 """
 
 from __future__ import annotations
 
 import time
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-
-import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from specdec.errors import (
     KeyRefused,
@@ -24,8 +21,11 @@ from specdec.errors import (
     VerifierBusy,
     VersionMismatch,
 )
-from specdec.link.greeting import mechanism_at
-from specdec.link.keys import read_key, use_key
+from specdec.link.dealer import Dealer
+from specdec.link.directory import FleetRoute
+from specdec.link.directory_wire import SCHEME
+from specdec.link.keys import read_key
+from specdec.link.route import OneVerifier, Route
 from specdec.link.wire import (
     ERROR_BUSY,
     ERROR_KEY,
@@ -45,10 +45,6 @@ _FIRST_BACKOFF_S = 0.25
 _FIRST_BACKOFF_ENCRYPTED_S = 2.0
 """An encrypted hand-shake takes five or six round trips; who begins it anew too soon never gets through a long link."""
 _MAX_BACKOFF_S = 2.0
-_HIGH_WATER_MARK = 1000
-_LINGER_MS = 100
-_FAILED_HANDSHAKE = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-_WATCHED = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH | _FAILED_HANDSHAKE
 
 
 def connect(
@@ -58,7 +54,8 @@ def connect(
     round_timeout_s: float = 60.0,
     key: str | Path | None = None,
 ) -> Link:
-    """A link to a verifier, e.g. "tcp://127.0.0.1:5555". Nothing is sent before the first use.
+    """A link to a verifier, e.g. "tcp://127.0.0.1:5555", or to a fleet of them, "fleet://HOST:PORT" of its directory.
+    Nothing is sent before the first use.
 
     connect_timeout_s: how long to try, with back-off, before LinkLost. reply_timeout_s: silence after which
     the link counts as lost; heartbeats keep a busy verifier from being silent. round_timeout_s: longest wait
@@ -78,7 +75,7 @@ def connect(
 
 
 class Link:
-    """One connection to one verifier, for one answer at a time and one thread at a time."""
+    """One connection to one verifier at a time, for one answer at a time and one thread at a time."""
 
     def __init__(
         self,
@@ -88,7 +85,9 @@ class Link:
         round_timeout_s: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
         key: str | Path | None = None,
+        route: Route | None = None,
     ) -> None:
+        """route: which verifier to connect to; default: the one at `address`, or those of its fleet."""
         self.address = address
         self.connect_timeout_s = connect_timeout_s
         self.reply_timeout_s = reply_timeout_s
@@ -96,11 +95,10 @@ class Link:
         self.malformed = 0
         self._key = key
         self._clock = clock
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
-        self._socket: zmq.Socket[bytes] | None = None
-        self._monitor: zmq.Socket[bytes] | None = None
-        self._let_go: Callable[[], object] = lambda: None
-        self._poller = zmq.Poller()
+        if route is None:
+            route = FleetRoute(address, key) if address.startswith(SCHEME) else OneVerifier(address)
+        self._route = route
+        self._dealer = Dealer("the verifier", MAX_DOWN_BYTES, key, clock)
         self._welcome: Welcome | None = None
         self._last_session = 0
         self._token = b""
@@ -114,26 +112,45 @@ class Link:
         ProtocolError when somebody else answers, KeyRefused when the verifier does not take the key, OptionsError when
         the key's file cannot be used.
         """
-        if self._welcome is not None:
+        if self._welcome is not None and self._dealer.is_open:
             return self._welcome
         deadline = self._clock() + self.connect_timeout_s
         backoff = _FIRST_BACKOFF_S if self._key is None else _FIRST_BACKOFF_ENCRYPTED_S
         while True:
-            self._open_socket()
-            self.send(Hello(PROTOCOL_VERSION, "specdec", self._token))
-            welcome = self._await_welcome(min(deadline, self._clock() + backoff), give_up)
+            where = self._route.next(deadline, give_up)
+            try:
+                welcome = self._shake_hands(where, min(deadline, self._clock() + backoff), give_up)
+            except (KeyRefused, VerifierBusy, ProtocolError):
+                if self._clock() >= deadline or not self._route.failed(where):
+                    raise
+                continue  # another one of the fleet may well take it
             if welcome is not None:
                 self._welcome = welcome
                 self._token = welcome.token
                 self._message_bytes = welcome.allowed.message_bytes
                 return welcome
             self.reset()
+            self._route.failed(where)
             if self._clock() >= deadline or give_up():
                 raise LinkLost(
-                    f"no verifier answers at {self.address} (tried for {self.connect_timeout_s:g} s): "
+                    f"no verifier answers at {where} (tried for {self.connect_timeout_s:g} s): "
                     "check that it runs and the address is right"
                 )
             backoff = min(2 * backoff, _MAX_BACKOFF_S)
+
+    def begin_answer(self, ids: Sequence[int], images: Sequence[bytes]) -> None:
+        """An answer to this prompt begins: the time for a fleet to give this edge another verifier."""
+        if self._route.begin(ids, images):
+            self.reset()
+
+    def end_answer(self) -> None:
+        """The answer is over."""
+        self._route.rest()
+
+    def move_on(self) -> None:
+        """The verifier of now does not serve, or has no room: in a fleet, the next use asks for another one."""
+        if self._dealer.address and self._route.failed(self._dealer.address):
+            self.reset()
 
     def next_session(self) -> int:
         """A session number this link has not used yet."""
@@ -144,20 +161,13 @@ class Link:
         """Send one message; returns how many bytes ZeroMQ was handed. Raises LinkLost if it takes no more, OptionsError
         for a message that is longer than the verifier takes.
         """
-        if self._socket is None:
-            raise LinkLost(f"the link to {self.address} is not connected: connect first")
         data = encode(message)
         if 0 < self._message_bytes < len(data):
             raise OptionsError(
                 f"a message of {len(data)} bytes is too large: the verifier takes {self._message_bytes}; send smaller "
                 "images or a shorter prompt, or start it with a larger --max-message-mb"
             )
-        try:
-            self._socket.send(data, flags=zmq.DONTWAIT)
-        except zmq.Again:
-            if self._key is not None:  # ZeroMQ drops the queue of a connection whose key was refused
-                self._mind_events()
-            raise self._lost("its send queue is full") from None
+        self._dealer.send(data)
         return len(data)
 
     def receive(self, timeout_s: float) -> tuple[Down, int] | None:
@@ -166,41 +176,30 @@ class Link:
         Malformed messages are counted, not raised. Raises LinkLost when the verifier closed the connection, KeyRefused
         when it does not take the key (any more).
         """
-        if self._socket is None:
-            raise LinkLost(f"the link to {self.address} is not connected: connect first")
         deadline = self._clock() + timeout_s
         while True:
-            try:
-                data = self._socket.recv(flags=zmq.DONTWAIT)
-            except zmq.Again:
-                remaining = deadline - self._clock()
-                if remaining <= 0:
-                    return None
-                ready = dict(self._poller.poll(max(1, int(remaining * 1000 + 0.999))))
-                if self._monitor in ready and self._socket not in ready:
-                    self._mind_events()
-                continue
+            data = self._dealer.receive(max(0.0, deadline - self._clock()))
+            if data is None:
+                return None
             try:
                 message = decode_down(data)
             except ProtocolError:
                 self.malformed += 1
                 continue
             if isinstance(message, ErrorDown) and message.code == ERROR_KEY:
-                raise self._refused(message.message)
+                self.reset()
+                raise self._dealer.refused(message.message)
             return message, len(data)
 
     def reset(self) -> None:
         """Drop the connection; the next use makes a new one. What was on its way is gone."""
         self._welcome = None
-        if self._socket is None:
-            return
-        self._poller = zmq.Poller()
-        self._socket = self._monitor = None
-        self._let_go()
+        self._dealer.close()
 
     def close(self) -> None:
         """Drop the connection for good."""
         self.reset()
+        self._route.close()
 
     def __enter__(self) -> Link:
         return self
@@ -212,66 +211,14 @@ class Link:
 
     def silent(self, seconds: float) -> LinkLost:
         """Drop the connection because nothing was heard for so long; returns the error to raise."""
-        return self._lost(f"nothing was heard for {seconds:.1f} s")
+        return self._dealer.lost(f"nothing was heard for {seconds:.1f} s")
 
-    def _lost(self, why: str) -> LinkLost:
+    def _shake_hands(self, where: str, deadline: float, give_up: Callable[[], bool]) -> Welcome | None:
+        self.address = where
         self.reset()
-        return LinkLost(f"the link to {self.address} is lost, {why}: check the verifier and the network")
-
-    def _refused(self, why: str) -> KeyRefused:
-        self.reset()
-        return KeyRefused(f"the verifier at {self.address} refused this edge: {why}")
-
-    def _open_socket(self) -> None:
-        self.reset()
-        key = None if self._key is None else read_key(self._key)
-        socket = self._context.socket(zmq.DEALER)
-        socket.setsockopt(zmq.SNDHWM, _HIGH_WATER_MARK)
-        socket.setsockopt(zmq.RCVHWM, _HIGH_WATER_MARK)
-        socket.setsockopt(zmq.LINGER, _LINGER_MS)
-        socket.setsockopt(zmq.MAXMSGSIZE, MAX_DOWN_BYTES)
-        socket.setsockopt(zmq.RECONNECT_IVL, 50)
-        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
-        if key is not None:
-            use_key(socket, key)
-        monitor = socket.get_monitor_socket(_WATCHED)
-        try:
-            socket.connect(self.address)
-        except zmq.ZMQError as error:
-            _close(socket, monitor)
-            raise LinkLost(
-                f"address {self.address!r} cannot be used ({error}): give tcp://HOST:PORT"
-            ) from error
-        self._socket, self._monitor = socket, monitor
-        # Also for a link that nobody closes: the order of the garbage collector may be the wrong one.
-        self._let_go = weakref.finalize(self, _close, socket, monitor)
-        self._poller.register(socket, zmq.POLLIN)
-        self._poller.register(monitor, zmq.POLLIN)
-
-    def _mind_events(self) -> None:
-        """Raise what the socket's events mean."""
-        assert self._monitor is not None
-        seen = 0
-        while self._monitor.poll(0):
-            seen |= recv_monitor_message(self._monitor)["event"]
-        if seen & zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-            remedy = "ask whoever runs it for a new one"
-            raise self._refused(f"the key in {self._key} is not authorised, or revoked: {remedy}")
-        if seen & _FAILED_HANDSHAKE and (why := self._why_no_handshake()):
-            raise self._refused(why)
-        if seen:
-            raise self._lost("the verifier closed the connection")
-
-    def _why_no_handshake(self) -> str:
-        """What was wrong with the two sides' keys; "" where it is something else, like a verifier that ended."""
-        theirs = mechanism_at(self.address)
-        if self._key is None:
-            return "it takes edges with keys only: give this one its key file" if theirs == "CURVE" else ""
-        if theirs == "NULL":
-            return f"it was started without keys, and {self._key} is for one with keys"
-        if theirs == "CURVE":
-            return f"its own key is not the one that {self._key} trusts: have the file exported again"
-        return ""
+        self._dealer.open(where)
+        self.send(Hello(PROTOCOL_VERSION, "specdec", self._token))
+        return self._await_welcome(deadline, give_up)
 
     def _await_welcome(self, deadline: float, give_up: Callable[[], bool]) -> Welcome | None:
         while True:
@@ -297,15 +244,6 @@ class Link:
                 if message.code == ERROR_BUSY:
                     raise VerifierBusy(f"the verifier at {self.address} is busy: {message.message}")
                 raise ProtocolError(f"the verifier at {self.address} refused: {message.message}")
-
-
-def _close(socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes]) -> None:
-    """Close both, what is told first: an event for a monitor that is closed would stop ZeroMQ's own thread, and with it
-    all sockets of the process.
-    """
-    socket.disable_monitor()
-    monitor.close(linger=0)
-    socket.close(linger=_LINGER_MS)
 
 
 def _version_text(address: str, theirs: int) -> str:

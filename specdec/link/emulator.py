@@ -20,6 +20,7 @@ from types import FrameType
 import zmq
 
 from specdec.errors import OptionsError
+from specdec.link.directory_wire import SCHEME
 from specdec.link.keys import EdgeKey, read_key, use_key
 from specdec.link.shaping import Direction, LinkProfile, parse_outages
 
@@ -192,6 +193,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; prints one JSON line on stderr when ready."""
     given = build_parser().parse_args(arguments)
     try:
+        if given.connect.startswith(SCHEME):
+            raise OptionsError("the emulator stands in front of one verifier, not of a fleet: give tcp://HOST:PORT")
         profile = LinkProfile(
             given.rtt, given.jitter, given.bandwidth, given.loss, parse_outages(given.outage)
         )

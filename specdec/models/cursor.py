@@ -92,6 +92,7 @@ class SessionCursor:
             model.vocab_size,
             model.device,
             model.grammar(self._options.grammar),
+            model.disturbance,
         )
         self._prompt_row = yield from self._session.plan_prefill(
             encoded, prepared.hidden, observer, prepared.prefix, prepared.kept

@@ -24,6 +24,7 @@ from specdec.models.prompt import EncodedPrompt, Prompt
 from specdec.models.runner import DecoderRunner
 from specdec.models.session import ModelSession
 from specdec.models.sizes import PictureRules, picture_size
+from specdec.sampling.disturbed import Disturbance
 from specdec.sampling.grammar import Grammar, Grammars
 
 RowTime = tuple[int, int]
@@ -34,6 +35,7 @@ class LoadedModel:
     """A causal language model, possibly with images, ready to open sessions. Made by `load_model`.
 
     row_us: what forwards of it take on this device, where that was tried (specdec.models.timing.row_times).
+    disturbance: what its logits are disturbed by where acceptance is emulated; never of a target.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class LoadedModel:
         self.never_drafted = self._placeholder_ids()
         self.grammars = Grammars(tokenizer, self.vocab_size, eos_token_ids)
         self.row_us: list[RowTime] = []
+        self.disturbance: Disturbance | None = None
 
     def add_pictures(self, make: Callable[[Mapping[str, Any]], LibraryPictures]) -> str:
         """Take pictures from now on, on the library's forward, if one that is tried comes through; why not, or "".

@@ -35,8 +35,10 @@ class Pace(Protocol):
         """Milliseconds that a forward of so many rows takes at least."""
         ...
 
-    def begin(self, rows: int, observer: LayerObserver | None = None) -> LayerObserver:
-        """The observer of a forward of so many rows that starts now; it calls `observer`."""
+    def begin(
+        self, rows: int, observer: LayerObserver | None = None, layers: int | None = None
+    ) -> LayerObserver:
+        """The observer of a forward of so many rows, through so many layers, that starts now; it calls `observer`."""
         ...
 
 
@@ -162,7 +164,7 @@ class DecoderRunner:
         """
         self.passes += 1
         if self.pacer is not None:
-            observer = self.pacer.begin(hidden.shape[0], observer)
+            observer = self.pacer.begin(hidden.shape[0], observer, len(layers or range(self.layer_count)))
         first = 0 if layers is None else layers.start
         added: tuple[Tensor, ...] = ()
         if hidden.shape[1] > self.hidden_size:

@@ -21,6 +21,7 @@ from specdec.models.attention.segment import Segment
 from specdec.models.plans import Extension, KnownPrefix, Plan, carry_out, extend_many
 from specdec.models.prompt import EncodedPrompt
 from specdec.models.runner import DecoderRunner, LayerObserver
+from specdec.sampling.disturbed import Disturbance
 from specdec.sampling.grammar import Grammar
 
 _GROWTH = 128
@@ -33,6 +34,7 @@ class SessionModel(Protocol):
     runner: DecoderRunner
     vocab_size: int
     eos_token_ids: frozenset[int]
+    disturbance: Disturbance | None
 
     @property
     def device(self) -> torch.device:

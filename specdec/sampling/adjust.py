@@ -1,4 +1,5 @@
-"""Logits processors that depend on what was said before: logit bias, repetition penalty, minimum length, a grammar.
+"""Logits processors that depend on what was said before: logit bias, repetition penalty, minimum length, a grammar;
+and before all of them what makes a draft as weak as it was asked to be (specdec.sampling.disturbed).
 
 They come before temperature and the cuts of `processors.py`, in the order of Hugging Face `generate`, and count at
 temperature 0 as well. What becomes of a row is a pure function of the ids before it: there is no state to roll back
@@ -17,6 +18,7 @@ from specdec.drafting.token_tree import TokenTree
 from specdec.errors import ModelError
 from specdec.options import GenerationOptions
 from specdec.sampling.choices import Choices, choices_after
+from specdec.sampling.disturbed import Disturbance
 from specdec.sampling.grammar import Grammar, forbid, only
 from specdec.sampling.processors import NEVER
 
@@ -32,10 +34,11 @@ class Adjuster:
         vocab_size: int,
         device: torch.device | str = "cpu",
         grammar: Grammar | None = None,
+        disturbance: Disturbance | None = None,
     ) -> None:
         """prompt_ids: at least one; the repetition penalty counts them like the answer's. Only WHICH ids occur
         matters, so it is the same whether an image's placeholder stands there once or expanded. grammar: the one
-        that options.grammar names, compiled.
+        that options.grammar names, compiled. disturbance: of a model that drafts; it comes first.
 
         Raises ModelError for a bias on an id outside the vocabulary, OptionsError for a grammar that no answer of so
         many tokens follows.
@@ -51,6 +54,7 @@ class Adjuster:
         self._biased = torch.tensor([token for token, _ in options.logit_bias], device=device)
         self._bias = torch.tensor([bias for _, bias in options.logit_bias], device=device)
         self._grammar = None if grammar is None else grammar.follow()
+        self._disturbed = None if disturbance is None else disturbance.after(prompt_ids)
         if grammar is not None:
             grammar.check_room(options.max_new_tokens)
 
@@ -58,7 +62,7 @@ class Adjuster:
     def active(self) -> bool:
         """False where every row would come back as it is."""
         asked = self._penalty != 1.0 or self._min_new_tokens > 0 or self._biased.numel() > 0
-        return asked or self._grammar is not None
+        return asked or self._grammar is not None or self._disturbed is not None
 
     def forced(self, answer: Sequence[int], most: int) -> list[int]:
         """The tokens that must follow an answer because its grammar allows no others, at most so many: an end is the
@@ -96,6 +100,8 @@ class Adjuster:
     def _adjust(self, rows: Tensor, answer: Sequence[int], tails: Sequence[Sequence[int]]) -> Tensor:
         """Row i follows answer + tails[i]."""
         scores = rows.float()
+        if self._disturbed is not None:
+            scores = self._disturbed.rows(scores, answer, tails)
         if self._biased.numel():
             scores = scores.index_add(1, self._biased, self._bias.expand(scores.shape[0], -1))
         if self._penalty != 1.0:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from evaluation.acceptance.wanted import read_acceptance
 from evaluation.bench.records import PaperFigure, PointRecord
 from evaluation.bench.summary import QUANTITIES
 from evaluation.papers import figure
@@ -37,6 +38,7 @@ _LIMITS: dict[str, tuple[float, float]] = {
     "draft_ms": (0, 60_000),
     "verify_ms": (0, 60_000),
     "cloud_draft_ms": (0, 60_000),
+    "time_scale": (0.01, 10),
 }
 
 
@@ -50,7 +52,9 @@ class BenchConfig:
     the link came up. length, payload, resample: axes for every method that drafts on the edge (specdec.methods).
     exits, exit_layers: of the verifier (cloud_verifier.ServerConfig). gguf: of a GGUF draft
     (specdec.models.GgufOptions). draft_quantize: of the draft alone, None = as the target. compile, compile_draft: the
-    target and the draft are compiled by torch. point: the operating point that the settings were taken from.
+    target and the draft are compiled by torch. acceptance: emulated, as evaluation.acceptance.wanted has it; the draft
+    is the target then. time_scale: every time, of the link and of forwards, was multiplied by it. point: the operating
+    point that the settings were taken from.
     """
 
     questions: tuple[str, ...] = (str(QUESTIONS),)
@@ -87,6 +91,8 @@ class BenchConfig:
     deterministic: bool = False
     compile: bool = False
     compile_draft: bool = False
+    acceptance: str = ""
+    time_scale: float = 1.0
     point: str = ""
     out: Path | None = None
     resume: bool = False
@@ -102,6 +108,8 @@ class BenchConfig:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
                 raise UsageError(f"{name} is {value!r}; give a number from {low:g} to {high:g}")
+        if self.acceptance:
+            self._draft_with_target()
         self.profile()  # outages are checked where they are read
         if self.resume and self.out is None:
             raise UsageError("--resume goes on with an earlier run; name its folder with --out")
@@ -111,6 +119,16 @@ class BenchConfig:
                     f"{role} model {model} is missing or no Hugging Face folder; train one with specnav train text, "
                     f"or give another with --{role}-model"
                 )
+
+    def _draft_with_target(self) -> None:
+        """With emulated acceptance. Raises EvaluationError for one that is none, UsageError for another draft."""
+        object.__setattr__(self, "acceptance", str(read_acceptance(self.acceptance, self.gamma)))
+        if self.draft_model not in (str(DEFAULT_TEXT_DRAFT), self.target_model) or self.gguf:
+            raise UsageError(
+                "with an emulated acceptance the draft is the target's own weights; leave the draft (--draft-model, "
+                "--gguf) or --acceptance out"
+            )
+        object.__setattr__(self, "draft_model", self.target_model)
 
     @property
     def draft_ms_in_cloud(self) -> float:
@@ -147,9 +165,11 @@ class OperatingPoint:
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
+    acceptance: Mapping[str, Any] = field(default_factory=dict)
     assumed: Sequence[str] = ()
     explained: str = ""
     figures: Sequence[Mapping[str, Any]] = ()
+    measured: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Times by rows are text in a file. Raises OptionsError."""
@@ -158,8 +178,8 @@ class OperatingPoint:
                 object.__setattr__(self, name, read_ms(getattr(self, name)))
 
     def settings(self) -> dict[str, Any]:
-        """Its values for a BenchConfig."""
-        known = {entry.name for entry in fields(BenchConfig)}
+        """Its values for a BenchConfig; the paper's acceptance only where that is asked for."""
+        known = {entry.name for entry in fields(BenchConfig)} - {"acceptance"}
         return {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name in known}
 
 
@@ -197,6 +217,20 @@ def _paper_figure(entry: Mapping[str, Any], place: str) -> PaperFigure:
     return PaperFigure(method=method, quantity=quantity, value=figure(where), over=over, where=where)
 
 
+def paper_acceptance(point: OperatingPoint) -> str:
+    """The paper's acceptance at its point, as `--acceptance` takes it. Raises UsageError where the file has none."""
+    given = dict(point.acceptance)
+    gamma = given.pop("gamma", point.gamma)
+    if len(given) != 1 or not set(given) <= {"tau", "alpha"} or not isinstance(gamma, int):
+        raise UsageError(
+            f"operating point {point.title!r} names no acceptance of its paper; give one with --acceptance, or write "
+            "acceptance: {tau: VALUE, gamma: G} or {alpha: VALUE} into its file, a number or a figure's path"
+        )
+    kind, value = next(iter(given.items()))
+    number = figure(value) if isinstance(value, str) else value
+    return f"alpha:{number:g}" if kind == "alpha" else f"tau:{number:g}@{gamma}+1"
+
+
 def generation_options(config: BenchConfig) -> GenerationOptions:
     """How answers are made. Raises OptionsError."""
     return GenerationOptions(
@@ -217,5 +251,30 @@ def make_config(flags: Mapping[str, Any]) -> BenchConfig:
         # The verifier has another working folder.
         if name in given and Path(given[name]).exists():
             given[name] = str(Path(given[name]).resolve())
-    base = load_point(given["point"])[0].settings() if given.get("point") else {}
-    return make_settings(BenchConfig, {**base, **given}, "specnav bench")
+    base: dict[str, Any] = {}
+    at_paper = given.pop("at_paper_acceptance", False)
+    if given.get("point"):
+        point = load_point(given["point"])[0]
+        base = point.settings() | ({"acceptance": paper_acceptance(point)} if at_paper else {})
+    if at_paper and not given.get("point"):
+        raise UsageError("--at-paper-acceptance takes that of an operating point; name one with --point")
+    if at_paper and given.get("acceptance"):
+        raise UsageError("--at-paper-acceptance and --acceptance both say it; give one")
+    if "draft_model" in given and (base.get("acceptance") or given.get("acceptance")):
+        raise UsageError("with an emulated acceptance the draft is the target's own weights; leave --draft-model out")
+    scale = given.get("time_scale", 1.0)
+    config = make_settings(BenchConfig, {**base, **given}, "specnav bench")
+    return config if scale == 1.0 else with_times(config, scale)
+
+
+def with_times(config: BenchConfig, scale: float) -> BenchConfig:
+    """Every time of the operating point multiplied by `scale`: ratios stay, and what else takes time weighs less."""
+    return replace(
+        config,
+        rtt_ms=config.rtt_ms * scale,
+        jitter_ms=config.jitter_ms * scale,
+        bandwidth_mbps=config.bandwidth_mbps / scale,
+        draft_ms=config.draft_ms * scale,
+        verify_ms=config.verify_ms * scale,
+        cloud_draft_ms=None if config.cloud_draft_ms is None else config.cloud_draft_ms * scale,
+    )

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloud_verifier.serving import set_threads, settle_memory
+from evaluation.acceptance.pace import draft_pace, verify_pace
 from evaluation.bench.contestants import Contestant, EdgeContestant
 from evaluation.bench.names import ORACLES
+from evaluation.bench.records import AnswerRecord
 from specdec.edge.decoder import connect
 from specdec.methods import get_method
 from specdec.models import GgufOptions, LoadedModel, load_draft, load_model
 from specdec.models.split import FrontPart
-from specdec.models.timing.pacing import pace
+from specdec.models.timing.pacing import Pacer, pace
 from specnav.bench.config import BenchConfig
 
 RESUME_TIMEOUT_S = 5.0
@@ -62,6 +64,19 @@ class Edge:
                     EdgeContestant(name, link, self.draft, config.gamma, profile, patience, self.front)
                 )
         return found
+
+
+def pacing_notes(edge: Edge, answers: Sequence[AnswerRecord]) -> list[str]:
+    """Whether forwards kept the times that they were paced to, on both sides, in words."""
+    config, pacer = edge.config, edge.draft.runner.pacer
+    notes = []
+    if isinstance(pacer, Pacer) and pacer.forwards:
+        notes.append(draft_pace(pacer.forwards, pacer.late, pacer.mean, pacer.worst))
+    elif config.acceptance and not config.draft_ms:
+        notes.append("draft forwards are not paced: each takes as long as the target's (--draft-ms)")
+    if config.verify_ms and (words := verify_pace(answers, config.verify_ms)):
+        notes.append(words)
+    return notes
 
 
 def load_edge(config: BenchConfig, methods: Sequence[str]) -> Edge:

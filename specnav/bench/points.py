@@ -6,30 +6,47 @@ A point that is finished is not run again with `--resume`; whatever ends the who
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich.console import Console
 
-from evaluation.bench.records import load_bench
+from evaluation.bench.names import unlike_methods
+from evaluation.bench.records import load_bench, save_bench
+from evaluation.points.runs import load_points
+from evaluation.points.written import write_tables
 from evaluation.questions import load_questions
+from evaluation.report.bench import write_bench_report
 from evaluation.report.points import write_points
 from evaluation.results import RESULTS_FILE
 from harness.console import say
 from harness.errors import UsageError
+from harness.paths import ROOT
 from harness.run_folder import new_run_folder
-from specnav.bench.config import POINTS, BenchConfig, make_config
+from specnav.bench.config import POINTS, BenchConfig, load_point, make_config
 from specnav.bench.run import methods_of, run_bench, unlike_before
 
 ALL = "all"
+FIGURES = ROOT / "docs" / "figures.md"
+_SHORT = {"limit": 2, "max_new_tokens": 48}
+"""Questions and tokens where every method runs at its paper's acceptance: all points within about 45 minutes."""
 
 
-def run_points(flags: Mapping[str, Any]) -> int:
-    """One run, or one for each of several points; returns the exit code. Raises UsageError and the rooms' errors."""
+def run_points(flags: Mapping[str, Any], write: bool = False) -> int:
+    """One run, or one for each of several points; returns the exit code. Raises UsageError and the rooms' errors.
+
+    write: of a checkout, also the tables in its points' files and in its page of figures.
+    """
+    if write and (flags.get("point") != ALL or not flags.get("at_paper_acceptance")):
+        raise UsageError("--write keeps the tables of all points; give --point all --at-paper-acceptance with it")
     names = point_names(flags.get("point"))
+    if flags.get("at_paper_acceptance"):
+        flags = {**flags, **{name: value for name, value in _SHORT.items() if flags.get(name) is None}}
     if len(names) < 2:
-        return run_bench(make_config(flags))
+        return run_bench(_config_of(flags))
     out = flags.get("out")
     if flags.get("resume"):
         if out is None:
@@ -39,28 +56,50 @@ def run_points(flags: Mapping[str, Any]) -> int:
             raise UsageError(f"{folder} holds no runs to resume; leave --resume out to start them")
     else:
         for name in names:  # a wrong flag ends the command before a folder is made
-            methods_of(make_config({**flags, "point": name, "out": None, "resume": None}))
+            methods_of(_config_of({**flags, "point": name, "out": None, "resume": None}))
         folder = new_run_folder(out, "points", datetime.now())
+    console = Console(stderr=True)
     try:
-        return _run_each(names, folder, flags)
+        code = _run_each(names, folder, flags)
     finally:
         if any(folder.glob(f"*/{RESULTS_FILE}")):
-            say(Console(stderr=True), f"all points: {write_points(folder)}")
+            say(console, f"all points: {write_points(folder)}")
+    if write and not code:
+        for place in write_tables(load_points(folder), POINTS, FIGURES):
+            say(console, f"written: {place.relative_to(ROOT)}")
+    return code
+
+
+def _config_of(flags: Mapping[str, Any]) -> BenchConfig:
+    """One run's settings. At the papers' acceptance it asks every method that is another at that temperature."""
+    config = make_config(flags)
+    if flags.get("at_paper_acceptance") and not config.methods:
+        return replace(config, methods=unlike_methods(config.temperature))
+    return config
 
 
 def _run_each(names: list[str], folder: Path, flags: Mapping[str, Any]) -> int:
     console = Console(stderr=True)
     for number, name in enumerate(names, start=1):
         place = folder / Path(name).stem
-        config = make_config({**flags, "point": name, "out": place, "resume": place.is_dir()})
+        config = _config_of({**flags, "point": name, "out": place, "resume": place.is_dir()})
         if (place / RESULTS_FILE).is_file() and is_finished(config, place):
             say(console, f"point {number} of {len(names)}: {name} is done")
+            _say_anew(place, name)
             continue
         say(console, f"point {number} of {len(names)}: {name}")
         code = run_bench(config)
         if code:
             return code
     return 0
+
+
+def _say_anew(place: Path, name: str) -> None:
+    """Let the report of a run that is done say what its point's file says now: nothing of that was measured."""
+    before, point = load_bench(place), load_point(name)[1]
+    if before.point != point:
+        save_bench(place, msgspec.structs.replace(before, point=point))
+        write_bench_report(place)
 
 
 def point_names(given: str | None) -> list[str]:

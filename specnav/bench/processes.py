@@ -11,8 +11,10 @@ from pathlib import Path
 from cloud_verifier.config import ServerConfig
 from harness.children import LOOPBACK, emulator_spec, endpoint_of, verifier_spec
 from harness.processes import Child, Supervisor
+from harness.vllm import vllm_environment
+from specdec.sampling.disturbed import Disturbance
 from specnav.bench.config import BenchConfig
-from specnav.serve import on_vllm, vllm_environment
+from specnav.serve import on_vllm
 
 
 @dataclass(frozen=True)
@@ -41,12 +43,14 @@ class Surroundings:
 
 @contextmanager
 def surroundings(
-    config: BenchConfig, logs: Path, drafts_in_cloud: bool, server_flags: Sequence[str] = (), engine: str = "own"
+    config: BenchConfig, logs: Path, drafts_in_cloud: bool, server_flags: Sequence[str] = (), engine: str = "own",
+    disturbance: Disturbance | None = None,
 ) -> Iterator[Surroundings]:
     """Start the verifier; everything is stopped in any case. Raises ChildFailed, UsageError where vLLM is not set up.
 
     drafts_in_cloud: give the verifier the draft model, too. server_flags: more words of its command line. engine: its.
-    """
+    disturbance: of the draft model, where acceptance is emulated.
+    """  # fmt: skip
     server = ServerConfig(
         model=config.target_model,
         bind=f"{LOOPBACK}:0",
@@ -57,6 +61,7 @@ def surroundings(
         compile=config.compile,
         draft_model=config.draft_model if drafts_in_cloud else "",
         gguf=config.gguf,
+        draft_disturbed=str(disturbance or "") if drafts_in_cloud else "",
         verify_ms=config.verify_ms,
         draft_ms=config.draft_ms_in_cloud,
         exits=config.exits,

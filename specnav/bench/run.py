@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from evaluation.bench.journal import Journal, load_answers, whole_questions
 from evaluation.bench.records import (
+    AcceptanceRecord,
     AnswerRecord,
     BenchResults,
     Flip,
@@ -41,6 +42,7 @@ from specnav.bench.view import BenchView
 
 if TYPE_CHECKING:
     from specdec.options import GenerationOptions
+    from specnav.bench.edge import Edge
 
 LOGS = "logs"
 MAY_DIFFER = frozenset({"methods", "limit", "questions"})
@@ -64,6 +66,7 @@ class Run:
     comparable: frozenset[str] = frozenset()
     flips: list[Flip] = field(default_factory=list)
     noise: float = 0.0
+    acceptance: AcceptanceRecord | None = None
     interrupted: bool = False
     error: str = ""
     started_at: str = field(default_factory=started_at)
@@ -85,6 +88,7 @@ class Run:
             started_at=self.started_at,
             wall_s=self.earlier_s + self.clock() - self.began,
             flips=self.flips,
+            acceptance=self.acceptance,
             numeric_noise=self.noise,
         )
 
@@ -94,7 +98,8 @@ def settings_of(config: BenchConfig, methods: Sequence[str]) -> dict[str, Settin
     hidden = ("out", "resume", "start_timeout_s")
     shown = shown_settings(config, leave_out=hidden, paths=("target_model", "draft_model"))
     questions = ", ".join(name.removeprefix(f"{ROOT}/") for name in config.questions)
-    return {**shown, "methods": ", ".join(methods), "questions": questions}
+    emulated = f"{config.acceptance} (acceptance emulated)" if config.acceptance else ""
+    return {**shown, "methods": ", ".join(methods), "questions": questions, "acceptance": emulated}
 
 
 def open_folder(config: BenchConfig, methods: Sequence[str]) -> tuple[Path, BenchResults | None]:
@@ -144,6 +149,10 @@ def methods_of(config: BenchConfig) -> tuple[tuple[str, ...], str]:
                 raise
             left_out.append(name)
     check_names(names)
+    if config.acceptance and "hf-assisted" in names:
+        raise EvaluationError(
+            "hf-assisted drafts with the library's own forward, which nobody disturbs: leave it or --acceptance out"
+        )
     return tuple(names), f"left out, for these axes do not go with them: {', '.join(left_out)}" * bool(
         left_out
     )
@@ -167,6 +176,7 @@ def run_bench(config: BenchConfig, view: BenchView | None = None) -> int:
         view.say(left_out)
     if before is not None:
         run.started_at, run.earlier_s = before.started_at, before.wall_s
+        run.acceptance = before.acceptance
     try:
         with ends_on_signals(), ExitStack() as stack:
             _answer_all(run, questions, view, stack)
@@ -179,7 +189,7 @@ def run_bench(config: BenchConfig, view: BenchView | None = None) -> int:
         raise UsageError(run.error)
     save_bench(folder, run.results(answers))
     report = write_bench_report(folder)
-    view.finished(run.results(answers).rows, report)
+    view.finished(run.results(answers), report)
     if run.error:
         raise UsageError(f"{run.error} (what was answered before is in {folder})")
     return 130 if run.interrupted else 0
@@ -187,28 +197,31 @@ def run_bench(config: BenchConfig, view: BenchView | None = None) -> int:
 
 def _answer_all(run: Run, questions: Sequence[Question], view: BenchView, stack: ExitStack) -> None:
     """Start the processes, load what the edge needs, and put the questions to every contestant."""
-    from evaluation.bench.loop import run_questions, split_by_length
+    from evaluation.bench.loop import run_questions
     from evaluation.bench.names import ORACLES, comparable_with_ar
     from specdec.errors import LinkLost
     from specdec.methods import get_method
-    from specnav.bench.edge import load_edge
+    from specnav.bench.edge import load_edge, pacing_notes
+    from specnav.bench.emulated import disturbance_of, find_acceptance
 
     config = run.config
-    view.say("loading the pair, starting the verifier")
     drafts_in_cloud = any(name not in ORACLES and get_method(name).cloud_drafts for name in run.methods)
-    place = stack.enter_context(surroundings(config, logs_folder(run.folder), drafts_in_cloud))
-    edge = load_edge(config, run.methods)
+    edge, disturbance = None, None
+    if config.acceptance:
+        view.say("loading the target, which drafts")
+        edge = load_edge(config, run.methods)
+        _fit(run, questions, edge)
+        # Answers of an earlier part of the run were drafted as it found then.
+        run.acceptance = run.acceptance or find_acceptance(config, edge.draft, run.questions, view.working)
+        edge.draft.disturbance = disturbance = disturbance_of(run.acceptance)
+    view.say("loading the pair, starting the verifier" if edge is None else "starting the verifier")
+    logs = logs_folder(run.folder)
+    place = stack.enter_context(surroundings(config, logs, drafts_in_cloud, disturbance=disturbance))
+    edge = edge or load_edge(config, run.methods)
     run.machine["threads"] = torch_threads()
     run.notes += edge.notes
     run.comparable = comparable_with_ar(run.methods, config.temperature)
-    run.questions, run.skipped = split_by_length(
-        questions,
-        edge.draft.tokenizer,
-        min(edge.draft.context_limit, context_of(config.target_model)),
-        config.max_new_tokens,
-    )
-    if not run.questions:
-        raise EvaluationError(f"no question fits: {run.skipped[0].reason}; ask shorter ones")
+    _fit(run, questions, edge)
     contestants = edge.contestants(stack, place.open_link())
     options = generation_options(config)
     earlier = whole_questions(load_answers(run.folder), run.questions, run.methods)
@@ -221,8 +234,20 @@ def _answer_all(run: Run, questions: Sequence[Question], view: BenchView, stack:
         except LinkLost:
             place.supervisor.check()  # the process that ended says more than the silence after it
             raise
+        finally:
+            run.notes += pacing_notes(edge, journal.answers)
     if dtype.itemsize < 4 and options.temperature == 0:
         _replay_flips(run, options, view)
+
+
+def _fit(run: Run, questions: Sequence[Question], edge: Edge) -> None:
+    """The questions that both models have room for. Raises EvaluationError where there is none."""
+    from evaluation.bench.loop import split_by_length
+
+    room = min(edge.draft.context_limit, context_of(run.config.target_model))
+    run.questions, run.skipped = split_by_length(questions, edge.draft.tokenizer, room, run.config.max_new_tokens)
+    if not run.questions:
+        raise EvaluationError(f"no question fits: {run.skipped[0].reason}; ask shorter ones")
 
 
 def _replay_flips(run: Run, options: GenerationOptions, view: BenchView) -> None:

@@ -60,7 +60,8 @@ def run_studies(
 
     def keep(study: Study) -> None:
         mine = [job for job in jobs if job.study is study]
-        keep_study(folder / study.name, _asked_of(study, mine, flags.get("point") or POINT, time_scale, error))
+        point = flags.get("point") or study.point or POINT
+        keep_study(folder / study.name, _asked_of(study, mine, point, time_scale, error))
 
     try:
         with ends_on_signals(), StudyView(console, missing) as view:

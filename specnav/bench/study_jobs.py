@@ -16,7 +16,7 @@ from evaluation.studies.plan import Asked, Setting, Study
 from harness.errors import UsageError
 from specdec.methods import METHODS
 from specdec.verifying.exits.files import ABOUT, About
-from specnav.bench.config import BenchConfig, make_config
+from specnav.bench.config import BenchConfig, make_config, with_times
 from specnav.bench.points import point_names
 from specnav.bench.run import methods_of
 
@@ -75,7 +75,9 @@ def make_jobs(flags: Mapping[str, Any], studies: Sequence[Study], time_scale: fl
 
 def _jobs_of(flags: Mapping[str, Any], study: Study, time_scale: float) -> list[Job]:
     given = {name: value for name, value in flags.items() if value is not None}
-    given = {"point": POINT, "limit": study.limit, "max_new_tokens": study.max_new_tokens, **given}
+    given = {"point": study.point or POINT, "limit": study.limit, "max_new_tokens": study.max_new_tokens, **given}
+    if "acceptance" in study.sets:
+        given.pop("at_paper_acceptance", None)
     named = tuple(given.pop("methods", ()))
     layers = exits_of(make_config(given))
     if study.needs_exits and not layers:
@@ -101,16 +103,7 @@ def _job(given: Mapping[str, Any], study: Study, setting: Setting, time_scale: f
 
 def scaled(config: BenchConfig, scale: float) -> BenchConfig:
     """Every time of the operating point multiplied by `scale`; the point is the study's, not its runs'."""
-    return replace(
-        config,
-        point="",
-        rtt_ms=config.rtt_ms * scale,
-        jitter_ms=config.jitter_ms * scale,
-        bandwidth_mbps=config.bandwidth_mbps / scale,
-        draft_ms=config.draft_ms * scale,
-        verify_ms=config.verify_ms * scale,
-        cloud_draft_ms=None if config.cloud_draft_ms is None else config.cloud_draft_ms * scale,
-    )
+    return replace(with_times(config, scale), point="")
 
 
 def exits_of(config: BenchConfig) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from rich.progress import (
 )
 
 from evaluation.bench.loop import Advance
-from evaluation.bench.records import BenchRow
+from evaluation.bench.records import BenchResults
 from evaluation.questions import Question
 from evaluation.studies.estimate import in_words
 from harness.console import say
@@ -79,6 +79,10 @@ class StudyView(BenchView):
     def say(self, words: str) -> None:
         """What a run says of its start is left out."""
 
+    def working(self, words: str) -> None:
+        """Shown beside the bar."""
+        self._show(0.0, words)
+
     @contextmanager
     def _advancing(self, job: Job) -> Iterator[Advance]:
         done_s, last = job.start_s, ""
@@ -98,7 +102,7 @@ class StudyView(BenchView):
         assert self._job is not None
         return self._advancing(self._job)
 
-    def finished(self, rows: Sequence[BenchRow], report: Path) -> None:
+    def finished(self, results: BenchResults, report: Path) -> None:
         """A run's own table is left to its report."""
 
     def _show(self, done_s: float, who: str) -> None:

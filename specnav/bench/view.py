@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from evaluation.bench.loop import Advance
-from evaluation.bench.records import BenchRow
+from evaluation.bench.records import BenchResults, BenchRow
 from evaluation.questions import Question
 from evaluation.report.page import shown
 from harness.console import View, progress_bar, say
@@ -23,9 +23,16 @@ class BenchView(View):
         """So many answers to so many questions follow."""
         return progress(self.console, answers, questions)
 
-    def finished(self, rows: Sequence[BenchRow], report: Path) -> None:
+    def working(self, words: str) -> None:
+        """What takes a while before the first question."""
+        self.say(words)
+
+    def finished(self, results: BenchResults, report: Path) -> None:
         """What was measured, and where the report is."""
-        Console().print(table(rows))
+        console = Console()
+        console.print(table(results.rows))
+        if results.acceptance is not None:
+            say(console, results.acceptance.line)
         self.say(f"report: {report}")
 
 

@@ -49,6 +49,7 @@ from specnav.cli.pipeline import add_pipeline_command
 from specnav.cli.robot import add_robot_commands
 from specnav.cli.serving import add_serving_commands
 from specnav.cli.train import train_app
+from specnav.fleet.command import fleet_app
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -59,6 +60,7 @@ app = typer.Typer(
 )
 app.add_typer(train_app, name="train")
 app.add_typer(keys_app, name="keys")
+app.add_typer(fleet_app, name="fleet")
 app.add_typer(plan_app, name="plan")
 app.add_typer(convert_app, name="convert")
 
@@ -233,7 +235,7 @@ def generate(
     method: Annotated[str, typer.Option(help="fsd, auto, sd, ar, … (specnav bench lists them).")] = "fsd",
     connect: Annotated[
         str | None,
-        typer.Option(help="A running verifier, tcp://HOST:PORT (default: start one here for this answer)."),
+        typer.Option(help="A verifier, tcp://HOST:PORT, or fleet://HOST:PORT (default: start one here)."),
     ] = None,
     key: Key = None,
     target_model: Target = None,

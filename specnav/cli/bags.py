@@ -80,7 +80,7 @@ def replay(
         Path | None, typer.Option(help="Folder of the report (default: runs/replay-<time>).")
     ] = None,
     connect: Annotated[
-        str | None, typer.Option(help="A running verifier, tcp://HOST:PORT (default: start one here).")
+        str | None, typer.Option(help="A verifier, tcp://HOST:PORT, or fleet://HOST:PORT (default: start one here).")
     ] = None,
     key: Key = None,
     target_model: Target = None,

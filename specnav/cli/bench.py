@@ -44,7 +44,8 @@ def add_bench_commands(app: typer.Typer) -> None:
     """Give the app the commands of this module."""
     app.command(
         epilog="Examples:  specnav bench   |   specnav bench --questions mt_bench.jsonl --methods ar,sd --rtt 40   |   "
-        "specnav bench --point go2-wifi6   |   specnav bench --point all --limit 10 --out runs/points   |   "
+        "specnav bench --point go2-wifi6   |   specnav bench --point all --at-paper-acceptance --out runs/points   |   "
+        "specnav bench --acceptance tau:2.92@5 --draft-ms 20 --verify-ms 100   |   "
         "specnav bench --study gamma,link   |   specnav bench --clients 1,8,16 --methods sd --verify-ms 40"
     )(bench)
     app.command(epilog="Example:  specnav payloads --vocab 150000 --top-p 0.9")(payloads)
@@ -137,6 +138,29 @@ def bench(
             parser=pacing, metavar=MS, help="Pacing of a draft model in the cloud, ms (default: as --draft-ms)."
         ),
     ] = None,
+    acceptance: Annotated[
+        str | None,
+        typer.Option(
+            metavar="tau:T@N | alpha:A",
+            help="Emulated acceptance: the draft is the target's own weights, its logits disturbed until sd gains T "
+            "tokens a round of at most N = γ + 1 on these questions (tau:2.92@5 is γ = 4, as is tau:2.92@4+1; without "
+            "@N the run's γ), or until a draft token is accepted with chance A (alpha:0.8).",
+        ),
+    ] = None,
+    at_paper_acceptance: Annotated[
+        bool,
+        typer.Option(
+            "--at-paper-acceptance", help="With --point or --study: the acceptance that the point's paper prints."
+        ),
+    ] = False,
+    write: Annotated[
+        bool,
+        typer.Option(
+            "--write",
+            help="With --point all --at-paper-acceptance, in a checkout: keep the tables in config/points and "
+            "docs/figures.md.",
+        ),
+    ] = False,
     target_model: Target = None,
     draft_model: Draft = None,
     gguf: Gguf = None,
@@ -166,7 +190,9 @@ def bench(
     ] = None,
     time_scale: Annotated[
         float | None,
-        typer.Option(min=0.01, max=10, help="Multiplies every time of a study's operating point (0.25; 1)."),
+        typer.Option(
+            min=0.01, max=10, help="Multiplies every time of an operating point (1; study: 0.25, of clients 1)."
+        ),
     ] = None,
     clients: Annotated[
         str | None,
@@ -241,6 +267,8 @@ def bench(
         "draft_ms": draft_ms,
         "verify_ms": verify_ms,
         "cloud_draft_ms": cloud_draft_ms,
+        "acceptance": acceptance,
+        "at_paper_acceptance": at_paper_acceptance or None,
         "target_model": target_model,
         "draft_model": draft_model,
         "gguf": gguf,
@@ -255,6 +283,8 @@ def bench(
         "out": out,
         "resume": resume,
     }
+    if write and (study is not None or clients is not None):
+        raise UsageError("--write keeps the tables of operating points; leave --study and --clients out")
     if redraw is not None:
         from specnav.bench.study import redraw as redraw_studies
 
@@ -284,6 +314,8 @@ def bench(
 
         if time_scale is not None:
             raise UsageError("study batch paces nothing; leave --time-scale out")
+        if acceptance is not None or at_paper_acceptance:
+            raise UsageError("study batch drafts nothing; leave the acceptance out")
         raise typer.Exit(run_batch_study(flags, clients, seconds))
     if clients is not None:
         from specnav.bench.serving.capacity import SECONDS, run_capacity
@@ -298,9 +330,10 @@ def bench(
         from specnav.bench.study import TIME_SCALE, run_studies
 
         raise typer.Exit(run_studies(flags, study, time_scale or TIME_SCALE))
-    if time_scale is not None:
-        raise UsageError("--time-scale is for --study; name one")
-    raise typer.Exit(run_points(flags))
+    if time_scale is not None and point is None:
+        raise UsageError("--time-scale multiplies the times of an operating point; name one with --point, or a --study")
+    flags["time_scale"] = time_scale
+    raise typer.Exit(run_points(flags, write))
 
 
 def payloads(

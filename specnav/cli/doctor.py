@@ -45,7 +45,8 @@ def doctor(
         ),
     ] = "",
     verifier: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="With --robot: tcp://HOST:PORT (default: vlm_nav_node's).")
+        str,
+        typer.Option(metavar="ADDRESS", help="With --robot: tcp:// or fleet://HOST:PORT (default: vlm_nav_node's)."),
     ] = "",
     key: Annotated[
         str,

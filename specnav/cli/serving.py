@@ -48,7 +48,8 @@ def top(
 
 def api(
     connect: Annotated[
-        str | None, typer.Option(help="A running verifier, tcp://HOST:PORT; it holds the model that answers.")
+        str | None,
+        typer.Option(help="A verifier, tcp://HOST:PORT, or fleet://HOST:PORT; it holds the model that answers."),
     ] = None,
     key: Key = None,
     draft_model: Annotated[

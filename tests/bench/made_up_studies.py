@@ -136,4 +136,6 @@ def _row(name: str, gamma: int, ms: float, ar: float | None) -> BenchRow:
         redrafted=_miss(name) if prepares else None,
         sync_ms=1.0 if prepares else None,
         hints_per_round=2.0 if prepares else None,
+        whole=ALPHA**gamma if drafts else None,
+        comm_ms=RTT_MS if drafts else None,
     )

@@ -35,7 +35,7 @@ def test_every_method_of_every_setting_is_one_and_every_setting_has_its_folder(n
 
 def test_studies_are_named_singly_by_commas_or_all():
     assert study_names("gamma") == ["gamma"] and study_names("link, exits") == ["link", "exits"]
-    assert study_names("all") == ["threads", "gamma", "queues", "exits", "link"]
+    assert study_names("all") == ["threads", "gamma", "queues", "exits", "link", "ablation", "comm"]
     assert study_names("batch") == ["batch"]
     for wrong in ("gama", "", ",", "gamma,all"):
         with pytest.raises(EvaluationError, match="choose threads, gamma, queues, exits, link"):
@@ -196,3 +196,40 @@ def test_an_estimate_adds_up_forwards_and_round_trips():
     assert answer_s("sd", 24, 4, times) == pytest.approx(0.86 + 24 / 1.94 * (0.24 + 0.288 + 0.62), rel=0.02)
     assert answer_s("cloud-sd", 24, 4, times) < answer_s("sd", 24, 4, times)
     assert in_words(START_S) == "8 s" and in_words(330) == "6 min"
+
+
+class TestAtThePapersAcceptance:
+    def test_picospecs_parts_stand_beside_its_ablation(self):
+        results = made_up_study("ablation", point="picospec-qwen32b")
+        (table,) = study_named("ablation").read(results).tables
+        by_words = {row[0]: row for row in table.rows}
+        assert by_words["everything"][3] == "1.45×"  # 20.19 tokens a second over its AR's 13.89
+        assert by_words["no parallel drafting: stop and wait"][4] == "0.59×"  # 11.92 over 20.19
+        robot = study_named("ablation").read(made_up_study("ablation", point="go2-wifi6"))
+        assert all(row[3] == "–" for row in robot.tables[0].rows)
+
+    def test_dssds_communication_stands_beside_its_table(self):
+        (table,) = read("comm").tables
+        row = next(row for row in table.rows if row[:2] == ("4", "0.7"))
+        assert row[3] == "76.0 %" and row[7] == "26.08"  # 1 − 0.7⁴, and Tcomm, as printed
+        assert {row[0] for row in table.rows} == {"2", "4", "8"}
+
+    def test_a_study_with_emulated_acceptance_says_so(self, tmp_path):
+        results = made_up_study("gamma")
+        config = {**results.config, "acceptance": "tau:2.92@4+1 (acceptance emulated)"}
+        (tmp_path / "gamma").mkdir()
+        save_study(tmp_path / "gamma", msgspec.structs.replace(results, config=config))
+        assert write_studies(tmp_path).read_text().count("acceptance emulated") >= 2
+
+    def test_tokens_a_dollar_stand_beside_specedges(self):
+        findings = study_named("clients").read(made_up_study("clients"))
+        table = next(one for one in findings.tables if one.title == "What it costs")
+        assert table.rows[-1][0].startswith("paper: ") and len(table.rows) > 1
+        assert table.rows[-1][3] == "2.26×" and table.rows[-1][6] == "1.98×"  # of the six tasks' means
+
+    def test_draft_lengths_stand_beside_picospecs_accepted_lengths(self):
+        findings = study_named("gamma").read(made_up_study("gamma", point="picospec-qwen32b"))
+        table = findings.tables[0]
+        place = table.head.index("paper's")
+        assert {row[0]: row[place] for row in table.rows}["4"] == "2.50"
+        assert "paper's" not in read("gamma").tables[0].head

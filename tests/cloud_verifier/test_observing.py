@@ -84,7 +84,7 @@ def test_metrics_tell_what_was_done(
 def test_a_refusal_is_counted_by_its_code(status: StatusServer, running: RunningServer) -> None:
     with patiently_connected(running.address) as link:
         link.ensure_connected()
-        link._socket.send(b"no message of this protocol")  # type: ignore[union-attr]
+        link._dealer.send(b"no message of this protocol")
         received = link.receive(PATIENCE_S)
         assert received is not None and isinstance(received[0], ErrorDown)
     assert metrics(status)['specdec_refusals_total{client="anonymous",code="malformed"}'] == 1

@@ -167,7 +167,7 @@ def test_a_real_robot_is_on_the_host_s_network_and_moves_only_when_told_to():
     assert "dry_run:=${DRY_RUN:-true}" in robot["command"]
 
 
-ROOMS = ("specdec", "cloud_verifier", "evaluation", "specnav", "navsim", "training", "spec_vlm_nav")
+ROOMS = ("specdec", "cloud_verifier", "evaluation", "fleet", "specnav", "navsim", "training", "spec_vlm_nav")
 
 
 def test_the_cloud_image_s_programs_start_without_the_rooms_that_are_not_copied():
@@ -195,7 +195,9 @@ def test_commands_name_programs_modules_and_launch_files_that_are_there(where, a
     elif program == "python":
         assert (ROOT / rest[0]).is_file()
     elif program == "specnav":
-        assert rest[0] == "serve" and importlib.util.find_spec("specnav.serve") is not None
+        assert rest[0] in ("serve", "api") and importlib.util.find_spec(f"specnav.{rest[0]}") is not None
+    elif program in ("ray", "bash"):  # tests/docker/test_fleet_files.py looks at them
+        assert where in ("head", "replica", "directory")
     elif program == "ros2":
         assert rest[:2] == ["launch", "spec_vlm_nav"]
         assert {word.split(":=")[0] for word in rest[3:]} <= launch_arguments(rest[2])

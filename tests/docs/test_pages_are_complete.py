@@ -19,6 +19,7 @@ WITH_PYTHON = [page for page in markdown_files() if code_blocks(page.read_text(e
 ROOMS = (
     "cloud_verifier",
     "evaluation",
+    "fleet",
     "harness",
     "navsim",
     "spec_vlm_nav",

@@ -28,7 +28,7 @@ FREE = [(1, 100_000), (32, 100_000)]
 def told(row_us: list[tuple[int, int]]) -> Measured:
     figures = Measured()
     figures.told(row_us)
-    figures.streamed(1, row_us[0][1] / 1e6, speculated=False)
+    figures.streamed(1, row_us[0][1] / 1e6, drafted=0)
     return figures
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from io import StringIO
 
 import msgspec
@@ -89,6 +89,15 @@ class WiredLink:
         self.rounds = 0
         self._wants_hints = False
         self._old_verdicts: list[VerdictDown] = []
+
+    def begin_answer(self, ids: Sequence[int], images: Sequence[bytes]) -> None:
+        """There is one verifier."""
+
+    def end_answer(self) -> None:
+        """Nobody asks."""
+
+    def move_on(self) -> None:
+        """There is no other."""
 
     def ensure_connected(self, give_up: Callable[[], bool] = lambda: False) -> Welcome:
         """Connected at once."""

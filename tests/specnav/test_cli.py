@@ -41,7 +41,7 @@ def run(monkeypatch, capsys, *arguments):
         (["bench", "--study", "gama"], "study 'gama' is unknown; choose threads, gamma, queues, exits, link"),
         (["bench", "--study", "gamma", "--gamma", "3"], "study gamma varies this itself; leave --gamma out"),
         (["bench", "--study", "link", "--redraw", "x"], "leave --study out"),
-        (["bench", "--time-scale", "0.5"], "--time-scale is for --study"),
+        (["bench", "--time-scale", "0.5"], "name one with --point, or a --study"),
         (["bench", "--seconds", "5"], "--seconds is for --clients"),
         (["bench", "--clients", "0"], "give e.g. 1,8,16"),
         (["bench", "--clients", "2", "--study", "gamma"], "leave --clients out"),

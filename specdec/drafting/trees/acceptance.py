@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
+EXPECTED_AS = 4
+"""A draft of which only the draft model's own chances are known counts as so many that were compared."""
 _FORGET = 0.98
 _DEPTHS = 8
 _NODES = 32
@@ -36,6 +38,16 @@ class TreeAcceptance:
             for depth in range(deepest):
                 self._tried[depth][rank] = _FORGET * self._tried[depth][rank] + 1.0
                 self._kept[depth][rank] = _FORGET * self._kept[depth][rank] + (right.get(rank) == depth)
+
+    def expect(self, ranks: Sequence[int], depths: Sequence[int], chances: Sequence[float]) -> None:
+        """What is held of one tree that nothing was compared with: each node's chance to be right."""
+        self.drafts += EXPECTED_AS
+        self._brought = None
+        deepest = min(max(depths) + 1, _DEPTHS)
+        for rank, own, chance in zip(ranks, depths, chances, strict=True):
+            for depth in range(deepest if rank < _NODES else 0):
+                self._tried[depth][rank] += EXPECTED_AS
+                self._kept[depth][rank] += EXPECTED_AS * chance * (depth == own)
 
     def expected(self, levels: int, nodes: int) -> float:
         """Tokens of a round with so many of a tree's likeliest nodes, so many levels deep, the target's own counted.

@@ -47,6 +47,8 @@ def run_drafts_study(
     """  # fmt: skip
     if flags.get("draft_model") is not None:
         raise UsageError("--draft-model is one draft; name those to compare with --draft-models")
+    if flags.get("acceptance") is not None or flags.get("at_paper_acceptance"):
+        raise UsageError("--draft-backends compares real drafts; leave --acceptance out")
     given = {name: value for name, value in flags.items() if value is not None and name not in ("out", "resume")}
     rtt = given.pop("rtt_ms", None)
     config = make_config({"methods": METHODS, "max_new_tokens": 48, "limit": 8, **given})

@@ -16,8 +16,9 @@ from harness.errors import UsageError
 from harness.run_folder import new_run_folder, started_at
 from harness.signals import ends_on_signals
 from specnav.bench.config import BenchConfig, make_config
+from specnav.bench.emulated import disturbance_of
 from specnav.bench.run import methods_of, settings_of
-from specnav.bench.serving.clients import ask_for, load_target, measure_clients
+from specnav.bench.serving.clients import ask_for, drafts_disturbed, load_target, measure_clients
 from specnav.bench.view import BenchView
 from specnav.serve import on_vllm
 
@@ -74,7 +75,9 @@ def run_capacity(
     rows: list[ClientsRow] = []
     began = started_at()
     view.say("what the target alone answers")
-    prompts, expected = ask_for(config, load_target(config))
+    target = load_target(config)
+    prompts, expected = ask_for(config, target)
+    found = drafts_disturbed(config, target, view.say)
     interrupted = False
     try:
         with ends_on_signals():
@@ -83,7 +86,10 @@ def run_capacity(
                     view.say(f"{method}, {count} clients, {seconds:g} s")
                     logs = folder / "logs" / f"{method.replace('/', '_')}-{count}"
                     rows.append(
-                        measure_clients(config, method, count, seconds, prompts, expected, logs, server_flags, engine)
+                        measure_clients(
+                            config, method, count, seconds, prompts, expected, logs, server_flags, engine,
+                            disturbance_of(found),
+                        )
                     )
     except KeyboardInterrupt:
         interrupted = True
@@ -96,11 +102,14 @@ def run_capacity(
         },
         "started_at": began,
         "interrupted": interrupted,
+        "acceptance": None if found is None else found.line,
         "rows": rows,
     }
     place = folder / CLIENTS_FILE
     place.write_bytes(msgspec.json.format(msgspec.json.encode(written)))
     Console().print(table(rows))
+    if found is not None:
+        view.say(found.line)
     view.say(f"results: {place}")
     wrong = sum(row.wrong for row in rows)
     if wrong:

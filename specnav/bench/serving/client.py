@@ -15,13 +15,16 @@ from specdec.methods import get_method
 from specdec.models import GgufOptions, Prompt, load_draft
 from specdec.models.timing.pacing import pace
 from specdec.options import GenerationOptions
+from specdec.sampling.disturbed import Disturbance
 
 PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True)
 class ClientJob:
-    """What one client does. endpoint: where it connects. prompts: asked in turn from `first` on. pacing: draft_ms."""
+    """What one client does. endpoint: where it connects. prompts: asked in turn from `first` on. pacing: draft_ms.
+    disturbed: how the draft is, where acceptance is emulated.
+    """
 
     number: int
     endpoint: str
@@ -33,6 +36,7 @@ class ClientJob:
     prompts: tuple[Prompt, ...]
     first: int
     options: GenerationOptions
+    disturbed: str = ""
 
 
 class Round(NamedTuple):
@@ -69,6 +73,7 @@ def run_client(job: ClientJob, pipe: Connection) -> None:
     draft = load_draft(job.draft_model, gguf=GgufOptions.read(job.gguf)) if method.drafts else None
     if draft is not None:
         set_threads(0, draft)
+        draft.disturbance = Disturbance.read(job.disturbed)
         pace(draft, job.draft_ms)
     settle_memory()
     pipe.send("ready")

@@ -11,20 +11,24 @@ import multiprocessing
 import multiprocessing.context
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import msgspec
 
 from evaluation.bench.clients import ClientsRow
+from evaluation.bench.records import AcceptanceRecord
 from evaluation.questions import load_questions
 from evaluation.results import percentile
 from harness.errors import HarnessError, UsageError
 from specdec.models import LoadedModel, Prompt, chat_prompt, load_model
 from specdec.models.local import generate_local
+from specdec.sampling.disturbed import Disturbance
 from specnav.bench.config import BenchConfig, generation_options
+from specnav.bench.emulated import find_acceptance
 from specnav.bench.processes import surroundings
 from specnav.bench.serving.client import PATIENCE_S, ClientJob, ClientRecord, run_client
 from specnav.bench.serving.watch import METRICS_FLAGS, Between, between, look, metrics_of
@@ -40,20 +44,23 @@ START_TIMEOUT_S = 300.0
 def measure_clients(
     config: BenchConfig, method: str, clients: int, seconds: float, prompts: Sequence[Prompt],
     expected: Sequence[tuple[int, ...]], logs: Path, server_flags: Sequence[str] = (), engine: str = "own",
+    disturbance: Disturbance | None = None,
 ) -> ClientsRow:
-    """Run so many clients against a verifier of their own. Raises ChildFailed, HarnessError, UsageError."""
+    """Run so many clients against a verifier of their own. disturbance: of the drafts, where acceptance is emulated.
+    Raises ChildFailed, HarnessError, UsageError.
+    """
     from specdec.methods import get_method
 
     options = generation_options(config)
     most = ("--max-sessions", str(max(MOST_SESSIONS, 2 * clients)))
     flags = (*METRICS_FLAGS, *most, *server_flags)
-    with surroundings(config, logs, get_method(method).cloud_drafts, flags, engine) as place:
+    with surroundings(config, logs, get_method(method).cloud_drafts, flags, engine, disturbance) as place:
         endpoint = place.open_link()
         metrics = metrics_of(place.verifier.log)
         jobs = [
             ClientJob(
                 number, endpoint, method, config.draft_model, config.gguf, config.gamma, config.draft_ms,
-                tuple(prompts), number * 5 % len(prompts), options,
+                tuple(prompts), number * 5 % len(prompts), options, str(disturbance or ""),
             )
             for number in range(clients)
         ]
@@ -127,6 +134,15 @@ def ask_for(config: BenchConfig, target: LoadedModel) -> tuple[list[Prompt], lis
     if not fit:
         raise UsageError("no question is short enough; ask shorter ones")
     return fit, [tuple(generate_local(target, prompt, options)) for prompt in fit]
+
+
+def drafts_disturbed(config: BenchConfig, target: LoadedModel, say: Callable[[str], None]) -> AcceptanceRecord | None:
+    """What emulates the acceptance that is asked for, on the questions of `ask_for`; None where none is."""
+    if not config.acceptance:
+        return None
+    questions = [replace(one, turns=one.turns[:1]) for one in load_questions(config.questions, config.limit)]
+    fit = [one for one in questions if len(chat_prompt(target, one.turns[0]).ids) <= LONGEST_PROMPT]
+    return find_acceptance(config, target, fit[:PROMPTS], say)
 
 
 def load_target(config: BenchConfig) -> LoadedModel:

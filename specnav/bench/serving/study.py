@@ -30,10 +30,12 @@ from harness.errors import HarnessError, UsageError
 from harness.run_folder import started_at
 from harness.signals import ends_on_signals
 from specdec.errors import SpecdecError
+from specdec.sampling.disturbed import Disturbance
 from specnav.bench.config import BenchConfig, load_point, make_config
+from specnav.bench.emulated import disturbance_of
 from specnav.bench.run import LOGS, settings_of
 from specnav.bench.serving.capacity import methods_for_clients, numbers_of
-from specnav.bench.serving.clients import ask_for, load_target, measure_clients, settling_s
+from specnav.bench.serving.clients import ask_for, drafts_disturbed, load_target, measure_clients, settling_s
 from specnav.bench.study import keep_study, show, study_folder
 from specnav.bench.study_jobs import check_flags, scaled
 
@@ -221,17 +223,21 @@ def in_one_line(row: ClientsRow, scale: float) -> str:
 
 def _measuring(plan: Plan, console: Console) -> Measure:
     """Real measurements; the target is asked alone first, so that every answer can be compared."""
-    asked: list[tuple[list[Any], list[tuple[int, ...]]]] = []
+    asked: list[tuple[list[Any], list[tuple[int, ...]], Disturbance | None]] = []
 
     def measure(cell: Cell, logs: Path) -> ClientsRow:
         if not asked:
             say(console, "what the target alone answers")
-            asked.append(ask_for(plan.config, load_target(plan.config)))
-        prompts, expected = asked[0]
+            target = load_target(plan.config)
+            found = drafts_disturbed(plan.config, target, lambda words: say(console, words))
+            plan.results.notes.extend([] if found is None else [found.line])
+            asked.append((*ask_for(plan.config, target), disturbance_of(found)))
+        prompts, expected, disturbance = asked[0]
         groups = ("--groups", str(cell.groups))
         return measure_clients(
-            plan.of(cell), cell.method, cell.clients, plan.seconds_of(cell), prompts, expected, logs, groups
-        )
+            plan.of(cell), cell.method, cell.clients, plan.seconds_of(cell), prompts, expected, logs, groups,
+            disturbance=disturbance,
+        )  # fmt: skip
 
     return measure
 

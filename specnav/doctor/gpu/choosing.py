@@ -68,7 +68,7 @@ def _choice(
         for rows, ms in verify.items():
             if rows <= gamma + 1:
                 measured.exchanged(rows, ms / 1e3, rtt_ms / 1e3)
-        measured.streamed(1, verify[1] / 1e3, False)
+        measured.streamed(1, verify[1] / 1e3, 0)
     for answer in agreed:
         for place in range(len(answer)):
             ahead = answer[place : place + gamma]

@@ -27,7 +27,7 @@ VLM_NAV = (
         'Configure and activate at the start; false: wait for lifecycle transitions.',
     ),
     Parameter(
-        'verifier', 'tcp://127.0.0.1:5555', 'Address of the cloud verifier, tcp://HOST:PORT.'
+        'verifier', 'tcp://127.0.0.1:5555', 'The cloud verifier, tcp://HOST:PORT, or fleet://HOST:PORT.'
     ),
     Parameter(
         'verifier_key',

@@ -1,4 +1,7 @@
-"""Several operating points side by side: what a folder of bench runs says, one run a point. Data only."""
+"""Several operating points side by side: what a folder of bench runs says, one run a point. Data only.
+
+Each cell has up to three figures: ours, the paper's, and what the paper's own formula gives at its own numbers.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ from pathlib import Path
 
 from evaluation.bench.journal import load_answers
 from evaluation.bench.predicted import Prediction, predictions_of
-from evaluation.bench.records import BenchResults, load_bench
-from evaluation.bench.summary import common_answers, ours_for
+from evaluation.bench.records import BenchResults, BenchRow, load_bench
+from evaluation.bench.summary import common_answers, ours_for, unscaled
 from evaluation.errors import EvaluationError
+from evaluation.points.formulas import Printed, printed_of
 from evaluation.results import RESULTS_FILE
 
 TABLES = {
@@ -31,6 +35,22 @@ class PointRun:
     predicted: list[Prediction]
 
     @property
+    def printed(self) -> Printed | None:
+        """The paper's own numbers, where the run is at its acceptance."""
+        return printed_of(self.results)
+
+    @property
+    def time_scale(self) -> float:
+        """What every time of the point was multiplied by."""
+        return float(self.results.config.get("time_scale") or 1.0)
+
+    def ours(self, row: BenchRow, quantity: str) -> float | None:
+        """A figure of the run, as at the point's own times."""
+        if quantity == "speedup":
+            return row.speedup_vs_ar
+        return unscaled(getattr(row, quantity), quantity, self.time_scale)
+
+    @property
     def title(self) -> str:
         """The point in a few words."""
         return self.results.point.title if self.results.point else self.folder
@@ -38,15 +58,16 @@ class PointRun:
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure of ours and the paper's; "" where there is none."""
+    """A figure of ours, the paper's, and its formula's at its own numbers; "" where there is none."""
 
     ours: str
     paper: str
+    formula: str = ""
 
     def __str__(self) -> str:
-        return (
-            " / ".join(text for text in (self.ours or "–", self.paper) if text) if self.paper else self.ours
-        )
+        if not self.paper and not self.formula:
+            return self.ours
+        return " / ".join([self.ours or "–", self.paper or "–", *([self.formula] if self.formula else [])])
 
 
 @dataclass(frozen=True)
@@ -91,7 +112,7 @@ def _table(quantity: str, title: str, runs: Sequence[PointRun]) -> PointsTable:
         for f in run.results.point.figures
         if f.quantity == quantity and f.over == "ar"
     ]
-    methods = list(dict.fromkeys([*measured, *printed]))
+    methods = [name for name in dict.fromkeys([*measured, *printed]) if quantity != "speedup" or name != "ar"]
     cells = [[_cell(quantity, method, run) for run in runs] for method in methods]
     return PointsTable(quantity, title, methods, cells)
 
@@ -99,12 +120,30 @@ def _table(quantity: str, title: str, runs: Sequence[PointRun]) -> PointsTable:
 def _cell(quantity: str, method: str, run: PointRun) -> Cell:
     digits = DIGITS[quantity]
     row = next((row for row in run.results.rows if row.method == method), None)
-    ours = None if row is None else row.speedup_vs_ar if quantity == "speedup" else getattr(row, quantity)
+    ours = None if row is None else run.ours(row, quantity)
+    paper = paper_of(run, method, quantity)
+    formula = formula_at(run, method, quantity)
+    return Cell(*("" if value is None else f"{value:.{digits}f}" for value in (ours, paper, formula)))
+
+
+def paper_of(run: PointRun, method: str, quantity: str) -> float | None:
+    """What the point's paper prints of a method; of a speed-up over another than `ar` the product."""
     figures = run.results.point.figures if run.results.point else []
-    paper = next(
-        (f.value for f in figures if (f.method, f.quantity, f.over) == (method, quantity, "ar")), None
-    )
-    return Cell("" if ours is None else f"{ours:.{digits}f}", "" if paper is None else f"{paper:.{digits}f}")
+    found = {(f.method, f.over): f.value for f in figures if f.quantity == quantity}
+    if (method, "ar") in found or quantity != "speedup":
+        return found.get((method, "ar"))
+    over = next((other for one, other in found if one == method), None)
+    return found[method, over] * found[over, "ar"] if over is not None and (over, "ar") in found else None
+
+
+def formula_at(run: PointRun, method: str, quantity: str) -> float | None:
+    """What the method's formula gives at the paper's own numbers."""
+    printed = run.printed
+    if printed is None or method == "ar":
+        return None
+    if quantity == "speedup":
+        return printed.over_ar(method)
+    return unscaled(printed.a_token(method), quantity, run.time_scale) if quantity == "tpot_ms" else None
 
 
 def other_figures(run: PointRun) -> list[str]:

@@ -1,0 +1,1 @@
+"""What `auto` loses against the best fixed method: the real edge in a simulated clock, in random worlds."""

@@ -1,0 +1,60 @@
+"""Plays a world with a method: the real EdgeDecoder, its controller and its drafters, in the simulated clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from evaluation.regret.language import Language, SimulatedDraft
+from evaluation.regret.machine import Machine
+from evaluation.regret.worlds import ROWS, World
+from specdec.edge.decoder import EdgeDecoder
+from specdec.edge.stats import AnswerStats
+from specdec.models import Prompt
+from specdec.options import GenerationOptions
+
+FIXED = ("ar", "sd", "fsd", "specedge", "picospec")
+"""What `auto` is compared with; where the cloud has a draft model, with CLOUD, too."""
+CLOUD = "cloud-sd"
+
+
+@dataclass(frozen=True)
+class Played:
+    """One method in one world. edge_s: of it the edge computed. answers: what each cost."""
+
+    method: str
+    tokens: int
+    seconds: float
+    edge_s: float
+    answers: tuple[AnswerStats, ...]
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Prompts included."""
+        return self.tokens / self.seconds
+
+
+def methods_in(world: World) -> tuple[str, ...]:
+    """The fixed methods that this world has what they need for."""
+    return FIXED if world.cloud_draft is None else (*FIXED, CLOUD)
+
+
+def language_of(world: World) -> Language:
+    """What is said in a world; the same for every method."""
+    return Language(world.seed, world.fit, world.tokens)
+
+
+def play(world: World, method: str, language: Language) -> Played:
+    """All answers of a world, by one decoder. Raises AssertionError where an answer is not the target's own."""
+    machine = Machine(world, language)
+    row_us = [(rows, round(1e3 * world.draft.at(rows))) for rows in ROWS[:-1]] if world.told else []
+    draft = SimulatedDraft(language, machine.forward, machine.prefill, row_us)
+    decoder = EdgeDecoder(machine, draft, method, clock=machine)  # type: ignore[arg-type]
+    began, answers = 0, []
+    for length in world.answers:
+        ids: list[int] = []
+        for chunk in decoder.generate(Prompt((began, 1)), GenerationOptions(length)):
+            ids += chunk
+        assert ids == language.text[began : began + length], f"world {world.seed}: {method} says something else"
+        began += length
+        answers.append(decoder.stats)
+    return Played(method, world.tokens, machine.now, machine.edge_s, tuple(answers))

@@ -1,0 +1,1 @@
+"""Studies of one paper's own table: the same varied, beside what it prints."""

@@ -1,0 +1,70 @@
+"""Medians and means of the last values. None until there is one."""
+
+from __future__ import annotations
+
+from collections import deque
+
+_OUTLIER = 4.0
+"""So many times the median: what is more counts as that much."""
+
+
+class RunningMedian:
+    """The median of the last values; worked out when it is asked for, once a value."""
+
+    def __init__(self, window: int = 32) -> None:
+        self._values: deque[float] = deque(maxlen=window)
+        self._median: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def add(self, value: float) -> None:
+        """One more value."""
+        self._values.append(value)
+        self._median = None
+
+    @property
+    def value(self) -> float | None:
+        """The median (the upper one of two in the middle); None without values."""
+        if self._median is None and self._values:
+            self._median = sorted(self._values)[len(self._values) // 2]
+        return self._median
+
+
+class CalmMean:
+    """The mean of the last values where no hiccup counts as more than a few times the median: waits that vary, of which
+    the median would tell too little.
+    """
+
+    def __init__(self, window: int = 12) -> None:
+        self._values: deque[float] = deque(maxlen=window)
+        self._mean: float | None = None
+
+    def add(self, value: float) -> None:
+        """One more value."""
+        self._values.append(value)
+        self._mean = None
+
+    @property
+    def value(self) -> float | None:
+        """The mean; None without values."""
+        if self._mean is None and self._values:
+            most = _OUTLIER * sorted(self._values)[len(self._values) // 2]
+            self._mean = sum(min(value, most) for value in self._values) / len(self._values)
+        return self._mean
+
+
+class RunningMean:
+    """A mean that the last values count most in; begins as a guess that a few of them outweigh."""
+
+    def __init__(self, guess: float) -> None:
+        self._sum, self._weight = 4.0 * guess, 4.0
+
+    def add(self, value: float) -> None:
+        """One more value."""
+        self._sum, self._weight = 0.95 * self._sum + value, 0.95 * self._weight + 1.0
+
+    @property
+    def value(self) -> float:
+        """The mean as it seems now."""
+        return self._sum / self._weight

@@ -1,0 +1,208 @@
+"""The edge's side of a fleet: asks the directory which verifier to use, and for another one when that fails.
+
+An edge keeps its verifier, where its pictures and prompts are warm, until the directory moves it between two answers or
+the verifier fails. The directory is asked as an answer begins, and its word counts for the next one: no token waits
+for it. While the directory is gone, what it said last is good enough.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from pathlib import Path
+
+from specdec.errors import KeyRefused, LinkLost, ProtocolError, VerifierBusy, VersionMismatch
+from specdec.link.dealer import Dealer
+from specdec.link.directory_wire import (
+    DIRECTORY_VERSION,
+    EDGE_BYTES,
+    MARK_BYTES,
+    MOST_BYTES,
+    MOST_MARKS,
+    MOST_OTHERS,
+    NOBODY_KEY,
+    NOBODY_MALFORMED,
+    NOBODY_VERSION,
+    SCHEME,
+    Ask,
+    Nobody,
+    Rest,
+    Take,
+    Told,
+    decode_told,
+    encode,
+)
+from specdec.link.route import Whether
+
+AVOID_S = 5.0
+"""A verifier that failed is not asked for again so soon, unless there is no other."""
+SILENT_S = 0.5
+"""A directory that is silent for so long is done without, where one knows whom to try."""
+_ASK_AGAIN_S = 0.5
+_MOST_ASK_AGAIN_S = 4.0
+_NOBODY_PAUSE_S = 0.2
+_BEGINNING = 32
+"""Tokens of a prompt that its mark is made of: as many as the verifier's caches are cut into."""
+
+
+class FleetRoute:
+    """Leads to the verifier that a fleet's directory names. One thread at a time."""
+
+    def __init__(
+        self,
+        address: str,
+        key: str | Path | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        edge: bytes | None = None,
+    ) -> None:
+        """address: fleet://HOST:PORT. key: this edge's, good for the directory and for all verifiers."""
+        self.address = address
+        self._clock = clock
+        self._edge = edge or secrets.token_bytes(EDGE_BYTES)
+        self._dealer = Dealer("the directory", MOST_BYTES, key, clock)
+        self._number = 0
+        self._at = ""
+        self._identity = b""
+        self._others: list[str] = []
+        self._planned = ""
+        self._failed: dict[str, float] = {}
+        self._active = False
+        self._same = b""
+        self._marks: list[bytes] = []
+
+    def next(self, deadline: float, give_up: Whether) -> str:
+        """As Route says. Within an answer only verifiers that go on with the same tokens count."""
+        if self._planned:
+            self._at, self._planned = self._planned, ""
+            return self._at
+        began, pause, nobody = self._clock(), _ASK_AGAIN_S, ""
+        due = began
+        while True:
+            now = self._clock()
+            if now >= due:
+                self._ask()
+                due, pause = now + pause, min(2 * pause, _MOST_ASK_AGAIN_S)
+            told = self._hear(min(0.1, max(0.0, due - now)))
+            if isinstance(told, Take):
+                self._adopt(told)
+                return self._at
+            now = self._clock()
+            if isinstance(told, Nobody):
+                nobody, pause = told.text, _ASK_AGAIN_S
+                due = now + _NOBODY_PAUSE_S
+            elif not nobody and now - began >= SILENT_S and (known := self._known()):
+                self._at = known
+                return known
+            if now >= deadline or give_up():
+                raise self._gave_up(nobody)
+
+    def failed(self, address: str) -> bool:
+        """Another verifier is asked for next, and this one is avoided for a while; False where it was already."""
+        now = self._clock()
+        known = address in self._avoided()
+        self._failed[address] = now
+        self._planned = ""
+        return not known
+
+    def begin(self, ids: Sequence[int], images: Sequence[bytes]) -> bool:
+        """As Route says: goes by what the directory said last, and asks it again without waiting."""
+        self._active, self._same = True, b""
+        self._marks = marks_of(ids, images)
+        if not self._at:
+            return False
+        self._hear_all()
+        self._ask()
+        return bool(self._planned)
+
+    def rest(self) -> None:
+        """The answer is over."""
+        self._active, self._same = False, b""
+        if self._dealer.is_open:
+            self._send(encode(Rest(self._edge)))
+            self._hear_all()
+
+    def close(self) -> None:
+        """Close the connection to the directory."""
+        self._dealer.close()
+
+    def _ask(self) -> None:
+        self._number = self._number % 0x7FFFFFFF + 1
+        avoid = self._avoided()[-MOST_OTHERS:]
+        at = "" if self._at in avoid else self._at
+        ask = Ask(DIRECTORY_VERSION, self._number, self._edge, at, self._active, self._same, avoid, self._marks)
+        if not self._dealer.is_open:
+            self._dealer.open("tcp://" + self.address.removeprefix(SCHEME))
+        self._send(encode(ask))
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self._dealer.send(data)
+        except LinkLost:
+            return  # it is opened anew with the next question
+
+    def _hear(self, timeout_s: float) -> Told | None:
+        """What the directory says to the latest question; older replies count for nothing. Raises what it refuses."""
+        if not self._dealer.is_open:
+            time.sleep(min(timeout_s, 0.05))
+            return None
+        try:
+            data = self._dealer.receive(timeout_s)
+            told = None if data is None else decode_told(data)
+        except KeyRefused:
+            raise
+        except (LinkLost, ProtocolError):
+            return None
+        if isinstance(told, Nobody):
+            if told.code == NOBODY_VERSION:
+                raise VersionMismatch(told.text)
+            if told.code == NOBODY_KEY:
+                raise KeyRefused(f"the directory at {self.address} refused this edge: {told.text}")
+            if told.code == NOBODY_MALFORMED:
+                raise ProtocolError(f"the directory at {self.address} refused: {told.text}")
+        return told if told is not None and told.number == self._number else None
+
+    def _hear_all(self) -> None:
+        """Take in what the directory has said meanwhile."""
+        try:
+            told = self._hear(0.0)
+        except (KeyRefused, ProtocolError):
+            return  # said again where a verifier is needed
+        if isinstance(told, Take):
+            if told.address == self._at:
+                self._adopt(told)
+            elif told.address not in self._avoided():
+                self._planned, self._others = told.address, list(told.others)
+
+    def _adopt(self, told: Take) -> None:
+        self._at, self._others, self._identity = told.address, list(told.others), told.identity
+        if self._active:
+            self._same = told.identity
+
+    def _avoided(self) -> list[str]:
+        """Verifiers that failed of late, the latest at the end."""
+        now = self._clock()
+        self._failed = {address: at for address, at in self._failed.items() if now - at < AVOID_S}
+        return sorted(self._failed, key=self._failed.__getitem__)
+
+    def _known(self) -> str:
+        """A verifier to try while the directory is silent; "" for none."""
+        avoided = self._avoided()
+        return next((one for one in (self._at, *self._others) if one and one not in avoided), "")
+
+    def _gave_up(self, nobody: str) -> LinkLost:
+        if nobody:
+            return VerifierBusy(f"the fleet at {self.address} has no verifier for this edge: {nobody}")
+        return LinkLost(
+            f"no directory answers at {self.address}: check that the fleet runs (specnav fleet status) and the address "
+            "is right"
+        )
+
+
+def marks_of(ids: Sequence[int], images: Sequence[bytes]) -> list[bytes]:
+    """What tells edges that ask alike: of the prompt's first tokens and of each picture, 8 bytes each."""
+    beginning = array("q", ids[:_BEGINNING]).tobytes()
+    parts = [beginning, *images[: MOST_MARKS - 1]]
+    return [blake2b(part, digest_size=MARK_BYTES).digest() for part in parts]

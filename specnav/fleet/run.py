@@ -1,0 +1,319 @@
+"""The commands of `specnav fleet`: each reaches Ray, asks or tells the directory, and says what came of it."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+
+from cloud_verifier.config import ServerConfig
+from fleet.cluster import (
+    AUTO,
+    NAMESPACE,
+    Here,
+    check_ray,
+    reach,
+    read_here,
+    running_here,
+    start_here,
+    stop_here,
+    write_here,
+)
+from fleet.errors import FleetError
+from fleet.kept import Kept, forget_kept
+from fleet.settings import Bounds, FleetSettings, Place, Scaling, check_settings, read_bounds
+from fleet.status import FleetStatus
+from harness.console import plain_table, say
+from harness.errors import UsageError
+from specnav.serve import serve_settings
+
+DIRECTORY = "directory"
+CALL_S = 30.0
+_LOOK_S = 0.3
+
+
+@dataclass(frozen=True)
+class UpConfig:
+    """ray: "auto" or an address. replicas: N or LEAST:MOST. flags: of `specnav serve`, by the name of the setting.
+    gpus: of a replica; None: tensor_parallel where the cluster has GPUs.
+    """
+
+    ray: str
+    replicas: str
+    flags: Mapping[str, Any]
+    file: Path | None
+    state: Path
+    port: int
+    cpus: float
+    gpus: float | None
+    resource: str
+    tensor_parallel: int
+    edges_per_replica: float
+    idle_s: float
+    surge: bool
+    metrics: str
+    wait_s: float
+
+
+def run_up(config: UpConfig) -> int:
+    """Bring a fleet up; returns once it serves, and leaves it running. Raises FleetError, UsageError, VerifierError."""
+    bounds = read_bounds(config.replicas)
+    server = server_of(config)
+    check_ray()
+    console = Console(stderr=True)
+    here = read_here(config.state) if config.ray == AUTO else None
+    if here is None:
+        here = _reach_or_start(config, bounds, console)
+        write_here(config.state, here)
+    else:
+        reach(here.ray)
+    import ray
+
+    try:
+        return _up(config, bounds, server, here, ray, console)
+    except BaseException:
+        if here.session and find_directory(ray) is None:
+            stop_here(here)
+        raise
+    finally:
+        ray.shutdown()
+
+
+def server_of(config: UpConfig) -> dict[str, Any]:
+    """Settings of a replica's verifier by name, without where it listens."""
+    settings = serve_settings(config.file, config.flags)
+    names = {field.name for field in fields(ServerConfig)}
+    given = {name: value for name, value in asdict(settings).items() if name not in ("bind", "metrics")}
+    if config.tensor_parallel > 1:
+        if "tensor_parallel" not in names:
+            raise UsageError(
+                "--tensor-parallel: no engine of this release spreads one model over several GPUs"
+            )
+        given["tensor_parallel"] = config.tensor_parallel
+    for name in ("model", "draft_model", "exits", "keys"):  # a replica's working directory is another one
+        if given[name] and Path(given[name]).expanduser().exists():
+            given[name] = str(Path(given[name]).expanduser().resolve())
+    return given
+
+
+def _reach_or_start(config: UpConfig, bounds: Bounds, console: Console) -> Here:
+    address = running_here() if config.ray == AUTO else config.ray
+    if address:
+        reach(address)
+        return Here(address)
+    cpus = max(2, round(config.cpus * (bounds.most + 1)))
+    say(console, "no Ray cluster runs on this machine: starting one")
+    here = start_here(cpus)
+    try:
+        reach(here.ray)
+    except FleetError:
+        stop_here(here)
+        raise
+    return here
+
+
+def _up(config: UpConfig, bounds: Bounds, server: dict[str, Any], here: Here, ray: Any, console: Console) -> int:
+    if find_directory(ray) is not None:
+        raise UsageError(f"a fleet runs at {here.ray} already: specnav fleet status, upgrade or down")
+    from fleet.replica import node_address
+
+    node = node_address()
+    machines = {one["NodeManagerAddress"] for one in ray.nodes() if one["Alive"]}
+    alone = machines == {node} and not server["keys"] and not server["insecure"]
+    gpus = config.gpus
+    if gpus is None:
+        gpus = config.tensor_parallel if ray.cluster_resources().get("GPU") else 0
+    place = Place(config.cpus, gpus, config.resource)
+    scaling = Scaling(config.edges_per_replica, idle_s=config.idle_s)
+    settings = FleetSettings(server, bounds, place, scaling, config.surge, home=node if alone else "")
+    check_settings(settings, settings.host(node))
+    first = Kept(secrets.token_hex(8), settings, bounds.least, config.port)
+    actor = start_directory(ray, config.state, first, config.metrics)
+    try:
+        status = wait_settled(ray, actor, config.wait_s, console, "replicas")
+        if not status.count("ready"):
+            why = status.troubles[0] if status.troubles else "none has come up yet: is there room for them?"
+            raise FleetError(f"no replica serves after {config.wait_s:g} s; {why}")
+    except BaseException:
+        end_fleet(ray, actor, config.state)
+        raise
+    for line in status.troubles:
+        say(console, f"warning: {line}")
+    print(status.address)
+    key = " --key FILE" if settings.keys else ""
+    say(console, f"{status.count('ready')} of {status.wanted} replicas serve; edges:  --connect {status.address}{key}")
+    return 0
+
+
+def start_directory(ray: Any, state: Path, first: Kept, metrics: str) -> Any:
+    """The actor, on this node, where its address stays the same. Raises FleetError."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    from fleet.directory import Directory, as_fleet_error
+
+    node = ray.get_runtime_context().get_node_id()
+    actor = (
+        ray.remote(Directory)
+        .options(
+            name=DIRECTORY,
+            namespace=NAMESPACE,
+            lifetime="detached",
+            max_restarts=-1,
+            num_cpus=0,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+        )
+        .remote(NAMESPACE, str(state.resolve()), first, metrics)
+    )
+    try:
+        ray.get(actor.status.remote(), timeout=CALL_S)
+    except Exception as error:  # a port that is taken, keys that cannot be read: Ray would try for ever
+        ray.kill(actor, no_restart=True)
+        forget_kept(state)
+        raise as_fleet_error(error) from error
+    return actor
+
+
+def run_status(ray_address: str, state: Path, as_json: bool) -> int:
+    """Show how the fleet is. Exit code 1 where fewer replicas serve than are wanted."""
+    with _directory(ray_address, state) as (ray, actor):
+        status = ray.get(actor.status.remote(), timeout=CALL_S)
+    if as_json:
+        print(json.dumps(msgspec.to_builtins(status), indent=1, default=bytes.hex))
+    else:
+        show(status)
+    return int(status.count("ready") < status.wanted)
+
+
+def run_scale(ray_address: str, state: Path, replicas: str, wait_s: float) -> int:
+    """Another number of replicas; returns when it is so."""
+    bounds = read_bounds(replicas)
+    console = Console(stderr=True)
+    with _directory(ray_address, state) as (ray, actor):
+        ray.get(actor.scale.remote(bounds), timeout=CALL_S)
+        status = wait_settled(ray, actor, wait_s, console, "replicas")
+    return _said(status, console)
+
+
+def run_upgrade(
+    ray_address: str, state: Path, file: Path | None, flags: Mapping[str, Any], surge: bool | None, wait_s: float
+) -> int:
+    """Replace all replicas, one after another; flags: what is to be different; returns when it is done."""
+    console = Console(stderr=True)
+    with _directory(ray_address, state) as (ray, actor):
+        from fleet.replica import node_address
+
+        before: FleetSettings = ray.get(actor.settings.remote(), timeout=CALL_S)
+        given = dict(before.server)
+        if file is not None or flags:
+            wanted = asdict(serve_settings(file, flags))
+            given |= {name: wanted[name] for name in flags} if file is None else wanted
+        for name in ("bind", "metrics"):
+            given.pop(name, None)
+        for name in ("model", "draft_model", "exits", "keys"):
+            if given.get(name) and Path(given[name]).exists():
+                given[name] = str(Path(given[name]).resolve())
+        settings = msgspec.structs.replace(before, server=given, surge=before.surge if surge is None else surge)
+        check_settings(settings, settings.host(node_address()))
+        ray.get(actor.upgrade.remote(settings), timeout=CALL_S)
+        status = wait_settled(ray, actor, wait_s, console, "upgraded")
+    return _said(status, console)
+
+
+def run_down(ray_address: str, state: Path) -> int:
+    """End the fleet, and the cluster if it was started for it."""
+    here = read_here(state)
+    with _directory(ray_address, state) as (ray, actor):
+        end_fleet(ray, actor, state)
+    if here is not None and here.session:
+        stop_here(here)
+    say(Console(stderr=True), "the fleet is down")
+    return 0
+
+
+def end_fleet(ray: Any, actor: Any, state: Path) -> None:
+    """End all replicas and the directory."""
+    try:
+        ray.get(actor.down.remote(), timeout=2 * CALL_S)
+    finally:
+        ray.kill(actor, no_restart=True)
+        forget_kept(state)
+
+
+def wait_settled(ray: Any, actor: Any, wait_s: float, console: Console, unit: str) -> FleetStatus:
+    """Until as many replicas serve as are wanted, or for so long, or until the others are known to be in trouble."""
+    until = time.monotonic() + wait_s
+    told: set[str] = set()
+    with console.status("") as line:
+        while True:
+            status: FleetStatus = ray.get(actor.status.remote(), timeout=CALL_S)
+            ready = status.count("ready", status.generation)
+            line.update(f"{ready} of {status.wanted} {unit}")
+            if status.settled or time.monotonic() > until:
+                return status
+            for trouble in status.troubles:
+                if trouble not in told and "not placed" not in trouble:
+                    told.add(trouble)
+                    say(console, trouble)
+            waiting = status.count("starting") + status.count("draining")
+            if not waiting and status.count("failed") + status.count("left_out"):
+                return status  # what is left to come does not come
+            time.sleep(_LOOK_S)
+
+
+def find_directory(ray: Any) -> Any | None:
+    """The actor of a fleet that runs, or None."""
+    try:
+        return ray.get_actor(DIRECTORY, NAMESPACE)
+    except ValueError:
+        return None
+
+
+def show(status: FleetStatus) -> None:
+    """A table of the replicas."""
+    title = f"{status.address}  ·  {status.count('ready')} of {status.wanted} ({status.bounds}) replicas serve"
+    table = plain_table(
+        ["replica", "generation", "state", "address", "node", "edges", "answers", "starts", ""],
+        {"replica", "state", "address", "node", ""},
+        title,
+    )
+    for one in status.replicas:
+        about = one.report
+        numbers = (str(one.edges), str(one.active), str(about.starts))
+        row = (about.name, str(about.generation), one.state.replace("_", " "), about.address or "-", about.node or "-")
+        table.add_row(*row, *numbers, one.words)
+    console = Console()
+    console.print(table, soft_wrap=not console.is_terminal, width=None if console.is_terminal else 200)
+
+
+@contextmanager
+def _directory(ray_address: str, state: Path) -> Iterator[tuple[Any, Any]]:
+    check_ray()
+    here = read_here(state) if ray_address == AUTO else None
+    address = running_here() if ray_address == AUTO else ray_address
+    if here is None and not address:
+        raise UsageError("no Ray cluster runs on this machine: specnav fleet up starts one; else name it with --ray")
+    ray = reach(address if here is None else here.ray)
+    try:
+        actor = find_directory(ray)
+        if actor is None:
+            raise UsageError("no fleet runs there: specnav fleet up starts one")
+        yield ray, actor
+    finally:
+        ray.shutdown()
+
+
+def _said(status: FleetStatus, console: Console) -> int:
+    for line in status.troubles:
+        say(console, f"warning: {line}")
+    say(console, f"{status.count('ready', status.generation)} of {status.wanted} replicas serve")
+    return int(not status.settled)
+
+

@@ -1,0 +1,133 @@
+"""`auto` in simulated worlds: the real edge in a clock that nobody waits for, against every fixed method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count, islice
+from statistics import median
+
+import pytest
+import torch
+
+from evaluation.bench.promises import mean_error, promises_chart, windows
+from evaluation.regret.page import regret_page
+from evaluation.regret.playing import language_of, play
+from evaluation.regret.study import ENOUGH, OF_AR, Regret, regret_in
+from evaluation.regret.worlds import World, forwards, random_world
+from specdec.edge.stats import RoundStats
+from specdec.link.shaping import LinkProfile
+
+WORLDS = 40
+CHEAP = 0.15
+"""A draft forward, of a verification."""
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def found() -> Regret:
+    """The first worlds that cost little to play: an edge that drafts very fast drafts very much."""
+    torch.set_num_threads(1)
+    worlds = ((seed, random_world(seed, most_answers=1)) for seed in count())
+    cheap = (seed for seed, one in worlds if one.draft.at(1) > CHEAP * one.verify.at(1) and one.tokens <= 100)
+    return Regret(worlds=[regret_in(seed, most_answers=1) for seed in islice(cheap, WORLDS)])
+
+
+def plain(**changes: object) -> World:
+    """A world in which nothing changes and nothing is left to chance but the text."""
+    world = replace(
+        random_world(3),
+        draft=forwards(10.0, 0.0),
+        verify=forwards(100.0, 0.0),
+        cloud_draft=None,
+        noise=0.0,
+        prompt=1.0,
+        link=LinkProfile(20.0, 0.0),
+        phases=((0, 1.0, 0.0),),
+        contention=0.0,
+        told=True,
+        hint_at=0.0,
+        answers=(64,),
+    )
+    return replace(world, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_auto_is_near_the_best_fixed_method_and_hardly_ever_behind_ar(found: Regret) -> None:
+    of_best, of_ar = [one.of_best for one in found.worlds], [one.of_ar for one in found.worlds]
+    assert min(one.tokens for one in found.worlds) >= 64
+    assert median(of_best) >= ENOUGH
+    assert sum(one >= OF_AR for one in of_ar) >= 0.9 * WORLDS
+    assert min(of_ar) >= 0.85
+
+
+@pytest.mark.slow
+def test_no_fixed_method_is_as_good_everywhere(found: Regret) -> None:
+    for name in ("ar", "sd", "fsd", "specedge", "picospec"):
+        shares = [one.speeds[name] / one.speeds[one.best] for one in found.worlds]
+        assert sum(shares) < sum(one.of_best for one in found.worlds)
+
+
+@pytest.mark.slow
+def test_the_page_shows_every_world(found: Regret) -> None:
+    page = regret_page(found)
+    assert "Simulated, not measured" in page and page.count("<tr>") > WORLDS
+
+
+def test_the_clock_adds_up_as_the_formulas_do() -> None:
+    world = plain()
+    language = language_of(world)
+    # A prompt and 63 forwards of 100 ms, and half a round trip each way.
+    assert play(world, "ar", language).seconds == pytest.approx(6.4 + 0.02, abs=1e-3)
+    sd = play(world, "sd", language)
+    (answer,) = sd.answers
+    expected = sum(0.010 * one.drafted + 0.120 for one in answer.rounds)
+    assert sd.seconds == pytest.approx(expected, rel=0.05)
+
+
+def test_a_shared_core_makes_drafting_and_decoding_wait_for_each_other() -> None:
+    shared = plain(contention=1.0)
+    language = language_of(shared)
+    alone, beside = play(plain(), "fsd", language), play(shared, "fsd", language)
+    assert beside.seconds > 1.1 * alone.seconds
+    assert play(shared, "ar", language).seconds == play(plain(), "ar", language).seconds
+
+
+@pytest.mark.parametrize("contention", [0.0, 1.0])
+def test_where_drafts_are_hopeless_auto_costs_next_to_nothing(contention: float) -> None:
+    """Drafts as slow as the target and mostly wrong: shadow drafts must stop before they are felt."""
+    world = plain(draft=forwards(90.0, 0.1), contention=contention, answers=(96, 96, 96, 96))
+    world = replace(world, fit=replace(world.fit, easy=0.0, sure_hard=0.2), told=False)
+    language = language_of(world)
+    assert play(world, "auto", language).seconds <= 1.03 * play(world, "ar", language).seconds
+
+
+def test_auto_finds_out_when_a_hopeless_world_has_changed() -> None:
+    """Ten times slower in the second answer: drafts, which nobody wanted before, are worth their while."""
+    world = plain(draft=forwards(60.0, 0.0), answers=(96, 160), phases=((0, 1.0, 0.0), (110, 10.0, 0.0)))
+    world = replace(world, fit=replace(world.fit, easy=0.9, sure_easy=0.97))
+    last = play(world, "auto", language_of(world)).answers[-1]
+    assert sum(one.gained for one in last.rounds if one.mode != "alone") > 100
+
+
+def test_a_late_draft_that_takes_no_forward_says_nothing_of_forwards() -> None:
+    """It is judged by what is verified already, in no time: `auto` once held the cloud to be that fast."""
+    for seed in (5, 105, 120):
+        world = random_world(seed)
+        for answer in play(world, "auto", language_of(world)).answers:
+            assert not any(": 0 ms a token" in one.why for one in answer.rounds)
+
+
+def test_promises_are_compared_over_windows_of_an_answer() -> None:
+    rounds = [RoundStats(0, 0, 0, 0, 0.0, 0.0, 0.0, 8, took_ms=10.0, promised_ms=11.0) for _ in range(9)]
+    rounds[0] = replace(rounds[0], promised_ms=0.0)
+    found = windows(rounds)
+    assert found == [(40.0, 44.0), (40.0, 44.0)] and mean_error(found) == pytest.approx(1 / 11)
+    assert "9.1 %" in promises_chart("auto", found).caption

@@ -1,0 +1,144 @@
+"""What decides in a fleet: which replica an edge gets, how many replicas there are, and what an upgrade does next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cloud_verifier.config import ServerConfig
+from fleet.choice import SLACK, Candidate, choose
+from fleet.errors import FleetError
+from fleet.identity import differences, identity_of
+from fleet.kept import Kept, read_kept, write_kept
+from fleet.scaling import Scaler, Seen, Step, next_step
+from fleet.settings import Bounds, FleetSettings, Scaling, check_settings, read_bounds
+
+
+def test_an_edge_gets_the_replica_with_the_fewest_answers_before_its_own():
+    some = [Candidate("a", ahead=3, active=3), Candidate("b", ahead=1, active=9), Candidate("c", ahead=1, active=2)]
+    assert choose(some) == ["c", "b", "a"]
+
+
+def test_an_edge_keeps_its_replica_within_the_slack_and_no_further():
+    for ahead, kept in ((SLACK, True), (SLACK + 1, False)):
+        best = choose([Candidate("mine", ahead, ahead), Candidate("idle")], at="mine")[0]
+        assert (best == "mine") is kept
+
+
+def test_a_new_edge_goes_where_its_prompt_is_known_within_the_slack_and_no_further():
+    for ahead, there in ((SLACK, True), (SLACK + 1, False)):
+        best = choose([Candidate("knows", ahead, ahead, familiar=2), Candidate("idle")])[0]
+        assert (best == "knows") is there
+
+
+def test_what_failed_an_edge_is_its_last_resort():
+    some = [Candidate("dead"), Candidate("busy", ahead=50, active=50)]
+    assert choose(some, at="dead", avoid=["dead"]) == ["busy", "dead"]
+    assert choose(some[:1], avoid=["dead"]) == ["dead"]
+    assert choose([]) == []
+
+
+def seen(*states: str, generation: int = 1, first: int = 1) -> list[Seen]:
+    return [Seen(first + place, generation, state) for place, state in enumerate(states)]  # type: ignore[arg-type]
+
+
+def test_missing_replicas_are_started_and_surplus_ones_drained_the_idle_first():
+    assert next_step(seen("ready"), 3, 1, True) == Step(start=2)
+    busy = [Seen(1, 1, "ready", 4), Seen(2, 1, "ready", 0), Seen(3, 1, "ready", 2)]
+    assert next_step(busy, 2, 1, True) == Step(drain=(2,))
+    assert next_step(seen("ready", "starting"), 1, 1, True) == Step(drain=(2,))
+    assert next_step(seen("ready", "draining"), 1, 1, True) == Step()
+
+
+@pytest.mark.parametrize("surge", [True, False])
+def test_an_upgrade_replaces_all_one_after_another_and_never_serves_with_less_than_it_may(surge: bool):
+    """Played by a cluster in which everything comes up, and ends, with the next look."""
+    there = {number: Seen(number, 1, "ready") for number in (1, 2, 3)}
+    last, least, most = 3, 3, 3
+    for _ in range(40):
+        step = next_step(list(there.values()), 3, 2, surge)
+        there = {n: Seen(n, one.generation, "ready") for n, one in there.items() if one.state != "draining"}
+        for number in step.drain:
+            there[number] = Seen(number, there[number].generation, "draining")
+        for _ in range(step.start):
+            last += 1
+            there[last] = Seen(last, 2, "starting")
+        serving = sum(one.state == "ready" for one in there.values())
+        least, most = min(least, serving), max(most, len(there))
+    assert sorted(there) == [4, 5, 6] and all(one.state == "ready" for one in there.values())
+    assert (least, most) == ((3, 4) if surge else (2, 3))
+
+
+def test_an_upgrade_to_what_does_not_come_up_leaves_the_old_ones_alone():
+    for state in ("failed", "left_out"):
+        there = [*seen("ready", "ready"), *seen(state, generation=2, first=3)]
+        assert next_step(there, 2, 2, True) == Step()
+
+
+def test_a_directory_that_was_killed_in_an_upgrade_goes_on_with_it():
+    """It remembers nothing of its steps: what is there says what is next."""
+    there = [*seen("ready"), *seen("ready", "ready", generation=2, first=3)]
+    assert next_step(there, 2, 2, True) == Step(drain=(1,))
+
+
+def test_the_number_of_replicas_follows_load_that_lasts_and_nothing_shorter():
+    scaler, bounds = Scaler(Scaling(edges=4, busy_s=5, idle_s=60)), Bounds(1, 3)
+    wanted = scaler.wanted(100.0, 1, 20, bounds)
+    assert wanted == 1
+    assert scaler.wanted(103.0, 1, 3, bounds) == 1  # over
+    assert scaler.wanted(104.0, 1, 20, bounds) == 1
+    assert scaler.wanted(109.0, 1, 20, bounds) == 3  # not 5: that is the most
+    assert scaler.wanted(110.0, 3, 0, bounds) == 3
+    assert scaler.wanted(169.0, 3, 0, bounds) == 3
+    assert scaler.wanted(170.0, 3, 0, bounds) == 2  # one at a time
+    assert scaler.wanted(171.0, 2, 0, bounds) == 2
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "2:1", "many", "1:2:3", "1:99999", ""])
+def test_numbers_of_replicas_that_are_none_are_refused_in_one_line(text: str):
+    with pytest.raises(FleetError, match="replicas") as error:
+        read_bounds(text)
+    assert "\n" not in str(error.value)
+
+
+def test_settings_that_no_verifier_takes_are_refused_before_anything_starts():
+    bounds = read_bounds("1:4")
+    for server, word in (({"model": "x", "engine": "warp"}, "warp"), ({"model": "x", "colour": 1}, "colour")):
+        with pytest.raises(FleetError, match=word):
+            check_settings(FleetSettings(server, bounds), "127.0.0.1")
+    with pytest.raises(FleetError, match="no keys"):
+        check_settings(FleetSettings({"model": "x"}, bounds), "192.0.2.7")
+
+
+def model_folder(folder: Path, weights: bytes) -> str:
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "tokenizer.json").write_text('{"a": 1}')
+    (folder / "model.safetensors").write_bytes(weights)
+    return str(folder)
+
+
+def test_replicas_are_told_apart_by_what_they_hold_not_by_where_it_lies(tmp_path: Path):
+    large = bytes(range(256)) * 40_000  # longer than what is sampled
+    one = identity_of(ServerConfig(model_folder(tmp_path / "one", large)))
+    same = identity_of(ServerConfig(model_folder(tmp_path / "same", large)))
+    other = identity_of(ServerConfig(model_folder(tmp_path / "other", large[:-1] + b"x")))
+    assert differences(one, same) == "" and one.digest == same.digest
+    assert differences(one, other) == "another model" and one.digest != other.digest
+    (tmp_path / "same" / "tokenizer.json").write_text('{"b": 1}')
+    changed = identity_of(ServerConfig(str(tmp_path / "same"), dtype="float32"))
+    assert "vocabulary" in differences(one, changed) and "settings" in differences(one, changed)
+
+
+def test_what_a_directory_keeps_survives_and_half_a_file_is_refused(tmp_path: Path):
+    assert read_kept(tmp_path) is None
+    settings = FleetSettings({"model": "x"}, Bounds(1, 2))
+    kept = Kept("f", settings, 2, 5600, 3, 7, {6: 3, 7: 3}, {3: identity_of(ServerConfig("nowhere"))})
+    write_kept(tmp_path, kept)
+    assert read_kept(tmp_path) == kept
+    assert [file.name for file in tmp_path.iterdir()] == ["directory.json"]
+    whole = (tmp_path / "directory.json").read_bytes()
+    (tmp_path / "directory.json").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(FleetError, match="no state of a fleet"):
+        read_kept(tmp_path)
