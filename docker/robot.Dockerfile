@@ -91,7 +91,7 @@ RUN if [ "${WITH_SIM}" = 1 ]; then extras="[sim]"; else extras=""; fi \
 WORKDIR /opt/specnav/ros2_ws
 # What would only fail on the robot fails here: the nodes must import beside this ROS and its numpy.
 RUN ../docker/entrypoint.sh python -m colcon build --cmake-args -DBUILD_TESTING=OFF \
-    && ../docker/entrypoint.sh python -c 'import nav_msgs.msg, spec_vlm_nav.ros.nodes.motion_node, spec_vlm_nav.ros.nodes.vlm_nav_node, spec_vlm_nav.ros.nodes.view_node, spec_vlm_nav.ros.nodes.camera_decode_node, spec_vlm_nav.ros.nodes.blackbox_node, spec_vlm_nav.ros.nodes.go2_state_node; nav_msgs.msg.Odometry()' \
+    && ../docker/entrypoint.sh python -c 'import nav_msgs.msg, spec_vlm_nav.ros.nodes.motion_node, spec_vlm_nav.ros.nodes.vlm_nav_node, spec_vlm_nav.ros.nodes.view_node, spec_vlm_nav.ros.nodes.camera_decode_node, spec_vlm_nav.ros.nodes.blackbox_node, spec_vlm_nav.ros.nodes.go2_state_node, spec_vlm_nav.ros.nodes.mission_node; nav_msgs.msg.Odometry()' \
     && rm -rf build log
 
 WORKDIR /opt/specnav

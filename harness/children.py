@@ -10,7 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
@@ -138,6 +138,22 @@ def motion_spec(
 ) -> ChildSpec:
     """The node that moves."""
     return node_spec("motion_node", "spec_vlm_nav.ros.nodes.motion_node", parameters, files, {}, environment)
+
+
+def mission_spec(files: tuple[Path, ...], environment: Mapping[str, str], state_file: Path) -> ChildSpec:
+    """The node that carries out missions."""
+    module, kept = "spec_vlm_nav.ros.nodes.mission_node", {"state_file": str(state_file)}
+    spec = node_spec("mission_node", module, kept, files, {}, environment)
+    return replace(spec, ready=re.compile("mission_node ready"))
+
+
+def console_spec(
+    files: tuple[Path, ...], environment: Mapping[str, str], parameters: Mapping[str, Parameter]
+) -> ChildSpec:
+    """The operator's console, showing the simulator's camera."""
+    module, remaps = "spec_vlm_nav.ros.nodes.console_node", {"image": "camera/image_raw/compressed"}
+    spec = node_spec("console_node", module, parameters, files, remaps, environment)
+    return replace(spec, ready=re.compile(r"console_node ready: (\S+)"))
 
 
 def decider_spec(

@@ -99,7 +99,7 @@ def install_llama_cpp(wheel: Path) -> None:
 def steps(ros: str, dev: bool) -> list[tuple[str, str, Callable[[], object], bool]]:
     """Return (name, key, action, required) in order; the interface package is optional on unusual machines."""
     project = ROOT / "pyproject.toml"
-    extras = ".[sim,bags,dev]" if dev else ".[sim,bags]"
+    extras = ".[sim,bags,console,dev]" if dev else ".[sim,bags,console]"
     plan: list[tuple[str, str, Callable[[], object], bool]] = [
         ("build tools", digest("1"), lambda: pip("setuptools>=77.0.3,<80", "wheel"), True),
         ("torch", digest(TORCH_VERSION, str(sees_gpu())), install_torch, True),

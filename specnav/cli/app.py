@@ -68,7 +68,8 @@ app.add_typer(convert_app, name="convert")
 
 
 @app.command(
-    epilog="Examples:  specnav demo   |   specnav demo --episodes 10 --rtt 40 --headless   |   specnav demo --method ar"
+    epilog="Examples:  specnav demo   |   specnav demo --console   |   "
+    "specnav demo --episodes 10 --rtt 40 --headless   |   specnav demo --method ar"
 )
 def demo(
     episodes: Annotated[int, typer.Option(min=1, max=10_000, help="Instructions to carry out.")] = 3,
@@ -107,6 +108,15 @@ def demo(
             "--latency-study", help="Also compare ar, sd and fsd at round trips of 0, 40 and 120 ms."
         ),
     ] = False,
+    console: Annotated[
+        bool,
+        typer.Option(
+            "--console", help="No episodes: a page in the browser where you tell the robot what to do."
+        ),
+    ] = False,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="With --console: the page's port (0: a free one).")
+    ] = 8765,
 ) -> None:
     """Let a simulated robot obey instructions: verifier, simulator and ROS nodes as processes on this machine."""
     from specnav.demo.run import DemoConfig, run_demo
@@ -131,6 +141,10 @@ def demo(
         draft_model=draft_model or DemoConfig.draft_model,
         gguf=gguf or "",
     )
+    if console:
+        from specnav.demo.console import run_console
+
+        raise typer.Exit(run_console(config, port))
     raise typer.Exit(run_demo(config))
 
 
@@ -186,7 +200,8 @@ def serve(
     metrics: Annotated[
         str | None,
         typer.Option(
-            metavar="HOST:PORT", help=f"Serve /metrics, /healthz and /readyz there; specnav top reads {METRICS}."
+            metavar="HOST:PORT",
+            help=f"Serve /metrics, /healthz and /readyz there; specnav top reads {METRICS}.",
         ),
     ] = None,
     verdict_log: VerdictLogFolder = None,
@@ -275,7 +290,8 @@ def generate(
     grammar: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="The answer follows this grammar: a .lark, .gbnf, .regex or .json (schema) file."
+            metavar="FILE",
+            help="The answer follows this grammar: a .lark, .gbnf, .regex or .json (schema) file.",
         ),
     ] = None,
     verdict_log: VerdictLogFolder = None,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cloud_verifier.config import ServerConfig
 from harness import children
-from harness.processes import Supervisor
+from harness.processes import ChildSpec, Supervisor
 from harness.surroundings import (
     Domain,
     ports_in_use,
@@ -61,7 +61,7 @@ class Stage:
     ) -> None:
         self._config, self._server = config, server
         self._supervisor, self._director, self._view = supervisor, director, view
-        self._environment = environment
+        self.environment = environment
         self._clock = clock
         self._segments: set[Path] = set()
         self.verifier = ""
@@ -70,9 +70,9 @@ class Stage:
         """Start the verifier, the simulator and the moving node; none of them waits for another."""
         config, start = self._config, self._supervisor.start
         self._view.phase("starting the verifier, the simulator and the robot")
-        verifier = start(children.verifier_spec(self._server, self._environment))
-        start(children.simulator_spec((config.sim_config,), self._environment))
-        start(children.motion_spec((config.robot_config,), self._environment))
+        verifier = start(children.verifier_spec(self._server, self.environment))
+        start(children.simulator_spec((config.sim_config,), self.environment))
+        start(children.motion_spec((config.robot_config,), self.environment))
         ready = self._supervisor.wait_ready(verifier, config.start_timeout_s)
         self.verifier = children.endpoint_of(ready)
         self._wait(
@@ -90,13 +90,11 @@ class Stage:
         started = []
         try:
             if emulated:
-                spec = children.emulator_spec(
-                    config, f"link_{name}", rtt_ms, self.verifier, self._environment
-                )
+                spec = children.emulator_spec(config, f"link_{name}", rtt_ms, self.verifier, self.environment)
                 started.append(spec.name)
                 child = supervisor.start(spec)
                 endpoint = children.endpoint_of(supervisor.wait_ready(child, config.start_timeout_s))
-            node = vlm_spec(config, endpoint, method, prefetch, f"vlm_nav_node_{name}", self._environment)
+            node = vlm_spec(config, endpoint, method, prefetch, f"vlm_nav_node_{name}", self.environment)
             started.append(node.name)
             supervisor.start(node)
             self._wait(
@@ -108,11 +106,30 @@ class Stage:
             for name_ in reversed(started):
                 supervisor.stop(name_)
 
+    @property
+    def domain(self) -> int:
+        """The ROS domain of its graph."""
+        return int(self.environment["ROS_DOMAIN_ID"])
+
+    def enter(self, episode: Episode) -> None:
+        """Put the robot at the start of an episode's room."""
+        director = self._director
+        director.reset_simulator(episode.seed, episode.split, episode.absent)
+        self._wait(lambda: director.simulator_shows(episode), RESET_TIMEOUT_S, "the simulator's reset")
+
+    def start(self, spec: ChildSpec, ready_s: float = 0.0) -> str:
+        """Start a process of the stage's graph; returns its ready line, "" where none is waited for."""
+        child = self._supervisor.start(spec)
+        return self._supervisor.wait_ready(child, ready_s) if ready_s else ""
+
+    def check(self) -> None:
+        """Raise ChildFailed when a process has ended by itself."""
+        self._supervisor.check()
+
     def run_episode(self, episode: Episode, index: int, count: int, limits: Limits) -> Recording:
         """Reset, instruct, record until the episode is over, and bring the robot to rest."""
         director, view = self._director, self._view
-        director.reset_simulator(episode.seed, episode.split, episode.absent)
-        self._wait(lambda: director.simulator_shows(episode), RESET_TIMEOUT_S, "the simulator's reset")
+        self.enter(episode)
         recorder = director.begin(episode.seed, episode.instruction)
         view.episode(index, count, episode.instruction)
         ending = None

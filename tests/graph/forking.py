@@ -28,6 +28,8 @@ PRELOADED = (
     "cloud_verifier.net.server",
     "navsim.ros_node",
     "spec_vlm_nav.model.speculative",
+    "spec_vlm_nav.ros.nodes.console_node",
+    "spec_vlm_nav.ros.nodes.mission_node",
     "spec_vlm_nav.ros.nodes.motion_node",
     "spec_vlm_nav.ros.nodes.vlm_nav_node",
     "specdec.edge.decoder",

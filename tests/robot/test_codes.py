@@ -8,7 +8,9 @@ import pytest
 
 from spec_vlm_nav.common.codes import SOURCES, ErrorCode, LinkState, MotionState, Verification
 from spec_vlm_nav.deciding.parts.interfaces import Phase
+from spec_vlm_nav.model.origins import Origin
 from spec_vlm_nav.motion.command import CommandKind
+from spec_vlm_nav.motion.presence import MISSION, OPERATOR
 
 ROOT = Path(__file__).resolve().parents[2]
 INTERFACES = ROOT / "ros2_ws/src/spec_vlm_nav_interfaces"
@@ -19,6 +21,7 @@ LINKS = {f"LINK_{state.name}": state.value for state in LinkState}
 PHASES = {phase.name: number for number, phase in enumerate(p for p in Phase if p is not Phase.IDLE)}
 VERIFICATIONS = {verification.name: verification.value for verification in Verification}
 KINDS = {kind.name: kind.value for kind in CommandKind}
+ORIGINS = {f"{origin.name}_TOKEN": origin.value for origin in Origin}
 STATES = {state.name: state.value for state in MotionState}
 
 
@@ -37,7 +40,8 @@ def constants(file):
     ("file", "wanted"),
     [
         ("action/NavigateInstruction.action", [ERRORS, PHASES, LINKS]),
-        ("msg/DecisionMetrics.msg", [ERRORS, SOURCES, VERIFICATIONS]),
+        ("msg/DecisionMetrics.msg", [ERRORS, SOURCES, VERIFICATIONS, ORIGINS]),
+        ("msg/Presence.msg", [{"OPERATOR": OPERATOR, "MISSION": MISSION}]),
         ("msg/MotionStatus.msg", [STATES]),
         ("msg/MotionCommand.msg", [KINDS, SOURCES]),
         ("msg/Supervision.msg", [LINKS]),
@@ -52,7 +56,7 @@ def test_no_other_interface_file_has_constants():
         f"{path.parent.name}/{path.name}" for path in INTERFACES.glob("*/*.*") if "=" in path.read_text()
     }
     numbered = {file for file in files if file.endswith((".msg", ".action", ".srv")) and constants(file)}
-    assert len(numbered) == 5
+    assert len(numbered) == 6
 
 
 def test_our_code_reads_error_codes_and_motion_states_from_the_enums_alone():

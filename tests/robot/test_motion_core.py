@@ -185,6 +185,7 @@ def test_the_health_of_a_robot_at_rest_and_supervised():
         "odometry",
         "response",
         "robot state",
+        "presence",
         "geofence",
         "supervisor",
         "camera",

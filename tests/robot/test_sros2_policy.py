@@ -37,9 +37,16 @@ MADE = {
     ],
     ("nav2_actions.py", "f'{name}/_action/cancel_goal'"): [],  # of the action
     ("subscriptions.py", "topic"): [],  # of subscribe
+    ("robot.py", "image"): ["image"],
+    ("robot.py", "odom"): ["odom"],
+    ("robot.py", "f'{at}{each}/set_parameters'"): ["motion_node/set_parameters", "vlm_nav_node/set_parameters"],
+    ("robot.py", "f'{at}{each}/get_parameters'"): ["motion_node/get_parameters", "vlm_nav_node/get_parameters"],
     ("polled.py", "topic"): [],  # of Polled
 }
 ACTIONS = {"action_server.py": {("execute", "navigate_instruction")}}
+ACTIONS["instructing.py"] = {("call", "navigate_instruction")}
+ACTIONS["orders.py"] = {("execute", "run_mission")}
+ACTIONS["robot.py"] = {("call", "run_mission")}
 ACTIONS["nav2_actions.py"] = {("call", "drive_on_heading"), ("call", "spin")}
 PARAMETERS = "describe_parameters get_parameter_types get_parameters list_parameters set_parameters"
 LIFECYCLE = "change_state get_available_states get_available_transitions get_state get_transition_graph"
@@ -59,6 +66,8 @@ def created_in(path):
             found.add((what, "/diagnostics"))
         elif isinstance(name := call.args[place], ast.Constant):
             found.add((what, name.value))
+        elif (written := ast.unparse(name)).startswith("f'{at}") and "{" not in written[6:]:
+            found.add((what, written[6:-1]))  # in any namespace
         else:
             found |= {(what, one) for one in MADE[path.name, ast.unparse(name)]}
     return found

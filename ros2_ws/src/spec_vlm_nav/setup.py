@@ -31,7 +31,8 @@ setup(
     ],
     install_requires=['setuptools'],
     extras_require={'test': ['pytest']},
-    zip_safe=True,
+    package_data={package_name: ['console/page/*']},
+    zip_safe=False,
     maintainer='spec_vlm_nav maintainers',
     maintainer_email='spec_vlm_nav@users.noreply.github.com',
     description=(
@@ -46,6 +47,8 @@ setup(
             'go2_state_node = spec_vlm_nav.ros.nodes.go2_state_node:main',
             'view_node = spec_vlm_nav.ros.nodes.view_node:main',
             'blackbox_node = spec_vlm_nav.ros.nodes.blackbox_node:main',
+            'console_node = spec_vlm_nav.ros.nodes.console_node:main',
+            'mission_node = spec_vlm_nav.ros.nodes.mission_node:main',
         ],
     },
 )

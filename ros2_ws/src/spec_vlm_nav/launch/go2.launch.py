@@ -59,6 +59,8 @@ PLACES = {
         'true',
         'Also start blackbox_node: the last minute, written when something fails.',
     ),
+    'mission': ('false', 'Also start mission_node: several instructions one after the other.'),
+    'console': ('false', "Also start console_node: the operator's page, on this machine."),
     'go2_state': (
         '',
         'Also start go2_state_node: where odometry is from, sportmodestate or none (elsewhere).',
@@ -77,7 +79,8 @@ PLACES = {
 # Parameters of nodes that can also be given as arguments (type, nodes): an empty one is not given.
 DECIDING, MOVING, VIEWING, RECORDING = 'vlm_nav_node', 'motion_node', 'view_node', 'blackbox_node'
 DECODING, STATE = 'camera_decode_node', 'go2_state_node'
-EVERY = (DECIDING, MOVING, VIEWING, RECORDING, DECODING, STATE)
+MISSIONS, CONSOLE = 'mission_node', 'console_node'
+EVERY = (DECIDING, MOVING, VIEWING, RECORDING, DECODING, STATE, MISSIONS, CONSOLE)
 PARAMETERS = {
     'use_sim_time': (bool, EVERY, 'Stamp messages with /clock.'),
     'dry_run': (bool, (DECIDING, MOVING), 'true: decide, but move nothing.'),
@@ -103,9 +106,15 @@ PARAMETERS = {
     ),
     'image_transport': (
         str,
-        (DECIDING, VIEWING, RECORDING),
+        (DECIDING, VIEWING, RECORDING, CONSOLE),
         'Type of `image`: raw or compressed.',
     ),
+    'require_operator': (
+        bool,
+        (MOVING, CONSOLE),
+        'true: it moves only while the console of an operator holds control (dead man).',
+    ),
+    'simulator': (bool, (CONSOLE,), 'true: the console offers faults of the simulator.'),
     'motion_backend': (
         str,
         (MOVING,),
@@ -166,6 +175,10 @@ def make_nodes(context: LaunchContext) -> list[Node]:
         nodes.append(node(DECODING, {'video': 'video', **camera}, own))
     if is_on('view'):
         nodes.append(node(VIEWING, {'image': 'image', 'odom': 'odom'}))
+    if is_on('mission') or is_on('console'):
+        nodes.append(node(MISSIONS, {'odom': 'odom'}))
+    if is_on('console'):
+        nodes.append(node(CONSOLE, {'image': 'image', 'odom': 'odom'}))
     if is_on('blackbox'):
         nodes.append(node(RECORDING, {name: name for name in ('image', 'odom', 'cmd_vel')}))
     return nodes

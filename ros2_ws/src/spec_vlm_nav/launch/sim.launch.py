@@ -71,6 +71,12 @@ ARGUMENTS = {
     'autostart': ('', 'false: vlm_nav_node waits for ros2 lifecycle set.'),
     'dry_run': ('', 'true: decide, but move nothing.'),
     'view': ('false', 'Also start view_node: annotated image, path, marker of the motion.'),
+    'mission': ('false', 'Also start mission_node: several instructions one after the other.'),
+    'console': ('false', "Also start console_node: the operator's page, on this machine."),
+    'require_operator': (
+        '',
+        'true: it moves only while the console of an operator holds control (dead man).',
+    ),
     'blackbox': (
         'true',
         'Also start blackbox_node: the last minute, written when something fails.',
@@ -110,6 +116,7 @@ def start_all(context: LaunchContext) -> list[LaunchDescriptionEntity]:
         started.append(ExecuteProcess(cmd=cmd, name='cloud_verifier', output='screen'))
     passed_on = {name: given[name] for name in PASSED_ON}
     robot = {'image': 'camera/image_raw/compressed', 'robot_params_file': ''}
+    robot |= {'simulator': 'true'}
     source = PythonLaunchDescriptionSource(str(HERE / 'go2.launch.py'))
     started.append(
         IncludeLaunchDescription(source, launch_arguments={**passed_on, **robot}.items())

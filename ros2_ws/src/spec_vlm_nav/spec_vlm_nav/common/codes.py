@@ -94,3 +94,5 @@ class LinkState(enum.Enum):
 
 SOURCES = {'MODEL': 0, 'EXPLORATION': 1, 'SUPERVISOR': 2}
 """Whose action it is: MotionCommand, DecisionMetrics."""
+UNVERIFIED = '[unverified] '
+"""In front of words that the draft model alone has said: ~/reasoning, ~/action."""

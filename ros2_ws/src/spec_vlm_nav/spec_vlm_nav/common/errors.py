@@ -53,3 +53,11 @@ class BlackboxError(NavigationError):
 
 class RobotError(NavigationError):
     """The robot cannot be heard: its messages are not known here."""
+
+
+class MissionError(NavigationError):
+    """A mission cannot be carried out as it was asked for; several lines: several things."""
+
+
+class ConsoleError(NavigationError):
+    """The console cannot be opened as it was asked for."""

@@ -77,7 +77,8 @@ class Answer:
     """
     What the model said, and what it cost.
 
-    open: what the target must still be asked; None: all of it is verified.
+    open: what the target must still be asked; None: all of it is verified. pieces: the text of
+    each token; origins: how each came (of `origins.Origin`).
     """
 
     text: str = ''
@@ -90,6 +91,8 @@ class Answer:
     cloud_prefill_ms: float = 0.0
     ttft_ms: float = 0.0
     total_ms: float = 0.0
+    pieces: tuple[str, ...] = ()
+    origins: tuple[int, ...] = ()
     open: Question | None = None  # noqa: A003
 
     @property

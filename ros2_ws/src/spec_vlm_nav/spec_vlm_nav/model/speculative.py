@@ -39,6 +39,7 @@ from spec_vlm_nav.model.asking import Asker, grammars_of, spec_of
 from spec_vlm_nav.model.decider import DecoderSettings, DRAFT_ONLY, LinkReport, OnText
 from spec_vlm_nav.model.growing_answer import answer_of, CanceledOrLost, GrowingAnswer
 from spec_vlm_nav.model.link_monitor import LinkMonitor
+from spec_vlm_nav.model.origins import origins_of, pieces_of
 from specdec.edge.decoder import EdgeDecoder
 from specdec.errors import ModelError, OptionsError, SpecdecError
 from specdec.link.channel import Link
@@ -256,6 +257,7 @@ class SpeculativeDecider:
         if failure is None and not cancel.is_set():
             tell.finish()
         answer = answer_of(tell.text, tuple(tell.ids), question, decoder.stats, prepared_ms)
+        answer = self._with_origins(answer, len(answer.token_ids))
         if cancel.is_set():
             raise DecisionFailed(ErrorCode.CANCELED, 'canceled', answer)
         if failure is not None:
@@ -332,11 +334,20 @@ class SpeculativeDecider:
             total_ms=ended_ms,
             open=question,
         )
+        answer = self._with_origins(answer, len(question.verified))
         if cancel.is_set():
             raise DecisionFailed(ErrorCode.CANCELED, 'canceled', answer)
         if failure is not None:
             raise DecisionFailed(ErrorCode.INVALID_INPUT, failure, answer)
         return answer
+
+    def _with_origins(self, answer: Answer, verified: int) -> Answer:
+        ids = answer.token_ids
+        return replace(
+            answer,
+            pieces=pieces_of(self._current[1].tokenizer, ids),
+            origins=tuple(origins_of(answer.rounds, verified, len(ids))),
+        )
 
     def _fitting_asker(self, settings: DecoderSettings) -> Asker:
         """Return who asks as these settings say. Raises ParameterError where nobody can."""

@@ -200,6 +200,11 @@ class MotionCore:
         self.gate.stop()
         self._stand(self._command or self._latest(), OPERATOR_STOP)
 
+    def lost_presence(self, now: float) -> str:
+        """Return who fell silent that should keep saying that the robot may move; "": nobody."""
+        config = self.gate.config
+        return self.gate.presence.lost(now, config.presence_timeout_s, config.require_operator)
+
     def estop(self, reason: str) -> None:
         """Stand still until `reset`, whatever instructions come."""
         self._orders += 1

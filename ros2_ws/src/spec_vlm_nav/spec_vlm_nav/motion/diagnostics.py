@@ -32,6 +32,7 @@ def rows(core: MotionCore, now: float) -> list[DiagnosticRow]:
         _odometry(gate, now),
         _response(gate),
         _robot_state(gate, now),
+        _presence(gate),
         _geofence(gate),
         *_deciding_side(gate, now),
         _ahead(gate, now),
@@ -63,6 +64,13 @@ def _gate(core: MotionCore) -> DiagnosticRow:
         'unverified': status.unverified,
     }
     return DiagnosticRow('gate', level, message, values)
+
+
+def _presence(gate: SafetyGate) -> DiagnosticRow:
+    held = f'held by {", ".join(gate.presence.holders)}' if gate.presence.holders else 'nobody'
+    fault = gate.presence.fault(gate.config.require_operator)
+    level = Level.WARN if fault else Level.OK
+    return DiagnosticRow('presence', level, fault or held)
 
 
 def _odometry(gate: SafetyGate, now: float) -> DiagnosticRow:

@@ -31,6 +31,7 @@ from spec_vlm_nav.motion.ahead.collision import AheadWatch
 from spec_vlm_nav.motion.command import Command, CommandKind, OPERATOR_STOP, Refusal
 from spec_vlm_nav.motion.geofence import Geofence
 from spec_vlm_nav.motion.limits import SafetyConfig, slew
+from spec_vlm_nav.motion.presence import PresenceWatch
 from spec_vlm_nav.motion.rear import RearWatch
 from spec_vlm_nav.motion.response.comparing import Discrepancy, Kind
 from spec_vlm_nav.motion.response.monitor import ResponseMonitor
@@ -65,6 +66,7 @@ class SafetyGate:
         self.odometry_watch = OdometryWatch()
         self.supervision = SupervisionWatch()
         self.readiness = ReadinessWatch()
+        self.presence = PresenceWatch()
         self.ahead = AheadWatch()
         self.rear = RearWatch()
         self.fence = Geofence()
@@ -273,6 +275,8 @@ class SafetyGate:
         c, session = self.config, command.session
         if self.estopped_by:
             return Fault(MotionState.ESTOPPED, self.held_by)
+        if reason := self.presence.fault(c.require_operator):
+            return Fault(MotionState.SUPERVISOR_LOST, reason)
         if reason := self.readiness.fault(now, c):
             return Fault(MotionState.NOT_READY, reason)
         if reason := self.odometry_watch.fault(now, c):

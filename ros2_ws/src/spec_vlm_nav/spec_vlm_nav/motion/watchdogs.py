@@ -49,6 +49,8 @@ class WatchdogConfig:
     camera_timeout_s: float = 1.5
     verifier_timeout_s: float = 2.0
     robot_state_timeout_s: float = 0.0
+    presence_timeout_s: float = 0.7
+    require_operator: bool = False
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,9 @@ from __future__ import annotations
 from spec_vlm_nav.blackbox.parameters import BLACKBOX
 from spec_vlm_nav.camera.parameters import CAMERA
 from spec_vlm_nav.common.parameters import markdown, Parameter
+from spec_vlm_nav.console.parameters import CONSOLE
 from spec_vlm_nav.deciding.parameters import VLM_NAV
+from spec_vlm_nav.missions.parameters import MISSION
 from spec_vlm_nav.motion.parameters.motion import MOTION
 from spec_vlm_nav.robot.parameters import GO2_STATE
 from spec_vlm_nav.viewing.parameters import VIEW
@@ -38,6 +40,8 @@ def tables() -> dict[str, tuple[Parameter, ...]]:
         'camera_decode_node': CAMERA,
         'blackbox_node': BLACKBOX,
         'go2_state_node': GO2_STATE,
+        'mission_node': MISSION,
+        'console_node': CONSOLE,
     }
 
 

@@ -216,6 +216,19 @@ RESPONSE: tuple[Parameter, ...] = (
 
 WATCHDOGS: tuple[Parameter, ...] = (
     Parameter(
+        'presence_timeout_s',
+        0.7,
+        'A console that holds control, or a running mission, is silent for this long: stop, s.',
+        0.1,
+        10.0,
+        live=True,
+    ),
+    Parameter(
+        'require_operator',
+        False,
+        'Move only while the console of an operator holds control (dead man).',
+    ),
+    Parameter(
         'odom_reliability', 'best_effort', 'QoS of the odometry subscription.', choices=RELIABILITY
     ),
     Parameter(

@@ -194,6 +194,7 @@ def metrics_message(
     message.verify_ms = [r.verify_ms for r in answer.rounds]
     message.prompt_bytes = answer.prompt_bytes
     message.prompt_ids, message.token_ids = list(answer.prompt_ids), list(answer.token_ids)
+    message.token_texts, message.token_origins = list(answer.pieces), list(answer.origins)
     message.span_lane = [s.lane for s in answer.timeline]
     message.span_name = [s.name for s in answer.timeline]
     message.span_start_ms = [s.start_ms for s in answer.timeline]

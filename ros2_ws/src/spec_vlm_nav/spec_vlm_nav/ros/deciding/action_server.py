@@ -23,10 +23,7 @@ out by the navigator and its result is handed in when the result comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from rclpy.action import ActionServer, CancelResponse, GoalResponse
+from rclpy.action import CancelResponse, GoalResponse
 from rclpy.action.server import ServerGoalHandle
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
 from rclpy.node import Node
@@ -35,6 +32,7 @@ from spec_vlm_nav.deciding.parts.interfaces import NavigationResult, Phase
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.ros.convert.messages import duration_of, seconds_of
 from spec_vlm_nav.ros.deciding.active import Deciding
+from spec_vlm_nav.ros.deferring import DeferringServer
 from spec_vlm_nav_interfaces.action import NavigateInstruction
 
 NAME = 'navigate_instruction'
@@ -44,27 +42,6 @@ _PHASES = {
     Phase.THINKING: NavigateInstruction.Feedback.THINKING,
     Phase.MOVING: NavigateInstruction.Feedback.MOVING,
 }
-
-
-class _DeferringServer(ActionServer):
-    """
-    An action server whose goals go on until their result is handed in with `finish`.
-
-    rclpy's way, an execute callback that returns the result, needs a thread a goal, or a coroutine
-    that older releases poll without pause.
-    """
-
-    def __init__(self, node: Node, begin: Callable[[Any], None], **callbacks: Any) -> None:
-        self._begin = begin
-        super().__init__(node, NavigateInstruction, NAME, execute_callback=begin, **callbacks)
-
-    def notify_execute(self, goal_handle: Any, execute_callback: Any) -> None:
-        """Begin the goal, which is to be executed now."""
-        self._begin(goal_handle)
-
-    def finish(self, goal_handle: Any, end: Callable[[Any], Any]) -> None:
-        """Have `end` set the goal's state and return the result."""
-        super().notify_execute(goal_handle, end)
 
 
 def message_of(result: NavigationResult) -> NavigateInstruction.Result:
@@ -92,10 +69,15 @@ class NavigateServer:
         self._ticks = 0
         # A group of its own: a cancel waits for motion_node's word, which must get through
         # meanwhile.
-        self._server = _DeferringServer(
-            node, self._begin, goal_callback=self._on_goal, cancel_callback=self._on_cancel,
+        self._server = DeferringServer(
+            node,
+            NavigateInstruction,
+            NAME,
+            self._begin,
+            goal_callback=self._on_goal,
+            cancel_callback=self._on_cancel,
             callback_group=MutuallyExclusiveCallbackGroup(),
-        )  # fmt: skip
+        )
 
     @property
     def is_busy(self) -> bool:

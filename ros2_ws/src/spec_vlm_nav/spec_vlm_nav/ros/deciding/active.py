@@ -34,6 +34,7 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.task import Future
 from sensor_msgs.msg import CompressedImage, Image
+from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.common.status import UNDER_WAY
 from spec_vlm_nav.deciding.diagnostics import DecidingDiagnostics
@@ -85,8 +86,7 @@ class Deciding:
         self._publishers = publishers
         self._decider = decider
         self._settings = settings
-        # A fresh session tells motion_node that what was before is over.
-        publishers.session = secrets.randbits(63) | 1
+        self._begin_session()
         publishers.silent = config.dry_run
         self.diagnostics = DecidingDiagnostics()
         self.on_tick: Callable[[], None] = lambda: None
@@ -111,6 +111,11 @@ class Deciding:
             TICK_S, self._tick, clock=Clock(clock_type=ClockType.STEADY_TIME)
         )
 
+    def _begin_session(self) -> None:
+        """Take a fresh session: it tells motion_node that what was before is over."""
+        self._publishers.session = secrets.randbits(63) | 1
+        self._is_replaced = False  # by another session, such as that of a mission's turn
+
     # -- what the operator wants
 
     def instruct(
@@ -121,6 +126,9 @@ class Deciding:
 
         sent: when it was given, s, by its sender's clock; it may have waited for this node.
         """
+        if self._is_replaced:
+            self._begin_session()
+            self._give_sign_of_life()  # motion_node takes nothing from a session it never heard of
         stamp = min(sent, self._node.get_clock().now().nanoseconds * 1e-9)
         return self.navigator.on_instruction(text, time.monotonic(), allowance_s, hint, stamp)
 
@@ -168,6 +176,8 @@ class Deciding:
         if status is None:
             return
         ours = message.session == self._publishers.session
+        if not ours and message.session and status.state is not MotionState.REFUSED:
+            self._is_replaced = True
         if ours and status.state not in GOING_ON:
             self._told_standing(status.sequence)
         self.navigator.on_estop(status.held_by if status.estopped else '', time.monotonic())
@@ -220,11 +230,14 @@ class Deciding:
             entry[2].set_result(False)
         self._ticks += 1
         if self._ticks % SUPERVISION_TICKS == 0:
-            frame = self.navigator.camera.frame
-            self._publishers.supervise(
-                -1.0 if frame is None else min(self.navigator.camera.age(now), 1e6), link
-            )
+            self._give_sign_of_life()
+        self._publishers.growing(self.text_so_far)
         self.on_tick()
+
+    def _give_sign_of_life(self) -> None:
+        camera = self.navigator.camera
+        age = -1.0 if camera.frame is None else min(camera.age(time.monotonic()), 1e6)
+        self._publishers.supervise(age, self._decider.link())
 
     def _post(self, event: Event) -> None:
         """Take an event; called by the worker's thread."""

@@ -21,6 +21,7 @@ import time
 
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
+from spec_vlm_nav.common.codes import UNVERIFIED
 from spec_vlm_nav.deciding.parts.interfaces import MotionRequest, NavigationResult
 from spec_vlm_nav.deciding.parts.report import Report
 from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
@@ -29,7 +30,6 @@ from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, Supervis
 from std_msgs.msg import String
 
 RELIABLE = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
-UNVERIFIED = '[unverified] '
 
 
 class Publishers:
@@ -48,6 +48,8 @@ class Publishers:
         self._supervision = node.create_publisher(Supervision, 'supervision', RELIABLE)
         self._reasoning = node.create_publisher(String, '~/reasoning', RELIABLE)
         self._actions = node.create_publisher(String, '~/action', RELIABLE)
+        self._texts = node.create_publisher(String, '~/text', RELIABLE)
+        self._text = ''
         self._outcomes = node.create_publisher(String, '~/outcome', RELIABLE)
         self._metrics = node.create_publisher(DecisionMetrics, '~/metrics', RELIABLE)
 
@@ -79,6 +81,12 @@ class Publishers:
             self._reasoning.publish(String(data=mark + text))
         if action:
             self._actions.publish(String(data=mark + action))
+
+    def growing(self, text: str) -> None:
+        """Publish an answer as it grows, where somebody listens."""
+        if text and text != self._text and self._texts.get_subscription_count():
+            self._texts.publish(String(data=text))
+        self._text = text
 
     def report(self, report: Report, settings: DecoderSettings) -> None:
         """Publish the measurements of a decision."""
@@ -119,6 +127,7 @@ class Publishers:
             self._supervision,
             self._reasoning,
             self._actions,
+            self._texts,
             self._outcomes,
             self._metrics,
         ):

@@ -59,12 +59,14 @@ from spec_vlm_nav.ros.run import run
 from spec_vlm_nav_interfaces.msg import (
     MotionCommand,
     MotionStatus,
+    Presence,
     RobotState,
     Supervision,
 )
 
 BURST_PAUSE_S = 0.02
 LONGEST_BURST = 50
+PRESENCE_S = 0.05
 NOT_WORTH_A_WARNING = (
     MotionState.MOVING,
     MotionState.SETTLING,
@@ -104,6 +106,7 @@ class MotionNode:
         node.create_subscription(
             Odometry, 'odom', self._on_odometry, QoSProfile(depth=5, reliability=reliability)
         )
+        node.create_subscription(Presence, 'presence', self._on_presence, reliable)
         self._diagnostics = Diagnostics(node, self._diagnostic_rows)
         # Steady: a simulated clock that stands still, or a jump of the robot's clock, must not
         # stop the stopping.
@@ -114,6 +117,7 @@ class MotionNode:
             self._core, self._output, reporting, self._publish_status, time.monotonic
         )
         node.create_timer(1 / rate_hz, self._loop.tick, clock=steady)
+        node.create_timer(PRESENCE_S, self._mind_presence, clock=steady)
         dry = ' (dry run: nothing moves)' if values['dry_run'] else ''
         node.get_logger().info(f'motion_node ready{dry}')
 
@@ -148,6 +152,15 @@ class MotionNode:
     def _on_robot_state(self, message: RobotState) -> None:
         self._core.on_robot_state(message.ready, message.reason, time.monotonic())
         self._loop.follow()
+
+    def _on_presence(self, message: Presence) -> None:
+        watch = self._core.gate.presence
+        watch.hear(message.holder[:80], message.kind, message.holds, time.monotonic())
+        self._mind_presence()
+
+    def _mind_presence(self) -> None:
+        if lost := self._core.lost_presence(time.monotonic()):
+            self._stop(lost)
 
     def _stop(self, how: str) -> None:
         self._core.stop()

@@ -1,0 +1,91 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+The operator's console for robots that are running: a page in the browser.
+
+ros2 launch spec_vlm_nav console.launch.py
+ros2 launch spec_vlm_nav console.launch.py require_operator:=true port:=8800
+
+Beyond this machine it needs tokens and a certificate: docs/console.md.
+"""
+
+from launch import LaunchContext, LaunchDescription
+from launch.actions import DeclareLaunchArgument, OpaqueFunction
+from launch.substitutions import LaunchConfiguration
+from launch_ros.actions import Node
+from launch_ros.parameter_descriptions import ParameterValue
+
+PLACES = {
+    'namespace': ('', 'Namespace of the console; robots of other namespaces are found, too.'),
+    'params_file': ('', 'Parameters of console_node; empty: its own defaults.'),
+    'image': ('camera/image_raw', 'Camera topic.'),
+    'odom': ('odom', 'Odometry topic.'),
+    'log_level': ('info', 'debug, info, warn or error.'),
+}
+# An empty one is not given.
+PARAMETERS = {
+    'host': (str, 'Address to listen on; beyond loopback tokens and a certificate are needed.'),
+    'port': (int, 'Port of the page.'),
+    'certificate': (str, 'TLS: certificate file.'),
+    'key': (str, 'TLS: its key file.'),
+    'require_operator': (bool, 'Dead man: the robot stops when the page in control is lost.'),
+    'templates': (str, 'Instructions the page offers, with | between them.'),
+    'blackbox_folder': (str, "blackbox_node's folder, whose files the page lists."),
+    'simulator': (bool, 'true: the page offers faults of the simulator, and other rooms.'),
+    'image_transport': (str, 'Type of `image`: raw or compressed.'),
+}
+
+
+def make_nodes(context: LaunchContext) -> list[Node]:
+    """Return the console."""
+    given = {name: LaunchConfiguration(name).perform(context) for name in (*PLACES, *PARAMETERS)}
+    values = {
+        name: ParameterValue(LaunchConfiguration(name), value_type=kind)
+        for name, (kind, _) in PARAMETERS.items()
+        if given[name]
+    }
+    files = [given['params_file']] if given['params_file'] else []
+    return [
+        Node(
+            package='spec_vlm_nav',
+            executable='console_node',
+            name='console_node',
+            namespace=given['namespace'],
+            output='screen',
+            parameters=[*files, *([values] if values else [])],
+            remappings=[('image', given['image']), ('odom', given['odom'])],
+            arguments=[
+                *('--ros-args', '--log-level', given['log_level']),
+                *('--enclave', '/spec_vlm_nav/console_node'),
+            ],
+        )
+    ]
+
+
+def generate_launch_description() -> LaunchDescription:
+    """Declare the arguments and start the node."""
+    arguments = [
+        *((name, default, text) for name, (default, text) in PLACES.items()),
+        *((name, '', text) for name, (_, text) in PARAMETERS.items()),
+    ]
+    return LaunchDescription(
+        [
+            *(
+                DeclareLaunchArgument(name, default_value=default, description=text)
+                for name, default, text in arguments
+            ),
+            OpaqueFunction(function=make_nodes),
+        ]
+    )

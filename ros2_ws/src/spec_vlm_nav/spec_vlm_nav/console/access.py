@@ -1,0 +1,161 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+Who may open the console, and as what: tokens, origins, rates. Pure but for the tokens' file.
+
+A token is printed once; its SHA-256 is what is kept. (Tokens are 32 random bytes: a plain hash
+cannot be searched.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import enum
+import hashlib
+import hmac
+import ipaddress
+import json
+import os
+from pathlib import Path
+import secrets
+from urllib.parse import urlsplit
+
+from spec_vlm_nav.common.errors import ConsoleError
+
+PREFIX = 'snc_'
+
+
+class Role(enum.Enum):
+    """A viewer looks, and may stop the robot; only an operator has it moved."""
+
+    VIEWER = 'viewer'
+    OPERATOR = 'operator'
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token as it is kept."""
+
+    name: str
+    role: Role
+    sha256: str
+
+
+def make_token(name: str, role: Role) -> tuple[str, Token]:
+    """Return a new token in the clear, to be shown once, and as it is kept."""
+    clear = PREFIX + secrets.token_urlsafe(32)
+    return clear, Token(name, role, _hash(clear))
+
+
+def _hash(clear: str) -> str:
+    return hashlib.sha256(clear.encode()).hexdigest()
+
+
+def find_token(tokens: tuple[Token, ...], clear: str) -> Token | None:
+    """Return the token that was given, compared in constant time; None when it is none of them."""
+    given = _hash(clear)
+    found = [token for token in tokens if hmac.compare_digest(token.sha256, given)]
+    return found[0] if found else None
+
+
+def read_tokens(file: Path) -> tuple[Token, ...]:
+    """Return the tokens in a file; raises ConsoleError, also when others may read it."""
+    try:
+        if file.stat().st_mode & 0o077:
+            raise ConsoleError(f'{file} may be read by others: chmod 600 {file}')
+        rows = json.loads(file.read_text())
+        return tuple(Token(r['name'], Role(r['role']), r['sha256']) for r in rows)
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise ConsoleError(f'{file}: {error.strerror or error}') from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConsoleError(f'{file} holds no tokens: make them anew with --new-token') from error
+
+
+def add_token(file: Path, token: Token) -> None:
+    """Add a token to a file, in the place of one of the same name. Raises ConsoleError."""
+    kept = [each for each in read_tokens(file) if each.name != token.name]
+    rows = [{'name': t.name, 'role': t.role.value, 'sha256': t.sha256} for t in (*kept, token)]
+    beside = file.with_name(f'{file.name}.{os.getpid()}.part')
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), 'w') as stream:
+            stream.write(json.dumps(rows, indent=1) + '\n')
+        beside.replace(file)
+    except OSError as error:
+        raise ConsoleError(f'{file}: {error.strerror or error}') from error
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address is this machine's own."""
+    if host == 'localhost':
+        return True
+    try:
+        return ipaddress.ip_address(host.strip('[]')).is_loopback
+    except ValueError:
+        return False
+
+
+def check_binding(host: str, tokens: tuple[Token, ...], certificate: str, insecure: bool) -> None:
+    """Raise ConsoleError where the console would be open to the network without protection."""
+    if is_loopback(host):
+        return
+    if not tokens:
+        raise ConsoleError(
+            f'host {host} is reached from outside, and there are no tokens: make one with '
+            'ros2 run spec_vlm_nav console_node --new-token operator:NAME'
+        )
+    if not certificate and not insecure:
+        raise ConsoleError(
+            f'host {host} is reached from outside without TLS: give certificate and key '
+            '(or insecure: true, where the network is a tunnel of its own)'
+        )
+
+
+def check_origin(origin: str | None, host: str | None, bound_to_loopback: bool) -> str:
+    """
+    Return why a page of this origin may not speak to us, or "".
+
+    host: the Host header. Bound to loopback, its name must be loopback's: a page elsewhere could
+    have its own name lead here (DNS rebinding).
+    """
+    if not host:
+        return 'no Host'
+    if not origin:
+        return 'no Origin: only pages of this console may open the socket'
+    parts = urlsplit(origin)
+    if parts.scheme not in ('http', 'https') or parts.netloc.lower() != host.lower():
+        return f'origin {origin[:80]} is not this console'
+    if bound_to_loopback and not is_loopback(parts.hostname or ''):
+        return f'host {host[:80]} is not loopback'
+    return ''
+
+
+class Bucket:
+    """A limit of messages: `rate` a second on average, `burst` at once."""
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self._rate, self._burst = rate, burst
+        self._left, self._at = burst, -1e9
+
+    def take(self, now: float) -> bool:
+        """Return whether one more is allowed now."""
+        self._left = min(self._burst, self._left + (now - self._at) * self._rate)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True

@@ -1,0 +1,80 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""A decision as the page shows it: tokens by how they came, and where its time went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any
+
+ORIGINS = ('own', 'drafted', 'ahead', 'unverified')
+
+
+def time_shares(spans: Iterable[tuple[str, str, float, float]]) -> dict[str, float]:
+    """
+    Return where a decision's time went, ms: camera, edge, link, cloud.
+
+    spans: lane, name, start and end. Where lanes overlap the moment counts for the one that was
+    waited for: the cloud before the link before the edge.
+    """
+    lanes: dict[str, list[tuple[float, float]]] = {
+        lane: [] for lane in ('cloud', 'link', 'edge', 'camera')
+    }
+    for lane, name, start, end in spans:
+        if end > start:
+            where = 'link' if lane in ('uplink', 'downlink') else lane
+            where = 'camera' if name == 'prepare frame' else where
+            lanes.setdefault(where, []).append((start, end))
+    cuts = sorted({t for each in lanes.values() for span in each for t in span})
+    shares = dict.fromkeys(('camera', 'edge', 'link', 'cloud'), 0.0)
+    for begin, end in pairwise(cuts):
+        middle = (begin + end) / 2
+        for lane in ('cloud', 'link', 'camera', 'edge'):
+            if any(a <= middle < b for a, b in lanes[lane]):
+                shares[lane] += end - begin
+                break
+    return {lane: round(ms, 1) for lane, ms in shares.items()}
+
+
+def decision_record(m: Any) -> dict[str, Any]:
+    """Return a DecisionMetrics message, live or of a bag, as a plain record."""
+    texts, origins = list(getattr(m, 'token_texts', ())), list(getattr(m, 'token_origins', ()))
+    pieces = [[t, ORIGINS[min(int(o), 3)]] for t, o in zip(texts, origins, strict=False)]
+    times = (map(float, m.span_start_ms), map(float, m.span_end_ms))
+    spans = list(zip(m.span_lane, m.span_name, *times, strict=False))
+    return {
+        'session': str(m.session),
+        'sequence': int(m.sequence),
+        'at': m.header.stamp.sec + m.header.stamp.nanosec * 1e-9,
+        'instruction': m.instruction_text,
+        'method': m.method,
+        'reasoning': m.reasoning,
+        'text': m.text,
+        'action': m.action,
+        'by': ('model', 'exploration', 'supervisor')[min(int(m.source), 2)],
+        'rule': m.rule,
+        'verification': int(m.verification),
+        'error': m.error,
+        'decision_ms': round(float(m.decision_ms), 1),
+        'camera_to_action_ms': round(float(m.camera_to_action_ms), 1),
+        'total_ms': round(float(m.total_ms), 1),
+        'rounds': int(m.rounds),
+        'drafted': int(sum(m.drafted)),
+        'accepted': int(sum(m.accepted)),
+        'bytes': int(sum(m.uplink_bytes) + sum(m.downlink_bytes) + m.prompt_bytes),
+        'pieces': pieces,
+        'shares': time_shares(spans),
+    }

@@ -1,0 +1,50 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""One open page: who looks, at which robot, and what is on its way to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+import json
+from typing import Any
+
+from spec_vlm_nav.console.access import Bucket, Role
+
+RATE, BURST = 10.0, 30.0  # commands of one page
+Send = Callable[[str | bytes], Awaitable[None]]
+
+
+@dataclass(eq=False)
+class Page:
+    """One open page."""
+
+    number: int
+    name: str
+    role: Role
+    where: str
+    send: Send
+    robot: str = ''
+    in_flight: int = 0  # the picture that was sent and is not drawn yet
+    sent_frame: int = 0
+    decisions: int = 0
+    bucket: Bucket = field(default_factory=lambda: Bucket(RATE, BURST))
+    outbox: asyncio.Queue[str | bytes] = field(default_factory=lambda: asyncio.Queue(200))
+
+    def tell(self, what: str, **told: Any) -> None:
+        """Have a message sent; one that cannot keep up loses it."""
+        if not self.outbox.full():
+            self.outbox.put_nowait(json.dumps({'t': what, **told}, ensure_ascii=False))

@@ -1,0 +1,167 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+What an operator who has control may ask of a robot, and how it is carried out.
+
+An order returns why it was refused, or ""; what becomes known later is told to the page then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from spec_vlm_nav.common.errors import MissionError, ParameterError
+from spec_vlm_nav.console.live import checked
+from spec_vlm_nav.console.open_page import Page
+from spec_vlm_nav.console.robots import Answer, Robot
+from spec_vlm_nav.language.stop_words import is_stop
+from spec_vlm_nav.missions.reading import from_sentence, read
+from spec_vlm_nav.missions.sentences import split
+
+MOVING = ('say', 'cancel', 'mission', 'order', 'reset', 'param', 'fault', 'room')
+LONGEST_WORDS, LONGEST_MISSION = 2000, 200_000
+HEALTHY = {
+    'camera_fault': 'none',
+    'odom_fault': 'none',
+    'base_fault': 'none',
+    'command_delay_s': 0.0,
+    'drops_zeros': False,
+}
+# Of the simulator's parameters; each fault ends the one before.
+FAULTS: dict[str, dict[str, Any]] = {
+    'none': HEALTHY,
+    'camera stops': {**HEALTHY, 'camera_fault': 'stopped'},
+    'camera freezes': {**HEALTHY, 'camera_fault': 'frozen_restamped'},
+    'odometry stops': {**HEALTHY, 'odom_fault': 'stopped'},
+    'odometry jumps': {**HEALTHY, 'odom_fault': 'jumping'},
+    'base stuck': {**HEALTHY, 'base_fault': 'stuck'},
+    'pushed aside': {**HEALTHY, 'base_fault': 'pushed'},
+    'late base': {**HEALTHY, 'command_delay_s': 1.0},
+    'driver drops zeros': {**HEALTHY, 'drops_zeros': True},
+}
+
+
+class Desk(Protocol):
+    """Whom orders are told to."""
+
+    def stop(self, page: Page, kind: str, number: str, how: str) -> None: ...
+    def log(self, robot: str, level: str, words: str) -> None: ...
+    def call(self, act: Callable[[], None]) -> None: ...
+    def answered(self, page: Page, kind: str, good: bool, words: str) -> None: ...
+
+
+class Orders:
+    """Carries them out; the role and control have been checked."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def carry_out(self, page: Page, robot: Robot, kind: str, message: dict[str, Any]) -> str:
+        """Carry out an order; returns why not, or ""."""
+
+        def answer(good: bool, words: str) -> None:
+            self._desk.call(lambda: self._desk.answered(page, kind, good, words))
+
+        if kind == 'say':
+            return self._say(page, robot, str(message.get('text', ''))[:LONGEST_WORDS], message)
+        if kind == 'cancel':
+            robot.cancel()
+        elif kind == 'reset':
+            robot.reset()
+            self._desk.log(page.robot, 'warn', f'{page.name} reset the emergency stop')
+        elif kind in ('fault', 'room'):
+            return self._simulate(page, robot, kind, message, answer)
+        elif kind == 'mission':
+            text = str(message.get('text', ''))[:LONGEST_MISSION]
+            try:
+                plan = read(text)
+            except MissionError as error:
+                return str(error)
+            self._desk.log(page.robot, 'info', f'{page.name}: mission of {len(plan.steps)} steps')
+            robot.run_mission(text, answer)
+        elif kind == 'order':
+            order, steps = str(message.get('order', ''))[:20], str(message.get('steps', ''))
+            try:
+                number, place = int(message.get('step', 0)), int(message.get('place', 0))
+            except (TypeError, ValueError):
+                return 'step and place are numbers'
+            if not 0 <= number < 2**31 or not 0 <= place < 2**31:
+                return 'step and place are numbers from 0'
+            robot.change_mission(order, number, place, steps[:LONGEST_MISSION], answer)
+        else:
+            return self._set_parameter(page, robot, message)
+        return ''
+
+    def _say(self, page: Page, robot: Robot, words: str, message: dict[str, Any]) -> str:
+        words = ' '.join(words.split())
+        if not words:
+            return 'say where to go: "find the silver bottle"'
+        if is_stop(words):
+            self._desk.stop(page, 'stop', '', f'“{words[:30]}”')
+            return ''
+        parts = split(words)
+        if len(parts) > 1 and not message.get('one'):
+            if not message.get('confirmed'):
+                page.tell('steps', text=words, steps=parts)  # shown before they start
+                return ''
+            try:
+                from_sentence(words)
+            except MissionError as error:
+                return str(error)
+            return self.carry_out(page, robot, 'mission', {'text': words})
+        robot.instruct(words)
+        self._desk.log(page.robot, 'info', f'{page.name}: “{words[:120]}”')
+        return ''
+
+    def _simulate(
+        self, page: Page, robot: Robot, kind: str, message: dict[str, Any], answer: Answer
+    ) -> str:
+        if not robot.state().get('simulator'):
+            return 'this robot is not simulated: faults and rooms are of the simulator alone'
+        if kind == 'room':
+            try:
+                seed = int(message.get('seed', 0))
+            except (TypeError, ValueError):
+                return 'a room is a number'
+            if not 0 <= seed < 2**31:
+                return 'a room is a number from 0'
+            robot.cancel()
+            robot.enter_room(seed)
+            self._desk.log(page.robot, 'info', f'{page.name}: room {seed}')
+            return ''
+        name = str(message.get('name', ''))
+        if name not in FAULTS:
+            return f'no fault is called {name[:40]!r}; there are {", ".join(FAULTS)}'
+        robot.inject(FAULTS[name], answer)
+        self._desk.log(page.robot, 'warn', f'{page.name}: simulated fault: {name}')
+        return ''
+
+    def _set_parameter(self, page: Page, robot: Robot, message: dict[str, Any]) -> str:
+        node, name = str(message.get('node', '')), str(message.get('name', ''))
+        try:
+            value = checked(node, name, message.get('value'))
+        except KeyError:
+            return f'{node} {name} is no live parameter'
+        except ParameterError as error:
+            return str(error)
+
+        def answer(good: bool, words: str) -> None:
+            said = f'{page.name}: {node} {name} = {value}' + ('' if good else f' refused: {words}')
+            self._desk.call(lambda: self._desk.answered(page, 'param', good, said))
+            self._desk.call(lambda: self._desk.log(page.robot, 'info' if good else 'warn', said))
+
+        robot.set_parameter(node, name, value, answer)
+        return ''

@@ -1,0 +1,407 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+The open pages: what each may do, what it is told. Lives in the web server's event loop.
+
+A page is sent a picture only when it has drawn the one before: pictures are dropped, never late.
+Any page may stop the robot; everything that has it moved needs the role of an operator and
+control of that robot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+import itertools
+import json
+import struct
+import time
+from typing import Any
+
+from spec_vlm_nav.console.access import Bucket, Role
+from spec_vlm_nav.console.audit import Audit
+from spec_vlm_nav.console.control import Control
+from spec_vlm_nav.console.open_page import BURST, Page, RATE, Send
+from spec_vlm_nav.console.orders import FAULTS, LONGEST_WORDS, MOVING, Orders
+from spec_vlm_nav.console.robots import Robot, Robots
+from spec_vlm_nav.console.shelf import Shelf
+from spec_vlm_nav.language.stop_words import is_stop
+
+STATE_S, MAP_S, HEALTH_S, WATCH_S, HOLD_S = 0.2, 1.0, 1.0, 0.05, 0.1
+STANDS_S, PATIENCE_S = 3.0, 5.0
+STOPPING = ('stop', 'estop')
+SHORT = (
+    'state',
+    'standing',
+    'estopped',
+    'instruction',
+    'action',
+    'link',
+    'camera_age_s',
+    'battery',
+)
+
+
+class Pages:
+    """All pages, and control of the robots."""
+
+    def __init__(
+        self,
+        robots: Robots,
+        audit: Audit,
+        require_operator: bool,
+        page_timeout_s: float,
+        shelf: Shelf | None = None,
+        templates: tuple[str, ...] = (),
+        page_busy_s: float = 0.4,
+    ) -> None:
+        self._robots, self._audit = robots, audit
+        self._orders, self.shelf = Orders(self), shelf or Shelf(None)
+        self._templates, self._posts = templates, Bucket(RATE, BURST)
+        self._busy_s = page_busy_s
+        self._require_operator, self._timeout_s = require_operator, page_timeout_s
+        self._pages: set[Page] = set()
+        # Where nobody must be there, a page that is slow for a moment keeps control.
+        self._silence_s = page_timeout_s if require_operator else max(page_timeout_s, PATIENCE_S)
+        self._controls: dict[str, Control] = {}
+        self._numbers = itertools.count(1)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stops: list[tuple[Page, str, str, float]] = []  # page, id, robot, when
+
+    @property
+    def count(self) -> int:
+        """Return how many pages are open."""
+        return len(self._pages)
+
+    def control(self, robot: str) -> Control:
+        """Return who has control of a robot."""
+        return self._controls.setdefault(robot, Control(self._silence_s))
+
+    # -- a page comes and goes
+
+    def open(self, name: str, role: Role, where: str, send: Send) -> Page:
+        """Take a new page in."""
+        page = Page(next(self._numbers), name, role, where, send)
+        names = self._robots.names()
+        page.robot = names[0] if names else ''
+        self._pages.add(page)
+        page.tell(
+            'hello',
+            page=page.number,
+            role=role.value,
+            name=name,
+            require_operator=self._require_operator,
+            timeout_s=self._timeout_s,
+            busy_s=self._busy_s,
+            templates=self._templates,
+            faults=tuple(FAULTS),
+        )
+        self._welcome(page)
+        return page
+
+    def _welcome(self, page: Page) -> None:
+        page.sent_frame = page.in_flight = page.decisions = 0
+        robot = self._robots.get(page.robot)
+        if robot is not None:
+            robot.ask_parameters()
+            known = robot.decisions()
+            page.tell('decisions', all=known[-12:])
+        self._tell_state(page)
+        self._tell_map(page)
+
+    def close(self, page: Page) -> None:
+        """Take note that a page has gone."""
+        self._pages.discard(page)
+        for robot, control in self._controls.items():
+            if control.let_go(page.number):
+                self._let_go(robot, f'{page.name} has gone')
+
+    def _let_go(self, name: str, why: str) -> None:
+        robot = self._robots.get(name)
+        if robot is not None and self._require_operator:
+            robot.stop()
+            robot.hold(_holder(name), False)
+        self.log(name, 'warn', f'{why}: nobody has control' + self._stopped())
+
+    def _stopped(self) -> str:
+        return '; the robot is stopped' if self._require_operator else ''
+
+    # -- what a page wants
+
+    def take(self, page: Page, message: dict[str, Any]) -> None:
+        """Do what a page asks for; what is wrong is told to it."""
+        kind = str(message.get('t', ''))
+        if kind == 'beat':
+            self.control(page.robot).beat(page.number, time.monotonic())
+        elif kind == 'drawn':
+            page.in_flight = 0
+            self._feed(page)
+        elif kind == 'look':
+            name = str(message.get('robot', ''))
+            if name in self._robots.names():
+                for control in self._controls.values():
+                    if control.let_go(page.number):
+                        self._let_go(page.robot, f'{page.name} looks at another robot')
+                page.robot = name
+                self._welcome(page)
+        elif kind in STOPPING:  # before all limits: a stop is obeyed whoever says it
+            number, how = (str(message.get(key, ''))[:40] for key in ('id', 'how'))
+            self.stop(page, kind, number, how)
+        elif kind in ('heard', 'say') and is_stop(str(message.get('text', ''))[:LONGEST_WORDS]):
+            self.stop(page, 'stop', '', 'spoken' if kind == 'heard' else 'typed')
+        elif kind == 'heard':
+            pass  # speech so far: only what means stop acts before it is said back
+        elif kind == 'files':
+            page.tell('files', **self.shelf.listing(page.robot))
+        elif kind == 'file':
+            self._offer_file(page, str(message.get('name', '')))
+        else:
+            self._command(page, kind, message)
+
+    def _offer_file(self, page: Page, name: str) -> None:
+        ticket, why = self.shelf.ticket(page.robot, name, time.monotonic())
+        self._note(page, f'file {name[:200]}', f'refused: {why}' if why else 'done')
+        if why:
+            page.tell('no', to='file', why=why)
+        else:
+            page.tell('file', ticket=ticket)
+
+    def stop(self, page: Page, kind: str, number: str, how: str) -> None:
+        """Stop a page's robot, whoever looks at it, and tell when it stands."""
+        robot = self._robots.get(page.robot)
+        if robot is None:
+            page.tell('no', to=kind, why='this robot is not there')
+            return
+        robot.stop() if kind == 'stop' else robot.estop()
+        now = time.monotonic()
+        if len(self._stops) < 100:
+            self._stops.append((page, number, page.robot, now))
+        if page.bucket.take(now):  # not the stop, only its line
+            self._note(page, f'{kind} {how}'.strip(), 'sent')
+            said = f' ({how})' if how else ''
+            self.log(page.robot, 'warn', f'{kind.upper()} by {page.name}{said}')
+
+    def stop_by_post(self, who: str, role: Role, where: str, name: str) -> bool:
+        """Stop a robot for somebody without a socket; returns whether it is there."""
+        robot = self._robots.get(name)
+        if robot is None:
+            return False
+        robot.stop()
+        if self._posts.take(time.monotonic()):  # not the stop, only its line
+            self._audit.note(who, role.value, where, name, 'stop by POST', 'sent')
+            self.log(name, 'warn', f'STOP by {who} (its socket was gone)')
+        return True
+
+    def _command(self, page: Page, kind: str, message: dict[str, Any]) -> None:
+        robot, why = self._robots.get(page.robot), ''
+        if not page.bucket.take(time.monotonic()):
+            why = 'too many commands at once: wait a moment'
+        elif kind not in (*MOVING, 'take', 'release'):
+            why = f'{kind[:40]!r} is no command'
+        elif page.role is not Role.OPERATOR:
+            why = 'viewers look; an operator has the robot moved'
+        elif robot is None:
+            why = 'this robot is not there'
+        elif kind in MOVING and self.control(page.robot).page != page.number:
+            name = self.control(page.robot).name
+            why = f'{name or "nobody"} has control: take it first'
+        if why or robot is None:
+            self._note(page, _words(message), f'refused: {why}')
+            page.tell('no', to=kind, why=why)
+            return
+        if kind in ('take', 'release'):
+            self._change_control(page, robot, kind, bool(message.get('force')))
+            return
+        refused = self._orders.carry_out(page, robot, kind, message)
+        self._note(page, _words(message), f'refused: {refused}' if refused else 'done')
+        if refused:
+            page.tell('no', to=kind, why=refused)
+
+    def _change_control(self, page: Page, robot: Robot, kind: str, force: bool) -> None:
+        control, now = self.control(page.robot), time.monotonic()
+        if kind == 'release':
+            if control.let_go(page.number):
+                self._let_go(page.robot, f'{page.name} let go')
+            self._note(page, 'release', 'done')
+            return
+        before, had = control.name, control.page
+        why = control.take(page.number, page.name, now, force)
+        asked = 'take by force' if force else 'take'
+        self._note(page, asked, f'refused: {why}' if why else 'done')
+        if why:
+            page.tell('no', to='take', why=why)
+            return
+        if had is not None and had != page.number:
+            robot.stop()
+            said = f'{page.name} took control from {before}; the robot is stopped'
+            self.log(page.robot, 'warn', said)
+        elif had is None:
+            self.log(page.robot, 'info', f'{page.name} has control')
+        self._hold(page.robot)
+        self.tell_states(page.robot)
+
+    def answered(self, page: Page, kind: str, good: bool, words: str) -> None:
+        """Tell a page what came of its order."""
+        page.tell('yes' if good else 'no', to=kind, why=words)
+        if kind == 'param' and (robot := self._robots.get(page.robot)) is not None:
+            page.tell('params', rows=robot.parameters())
+
+    # -- what pages are told
+
+    def call(self, act: Callable[[], None]) -> None:
+        """Do something in the loop; may be called by any thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(act)
+
+    def wake(self, robot: str, what: str) -> None:
+        """Take note that a robot has something new; may be called by any thread."""
+        self.call(lambda: self._woken(robot, what))
+
+    def _woken(self, name: str, what: str) -> None:
+        if what.startswith('log:'):
+            _, level, words = what.split(':', 2)
+            self.log(name, level, words)
+        for page in [p for p in self._pages if p.robot == name]:
+            if what == 'frame':
+                self._feed(page)
+            elif what == 'status':
+                self._tell_state(page)
+            elif what == 'thought' and (robot := self._robots.get(name)) is not None:
+                page.tell('thought', **robot.thought())
+            elif what == 'map':
+                self._tell_map(page)
+            elif what == 'decision' and (robot := self._robots.get(name)) is not None:
+                page.tell('decisions', new=robot.decisions()[-1:])
+        if what == 'status':
+            self._look_whether_it_stands(name)
+
+    def _look_whether_it_stands(self, name: str) -> None:
+        robot, now = self._robots.get(name), time.monotonic()
+        stands = robot is not None and bool(robot.state().get('standing'))
+        for stop in [s for s in self._stops if s[2] == name]:
+            page, number, _, at = stop
+            if stands:
+                page.tell('stands', id=number, ms=round(1000 * (now - at)))
+            if stands or now - at > STANDS_S:
+                self._stops.remove(stop)
+                if not stands:
+                    page.tell('stands', id=number, ms=None)
+
+    def _feed(self, page: Page) -> None:
+        """Send the newest picture, if the page has drawn the one before."""
+        robot = self._robots.get(page.robot)
+        frame = robot.frame() if robot is not None else None
+        if frame is None or page.in_flight or frame[0] == page.sent_frame or page.outbox.full():
+            return
+        number, received, jpeg = frame
+        page.in_flight = page.sent_frame = number
+        page.outbox.put_nowait(struct.pack('<Id', number & 0xFFFFFFFF, _unix(received)) + jpeg)
+
+    def _fleet(self) -> list[dict[str, Any]]:
+        """Return all robots in short, for the tiles of a page that has more than one."""
+        found = []
+        for name in self._robots.names():
+            if (robot := self._robots.get(name)) is not None:
+                told = robot.state()
+                short = {key: told.get(key) for key in SHORT}
+                found.append({'name': name, 'control': self.control(name).name, **short})
+        return found
+
+    def tell_states(self, robot: str) -> None:
+        """Tell all pages of a robot how it is."""
+        for page in [p for p in self._pages if p.robot == robot]:
+            self._tell_state(page)
+
+    def _tell_state(self, page: Page) -> None:
+        robot, control = self._robots.get(page.robot), self.control(page.robot)
+        told = robot.state() if robot is not None else {}
+        page.tell(
+            'state',
+            robot=page.robot,
+            robots=self._robots.names(),
+            control=control.name,
+            mine=control.page == page.number,
+            there=robot is not None,
+            pages=self.count,
+            **told,
+        )
+
+    def _tell_map(self, page: Page) -> None:
+        if (robot := self._robots.get(page.robot)) is not None:
+            page.tell('map', **robot.map())
+
+    def log(self, robot: str, level: str, words: str) -> None:
+        """Tell all pages of a robot what happened, in plain words."""
+        for page in [p for p in self._pages if p.robot == robot]:
+            page.tell('log', level=level, words=words, at=time.time())
+
+    def _note(self, page: Page, command: str, outcome: str) -> None:
+        self._audit.note(page.name, page.role.value, page.where, page.robot, command, outcome)
+
+    # -- all the time
+
+    async def watch(self) -> None:
+        """Watch control and tell states, until it is canceled."""
+        self._loop = asyncio.get_running_loop()
+        due = {'state': 0.0, 'map': 0.0, 'health': 0.0, 'hold': 0.0}
+        periods = {'state': STATE_S, 'map': MAP_S, 'health': HEALTH_S, 'hold': HOLD_S}
+        while True:
+            await asyncio.sleep(WATCH_S)
+            now = time.monotonic()
+            for name, control in self._controls.items():
+                if lost := control.lost(now):
+                    self._let_go(name, f'the page of {lost} is lost')
+                    self.tell_states(name)
+                if any(stop[2] == name for stop in self._stops):
+                    self._look_whether_it_stands(name)
+            for what in [w for w, at in due.items() if now >= at]:
+                due[what] = now + periods[what]
+                self._regularly(what)
+
+    def _regularly(self, what: str) -> None:
+        if what == 'hold':
+            for name in self._controls:
+                self._hold(name)
+            return
+        health = self._robots.health() if what == 'health' and self._pages else []
+        fleet = self._fleet() if what == 'map' and self._pages else []
+        for page in self._pages:
+            if what == 'state':
+                self._tell_state(page)
+            elif what == 'map':
+                self._tell_map(page)
+                page.tell('fleet', robots=fleet)
+            else:
+                robot = self._robots.get(page.robot)
+                page.tell('health', rows=health)
+                page.tell('params', rows=robot.parameters() if robot else [])
+
+    def _hold(self, name: str) -> None:
+        """Say that an operator is there: motion_node stops the robot when this ends."""
+        robot = self._robots.get(name)
+        if robot is not None and self._require_operator and self.control(name).page is not None:
+            robot.hold(_holder(name), True)
+
+
+def _holder(robot: str) -> str:
+    return f'console of {robot or "the robot"}'
+
+
+def _unix(steady: float) -> float:
+    return time.time() - (time.monotonic() - steady)
+
+
+def _words(message: dict[str, Any]) -> str:
+    return json.dumps(message, ensure_ascii=False)

@@ -1,0 +1,80 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""The parameters of console_node."""
+
+from __future__ import annotations
+
+from spec_vlm_nav.common.parameters import Parameter, RELIABILITY
+
+CONSOLE: tuple[Parameter, ...] = (
+    Parameter('host', '127.0.0.1', 'Address to listen on; beyond loopback tokens are needed.'),
+    Parameter('port', 8765, 'Port of the page; 0: a free one, said in the log.', 0, 65535),
+    Parameter('certificate', '', 'TLS: certificate file (PEM).'),
+    Parameter('key', '', 'TLS: its key file (PEM).'),
+    Parameter('insecure', False, 'Beyond loopback also without TLS.'),
+    Parameter(
+        'tokens_file',
+        '',
+        'Hashes of the tokens; empty: spec_vlm_nav/console_tokens.json in ROS_HOME or ~/.ros.',
+    ),
+    Parameter(
+        'audit_file',
+        '',
+        'Where every command is noted, a JSON line each; empty: spec_vlm_nav/console_audit.jsonl '
+        'in ROS_HOME or ~/.ros.',
+    ),
+    Parameter(
+        'require_operator',
+        False,
+        "Dead man: when the page that has control is lost, the robot stops (motion_node's own "
+        'require_operator has it stand without one, too).',
+    ),
+    Parameter(
+        'page_timeout_s',
+        0.6,
+        'A page without a sign of life for so long has lost control, s.',
+        0.3,
+        10.0,
+    ),
+    Parameter(
+        'page_busy_s',
+        0.4,
+        'A page in control that does not answer for so long while the robot moves has it '
+        'stopped: no STOP would be heard, s; 0: not watched.',
+        0.0,
+        10.0,
+    ),
+    Parameter(
+        'image_transport', 'compressed', 'Type of the image topic.', choices=('compressed', 'raw')
+    ),
+    Parameter('image_reliability', 'best_effort', 'QoS of the camera.', choices=RELIABILITY),
+    Parameter('odom_reliability', 'best_effort', 'QoS of the odometry.', choices=RELIABILITY),
+    Parameter(
+        'templates',
+        '',
+        'Instructions the page offers, with | between them; empty: some of its own.',
+    ),
+    Parameter(
+        'blackbox_folder',
+        '',
+        "Whose files the page lists: blackbox_node's folder; empty: its default.",
+    ),
+    Parameter(
+        'simulator',
+        False,
+        'The robot is simulated (navsim): the page offers faults and other rooms.',
+    ),
+    Parameter('max_pages', 16, 'Pages at the same time.', 1, 256),
+)

@@ -1,0 +1,122 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+How far a mission has come: what is kept on disk, so that it can go on after a restart.
+
+Files are written beside and renamed: a half-written one never takes the place of a good one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+import enum
+import os
+from pathlib import Path
+
+import msgspec
+from spec_vlm_nav.common.codes import ErrorCode
+from spec_vlm_nav.missions.plan import Plan, Step
+
+Point = tuple[float, float]  # in the frame of odometry, m
+
+
+class Progress(enum.Enum):
+    """How far one step has come."""
+
+    PENDING = 'pending'
+    RUNNING = 'running'
+    DONE = 'done'
+    FAILED = 'failed'
+    SKIPPED = 'skipped'
+
+
+class Phase(enum.Enum):
+    """How far the mission has come."""
+
+    WAITING = 'waiting'  # for what it begins with
+    RUNNING = 'running'
+    PAUSED = 'paused'
+    ENDED = 'ended'
+
+
+@dataclass(frozen=True)
+class Item:
+    """A step with what became of it. code, message: of its last attempt's instruction."""
+
+    number: int  # stays its own, wherever it is moved to
+    step: Step
+    progress: Progress = Progress.PENDING
+    tries: int = 0
+    code: str = ''  # of ErrorCode
+    message: str = ''
+    elapsed_s: float = 0.0
+    distance_m: float = 0.0
+    decisions: int = 0
+    began_at: Point | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is done about it."""
+        return self.progress in (Progress.DONE, Progress.FAILED, Progress.SKIPPED)
+
+
+@dataclass
+class Record:
+    """A mission under way. path: where it drove, for the way back; given_at: Unix time, s."""
+
+    plan: Plan
+    items: list[Item]
+    phase: Phase = Phase.WAITING
+    why: str = ''  # why it waits, pauses, or how it ended
+    code: str = ErrorCode.NONE.name
+    elapsed_s: float = 0.0
+    distance_m: float = 0.0
+    given_at: float = 0.0
+    returning: bool = False  # the way back after a failure
+    path: list[Point] = field(default_factory=list)
+    spacing_m: float = 0.05
+
+    @property
+    def current(self) -> Item | None:
+        """Return the first step that is not over."""
+        return next((item for item in self.items if not item.is_over), None)
+
+
+def save(record: Record, file: Path) -> None:
+    """Write a record. Raises OSError."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    beside = file.with_name(f'{file.name}.{os.getpid()}.part')
+    try:
+        with beside.open('wb') as stream:
+            stream.write(msgspec.json.encode(record))
+            stream.flush()
+            os.fsync(stream.fileno())
+        beside.replace(file)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def load(file: Path) -> Record | None:
+    """
+    Return the record in a file, None where there is none.
+
+    Raises ValueError, with what is wrong, for a file that holds none, and OSError.
+    """
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Record)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise ValueError(f'{file} holds no mission: {error}') from error

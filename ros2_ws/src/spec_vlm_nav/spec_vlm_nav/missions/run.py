@@ -1,0 +1,430 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+A mission under way, as one object without ROS: time, poses, results and orders in, steps out.
+
+One step at a time. An order of the operator (pause, a stop, an emergency stop) and the loss of a
+node pause it: the robot stands, and nothing goes on before `resume`. A paused step begins again
+then. `now` is a steady clock, s; every change is told by `Outputs.changed`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+import math
+from typing import Protocol
+
+from spec_vlm_nav.common.codes import ErrorCode
+from spec_vlm_nav.common.errors import MissionError
+from spec_vlm_nav.common.geometry import Pose
+from spec_vlm_nav.missions import path as paths
+from spec_vlm_nav.missions.driving import Course, Turn, Way
+from spec_vlm_nav.missions.plan import Kind, MOST_STEPS, OnFailure, Plan, StartWhen, Step
+from spec_vlm_nav.missions.record import Item, Phase, Progress, Record
+
+OTHERS_DOING = (ErrorCode.CANCELED, ErrorCode.ESTOPPED)  # not by us: somebody wants it to stand
+GRACE_S = 2.0  # for an actor to end a step whose bound was passed
+
+
+class Outputs(Protocol):
+    """What a mission does. Results come back with `Mission.on_result` under the same token."""
+
+    def instruct(self, token: int, step: Step) -> None:
+        """Give an instruction."""
+
+    def drive(self, token: int, course: Course) -> None:
+        """Carry out a course."""
+
+    def stand(self, why: str) -> None:
+        """End what is under way: the robot stands. No result is waited for."""
+
+    def changed(self) -> None:
+        """Take note that the record has changed."""
+
+    def log(self, text: str) -> None:
+        """Say something to the operator."""
+
+
+class Mission:
+    """One mission from its beginning, or from a record, to its end."""
+
+    def __init__(self, record: Record, outputs: Outputs, now: float) -> None:
+        self.record = record
+        self._out = outputs
+        self._token = 0
+        self._began = self._last = now
+        self._given = now
+        self._pose: Pose | None = None
+        self._step_m = 0.0
+        self._ends_at = math.inf  # the end of a wait
+
+    @classmethod
+    def begin(cls, plan: Plan, outputs: Outputs, now: float, wall: float) -> Mission:
+        """Take a new mission. wall: Unix time, s."""
+        items = [Item(i + 1, step) for i, step in enumerate(plan.steps)]
+        mission = cls(Record(plan, items, given_at=wall), outputs, now)
+        mission.record.why = _waits_for(plan)
+        return mission
+
+    @classmethod
+    def restored(cls, record: Record, outputs: Outputs, now: float) -> Mission:
+        """Take a record of an earlier process: it waits for `resume`, wherever it was."""
+        mission = cls(record, outputs, now)
+        if record.phase is not Phase.ENDED:
+            mission._put_back()
+            record.phase = Phase.PAUSED
+            record.why = 'the mission node was started anew; resume when all is well'
+        return mission
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self.record.phase is Phase.ENDED
+
+    @property
+    def running(self) -> Item | None:
+        """Return the step under way."""
+        return next((i for i in self.record.items if i.progress is Progress.RUNNING), None)
+
+    # -- orders
+
+    def pause(self, why: str) -> None:
+        """Have the robot stand; nothing goes on before `resume`."""
+        if self.record.phase in (Phase.ENDED, Phase.PAUSED):
+            return
+        self._stand(why)
+        self._put_back()
+        self._set(Phase.PAUSED, why)
+
+    def resume(self, objection: str, now: float) -> None:
+        """Go on, or begin. objection: why it cannot, "" if it can. Raises MissionError."""
+        if self.record.phase is Phase.RUNNING:
+            raise MissionError('the mission is running: there is nothing to resume')
+        if self.is_over:
+            raise MissionError('the mission has ended: give a new one')
+        if objection:
+            raise MissionError(f'not resumed: {objection}')
+        self._set(Phase.RUNNING, '')
+        self._go_on(now)
+
+    def skip(self, now: float) -> None:
+        """Leave out the step under way, or the next one. Raises MissionError."""
+        item = self.record.current
+        if self.is_over or item is None:
+            raise MissionError('there is no step left to skip')
+        self._stand('skipped')
+        self._close(item, Progress.SKIPPED, ErrorCode.CANCELED, 'skipped by the operator', now)
+        self._out.changed()
+        if self.record.phase is Phase.RUNNING:
+            self._go_on(now)
+        elif self.record.current is None:
+            self._finish()
+
+    def move(self, number: int, place: int) -> None:
+        """Put a step that has not begun in front of the `place`-th. Raises MissionError."""
+        items = self.record.items
+        if self.is_over:
+            raise MissionError('the mission has ended')
+        item = next((i for i in items if i.number == number), None)
+        if item is None:
+            raise MissionError(f'there is no step {number}: {_numbers(items)}')
+        if item.progress is not Progress.PENDING:
+            raise MissionError(
+                f'step {number} is {item.progress.value}: only what is to come moves'
+            )
+        free = next(i for i, each in enumerate(items) if each.progress is Progress.PENDING)
+        if not free + 1 <= place <= len(items):
+            raise MissionError(f'place {place} is not to come: allowed {free + 1} to {len(items)}')
+        items.remove(item)
+        items.insert(place - 1, item)
+        self._out.changed()
+
+    def append(self, steps: tuple[Step, ...]) -> None:
+        """Add steps at the end. Raises MissionError."""
+        if self.is_over:
+            raise MissionError('the mission has ended: give a new one')
+        if len(self.record.items) + len(steps) > MOST_STEPS:
+            raise MissionError(f'a mission has at most {MOST_STEPS} steps')
+        number = max((i.number for i in self.record.items), default=0)
+        self.record.items += [Item(number + 1 + i, step) for i, step in enumerate(steps)]
+        self._out.changed()
+
+    def cancel(self, why: str) -> None:
+        """End the mission; the robot stands."""
+        if self.is_over:
+            return
+        self._stand(why)
+        self._put_back()
+        self._end(ErrorCode.CANCELED, why)
+
+    # -- what happens
+
+    def on_pose(self, pose: Pose) -> None:
+        """Take note of odometry: what is driven, and the path for the way back."""
+        record, last, self._pose = self.record, self._pose, pose
+        if self.is_over or not pose.is_finite:
+            return
+        point = (pose.x, pose.y)
+        known = (last.x, last.y) if last else (record.path[-1] if record.path else point)
+        step_m = paths.far(known, point)
+        if step_m > paths.JUMP_M:
+            if record.path:
+                self._out.log('odometry was set anew: the path driven so far is forgotten')
+            record.path.clear()
+            step_m = 0.0
+        if record.phase is Phase.RUNNING and last is not None:
+            record.distance_m += step_m
+            self._step_m += step_m
+        if record.phase is not Phase.WAITING:
+            record.spacing_m = paths.grow(record.path, point, record.spacing_m)
+
+    def on_result(
+        self, token: int, code: ErrorCode, message: str, now: float, decisions: int = 0
+    ) -> None:
+        """Take note of how the step under way ended; those of earlier attempts are ignored."""
+        item = self.running
+        if token != self._token or item is None:
+            return
+        item = self._counted(item, now, decisions)
+        if code in OTHERS_DOING:
+            self.pause(message or code.name)
+        elif code is ErrorCode.NONE:
+            self._close(item, Progress.DONE, code, message, now, counted=True)
+            self._came_back(item)
+            self._go_on(now)
+        elif item.tries <= item.step.retries:
+            said = f'{code.name} {message}'.strip()
+            self._replace(
+                replace(item, progress=Progress.PENDING, code=code.name, message=message)
+            )
+            self._out.log(f'step {item.number}: {said}; once more')
+            self._go_on(now)
+        else:
+            self._fail(item, code, message, now)
+
+    def tick(self, now: float, minute: int, objection: str = '') -> None:
+        """Watch the clocks. minute: of the day; objection: why nothing can begin, or ""."""
+        record, item = self.record, self.running
+        if record.phase is Phase.WAITING and self._may_begin(now, minute, objection):
+            self._set(Phase.RUNNING, '')
+            self._go_on(now)
+        elif record.phase is Phase.RUNNING:
+            record.elapsed_s += now - self._last
+            self._mind_bounds(item, now)
+        self._last = now
+
+    def _may_begin(self, now: float, minute: int, objection: str) -> bool:
+        start, self.record.why = self.record.plan.start, _waits_for(self.record.plan)
+        due = {
+            StartWhen.NOW: True,
+            StartWhen.READY: True,
+            StartWhen.SIGNAL: False,
+            StartWhen.AFTER: now - self._given >= start.after_s,
+            StartWhen.AT: minute == start.at_minute,
+        }[start.when]
+        if due and objection and start.when is not StartWhen.NOW:
+            self.record.why = f'waits: {objection}'
+        return due and (not objection or start.when is StartWhen.NOW)
+
+    def _mind_bounds(self, item: Item | None, now: float) -> None:
+        if item is None:
+            return
+        plan, step = self.record.plan, item.step
+        spent = now - self._began
+        if 0 < plan.max_s < self.record.elapsed_s:
+            why = f'the mission took longer than {plan.max_s:g} s'
+            self._give_up(item, ErrorCode.TIMEOUT, why)
+        elif 0 < plan.max_m < self.record.distance_m:
+            self._give_up(item, ErrorCode.TOO_FAR, f'the mission drove over {plan.max_m:g} m')
+        elif step.kind is Kind.WAIT and now >= self._ends_at:
+            self.on_result(self._token, ErrorCode.NONE, '', now)
+        elif 0 < step.max_s < spent - (GRACE_S if step.kind is Kind.INSTRUCTION else 0):
+            self._overrun(ErrorCode.TIMEOUT, f'longer than {step.max_s:g} s', now)
+        elif 0 < step.max_m < self._step_m:
+            self._overrun(ErrorCode.TOO_FAR, f'farther than {step.max_m:g} m', now)
+
+    def _overrun(self, code: ErrorCode, why: str, now: float) -> None:
+        self._stand(why)
+        self.on_result(self._token, code, why, now)
+
+    def _give_up(self, item: Item, code: ErrorCode, why: str) -> None:
+        self._stand(why)
+        self._close(item, Progress.FAILED, code, why, self._last)
+        self._end(code, why)
+
+    # -- steps
+
+    def _go_on(self, now: float) -> None:
+        """Begin the next step, or end."""
+        item = self.record.current
+        if item is None:
+            self._finish()
+            return
+        self._token += 1
+        self._began, self._step_m = now, 0.0
+        here = (self._pose.x, self._pose.y) if self._pose else None
+        if here and not self.record.path:
+            self.record.path.append(here)
+        begun = replace(item, progress=Progress.RUNNING, tries=item.tries + 1, began_at=here)
+        self._replace(begun)
+        self._out.changed()
+        self._out.log(f'step {item.number}: {item.step.shown}')
+        self._begin_step(begun, now)
+
+    def _begin_step(self, item: Item, now: float) -> None:
+        step = item.step
+        if step.kind is Kind.INSTRUCTION:
+            self._out.instruct(self._token, step)
+        elif step.kind is Kind.TURN:
+            self._out.drive(self._token, Turn(math.radians(step.number)))
+        elif step.kind is Kind.WAIT:
+            self._ends_at = now + step.number
+        elif not self.record.path or self._pose is None:
+            why = 'no path to return along: no odometry, or it was set anew'
+            self.on_result(self._token, ErrorCode.INVALID_INPUT, why, now)
+        else:
+            way = paths.way_back(self.record.path, self._destination(item))
+            self._out.drive(self._token, Way(way))
+
+    def _destination(self, item: Item) -> int:
+        """Return the point of the path that a return leads to."""
+        path, metres = self.record.path, item.step.number
+        if metres > 0:
+            return paths.back(path, metres)
+        if metres == 0:
+            return 0
+        items = self.record.items
+        before = [i.began_at for i in items[: items.index(item)] if i.began_at is not None]
+        return paths.nearest(path, before[-1]) if before else 0
+
+    def _came_back(self, item: Item) -> None:
+        """Shorten the path after a return: the way back is no way to drive back along."""
+        if item.step.kind is Kind.RETURN and self._pose is not None and self.record.path:
+            path = self.record.path
+            cut = paths.first_near(path, (self._pose.x, self._pose.y), 2 * paths.THERE_M)
+            del path[cut + 1 :]
+
+    def _fail(self, item: Item, code: ErrorCode, message: str, now: float) -> None:
+        self._close(item, Progress.FAILED, code, message, now, counted=True)
+        said = f'step {item.number} ({item.step.shown}): {code.name} {message}'.strip()
+        self._out.log(said)
+        if item.step.on_failure is OnFailure.NEXT:
+            self._go_on(now)
+        elif item.step.on_failure is OnFailure.RETURN and not self.record.returning:
+            self._return_after(code, said, now)
+        else:
+            self._end(self._kept(code), self._kept_why(said))
+
+    def _return_after(self, code: ErrorCode, said: str, now: float) -> None:
+        """Leave out what is left, and drive back to where the mission began."""
+        record = self.record
+        record.returning, record.code, record.why = True, code.name, said
+        for item in record.items:
+            if not item.is_over:
+                why = 'left out: the robot returned after a failure'
+                self._close(item, Progress.SKIPPED, ErrorCode.CANCELED, why, now, counted=True)
+        self.append((Step(Kind.RETURN),))
+        self._go_on(now)
+
+    def _kept(self, code: ErrorCode) -> ErrorCode:
+        """Return what the mission ended for: a failed way back does not hide the first failure."""
+        return ErrorCode[self.record.code] if self.record.returning else code
+
+    def _kept_why(self, said: str) -> str:
+        return f'{self.record.why}; then {said}' if self.record.returning else said
+
+    def _finish(self) -> None:
+        record = self.record
+        failed = [item for item in record.items if item.progress is Progress.FAILED]
+        if record.returning:
+            self._end(ErrorCode[record.code], f'{record.why}; returned to the start')
+        elif failed:
+            first = failed[0]
+            words = f'{first.step.shown}: {first.code} {first.message}'.strip()
+            count = f'{len(failed)} of {len(record.items)} steps failed'
+            why = f'{count}, first {first.number} ({words})'
+            self._end(ErrorCode[first.code], why)
+        else:
+            self._end(ErrorCode.NONE, '')
+
+    def _end(self, code: ErrorCode, why: str) -> None:
+        self.record.code = code.name
+        self._set(Phase.ENDED, why)
+
+    # -- the record
+
+    def _set(self, phase: Phase, why: str) -> None:
+        self.record.phase = phase
+        if not self.record.returning or phase is not Phase.RUNNING:
+            self.record.why = why
+        self._out.log(f'mission {phase.value}{f": {why}" if why else ""}')
+        self._out.changed()
+
+    def _stand(self, why: str) -> None:
+        if self.running is not None:
+            self._token += 1  # what comes now of it is late
+            self._out.stand(why)
+
+    def _put_back(self) -> None:
+        """Make the step under way one that is to begin; the attempt does not count."""
+        if (item := self.running) is not None:
+            self._replace(
+                replace(item, progress=Progress.PENDING, tries=max(0, item.tries - 1))
+            )
+
+    def _counted(self, item: Item, now: float, decisions: int = 0) -> Item:
+        spent = now - self._began if item.progress is Progress.RUNNING else 0.0
+        counted = replace(
+            item,
+            elapsed_s=item.elapsed_s + spent,
+            distance_m=item.distance_m + self._step_m,
+            decisions=item.decisions + decisions,
+        )
+        self._began, self._step_m = now, 0.0
+        self._replace(counted)
+        return counted
+
+    def _close(
+        self,
+        item: Item,
+        progress: Progress,
+        code: ErrorCode,
+        message: str,
+        now: float,
+        counted: bool = False,
+    ) -> None:
+        if not counted and item.progress is Progress.RUNNING:
+            item = self._counted(item, now)
+        self._replace(replace(item, progress=progress, code=code.name, message=message))
+
+    def _replace(self, item: Item) -> None:
+        items = self.record.items
+        place = next(i for i, each in enumerate(items) if each.number == item.number)
+        items[place] = item
+
+
+def _waits_for(plan: Plan) -> str:
+    start = plan.start
+    return {
+        StartWhen.NOW: '',
+        StartWhen.READY: '',
+        StartWhen.SIGNAL: 'waits for resume',
+        StartWhen.AFTER: f'begins {start.after_s:g} s after it was given',
+        StartWhen.AT: f'begins at {start.at_minute // 60:02}:{start.at_minute % 60:02}',
+    }[start.when]
+
+
+def _numbers(items: list[Item]) -> str:
+    return 'allowed ' + ', '.join(str(i.number) for i in items)

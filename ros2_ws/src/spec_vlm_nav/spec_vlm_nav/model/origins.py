@@ -1,0 +1,54 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""How each token of an answer came: for whoever looks at a decision, behind the decision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import enum
+from typing import Any
+
+from specdec.edge.stats import RoundStats
+
+
+class Origin(enum.Enum):
+    """As in DecisionMetrics."""
+
+    TARGET = 0  # the target's own: behind an accepted draft, or in the place of a rejected token
+    DRAFTED = 1  # drafted, and accepted
+    AHEAD = 2  # drafted ahead of the verdict before, and accepted
+    UNVERIFIED = 3  # the draft model alone
+
+
+def origins_of(rounds: Sequence[RoundStats], verified: int, count: int) -> list[int]:
+    """
+    Return the origins of `count` tokens, of which the first `verified` are.
+
+    Each round gives what it gained: accepted draft tokens, those that stood ready first, and the
+    target's own at the end.
+    """
+    found: list[int] = []
+    for one in rounds:
+        drafted = max(0, one.gained - 1)
+        ahead = min(drafted, one.ready or 0)
+        found += [Origin.AHEAD.value] * ahead + [Origin.DRAFTED.value] * (drafted - ahead)
+        found += [Origin.TARGET.value] * min(1, one.gained)
+    found = (found + [Origin.TARGET.value] * verified)[:verified]
+    return found + [Origin.UNVERIFIED.value] * (count - verified)
+
+
+def pieces_of(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
+    """Return the text of each token by itself."""
+    return tuple(str(tokenizer.decode([token])) for token in ids)

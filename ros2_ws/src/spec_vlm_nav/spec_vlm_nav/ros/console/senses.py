@@ -1,0 +1,115 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+What the console hears beside motions and decisions.
+
+The robot's own state, what is in the way, and which picture a decision was made from.
+
+Called from ROS's thread; whoever asks holds the lock of the robot this belongs to.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections import deque
+import math
+from typing import Any
+
+import numpy as np
+from rclpy.node import Node
+from rclpy.qos import qos_profile_sensor_data, QoSProfile, ReliabilityPolicy
+from sensor_msgs.msg import LaserScan
+from spec_vlm_nav.camera.images import decode, to_jpeg
+from spec_vlm_nav.common.errors import FrameError
+from spec_vlm_nav_interfaces.msg import RobotState
+
+KEPT_FRAMES = 80
+SMALL_PX, SMALL_QUALITY = 224, 70
+SCAN_POINTS, SCAN_S, FARTHEST_M = 120, 1.0, 6.0
+OBSTACLES = 60
+Pose = tuple[float, float, float]
+
+
+def small_picture(jpeg: bytes) -> str:
+    """Return a picture as a small data: address; "" when it is none."""
+    try:
+        picture = decode(jpeg)
+    except FrameError:
+        return ''
+    picture.thumbnail((SMALL_PX, SMALL_PX))
+    small = to_jpeg(picture, SMALL_QUALITY)
+    return 'data:image/jpeg;base64,' + base64.b64encode(small).decode()
+
+
+def scan_points(scan: LaserScan, pose: Pose) -> list[tuple[float, float]]:
+    """Return what a scan saw, m in the frame of odometry; the sensor is taken to sit on it."""
+    ranges = np.asarray(scan.ranges, dtype=float)
+    angles = scan.angle_min + scan.angle_increment * np.arange(len(ranges)) + pose[2]
+    seen = np.isfinite(ranges) & (ranges >= scan.range_min) & (ranges <= FARTHEST_M)
+    ranges, angles = ranges[seen], angles[seen]
+    step = max(1, math.ceil(len(ranges) / SCAN_POINTS))
+    x, y = pose[0] + ranges * np.cos(angles), pose[1] + ranges * np.sin(angles)
+    return [
+        (round(float(a), 2), round(float(b), 2)) for a, b in zip(x[::step], y[::step], strict=True)
+    ]
+
+
+class Senses:
+    """Of one robot, whose topics begin with `at`."""
+
+    def __init__(self, node: Node, at: str) -> None:
+        self._frames: deque[tuple[tuple[int, int], bytes]] = deque(maxlen=KEPT_FRAMES)
+        self._robot: tuple[float, RobotState] | None = None
+        self._scan: tuple[float, LaserScan] | None = None
+        self.obstacles: deque[tuple[float, float]] = deque(maxlen=OBSTACLES)
+        reliable = QoSProfile(depth=5, reliability=ReliabilityPolicy.RELIABLE)
+        node.create_subscription(RobotState, f'{at}robot_state', self._on_state, reliable)
+        node.create_subscription(LaserScan, f'{at}scan', self._on_scan, qos_profile_sensor_data)
+        self._now = lambda: node.get_clock().now().nanoseconds * 1e-9
+
+    def _on_state(self, message: RobotState) -> None:
+        self._robot = (self._now(), message)
+
+    def _on_scan(self, message: LaserScan) -> None:
+        self._scan = (self._now(), message)
+
+    def keep(self, stamp: tuple[int, int], jpeg: bytes) -> None:
+        """Keep a picture for a while: a decision may have been made from it."""
+        self._frames.append((stamp, jpeg))
+
+    def frame_of(self, stamp: tuple[int, int]) -> bytes | None:
+        """Return the picture of a stamp, if it is still kept."""
+        return next((jpeg for at, jpeg in reversed(self._frames) if at == stamp), None)
+
+    def touched(self, pose: Pose, ahead_m: float) -> None:
+        """Take note that something is ahead of a pose."""
+        x, y = pose[0] + ahead_m * math.cos(pose[2]), pose[1] + ahead_m * math.sin(pose[2])
+        self.obstacles.append((round(x, 2), round(y, 2)))
+
+    def seen(self, pose: Pose | None) -> list[tuple[float, float]]:
+        """Return what a laser sees now."""
+        if pose is None or self._scan is None or self._now() - self._scan[0] > SCAN_S:
+            return []
+        return scan_points(self._scan[1], pose)
+
+    def words(self) -> dict[str, Any]:
+        """Return the robot's own state, where a node tells it."""
+        if self._robot is None:
+            return {}
+        at, m = self._robot
+        silent = self._now() - at > 5.0
+        battery = None if math.isnan(m.battery) else round(float(m.battery), 2)
+        said = 'silent' if silent else m.mode + ('' if m.ready else f': not ready, {m.reason}')
+        return {'robot_says': said, 'battery': None if silent else battery}

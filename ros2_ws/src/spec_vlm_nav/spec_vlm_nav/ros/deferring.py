@@ -1,0 +1,46 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""An action server whose goals go on until their result is handed in with `finish`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rclpy.action import ActionServer
+from rclpy.node import Node
+
+
+class DeferringServer(ActionServer):
+    """
+    Goals without a thread each.
+
+    rclpy's way, an execute callback that returns the result, needs a thread a goal, or a coroutine
+    that older releases poll without pause.
+    """
+
+    def __init__(
+        self, node: Node, kind: type, name: str, begin: Callable[[Any], None], **callbacks: Any
+    ) -> None:
+        self._begin = begin
+        super().__init__(node, kind, name, execute_callback=begin, **callbacks)
+
+    def notify_execute(self, goal_handle: Any, execute_callback: Any) -> None:
+        """Begin the goal, which is to be executed now."""
+        self._begin(goal_handle)
+
+    def finish(self, goal_handle: Any, end: Callable[[Any], Any]) -> None:
+        """Have `end` set the goal's state and return the result."""
+        super().notify_execute(goal_handle, end)

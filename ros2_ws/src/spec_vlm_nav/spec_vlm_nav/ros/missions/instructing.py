@@ -1,0 +1,84 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""The instructions of a mission: goals of NavigateInstruction, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rclpy.action import ActionClient
+from rclpy.node import Node
+from spec_vlm_nav.common.codes import ErrorCode
+from spec_vlm_nav.missions.plan import Step
+from spec_vlm_nav.ros.convert.messages import duration_of
+from spec_vlm_nav_interfaces.action import NavigateInstruction
+
+Done = Callable[[ErrorCode, str, int], None]
+
+
+class Instructor:
+    """Gives an instruction and tells how it ended: code, message, decisions."""
+
+    def __init__(self, node: Node) -> None:
+        self._client: Any = ActionClient(node, NavigateInstruction, 'navigate_instruction')
+        self._number = 0  # of the goal that counts
+        self._handle: Any = None
+        self.feedback: NavigateInstruction.Feedback | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether somebody takes goals."""
+        return bool(self._client.server_is_ready())
+
+    def give(self, step: Step, done: Done) -> None:
+        """Give an instruction in the place of the one before."""
+        self.drop()
+        number = self._number
+        goal = NavigateInstruction.Goal(instruction=step.words, success_hint=step.hint)
+        goal.time_allowance = duration_of(step.max_s)
+
+        def on_feedback(message: Any) -> None:
+            if number == self._number:
+                self.feedback = message.feedback
+
+        def on_accepted(future: Any) -> None:
+            handle = future.result()
+            if number != self._number:  # dropped meanwhile
+                handle.cancel_goal_async()
+                return
+            self._handle = handle
+            handle.get_result_async().add_done_callback(on_result)
+
+        def on_result(future: Any) -> None:
+            if number != self._number:
+                return
+            self._handle = None
+            result = future.result().result
+            code, message = ErrorCode(result.error_code), result.error_msg
+            if code is ErrorCode.NONE and step.hint and not result.hint_met:
+                message = f'the last reasoning does not hold "{step.hint}"'
+            done(code, message, int(result.decisions))
+
+        sent = self._client.send_goal_async(goal, feedback_callback=on_feedback)
+        sent.add_done_callback(on_accepted)
+
+    def drop(self) -> None:
+        """Cancel what is under way; its result is not waited for."""
+        self._number += 1
+        self.feedback = None
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.cancel_goal_async()

@@ -1,0 +1,138 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+Turns and ways back of a mission on the wire: commands to motion_node in sessions of their own.
+
+While one is carried out this gives the signs of life that motion_node wants of a deciding side;
+camera and odometry are watched by the gate as ever. The model and its verifier are not needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import secrets
+import time
+
+from rclpy.clock import Clock, ClockType
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from spec_vlm_nav.common.codes import ErrorCode, SOURCES
+from spec_vlm_nav.common.geometry import Motion, Pose
+from spec_vlm_nav.common.status import Status
+from spec_vlm_nav.missions.driving import Course, Driver
+from spec_vlm_nav.ros.convert.messages import duration_of
+from spec_vlm_nav_interfaces.msg import MotionCommand, Supervision
+
+TICK_S = 0.05
+LIFE_TICKS = 2
+ACQUAINTED_S = 0.3  # motion_node takes nothing from a session it never heard of
+DEADLINE_S = 8.0
+
+
+class Wheels:
+    """Carries out one course at a time."""
+
+    def __init__(self, node: Node, pose: Callable[[], Pose | None]) -> None:
+        self._node, self._pose = node, pose
+        reliable = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
+        self._commands = node.create_publisher(MotionCommand, 'motion_command', reliable)
+        self._life = node.create_publisher(Supervision, 'supervision', reliable)
+        node.create_subscription(Supervision, 'supervision', self._on_supervision, reliable)
+        self._driver: Driver | None = None
+        self._session = self._sequence = self._ticks = 0
+        self._own: set[int] = set()
+        self._heard: tuple[float, Supervision] | None = None  # of the deciding node
+        node.create_timer(TICK_S, self._tick, clock=Clock(clock_type=ClockType.STEADY_TIME))
+
+    def decider_silent_s(self, now: float) -> float:
+        """Return how long the deciding node was not heard, s."""
+        return now - self._heard[0] if self._heard else float('inf')
+
+    def drive(self, course: Course, done: Callable[[ErrorCode, str], None]) -> None:
+        """Carry out a course; `done` is told of its end."""
+        self.let_go()
+        self._session = secrets.randbits(63) | 1
+        self._own.add(self._session)
+        self._give_sign_of_life()
+        self._driver = Driver(course, self._send, done, time.monotonic() + ACQUAINTED_S)
+
+    def stand(self, why: str) -> None:
+        """Have the robot stand, if a course is under way."""
+        if self._driver is not None:
+            self._publish(self._command(MotionCommand.HOLD, why))
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Forget the course."""
+        self._driver = None
+
+    def on_status(self, status: Status) -> None:
+        """Take note of what motion_node says."""
+        if self._driver is not None and status.session == self._session:
+            now = time.monotonic()
+            self._driver.on_status(status.sequence, status.state, status.reason, now)
+
+    def _tick(self) -> None:
+        driver = self._driver
+        if driver is None:
+            return
+        if driver.is_over:
+            self.let_go()
+            return
+        self._ticks += 1
+        if self._ticks % LIFE_TICKS == 0:
+            self._give_sign_of_life()
+        driver.tick(self._pose(), time.monotonic())
+
+    def _on_supervision(self, message: Supervision) -> None:
+        if message.session not in self._own:
+            self._heard = (time.monotonic(), message)
+
+    def _camera_age_s(self) -> float:
+        if self._heard is None or self._heard[1].camera_age_s < 0:
+            return -1.0
+        return float(self._heard[1].camera_age_s) + time.monotonic() - self._heard[0]
+
+    def _give_sign_of_life(self) -> None:
+        life = Supervision(session=self._session, camera_age_s=self._camera_age_s())
+        life.header.stamp = self._node.get_clock().now().to_msg()
+        life.verifier_age_s = -1.0  # nothing here depends on it
+        if self._heard is not None:
+            life.link, life.link_rtt_ms = self._heard[1].link, self._heard[1].link_rtt_ms
+        self._life.publish(life)
+
+    def _send(self, motion: Motion) -> int:
+        if motion.angle_rad:
+            side = 'left' if motion.angle_rad > 0 else 'right'
+            words = f'turn {side} {abs(motion.angle_rad) * 57.29578:.0f}'
+        else:
+            words = f'move forward {100 * motion.distance_m:.0f} cm'
+        command = self._command(MotionCommand.MOVE, f'{words} (mission)')
+        command.distance_m, command.angle_rad = motion.distance_m, motion.angle_rad
+        command.deadline = duration_of(DEADLINE_S)
+        command.frame_age_s = max(0.0, self._camera_age_s())
+        self._publish(command)
+        return self._sequence
+
+    def _command(self, kind: int, words: str) -> MotionCommand:
+        command = MotionCommand(session=self._session, instruction=1, kind=kind, text=words)
+        command.header.stamp = self._node.get_clock().now().to_msg()
+        command.source = SOURCES['SUPERVISOR']
+        return command
+
+    def _publish(self, command: MotionCommand) -> None:
+        self._sequence += 1
+        command.sequence = self._sequence
+        self._commands.publish(command)

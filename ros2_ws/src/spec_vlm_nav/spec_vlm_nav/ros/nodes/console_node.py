@@ -1,0 +1,197 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+The operator's console: a page in the browser, for all robots of the graph.
+
+It listens, and passes on what an operator asks for: to `stop`, `instruction` and the others'
+actions. It never sends a motion, and what it asks for goes through the same gates as ever. Should
+this process be killed while an operator has control, motion_node stops the robot (dead man).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+import sys
+import threading
+from typing import Any, NoReturn
+
+from diagnostic_msgs.msg import DiagnosticArray
+from rclpy.clock import Clock, ClockType
+from rclpy.node import Node
+from spec_vlm_nav.blackbox.folder import default_folder
+from spec_vlm_nav.common.errors import ConsoleError
+from spec_vlm_nav.console.access import add_token, check_binding, make_token, read_tokens, Role
+from spec_vlm_nav.console.audit import Audit
+from spec_vlm_nav.console.pages import Pages
+from spec_vlm_nav.console.parameters import CONSOLE
+from spec_vlm_nav.console.shelf import Shelf
+from spec_vlm_nav.ros.console.robot import Robot
+from spec_vlm_nav.ros.declare import declare
+from spec_vlm_nav.ros.run import leave, run
+
+LOOK_S = 1.0
+MARK = 'spec_vlm_nav_interfaces/msg/MotionStatus'
+MOST_ROBOTS = 32
+TEMPLATES = ('find the door', 'turn around', 'go straight ahead')
+LEVELS = ('ok', 'warn', 'error', 'stale')
+
+
+class ConsoleNode:
+    """Shell: robots as they are found, and the web server."""
+
+    def __init__(self) -> None:
+        try:
+            from spec_vlm_nav.console.web import Web, WebConfig
+        except ImportError as error:
+            raise ConsoleError(
+                f'the console needs {error.name}: pip install starlette uvicorn websockets '
+                '(the extra console)'
+            ) from error
+        self.node = node = Node('console_node')
+        self._values = values = declare(node, CONSOLE)
+        self._lock = threading.Lock()
+        self._robots: dict[str, Robot] = {}
+        self._health: dict[str, dict[str, Any]] = {}
+        tokens = read_tokens(tokens_file(str(values['tokens_file'])))
+        host, certificate = str(values['host']), str(values['certificate'])
+        check_binding(host, tokens, certificate, bool(values['insecure']))
+        given = str(values['audit_file'])
+        file = Path(given).expanduser() if given else _home() / 'console_audit.jsonl'
+        boxes = str(values['blackbox_folder'])
+        offered = [' '.join(words.split()) for words in str(values['templates']).split('|')]
+        self.pages = Pages(
+            self,
+            Audit(file, self._warn),
+            bool(values['require_operator']),
+            float(values['page_timeout_s']),
+            Shelf(Path(boxes).expanduser() if boxes else default_folder()),
+            tuple(words for words in offered if words) or TEMPLATES,
+            float(values['page_busy_s']),
+        )
+        self._meet(node.get_namespace().strip('/'))
+        self._look()
+        node.create_subscription(DiagnosticArray, '/diagnostics', self._on_diagnostics, 20)
+        node.create_timer(LOOK_S, self._look, clock=Clock(clock_type=ClockType.STEADY_TIME))
+        config = WebConfig(
+            host=host,
+            port=int(values['port']),
+            certificate=certificate,
+            key=str(values['key']),
+            tokens=tokens,
+            max_pages=int(values['max_pages']),
+        )
+        self._web = Web(config, self.pages)
+        node.get_logger().info(f'console_node ready: {self._web.url}')
+
+    def _warn(self, words: str) -> None:
+        self.node.get_logger().warning(words)
+
+    def _meet(self, name: str) -> None:
+        if name in self._robots or len(self._robots) >= MOST_ROBOTS:
+            return
+        robot = Robot(self.node, name, self._values, self.pages.wake)
+        with self._lock:
+            self._robots[name] = robot
+        if name:
+            self.node.get_logger().info(f'robot found: {name}')
+
+    def _look(self) -> None:
+        """Find robots: whoever says what a motion_node says."""
+        for topic, kinds in self.node.get_topic_names_and_types():
+            if MARK in kinds and topic.endswith('/motion_status'):
+                self._meet(topic[: -len('/motion_status')].strip('/'))
+
+    def _on_diagnostics(self, message: DiagnosticArray) -> None:
+        rows = {
+            status.name: {
+                'name': status.name,
+                'level': LEVELS[min(status.level[0], 3)],
+                'message': status.message,
+                'values': {v.key: v.value for v in status.values},
+            }
+            for status in message.status
+        }
+        with self._lock:
+            self._health |= rows
+
+    # -- for the pages
+
+    def names(self) -> list[str]:
+        """Return the robots' namespaces."""
+        with self._lock:
+            names = sorted(self._robots)
+        # The console's own namespace may hold none.
+        heard = [n for n in names if self._robots[n].is_heard]
+        return heard or names
+
+    def get(self, name: str) -> Robot | None:
+        """Return one of the robots."""
+        with self._lock:
+            return self._robots.get(name)
+
+    def health(self) -> list[dict[str, Any]]:
+        """Return the newest rows of /diagnostics."""
+        with self._lock:
+            return sorted(self._health.values(), key=lambda row: row['name'])
+
+    def close(self) -> None:
+        """End the server."""
+        self._web.close()
+
+
+def _home() -> Path:
+    return default_folder().parent
+
+
+def tokens_file(given: str) -> Path:
+    """Return where the tokens' hashes are."""
+    return Path(given).expanduser() if given else _home() / 'console_tokens.json'
+
+
+def new_token(asked: str, given_file: str) -> int:
+    """Make a token ROLE:NAME, print it once, keep its hash; returns the exit code."""
+    role, _, name = asked.partition(':')
+    if role not in ('viewer', 'operator') or not name:
+        sys.stderr.write(f'error: --new-token {asked}: give operator:NAME or viewer:NAME\n')
+        return 2
+    clear, token = make_token(name, Role(role))
+    file = tokens_file(given_file)
+    try:
+        add_token(file, token)
+    except ConsoleError as error:
+        sys.stderr.write(f'error: {error}\n')
+        return 1
+    sys.stdout.write(f'{clear}\n')
+    sys.stderr.write(
+        f'token of {role} {name}, shown this once; its hash is in {file}. '
+        'Open the page with #token=… behind its address.\n'
+    )
+    return 0
+
+
+def main(args: Sequence[str] | None = None) -> NoReturn:
+    """Entry point; `--new-token ROLE:NAME [FILE]` makes a token and ends."""
+    given = list(args if args is not None else sys.argv[1:])
+    if '--new-token' in given:
+        place = given.index('--new-token')
+        rest = [*given[place + 1 : place + 3], '', '']
+        leave(new_token(rest[0], '' if rest[1].startswith('-') else rest[1]))
+    make: Callable[[], ConsoleNode] = ConsoleNode
+    leave(run(make, args))
+
+
+if __name__ == '__main__':
+    main()

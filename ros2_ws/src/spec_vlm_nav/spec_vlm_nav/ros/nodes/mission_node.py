@@ -1,0 +1,312 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+The node that carries out missions: one step after the other, and none without the others' gates.
+
+Instructions go to vlm_nav_node, turns and ways back to motion_node; nothing here sends a velocity.
+A stop, an emergency stop and the loss of a node pause the mission. While one runs this says so on
+`presence`: should this process be killed, motion_node stops the robot. A mission is kept on disk
+and waits, after a restart, for `resume`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+import time
+from typing import NoReturn
+
+from nav_msgs.msg import Odometry
+from rclpy.clock import Clock, ClockType
+from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from spec_vlm_nav.blackbox.folder import default_folder
+from spec_vlm_nav.common.codes import ErrorCode, MotionState
+from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
+from spec_vlm_nav.common.errors import MissionError
+from spec_vlm_nav.common.geometry import Pose
+from spec_vlm_nav.language.stop_words import is_stop
+from spec_vlm_nav.missions.driving import Course
+from spec_vlm_nav.missions.parameters import MISSION
+from spec_vlm_nav.missions.plan import Step
+from spec_vlm_nav.missions.reading import read
+from spec_vlm_nav.missions.record import load, Phase, Record, save
+from spec_vlm_nav.missions.results import results_json
+from spec_vlm_nav.missions.run import Mission
+from spec_vlm_nav.motion.command import OPERATOR_STOP
+from spec_vlm_nav.motion.presence import MISSION as HOLDER
+from spec_vlm_nav.ros.convert.messages import pose_of, status_of
+from spec_vlm_nav.ros.declare import declare, follow_changes
+from spec_vlm_nav.ros.diagnostics import Diagnostics
+from spec_vlm_nav.ros.missions.instructing import Instructor
+from spec_vlm_nav.ros.missions.orders import MissionServer
+from spec_vlm_nav.ros.missions.wheels import Wheels
+from spec_vlm_nav.ros.run import leave, run
+from spec_vlm_nav.ros.subscriptions import subscribe
+from spec_vlm_nav_interfaces.msg import MotionStatus, Presence
+from spec_vlm_nav_interfaces.srv import ChangeMission
+from std_msgs.msg import Bool, Empty, String
+
+TICK_S = 0.1
+TOLD_TICKS = 5
+ODOM_S = 1.0
+RELIABLE = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
+
+
+class MissionNode:
+    """Shell around Mission; also its Outputs."""
+
+    def __init__(self) -> None:
+        self.node = node = Node('mission_node')
+        self._values = declare(node, MISSION)
+        follow_changes(node, MISSION, self._values, lambda _: None)
+        given = str(self._values['state_file'])
+        self._file = Path(given).expanduser() if given else _default_file(node)
+        self._mission: Mission | None = None
+        self._pose: tuple[float, Pose] | None = None
+        self._motion_at = -1e9  # when motion_node was last heard
+        self._estopped = ''
+        self._stopped_since: float | None = None
+        self._ticks, self._is_saved, self._holds = 0, True, False
+        kept = QoSProfile(
+            depth=1,
+            reliability=ReliabilityPolicy.RELIABLE,
+            durability=DurabilityPolicy.TRANSIENT_LOCAL,
+        )
+        self._told = node.create_publisher(String, '~/mission', kept)
+        self._presence = node.create_publisher(Presence, 'presence', RELIABLE)
+        self._instructor = Instructor(node)
+        self._wheels = Wheels(node, self._where)
+        best_effort = QoSProfile(depth=5, reliability=ReliabilityPolicy.BEST_EFFORT)
+        node.create_subscription(Odometry, 'odom', self._on_odometry, best_effort)
+        node.create_subscription(MotionStatus, 'motion_status', self._on_status, RELIABLE)
+        subscribe(node, Empty, 'stop', lambda message: self._pause('stop was said'))
+        subscribe(node, Bool, 'e_stop', self._on_button)
+        subscribe(node, String, 'instruction', self._on_words)
+        self._server = MissionServer(
+            node, self._begin, self._cancel, self._change, lambda: self._record
+        )
+        Diagnostics(node, self._rows)
+        self._restore()
+        node.create_timer(TICK_S, self._tick, clock=Clock(clock_type=ClockType.STEADY_TIME))
+        node.get_logger().info('mission_node ready')
+
+    @property
+    def _record(self) -> Record | None:
+        return self._mission.record if self._mission is not None else None
+
+    # -- orders
+
+    def _begin(self, text: str) -> None:
+        if self._mission is not None and not self._mission.is_over:
+            raise MissionError('a mission is under way: cancel it, or append to it')
+        if is_stop(text):
+            raise MissionError('that means stop: there is nothing to do')
+        plan = read(text)
+        self._mission = Mission.begin(plan, self, time.monotonic(), time.time())
+        self.log(f'mission of {len(plan.steps)} steps')
+        self.changed()
+        self._tick()
+
+    def _cancel(self, why: str) -> None:
+        if self._mission is not None:
+            self._mission.cancel(why)
+
+    def _pause(self, why: str) -> None:
+        if self._mission is not None:
+            self._mission.pause(why)
+
+    def _change(self, request: ChangeMission.Request) -> str:
+        mission, now = self._mission, time.monotonic()
+        if mission is None:
+            raise MissionError('there is no mission')
+        orders: dict[str, Callable[[], None]] = {
+            'pause': lambda: mission.pause('paused by the operator'),
+            'resume': lambda: mission.resume(self._objection(now), now),
+            'skip': lambda: mission.skip(now),
+            'cancel': lambda: mission.cancel('canceled by the operator'),
+            'move': lambda: mission.move(request.step, request.place),
+            'append': lambda: mission.append(read(request.steps, 'steps').steps),
+        }
+        if request.order not in orders:
+            raise MissionError(f'order "{request.order}" is unknown: {", ".join(orders)}')
+        orders[request.order]()
+        self._server.tick()
+        return f'{request.order}: mission {mission.record.phase.value}'
+
+    def _objection(self, now: float) -> str:
+        """Return why no step could begin now, or ""."""
+        if now - self._motion_at > float(self._values['lost_after_s']):
+            return 'motion_node is not heard'
+        if self._estopped:
+            return f'{self._estopped} is latched: reset it first'
+        if self._pose is None or now - self._pose[0] > ODOM_S:
+            return 'no odometry'
+        lost = self._wheels.decider_silent_s(now) > float(self._values['lost_after_s'])
+        if lost or not self._instructor.is_there:
+            return 'vlm_nav_node is not heard, or not active'
+        return ''
+
+    # -- inputs
+
+    def _where(self) -> Pose | None:
+        fresh = self._pose is not None and time.monotonic() - self._pose[0] < ODOM_S
+        return self._pose[1] if fresh and self._pose else None
+
+    def _on_odometry(self, message: Odometry) -> None:
+        pose = pose_of(message)
+        if not pose.is_finite:
+            return
+        self._pose = (time.monotonic(), pose)
+        if self._mission is not None:
+            self._mission.on_pose(pose)
+
+    def _on_status(self, message: MotionStatus) -> None:
+        status = status_of(message)
+        if status is None:
+            return
+        self._motion_at = time.monotonic()
+        self._estopped = (status.held_by or 'e-stop') if status.estopped else ''
+        if self._estopped:
+            self._pause(self._estopped)
+        by_hand = status.state is MotionState.STOPPED and status.reason == OPERATOR_STOP
+        since = status.since if by_hand else 0.0
+        # The stop of before is told again and again: only a new one pauses.
+        if by_hand and self._stopped_since is not None and since > self._stopped_since:
+            self._pause(OPERATOR_STOP)
+        self._stopped_since = max(since, self._stopped_since or 0.0)
+        self._wheels.on_status(status)
+
+    def _on_button(self, message: Bool) -> None:
+        if message.data:
+            self._pause('e-stop')
+
+    def _on_words(self, message: String) -> None:
+        said = message.data[:60]
+        self._pause(f'"{said}" was said' if is_stop(message.data) else f'another: "{said}"')
+
+    def _tick(self) -> None:
+        mission, now = self._mission, time.monotonic()
+        self._ticks += 1
+        if mission is not None and not mission.is_over:
+            objection = self._objection(now)
+            if mission.record.phase is Phase.RUNNING and 'not heard' in objection:
+                mission.pause(objection)
+            clock = time.localtime()
+            mission.tick(now, 60 * clock.tm_hour + clock.tm_min, objection)
+            if self._ticks % TOLD_TICKS == 0:
+                self.changed()
+        self._hold(mission is not None and mission.record.phase is Phase.RUNNING)
+        if not self._is_saved and self._record is not None:
+            self._save(self._record)
+        self._server.tick()
+
+    def _hold(self, holds: bool) -> None:
+        if holds or self._holds:
+            self._presence.publish(
+                Presence(holder=self.node.get_fully_qualified_name(), kind=HOLDER, holds=holds)
+            )
+        self._holds = holds
+
+    # -- outputs of the mission
+
+    def instruct(self, token: int, step: Step) -> None:
+        """Give an instruction."""
+
+        def done(code: ErrorCode, message: str, decisions: int) -> None:
+            if self._mission is not None:
+                self._mission.on_result(token, code, message, time.monotonic(), decisions)
+
+        self._instructor.give(step, done)
+
+    def drive(self, token: int, course: Course) -> None:
+        """Carry out a course."""
+
+        def done(code: ErrorCode, message: str) -> None:
+            if self._mission is not None:
+                self._mission.on_result(token, code, message, time.monotonic())
+
+        self._wheels.drive(course, done)
+
+    def stand(self, why: str) -> None:
+        """End what is under way: the robot stands."""
+        self._instructor.drop()
+        self._wheels.stand(why)
+
+    def changed(self) -> None:
+        """Tell everybody, and have it saved."""
+        self._is_saved = False
+        if self._record is not None:
+            self._told.publish(String(data=results_json(self._record)))
+
+    def log(self, text: str) -> None:
+        """Say something to the operator."""
+        self.node.get_logger().info(text)
+
+    # -- the disk
+
+    def _save(self, record: Record) -> None:
+        self._is_saved = True
+        try:
+            save(record, self._file)
+        except OSError as error:
+            self.node.get_logger().warning(
+                f'the mission cannot be kept, and would not outlive this process: {error}',
+                throttle_duration_sec=60.0,
+            )
+
+    def _restore(self) -> None:
+        try:
+            record = load(self._file)
+        except (ValueError, OSError) as error:
+            bad = self._file.with_suffix('.bad')
+            self.node.get_logger().error(f'{error}; kept as {bad}')
+            if self._file.is_file():
+                self._file.replace(bad)
+            return
+        if record is not None and record.phase is not Phase.ENDED:
+            self._mission = Mission.restored(record, self, time.monotonic())
+            self.node.get_logger().warning(f'mission {record.plan.name or ""}: {record.why}')
+            self.changed()
+
+    def _rows(self) -> list[DiagnosticRow]:
+        record = self._record
+        if record is None:
+            return [DiagnosticRow('mission', Level.OK, 'none')]
+        words = ': '.join(part for part in (record.phase.value, record.why) if part)
+        item = record.current
+        values = {'step': item.step.shown if item else '', 'steps': len(record.items)}
+        level = Level.WARN if record.phase is Phase.PAUSED else Level.OK
+        return [DiagnosticRow('mission', level, words, values)]
+
+    def close(self) -> None:
+        """Pause: the robot stands, and the mission can go on later."""
+        self._pause('mission_node ends')
+        self._hold(False)
+        if self._record is not None:
+            self._save(self._record)
+
+
+def _default_file(node: Node) -> Path:
+    return default_folder().parent / node.get_namespace().strip('/') / 'mission.json'
+
+
+def main(args: Sequence[str] | None = None) -> NoReturn:
+    """Entry point."""
+    leave(run(MissionNode, args))
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,100 @@
+"""`specnav demo --console`: the demo's processes, and a page where a person tells the simulated robot what to do.
+
+No episodes and no report: it stays up until Ctrl-C, or until one of the processes ends by itself.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from importlib.util import find_spec
+
+from rich.console import Console
+
+from harness import children
+from harness.console import say
+from harness.errors import UsageError
+from harness.run_folder import new_run_folder
+from harness.signals import ends_on_signals
+from navsim.episodes import Episode, make_episode
+from specnav.demo.config import DemoConfig
+from specnav.demo.run import check_inputs, server_settings
+from specnav.demo.views import PlainView
+
+LOOK_S = 0.2
+PAGE = ("starlette", "uvicorn", "websockets")
+
+
+def templates_of(episode: Episode) -> str:
+    """Instructions that the room has things for, as console_node's `templates` wants them."""
+    things = [f"find the {thing.name}" for thing in episode.room.objects]
+    others = [words for words in things if words != episode.instruction]
+    both = [f"{episode.instruction}, then the {others[0].removeprefix('find the ')}"] if others else []
+    return " | ".join([episode.instruction, *others[:4], *both])
+
+
+def check_page(port: int) -> None:
+    """Raise UsageError where the page cannot be served."""
+    import socket
+
+    if missing := [name for name in PAGE if find_spec(name) is None]:
+        raise UsageError(
+            f"--console needs {', '.join(missing)}: pip install {' '.join(missing)} (the extra console)"
+        )
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UsageError(
+                f"port {port} of this machine cannot be used ({error.strerror}): give another with --port, "
+                "or --port 0 for a free one"
+            ) from error
+
+
+def run_console(
+    config: DemoConfig, port: int, given: Mapping[str, children.Parameter] = children.NOTHING
+) -> int:
+    """Start everything and stay up; 0 after Ctrl-C. Raises DemoError, UsageError, ChildFailed.
+
+    given: parameters of console_node on top.
+    """
+    check_inputs(config)
+    check_page(port)
+    from specnav.demo.stage import open_stage
+
+    run = new_run_folder(config.out, "console", datetime.now())
+    terminal = Console()
+    server, view = server_settings(config), PlainView(terminal)
+    config = replace(config, headless=True, max_decisions=max(config.max_decisions, 200))
+    episode = make_episode(config.seed, config.split)
+    try:
+        with (
+            ends_on_signals(),
+            open_stage(config, server, run / "logs", view) as stage,
+            stage.deciding(config.method, config.rtt_ms, "console", config.link_is_emulated),
+        ):
+            robot = (config.robot_config,)
+            stage.start(children.mission_spec(robot, stage.environment, run / "mission.json"))
+            stage.enter(episode)
+            page: dict[str, children.Parameter] = {
+                "port": port,
+                "templates": templates_of(episode),
+                "audit_file": str(run / "audit.jsonl"),
+                "tokens_file": str(run / "no_tokens.json"),  # loopback alone
+                "simulator": True,
+                **given,
+            }
+            spec = children.console_spec(robot, stage.environment, page)
+            ready = stage.start(spec, config.start_timeout_s)
+            found = re.search(r"ready: (\S+)", ready)
+            say(terminal, f"the robot listens to you at  {found.group(1) if found else '?'}")
+            say(terminal, f'open it in a browser and type, for example: "{episode.instruction}"; Ctrl-C ends')
+            while True:
+                time.sleep(LOOK_S)
+                stage.check()
+    except KeyboardInterrupt:
+        return 0

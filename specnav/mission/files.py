@@ -1,0 +1,67 @@
+"""Missions as given on a command line: a file, or a sentence; and how they are shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from evaluation.files import write_bytes_atomic
+from harness.console import plain_table
+from harness.errors import UsageError
+from spec_vlm_nav.missions.plan import Plan
+from spec_vlm_nav.missions.reading import from_sentence, read
+
+MOST_BYTES = 400_000
+
+
+def text_of(given: str) -> tuple[str, Plan]:
+    """The text of a mission and what it means: FILE, or a sentence. Raises UsageError with every line that is wrong."""
+    path = Path(given)
+    try:
+        if path.suffix in (".yaml", ".yml") or (len(given) < 200 and path.is_file()):
+            if path.stat().st_size > MOST_BYTES:
+                raise UsageError(f"{path} is no mission: {path.stat().st_size} bytes, at most {MOST_BYTES}")
+            text = path.read_text(encoding="utf-8")
+            return text, read(text, str(path))
+        return given, from_sentence(given)
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is no text: give a YAML file (UTF-8)") from error
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}; give a YAML file or a sentence") from error
+
+
+def show(results: Mapping[str, Any], console: Console | None = None) -> None:
+    """A mission's steps as a table on stdout."""
+    table = plain_table(("step", "", "tries", "s", "m", "decisions", "how it ended"), ("", "how it ended"))
+    for step in results["steps"]:
+        said = " ".join(part for part in (step["code"], step["message"]) if part and part != "NONE")
+        ended = step["progress"] + (f": {said}" if said else "")
+        figures = (step["tries"], f"{step['elapsed_s']:.1f}", f"{step['distance_m']:.2f}", step["decisions"])
+        words = (str(step["number"]), step["words"], *map(str, figures), ended)
+        table.add_row(*map(escape, words))
+    (console or Console()).print(table)
+
+
+def show_plan(results: Mapping[str, Any]) -> None:
+    """What a mission would do, as a table on stdout."""
+    table = plain_table(("step", "", "bounds", "retries", "if it fails"), ("", "bounds", "if it fails"))
+    for step in results["steps"]:
+        bounds = [f"{step[key]:g} {unit}" for key, unit in (("max_s", "s"), ("max_m", "m")) if step[key]]
+        table.add_row(
+            str(step["number"]),
+            escape(step["words"]),
+            ", ".join(bounds) or "the robot's own",
+            str(step["retries"]),
+            step["on_failure"],
+        )
+    Console().print(table)
+
+
+def write(results: Mapping[str, Any], out: Path) -> None:
+    """The results as JSON, whole or not at all."""
+    write_bytes_atomic(out, (json.dumps(results, ensure_ascii=False, indent=2) + "\n").encode())
