@@ -39,10 +39,16 @@ def become_verifier_on_vllm(argv: Sequence[str]) -> NoReturn:
     """This process goes on as the verifier in vLLM's environment: signals and exit code are the same. argv: of the
     verifier, whatever interpreter it names. Raises UsageError where vLLM is not set up.
     """
+    command = on_vllm(argv)
+    os.execve(command[0], command, vllm_environment(os.environ))
+
+
+def on_vllm(argv: Sequence[str]) -> list[str]:
+    """A verifier's command line, with the interpreter of vLLM's environment. Raises UsageError where there is none."""
     python = VLLM / "bin" / "python"
     if not python.exists():
         raise UsageError("the engine vllm is not set up on this machine: make setup-vllm, or serve with --engine own")
-    os.execve(python, [str(python), *argv[1:]], vllm_environment(os.environ))
+    return [str(python), *argv[1:]]
 
 
 def vllm_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
@@ -20,7 +21,9 @@ from training.speaker import ModelSpeaker, TrainedModel, foretold, load_trained,
 
 GAMMA = 4
 FRAMES_KEPT = 4
-MEASURES = ("target", "no_policy", "absent", "draft", "oracle")
+MEASURES = ("target", "frontier", "no_policy", "absent", "draft", "oracle")
+SEARCH = "damped_search"
+Z = 1.96  # of a 95 % interval
 
 
 @dataclass
@@ -33,9 +36,17 @@ class Figures:
     by_kind: dict[str, int] = field(default_factory=dict)
 
 
+def wilson(share: float, n: int) -> tuple[float, float]:
+    """The 95 % interval of a share found in n trials (Wilson)."""
+    middle = (share + Z * Z / (2 * n)) / (1 + Z * Z / n)
+    half = Z * math.sqrt(share * (1 - share) / n + Z * Z / (4 * n * n)) / (1 + Z * Z / n)
+    return middle - half, middle + half
+
+
 def figures_of(name: str, result: RolloutResult) -> Figures:
     """A line of the table: means, how episodes ended, success on held-out and known pairs, failures by kind."""
     values = result.summary()
+    values["success_low"], values["success_high"] = wilson(values["success"], len(result.scores))
     for part, wanted in (("success_held_out_pairs", True), ("success_known_pairs", False)):
         scores = [
             score.success
@@ -82,17 +93,19 @@ def measure_pair(pair: Path, episodes: int, first_seed: int, measures: tuple[str
 
     with World() as world:
         if "target" in measures:
-            result = run("target, policy on", ModelSpeaker(target), present, "damped_search", FRAMES_KEPT)
+            result = run("target, policy on", ModelSpeaker(target), present, SEARCH, FRAMES_KEPT)
             lines.append(speculation(result, target, draft))
+        if "frontier" in measures:
+            run("target, frontier_search", ModelSpeaker(target), present, "frontier_search")
         if "absent" in measures:
             absent = [make_episode(seed, "heldout", absent=True) for seed in seeds]
-            run("target absent", ModelSpeaker(target), absent, "damped_search")
+            run("target absent", ModelSpeaker(target), absent, SEARCH)
         if "no_policy" in measures:
             run("target, policy off", ModelSpeaker(target), present, "none")
         if "draft" in measures:
-            run("draft alone, policy on", ModelSpeaker(draft), present, "damped_search")
+            run("draft alone, policy on", ModelSpeaker(draft), present, SEARCH)
         if "oracle" in measures:
-            run("oracle, policy on", OracleSpeaker(), present, "damped_search")
+            run("oracle, policy on", OracleSpeaker(), present, SEARCH)
     return lines
 
 

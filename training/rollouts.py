@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from spec_vlm_nav.language.actions import Action, ahead_clear, find_action, sees_target
-from spec_vlm_nav.language.exploration import ActionSource, ExplorationPolicy
+from spec_vlm_nav.common.geometry import Pose
+from spec_vlm_nav.exploring.moves import ActionSource, Observation
+from spec_vlm_nav.exploring.policy import ExplorationPolicy
+from spec_vlm_nav.language.actions import Action, find_action, sees_target
 from training.frames import SEEN_PIXELS, as_camera_sends, label_object
 from training.oracle import View, answer_seen, answer_unseen
 
@@ -154,12 +156,13 @@ def roll_out(
 
 def _carry_out(run: Run, answer: str) -> None:
     run.answers.append(answer)
-    action, sees = find_action(answer), sees_target(answer)
-    run.said_absent |= sees is False
+    action = find_action(answer)
+    run.said_absent |= sees_target(answer) is False
     if action is None:
         run.unparsed += 1
         return
-    move = run.policy.decide(action, sees, run.contact, ahead_clear(answer))
+    place = Pose(run.base.pose.x, run.base.pose.y, run.base.pose.yaw)
+    move = run.policy.decide(Observation.of(answer, action, run.contact, place))
     run.explored += move.source is ActionSource.EXPLORATION
     run.contact = False
     if move.action.is_stop:

@@ -34,7 +34,7 @@ from cloud_verifier.engine.tasks import (
     StopTask,
     Task,
     VerifyTask,
-    without_the_superseded,
+    arrivals,
 )
 from cloud_verifier.engine.work import SessionWork, Workshop
 from cloud_verifier.logs import EventLog
@@ -147,21 +147,11 @@ class Engine:
                 self._end(key, ERROR_INTERNAL, f"the verifier failed ({type(error).__name__}): open the session again")
 
     def _take_arrivals(self, first: Task | PreparedTask | None = None) -> None:
-        arrived: list[Task] = []
-        while True:
-            try:
-                task = first or self._arriving.get_nowait()
-            except queue.Empty:
-                break
-            first = None
-            if isinstance(task, PreparedTask):
-                self._take_prepared(task)
-            else:
-                arrived.append(task)
-        if len(arrived) > 1:
-            arrived, dropped = without_the_superseded(arrived)
-            for task in dropped:
-                self._on_out(task)
+        prepared, arrived, dropped = arrivals(self._arriving, PreparedTask, first)
+        for one in prepared:
+            self._take_prepared(one)
+        for task in dropped:
+            self._on_out(task)
         for task in arrived:
             self._take(task)
 

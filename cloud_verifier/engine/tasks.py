@@ -5,9 +5,12 @@ Drafts of one session that wait together are taken together, as one draft: one f
 
 from __future__ import annotations
 
+import contextlib
+import queue
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -87,6 +90,7 @@ class StopTask:
 
 
 Task = OpenTask | VerifyTask | HiddenTask | AloneTask | CloseTask | PauseTask | StopTask
+Prepared = TypeVar("Prepared")
 SessionTask = VerifyTask | HiddenTask | AloneTask
 """Work for a session that is open."""
 
@@ -123,6 +127,27 @@ class SessionQueue:
         """Let nothing wait any more; returns what did."""
         dropped, self._waiting = list(self._waiting), deque()
         return dropped
+
+
+def arrivals(
+    arriving: queue.SimpleQueue[Task | Prepared], prepared: type[Prepared], first: Task | Prepared | None = None
+) -> tuple[list[Prepared], list[Task], list[Task]]:
+    """All that waits now: prompts that are prepared, tasks that count, and tasks that do not any more.
+
+    first: what was taken out before.
+    """
+    done: list[Prepared] = []
+    tasks: list[Task] = []
+    with contextlib.suppress(queue.Empty):
+        one = first or arriving.get_nowait()
+        while True:
+            if isinstance(one, prepared):
+                done.append(one)
+            else:
+                tasks.append(cast(Task, one))
+            one = arriving.get_nowait()
+    kept, dropped = without_the_superseded(tasks) if len(tasks) > 1 else (tasks, [])
+    return done, kept, dropped
 
 
 def without_the_superseded(tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:

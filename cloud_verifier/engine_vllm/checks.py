@@ -49,3 +49,11 @@ def check_core(core: Any, runner: Any) -> None:
         raise VerifierError(
             f"this vLLM schedules ahead of its forwards, which leaves drafts no place: {_HINT}"
         )
+
+
+def said_by(error: Exception) -> str:
+    """What an error of vLLM says, in one line; of a field that did not pass its checks what was wrong with it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    named = lines[1:] if " validation error" in lines[0] and len(lines) > 1 else lines
+    # Settings as a whole stand there without a name, and what came in stands behind.
+    return named[0].removeprefix("Value error, ").partition(" [type=")[0][:300]

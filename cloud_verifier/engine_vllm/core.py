@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cloud_verifier.engine_vllm.checks import check_core, check_version
+from cloud_verifier.engine_vllm.checks import check_core, check_version, said_by
 from cloud_verifier.engine_vllm.picking import Rules
 from cloud_verifier.engine_vllm.pictures import features_of
 from cloud_verifier.engine_vllm.target import VllmTarget
@@ -75,8 +75,7 @@ class VllmCore:
         try:
             self._client: Any = LLMEngine.from_engine_args(arguments).engine_core
         except Exception as error:  # whatever it raises at a model it cannot run; the cause stays attached
-            told = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
-            raise VerifierError(f"vLLM cannot run {target.path} ({told}): try --engine own") from error
+            raise VerifierError(f"vLLM cannot run {target.path} ({said_by(error)}): try --engine own") from error
         self._core = self._client.engine_core
         check_core(self._core, self._core.model_executor.driver_worker.worker.model_runner)
         self._scheduler = self._core.scheduler

@@ -26,7 +26,7 @@ from cloud_verifier.engine.tasks import (
     SessionKey,
     StopTask,
     Task,
-    without_the_superseded,
+    arrivals,
 )
 from cloud_verifier.engine_vllm.answers import Answer, Bounds
 from cloud_verifier.engine_vllm.core import MOST_DRAFTED, VllmCore
@@ -39,7 +39,7 @@ from specdec.link.wire import ERROR_BUSY, ERROR_INTERNAL, ERROR_REFUSED, ErrorDo
 from specdec.models import EncodedPrompt
 from specdec.models.local import answer_limit
 
-CAN = Capabilities(trees=False, split=False, sampled=False, grammars=False)
+CAN = Capabilities(trees=False, split=False, sampled=False)
 
 
 @dataclass(frozen=True)
@@ -160,18 +160,9 @@ class VllmEngine:
         return session.alone and session.key[0] not in self._paused
 
     def _take_arrivals(self, first: Task | _Prepared | None = None) -> None:
-        arrived: list[Task] = []
-        while True:
-            try:
-                task = first or self._arriving.get_nowait()
-            except queue.Empty:
-                break
-            first = None
-            if isinstance(task, _Prepared):
-                self._begin(task.session, task.result)
-            else:
-                arrived.append(task)
-        arrived, dropped = without_the_superseded(arrived)
+        prepared, arrived, dropped = arrivals(self._arriving, _Prepared, first)
+        for one in prepared:
+            self._begin(one.session, one.result)
         for task in dropped:
             self._around.on_out(task)
         for task in arrived:
@@ -240,6 +231,9 @@ class VllmEngine:
                 limit, target.vocab_size, target.eos_token_ids, target.never_drafted, MOST_DRAFTED
             )
             session.answer = Answer(bounds, session.message.history)
+            session.grammar = target.grammar(session.options.grammar)
+            if session.grammar is not None:
+                session.grammar.check_room(session.options.max_new_tokens)
             session.encoded = result
             session.tokens = length + limit
             if session.message.stream:
@@ -364,7 +358,11 @@ class VllmEngine:
                 continue
             session.worked_s += took
             session.batch = max(session.batch, self._core.sessions)
-            session.verified.grow(tokens)
+            try:
+                session.grow(tokens)
+            except ModelError as error:
+                self._fail(session, error)
+                continue
             if session.verified.finished:  # vLLM has forgotten it by itself
                 del self._by_request[request]
                 session.request = ""

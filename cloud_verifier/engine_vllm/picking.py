@@ -15,29 +15,55 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from specdec.errors import ModelError
 from specdec.options import GenerationOptions
+from specdec.sampling.grammar import FollowedGrammar, Grammar, Mask, only
 from specdec.sampling.noise import LARGE, noisy_argmax, noisy_argmax_of, seed_word
 from specdec.sampling.processors import NEVER
 
 Ids = npt.NDArray[np.int64]
 
 
+class Guide:
+    """A grammar along one answer. fault: why it cannot be followed any further; what is picked from then on is void."""
+
+    def __init__(self, grammar: Grammar) -> None:
+        self._followed: FollowedGrammar = grammar.follow()
+        self._ends = np.array(sorted(grammar.eos_ids), np.int64)
+        self.fault: ModelError | None = None
+
+    def masks(self, answer: Ids, draft: Ids) -> Mask | None:
+        """What may follow the answer alone, and every token of a chain: bool [len(draft) + 1, vocab]; None: a fault."""
+        chain = draft.tolist()
+        try:
+            masks = self._followed.masks(answer.tolist(), [chain[:length] for length in range(len(chain) + 1)])
+        except ModelError as error:  # the forward is others', too: it goes on
+            self.fault = error
+            return None
+        # As everywhere, of ends that nothing else may take the place of it is the first.
+        masks[np.ix_(only(masks, self._ends.tolist()), self._ends[1:])] = False
+        return masks
+
+
 @dataclass(frozen=True)
 class Rules:
-    """What the tokens of one session are picked by. history: tokens of its answer that came with the prompt."""
+    """What the tokens of one session are picked by. history: tokens of its answer that came with the prompt. guide: the
+    grammar that it follows.
+    """
 
     options: GenerationOptions
     seed_word: int
     bias_ids: Ids
     bias: npt.NDArray[np.float32]
     history: int = 0
+    guide: Guide | None = None
 
     @classmethod
-    def of(cls, options: GenerationOptions, history: int = 0) -> Rules:
+    def of(cls, options: GenerationOptions, history: int = 0, guide: Guide | None = None) -> Rules:
         """Of a session's options."""
         ids = np.array([token for token, _ in options.logit_bias], np.int64)
         bias = np.array([value for _, value in options.logit_bias], np.float32)
-        return cls(options, seed_word(options.seed), ids, bias, history)
+        return cls(options, seed_word(options.seed), ids, bias, history, guide)
 
 
 @dataclass(frozen=True)
@@ -51,6 +77,12 @@ class Wanted:
     answered: int
     seen: Ids
     draft: Ids
+
+    @property
+    def masks(self) -> Mask | None:
+        """What its grammar allows, row by row; None without one."""
+        guide = self.rules.guide
+        return None if guide is None else guide.masks(self.seen[len(self.seen) - self.answered :], self.draft)
 
 
 def pick_rows(logits: Tensor, wanted: Sequence[Wanted], eos_ids: Sequence[int]) -> Tensor:
@@ -126,10 +158,13 @@ def _to(values: Tensor, like: Tensor) -> Tensor:
 def _adjust(
     logits: Tensor, wanted: Sequence[Wanted], spans: Sequence[tuple[int, int]], eos_ids: Sequence[int]
 ) -> Tensor:
-    """Logit bias, repetition penalty and minimum length, in this order, of the rows whose sessions ask for them."""
+    """Logit bias, repetition penalty, minimum length and grammars, in this order, of the rows whose sessions ask for
+    them.
+    """
     biased: list[tuple[int, Ids, npt.NDArray[np.float32]]] = []
     seen: list[tuple[int, Ids, float]] = []
     no_end: list[int] = []
+    guided: list[tuple[int, Mask]] = []
     for one, (start, stop) in zip(wanted, spans, strict=True):
         options = one.rules.options
         if one.rules.bias_ids.size:
@@ -139,8 +174,15 @@ def _adjust(
             for row in range(start, stop):
                 ids = before if row == start else np.union1d(before, one.draft[: row - start])
                 seen.append((row, ids, options.repetition_penalty))
-        no_end += range(start, min(stop, start + max(0, options.min_new_tokens - one.answered)))
-    if not (biased or seen or no_end):
+        masks = one.masks
+        short = range(start, min(stop, start + max(0, options.min_new_tokens - one.answered)))
+        if masks is not None:
+            guided.append((start, masks))
+            complete = only(masks, sorted(eos_ids))  # what is complete ends, however short it is
+            no_end += [row for row in short if not complete[row - start]]
+        else:
+            no_end += short
+    if not (biased or seen or no_end or guided):
         return logits
     scores = logits.float().clone()
     if biased:
@@ -160,6 +202,11 @@ def _adjust(
         scores.index_put_(
             _places([(row, ends) for row in no_end], scores), torch.full((), NEVER, device=scores.device)
         )
+    if guided:
+        index = np.concatenate([np.arange(start, start + len(masks)) for start, masks in guided])
+        where = _to(torch.from_numpy(index), scores)
+        wrong = _to(torch.from_numpy(~np.concatenate([masks for _, masks in guided])), scores)
+        scores.index_copy_(0, where, scores.index_select(0, where).masked_fill(wrong, -math.inf))
     return scores
 
 

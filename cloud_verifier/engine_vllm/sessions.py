@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from cloud_verifier.engine.tasks import AloneTask, HiddenTask, OpenTask, SessionQueue, SessionTask, VerifyTask
 from cloud_verifier.engine_vllm.answers import Answer
-from cloud_verifier.engine_vllm.picking import Rules
+from cloud_verifier.engine_vllm.picking import Guide, Rules
 from cloud_verifier.observing.usage import SessionUse
 from specdec.errors import ProtocolError
 from specdec.link.convert import sampling_from_wire
 from specdec.link.wire import Down, DraftUp, Open, Opened, Tokens, VerdictDown
 from specdec.models import EncodedPrompt
 from specdec.options import GenerationOptions
+from specdec.sampling.grammar import Grammar
 from specdec.sampling.recoveries import Recovery
 
 
 class VllmSession:
-    """encoded, answer, rules: there once the prompt is prepared. request: its name in vLLM, "" where it has no cache
-    there. tokens: what its cache may come to hold. draft: what is being judged. alone: it streams.
+    """encoded, answer, grammar: there once the prompt is prepared. guide: follows the grammar along what vLLM has of
+    the answer. request: its name in vLLM, "" where it has no cache there. tokens: what its cache may come to hold.
+    draft: what is being judged. alone: it streams.
     """
 
     def __init__(self, opening: OpenTask, use: SessionUse, number: int) -> None:
@@ -30,6 +32,8 @@ class VllmSession:
         self.options: GenerationOptions = options_of(opening.message)
         self.encoded: EncodedPrompt | None = None
         self.answer: Answer | None = None
+        self.grammar: Grammar | None = None
+        self.guide: Guide | None = None
         self.request = ""
         self.requests = 0
         self.tokens = 0
@@ -59,7 +63,14 @@ class VllmSession:
 
     def rules(self) -> Rules:
         """What its tokens are picked by, from where its answer is now."""
-        return Rules.of(self.options, len(self.verified.ids))
+        self.guide = None if self.grammar is None else Guide(self.grammar)
+        return Rules.of(self.options, len(self.verified.ids), self.guide)
+
+    def grow(self, tokens: Sequence[int]) -> None:
+        """The target has said more. Raises ModelError where its grammar could not be followed to there."""
+        if self.guide is not None and self.guide.fault is not None:
+            raise self.guide.fault
+        self.verified.grow(tokens)
 
     @property
     def verified(self) -> Answer:
@@ -161,9 +172,5 @@ def options_of(message: Open) -> GenerationOptions:
     if message.front_layers:
         raise ProtocolError(
             "this verifier's engine, vLLM, runs no upper layers alone: use sd, or --engine own"
-        )
-    if options.grammar:
-        raise ProtocolError(
-            "this verifier's engine, vLLM, follows no grammars: ask without one, or --engine own"
         )
     return options

@@ -40,6 +40,13 @@ class Pace(Protocol):
         ...
 
 
+def wait_out(after_layer: LayerObserver | None, layers: int, result: Tensor) -> None:
+    """The end of a forward whose layers nobody sees: let those that a `Pace` has begun take their time."""
+    if after_layer is not None:
+        for layer in range(layers):
+            after_layer(layer, result)
+
+
 class Joint(Protocol):
     """Does forwards for the threads that want one at the same moment (see specdec.drafting.joint)."""
 

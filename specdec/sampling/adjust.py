@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from specdec.drafting.token_tree import TokenTree
-from specdec.errors import ModelError, OptionsError
+from specdec.errors import ModelError
 from specdec.options import GenerationOptions
 from specdec.sampling.choices import Choices, choices_after
 from specdec.sampling.grammar import Grammar, forbid, only
@@ -51,11 +51,8 @@ class Adjuster:
         self._biased = torch.tensor([token for token, _ in options.logit_bias], device=device)
         self._bias = torch.tensor([bias for _, bias in options.logit_bias], device=device)
         self._grammar = None if grammar is None else grammar.follow()
-        if grammar is not None and grammar.shortest > options.max_new_tokens:
-            raise OptionsError(
-                f"an answer that follows the grammar has {grammar.shortest} tokens at least: allow more than "
-                f"{options.max_new_tokens} (max_new_tokens)"
-            )
+        if grammar is not None:
+            grammar.check_room(options.max_new_tokens)
 
     @property
     def active(self) -> bool:

@@ -128,6 +128,14 @@ class Grammar:
                 raise OptionsError("no answer follows the grammar: no way through it comes to an end")
             reached, length = further, length + 1
 
+    def check_room(self, most: int) -> None:
+        """Raise OptionsError where no answer of so many tokens follows it."""
+        if self.shortest > most:
+            raise OptionsError(
+                f"an answer that follows the grammar has {self.shortest} tokens at least: allow more than "
+                f"{most} (max_new_tokens)"
+            )
+
     def longest(self, most: int = 50_000) -> int | None:
         """Tokens of the longest answer, its end included; None where more than so many places would be looked at."""
         waiting, longest, looked_at = [self.start], 0, 0

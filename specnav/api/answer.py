@@ -107,11 +107,15 @@ class Answer:
             await self._ready.wait()
 
     async def rest(self, seconds: float) -> None:
-        """Let more come together; no longer than until the end."""
+        """Let more come together, for half of so long at least; no longer than until the end.
+
+        Answers that rest equally long go on at the same moments: the loop wakes once for many of them.
+        """
         if self._over.is_set():
             return
         self._rested.clear()
-        timer = self._loop.call_later(seconds, self._rested.set)
+        beat = seconds / 2
+        timer = self._loop.call_at((self._loop.time() + seconds) // beat * beat, self._rested.set)
         try:
             await self._rested.wait()
         finally:

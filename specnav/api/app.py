@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
@@ -27,6 +27,8 @@ from specnav.api.desk import Desk
 from specnav.api.errors import CLIENT_GONE, ApiError
 from specnav.api.house import House
 from specnav.api.keys import ApiKeys
+
+Say = Callable[[bytes, bool], Awaitable[None]]
 
 EVENT_EVERY_S = 0.02
 EVENTS_PER_S = 200
@@ -124,8 +126,10 @@ class Routes:
                 if asked.stream:
                     first = await unless(gone, answer.next(), answer)
                     record.first_s = time.perf_counter()
-                    events = self._events(answer, shapes, first, record)
-                    return EventResponse(events, lambda: self._left(answer, record))
+                    return EventResponse(
+                        lambda say: self._events(answer, shapes, first, record, say),
+                        lambda: self._left(answer, record),
+                    )
                 piece = await unless(gone, answer.whole(), answer)
             outcome = answer.ended
             assert isinstance(outcome, Outcome)
@@ -149,29 +153,32 @@ class Routes:
             raise ApiError(500, f"the server failed on this request ({type(error).__name__})") from None
 
     async def _events(
-        self, answer: Answer, shapes: replies.Shapes, piece: Piece | None, record: Record
-    ) -> AsyncIterator[bytes]:
-        """An answer in parts, from its first on."""
+        self, answer: Answer, shapes: replies.Shapes, piece: Piece | None, record: Record, say: Say
+    ) -> None:
+        """An answer in parts, from its first on; what is there at the end leaves with it."""
         record.status = CLIENT_GONE
+        ready = b""
         try:
             while piece is not None:
                 if self._config.log_contents:
                     record.text += piece.text
-                yield replies.event(shapes.part(piece))
-                await answer.rest(max(EVENT_EVERY_S, self._desk.busy / EVENTS_PER_S))
+                ready += replies.event(shapes.part(piece))
+                if answer.ended is None:
+                    await say(ready, True)
+                    ready = b""
+                    await answer.rest(max(EVENT_EVERY_S, self._desk.busy / EVENTS_PER_S))
                 piece = await answer.next()
             outcome = answer.ended
             assert isinstance(outcome, Outcome)
             if outcome.finish is None:
                 raise ended_early()
             record.outcome = outcome
-            for data in shapes.last(outcome):
-                yield replies.event(data)
+            ready += b"".join(map(replies.event, shapes.last(outcome))) + replies.DONE
             record.status = 200
-            yield replies.DONE
         except ApiError as error:  # the status is gone already: the client finds this among the events
             record.status, record.code = error.status, error.code
-            yield replies.event(error.body)
+            ready += replies.event(error.body)
+        await say(ready, False)
 
     def _left(self, answer: Answer, record: Record) -> None:
         """Nothing more is sent, whether all was or the client has gone."""
@@ -242,20 +249,38 @@ class Routes:
         self._log.info("request", **fields)
 
 
-class EventResponse(StreamingResponse):
-    """Server-sent events; `ended` is called at their end, however early that comes."""
+class EventResponse(Response):
+    """Server-sent events: `events` says them, (bytes, whether more follow), until the client goes away; `ended` is
+    called at their end, however early that comes.
+    """
 
-    def __init__(self, events: AsyncIterator[bytes], ended: Callable[[], None]) -> None:
+    media_type = "text/event-stream"
+
+    def __init__(self, events: Callable[[Say], Awaitable[None]], ended: Callable[[], None]) -> None:
         # Neither browsers nor proxies are to keep events back.
-        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        super().__init__(events, media_type="text/event-stream", headers=headers)
+        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]  # of no content: it comes in parts
+        self._events = events
         self._ended = ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send them."""
+
+        async def say(data: bytes, more: bool) -> None:
+            await send({"type": "http.response.body", "body": data, "more_body": more})
+
+        async def send_all() -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await self._events(say)
+
+        sending, leaving = asyncio.ensure_future(send_all()), asyncio.ensure_future(left_by(receive))
         try:
-            await super().__call__(scope, receive, send)
+            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
         finally:
+            sending.cancel()
+            leaving.cancel()
             self._ended()
 
 
@@ -293,8 +318,7 @@ async def watched(request: Request) -> AsyncIterator[asyncio.Event]:
     gone = asyncio.Event()
 
     async def watch() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
+        await left_by(request.receive)
         gone.set()
 
     task = asyncio.ensure_future(watch())
@@ -304,6 +328,12 @@ async def watched(request: Request) -> AsyncIterator[asyncio.Event]:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+
+
+async def left_by(receive: Receive) -> None:
+    """Until the client has gone away. The body has been read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def unless(gone: asyncio.Event, doing: Any, answer: Answer | None = None) -> Any:

@@ -5,14 +5,19 @@ Beside OpenAI's own fields, `usage` says under "specnav" how the answer was draf
 
 from __future__ import annotations
 
-import json
+import itertools
 import secrets
 import time
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from specnav.api.answer import Outcome, Piece
 from specnav.api.asking.asked import Asked
+
+_numbers = itertools.count(secrets.randbits(96))
+"""Of answers. Fresh bits for each would be a call to the system, after which its thread waits for its turn again."""
 
 DONE = b"data: [DONE]\n\n"
 Json = dict[str, Any]
@@ -20,7 +25,7 @@ Json = dict[str, Any]
 
 def event(data: Json) -> bytes:
     """One server-sent event."""
-    return b"data: " + json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    return b"data: " + msgspec.json.encode(data) + b"\n\n"
 
 
 def usage_of(outcome: Outcome) -> Json:
@@ -62,7 +67,7 @@ class Shapes:
         self._asked = asked
         self._chat = asked.kind == "chat"
         prefix = "chatcmpl" if self._chat else "cmpl"
-        self.id = f"{prefix}-{secrets.token_hex(12)}"
+        self.id = f"{prefix}-{next(_numbers):024x}"
         self._about = {"id": self.id, "created": int(time.time()), "model": name}
         self._begun = False
 

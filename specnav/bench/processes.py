@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from cloud_verifier.config import ServerConfig
 from harness.children import LOOPBACK, emulator_spec, endpoint_of, verifier_spec
 from harness.processes import Child, Supervisor
 from specnav.bench.config import BenchConfig
+from specnav.serve import on_vllm, vllm_environment
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,11 @@ class Surroundings:
 
 @contextmanager
 def surroundings(
-    config: BenchConfig, logs: Path, drafts_in_cloud: bool, server_flags: Sequence[str] = ()
+    config: BenchConfig, logs: Path, drafts_in_cloud: bool, server_flags: Sequence[str] = (), engine: str = "own"
 ) -> Iterator[Surroundings]:
-    """Start the verifier; everything is stopped in any case. Raises ChildFailed.
+    """Start the verifier; everything is stopped in any case. Raises ChildFailed, UsageError where vLLM is not set up.
 
-    drafts_in_cloud: give the verifier the draft model, too. server_flags: more words of its command line.
+    drafts_in_cloud: give the verifier the draft model, too. server_flags: more words of its command line. engine: its.
     """
     server = ServerConfig(
         model=config.target_model,
@@ -60,8 +62,10 @@ def surroundings(
         exits=config.exits,
         exit_layers=config.exit_layers,
         share="none",  # the second method must not find what the first one has worked out
+        engine=engine,
     )
+    spec = verifier_spec(server, vllm_environment(os.environ) if engine == "vllm" else {})
+    argv = on_vllm(spec.argv) if engine == "vllm" else spec.argv
     with Supervisor(logs) as supervisor:
-        spec = verifier_spec(server, {})
-        spec = replace(spec, argv=[*spec.argv, *server_flags])
+        spec = replace(spec, argv=[*argv, *server_flags])
         yield Surroundings(config, supervisor, supervisor.start(spec))

@@ -85,7 +85,7 @@ def demo(
     exploration: Annotated[
         str,
         typer.Option(
-            help="damped_search, none (the model alone decides) or auto: damped_search with a model made for it."
+            help="frontier_search, damped_search, none (the model alone decides), or auto: what the model was made for."
         ),
     ] = "auto",
     absent_share: Annotated[

@@ -186,6 +186,10 @@ def bench(
         int | None,
         typer.Option(min=1, max=16, help="With --clients: the verifier's interleaved groups, as in specnav serve."),
     ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(metavar="own|vllm", help="With --clients: the verifier's engine, as in specnav serve (own)."),
+    ] = None,
     draft_backends: Annotated[
         str | None,
         typer.Option(
@@ -261,6 +265,8 @@ def bench(
         raise UsageError("--batch-curve plans for --study clients; name that")
     if groups is not None and (clients is None or study is not None):
         raise UsageError("--groups is for --clients N; --study clients measures with groups and without")
+    if engine is not None and (clients is None or study is not None or engine not in ("own", "vllm")):
+        raise UsageError(f"--engine {engine}: choose own or vllm, and --clients N without --study")
     if draft_backends is not None or draft_models is not None:
         from specnav.bench.drafts.run import run_drafts_study
 
@@ -285,7 +291,7 @@ def bench(
         if study is not None:
             raise UsageError(f"study {study} runs one client; leave --clients out")
         server_flags = () if groups is None else ("--groups", str(groups))
-        raise typer.Exit(run_capacity(flags, clients, seconds or SECONDS, server_flags))
+        raise typer.Exit(run_capacity(flags, clients, seconds or SECONDS, server_flags, engine or "own"))
     if seconds is not None:
         raise UsageError("--seconds is for --clients and their study; say how many")
     if study is not None:

@@ -14,7 +14,7 @@ from harness.paths import CONFIG, DEFAULT_DRAFT, DEFAULT_TARGET
 from specnav.demo.errors import DemoError
 
 METHODS = ("fsd", "auto", "sd", "specedge", "picospec", "ar")
-EXPLORATIONS = ("auto", "damped_search", "none")
+EXPLORATIONS = ("auto", "frontier_search", "damped_search", "none")
 SPLITS = ("heldout", "train")
 
 

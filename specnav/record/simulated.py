@@ -23,8 +23,9 @@ from evaluation.files import write_bytes_atomic
 from navsim.base import PlanarBase
 from navsim.episodes import Episode, make_episode
 from spec_vlm_nav.common.geometry import Motion, Pose
-from spec_vlm_nav.language.actions import Action, ahead_clear, find_action, reasoning_of, sees_target
-from spec_vlm_nav.language.exploration import ActionSource, ExplorationPolicy, Move
+from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
+from spec_vlm_nav.exploring.policy import ExplorationPolicy
+from spec_vlm_nav.language.actions import Action, find_action, reasoning_of
 from spec_vlm_nav.language.prompting import PromptSpec, build_prompt
 from spec_vlm_nav.motion.executor import MotionExecutor, Progress
 from specdec.models import LoadedModel
@@ -199,7 +200,7 @@ class _Recording:
         self.tape.now_s += THINK_S
         move = None
         if action is not None:
-            move = self.policy.decide(action, sees_target(text), contact, ahead_clear(text))
+            move = self.policy.decide(Observation.of(text, action, contact, self._pose()))
             self._command(move, frame)
         self._say(frame, text, ids, list(prompt.ids), action, move)
         return move

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from conftest_models import make_tokenizer
 
 from cloud_verifier.engine_vllm.answers import Answer, Bounds
-from cloud_verifier.engine_vllm.picking import Rules, Wanted, pick_rows, stay
+from cloud_verifier.engine_vllm.picking import Guide, Rules, Wanted, pick_rows, stay
 from specdec.errors import ProtocolError
 from specdec.link.wire import DraftUp
 from specdec.options import GenerationOptions
 from specdec.sampling import Chooser
 from specdec.sampling.adjust import Adjuster
+from specdec.sampling.grammar import Grammars
 
 EOS = frozenset({3, 7})
 KINDS = [
@@ -44,6 +48,37 @@ def test_many_sessions_at_once_pick_what_each_would_alone(vocab: int, seed: int)
         rows.append(logits)
         wanted.append(Wanted(Rules.of(options), len(answer), np.concatenate([prompt, answer]), draft))
     assert pick_rows(torch.cat(rows), wanted, sorted(EOS)).tolist() == right
+
+
+def test_rows_follow_the_grammars_of_their_sessions() -> None:
+    """Also behind drafts that break them; one that cannot be followed is its own session's fault."""
+    tokenizer = make_tokenizer()
+    vocab, ends = len(tokenizer), frozenset(tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"]))
+    grammar = Grammars(tokenizer, vocab, ends).compile('start: /[a-z]+/ "\\n" ("one" | "two")')
+
+    def ids_of(text: str) -> list[int]:
+        return list(tokenizer.encode(text, add_special_tokens=False))
+
+    rng = np.random.default_rng(1)
+    rows, wanted, right = [], [], []
+    for number, (answer, draft) in enumerate(
+        [("", "ab\n"), ("ab", "c\ntwo"), ("ab\n", "t"), ("ab", "7x"), ("ab\none", ""), ("ab", ""), ("7", "ab")]
+    ):
+        options = replace(KINDS[number], grammar="as above", min_new_tokens=30 * (number % 2))
+        known, chain = ids_of(answer), ids_of(draft)
+        guide = Guide(grammar) if number != 5 else None
+        logits = torch.from_numpy(rng.normal(0, 3, (len(chain) + 1, vocab)).astype(np.float32))
+        seen = np.array([1, *known])
+        wanted.append(Wanted(Rules.of(options, guide=guide), len(known), seen, np.array(chain, np.int64)))
+        rows.append(logits)
+        followed = grammar if guide is not None and answer != "7" else None
+        adjuster = Adjuster(options, [1], ends, vocab, torch.device("cpu"), followed)
+        right.append(Chooser(options).choose(adjuster.chain(logits, known, chain), len(known)))
+    right[4] = [min(ends)]  # only an end may follow: which one is no question
+    picks = pick_rows(torch.cat(rows), wanted, sorted(ends)).tolist()
+    assert picks == [pick for one in right for pick in one]
+    faults = [one.rules.guide.fault for one in wanted if one.rules.guide is not None]
+    assert faults[:-1] == [None] * 5 and "grammar" in str(faults[-1])
 
 
 def test_of_each_draft_stays_what_was_picked_and_the_pick_behind_it() -> None:

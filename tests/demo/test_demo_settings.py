@@ -30,7 +30,7 @@ from specnav.demo.views import PlainView, Scene
         ("loss", 1.5, "from 0 to 0.9"),
         ("rtt_ms", float("nan"), "from 0 to 60000"),
         ("method", "magic", "choose one of fsd, auto, sd"),
-        ("exploration", "random", "choose one of auto, damped_search, none"),
+        ("exploration", "random", "choose one of auto, frontier_search, damped_search, none"),
         ("gamma", 0, "from 1 to 32"),
     ],
 )

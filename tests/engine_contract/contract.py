@@ -42,6 +42,12 @@ SETTINGS = {
         min_new_tokens=20,
     ),
 }  # fmt: skip
+ACTIONS = r"""
+start: reasoning "\n" (action | stop)
+reasoning[max_tokens=5]: /[^\n]*/
+action: "move " ("25" | "50") "cm"
+stop: "stop"
+"""
 MOST_STEPS = 3000
 
 
@@ -186,13 +192,16 @@ def check_whole_answer(
     right = answer_of(model, prompt, options)
     opened = client.opened(session, prompt, options)
     assert opened.token == right[0] and opened.limit == options.max_new_tokens
-    at, epoch, number = 1, 0, 0
+    at, epoch, number = 1 + len(opened.forced), 0, 0
+    assert opened.forced == right[1:at]
     while at < len(right):
         ids, stays = drafted(right, at, sizes[number % len(sizes)], number, model.never_drafted)
         verdict = client.verdict(session, at, ids, epoch)
         assert (verdict.last, verdict.token) == (stays, right[at + stays])
         epoch += stays < len(ids)
         at += stays + 1
+        assert verdict.forced == right[at : at + len(verdict.forced)]
+        at += len(verdict.forced)
         number += 1
 
 

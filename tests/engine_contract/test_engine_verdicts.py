@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 from contract import (
+    ACTIONS,
     GREEDY,
     SAMPLED,
     SETTINGS,
@@ -24,6 +28,42 @@ from specdec.options import GenerationOptions
 @pytest.mark.parametrize("name", SETTINGS)
 def test_of_a_draft_stays_what_the_target_says(client: Client, target: LoadedModel, name: str) -> None:
     check_whole_answer(client, target, 1, prompt_of(1), SETTINGS[name], (4, 8, 1, 0, 3))
+
+
+@pytest.mark.parametrize("options", [GREEDY, SAMPLED, SETTINGS["all"]])
+def test_answers_follow_their_grammars(
+    client: Client, target: LoadedModel, options: GenerationOptions
+) -> None:
+    """Drafted, alone and resumed; beside others that follow none."""
+    options = replace(options, grammar=ACTIONS)
+    right = answer_of(target, prompt_of(1), options)
+    text = target.tokenizer.decode(right, skip_special_tokens=True)
+    assert re.fullmatch(r"[^\n]*\n(move (25|50)cm|stop)", text) and right[-1] in target.eos_token_ids
+    client.open(2, prompt_of(2), SAMPLED, stream=True)
+    client.open(3, prompt_of(1), options, stream=True)
+    check_whole_answer(client, target, 1, prompt_of(1), options, (4, 8, 1, 0, 3))
+    assert client.streamed(2) == answer_of(target, prompt_of(2), SAMPLED)
+    assert client.streamed(3) == right
+    client.open(4, prompt_of(1), options, history=right[:3], stream=True)
+    client.work()
+    assert client.streamed(4, right[:3]) == right
+
+
+def test_a_grammar_that_cannot_be_followed_ends_one_session_alone(
+    client: Client, target: LoadedModel
+) -> None:
+    client.open(2, prompt_of(2), SAMPLED, stream=True)
+    wrong_ones = [("start: (", 24), (ACTIONS, 1), ('start: "a" N\nN: /a/ & /b/', 24)]
+    for session, (grammar, tokens) in enumerate(wrong_ones, start=5):
+        client.open(session, prompt_of(1), GenerationOptions(tokens, grammar=grammar))
+    options = GenerationOptions(24, grammar=ACTIONS)
+    right = answer_of(target, prompt_of(1), options)
+    client.open(8, prompt_of(1), options, history=[*right[:-1], right[0]])  # goes on behind the end
+    client.work()
+    for session in (5, 6, 7, 8):
+        refused = client.refused(session)
+        assert refused.code == "refused" and "grammar" in refused.message and "\n" not in refused.message
+    assert client.streamed(2) == answer_of(target, prompt_of(2), SAMPLED)
 
 
 def test_sessions_of_all_kinds_share_forwards(client: Client, target: LoadedModel) -> None:

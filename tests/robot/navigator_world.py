@@ -8,8 +8,8 @@ from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.navigator import Navigator
 from spec_vlm_nav.deciding.parts.interfaces import NavigatorConfig, Phase
+from spec_vlm_nav.exploring.policy import ExplorationPolicy
 from spec_vlm_nav.language.actions import STOP_SENTENCE, find_action
-from spec_vlm_nav.language.exploration import ExplorationPolicy
 from spec_vlm_nav.model.answers import Answer
 from spec_vlm_nav.model.worker import ActionFound, Answered, Failed, Reconciled
 

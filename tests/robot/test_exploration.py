@@ -1,199 +1,141 @@
-"""The damped search: which rule fires when, and whose move it is."""
+"""The exploration policies by name: which model may have which, what all of them must never do."""
+
+import itertools
+import math
+import random
 
 import pytest
 
 from spec_vlm_nav.common.errors import ParameterError
-from spec_vlm_nav.language.actions import STOP, Action, ActionKind
-from spec_vlm_nav.language.exploration import (
-    AUTO,
-    FLIPS_LIMIT,
-    RULE_CONTACT,
-    RULE_DAMPED,
-    RULE_FREEING,
-    RULE_LOST,
-    RULE_UNSEEN,
-    STRIDES,
-    UNSEEN_LIMIT,
-    ActionSource,
-    ExplorationPolicy,
-    fitting_policy,
-)
+from spec_vlm_nav.common.geometry import Pose
+from spec_vlm_nav.exploring.moves import ActionSource, Observation
+from spec_vlm_nav.exploring.policy import ExplorationPolicy
+from spec_vlm_nav.language.actions import ACTION_SENTENCES, STOP, Action, ActionKind
+from spec_vlm_nav.language.exploration import AUTO, POLICIES, fitting_policy
+from spec_vlm_nav.language.sightings import Sighting, sighting_of
 
 LEFT30, RIGHT30 = Action(ActionKind.TURN_LEFT, 30), Action(ActionKind.TURN_RIGHT, 30)
 FORWARD50 = Action(ActionKind.FORWARD, 50)
+NOWHERE = Pose(math.nan, 0.0, 0.0)
 
 
-def test_the_models_action_goes_through_and_is_marked_as_its_own():
-    move = ExplorationPolicy().decide(FORWARD50, True)
-    assert (move.action, move.source, move.rule) == (FORWARD50, ActionSource.MODEL, "")
+def observations(seed: int, count: int = 60):
+    """Whatever a model, a body and an odometry might say, in any order."""
+    rng = random.Random(seed)
+    x = y = yaw = 0.0
+    for _ in range(count):
+        x, y, yaw = x + rng.gauss(0, 0.4), y + rng.gauss(0, 0.4), yaw + rng.gauss(0, 1.0)
+        place = rng.choice([Pose(x, y, yaw)] * 8 + [None, NOWHERE, Pose(x + 100, y, yaw)])
+        sees = rng.choice([True, False, False, None])
+        sighting = Sighting(rng.uniform(-3.1, 3.1), rng.uniform(0.1, 20.0)) if sees and rng.random() < 0.9 else None
+        proposed = rng.choice([*ACTION_SENTENCES.values()])
+        yield Observation(proposed, sees, rng.random() < 0.2, rng.choice([True, False, None]), sighting, place)
 
 
-def test_a_turn_that_flips_sign_is_halved_until_the_smallest():
-    policy = ExplorationPolicy()
-    turned = [policy.decide(a, True) for a in (LEFT30, RIGHT30, LEFT30, RIGHT30)]
-    assert [m.action.amount for m in turned] == [30, 15, 7.5, 7.5]
-    assert [m.rule for m in turned] == ["", RULE_DAMPED, RULE_DAMPED, RULE_DAMPED]
-    assert turned[1].action.kind is ActionKind.TURN_RIGHT
+@pytest.mark.parametrize("name", POLICIES)
+def test_whatever_happens_a_stop_stays_a_stop_and_nothing_goes_backwards_or_too_far(name):
+    for seed in range(6):
+        policy = ExplorationPolicy(name)
+        for seen in observations(seed):
+            move = policy.decide(seen)
+            if seen.proposed.is_stop:
+                assert move.action == STOP and move.source is ActionSource.MODEL
+            else:
+                assert not move.action.is_stop
+            assert 0 <= move.action.distance_m <= 0.75 and abs(move.action.angle_rad) <= math.radians(75)
+            is_models = move.source is ActionSource.MODEL
+            assert is_models == (move.rule == "") and (not is_models or move.action == seen.proposed)
 
 
-def test_a_target_lost_right_after_a_turn_is_walked_towards():
-    policy = ExplorationPolicy()
-    policy.decide(LEFT30, True)
-    move = policy.decide(LEFT30, False, ahead_clear=True)
-    assert (move.action, move.source, move.rule) == (FORWARD50, ActionSource.EXPLORATION, RULE_LOST)
-
-
-def test_a_target_lost_after_a_step_forward_is_left_to_the_model():
-    policy = ExplorationPolicy()
-    policy.decide(FORWARD50, True)
-    assert policy.decide(LEFT30, False).source is ActionSource.MODEL
-
-
-def test_after_many_decisions_without_the_target_it_walks_on_and_counts_anew():
-    policy = ExplorationPolicy()
-    clear = [True] * UNSEEN_LIMIT + [False] * (UNSEEN_LIMIT - 1) + [True]
-    rules = [policy.decide(LEFT30, False, ahead_clear=c).rule for c in clear]
-    assert [i for i, rule in enumerate(rules, 1) if rule == RULE_UNSEEN] == [UNSEEN_LIMIT, 2 * UNSEEN_LIMIT]
-
-
-@pytest.mark.parametrize("lost_after_a_turn", [True, False])
-def test_of_a_model_that_says_nothing_of_the_way_no_step_is_made(lost_after_a_turn):
-    policy = ExplorationPolicy()
-    policy.decide(LEFT30, lost_after_a_turn)
-    moves = [policy.decide(LEFT30, None) for _ in range(4 * UNSEEN_LIMIT)]
-    assert all(move.action == LEFT30 and move.source is ActionSource.MODEL for move in moves)
-
-
-def test_a_search_walks_on_where_the_way_is_clear_and_twice_in_a_row():
-    policy = ExplorationPolicy()
-    for _ in range(UNSEEN_LIMIT):
-        assert policy.decide(LEFT30, False, ahead_clear=False).source is ActionSource.MODEL
-    rules = [policy.decide(LEFT30, False, ahead_clear=True).rule for _ in range(3)]
-    assert rules == [RULE_UNSEEN, RULE_UNSEEN, ""]
-
-
-@pytest.mark.parametrize("sees", [True, False, None])
-@pytest.mark.parametrize("clear", [True, False, None])
-def test_after_a_contact_it_turns_aside_before_anything_else(sees, clear):
-    move = ExplorationPolicy().decide(FORWARD50, sees, contact=True, ahead_clear=clear)
-    assert move.action.is_turn and move.action.amount == 45 and move.rule == RULE_CONTACT
-
-
-def test_nothing_that_it_ever_does_goes_backwards():
-    for sees in (True, False, None):
-        for clear in (True, False, None):
-            policy = ExplorationPolicy()
-            for i in range(4 * UNSEEN_LIMIT):
-                move = policy.decide((FORWARD50, LEFT30, RIGHT30)[i % 3], sees, i % 2 == 0, clear)
-                assert move.action.distance_m >= 0
-
-
-def test_past_an_obstacle_it_steps_only_where_the_way_is_called_clear():
-    policy = ExplorationPolicy()
-    policy.decide(FORWARD50, True, contact=True)
-    move = policy.decide(LEFT30, True, ahead_clear=None)
-    assert (move.action, move.source) == (LEFT30, ActionSource.MODEL)
-
-
-def test_after_a_contact_on_the_way_it_turns_aside_until_the_way_is_clear_and_passes():
-    policy = ExplorationPolicy()
-    policy.decide(FORWARD50, True)
-    assert policy.decide(FORWARD50, True, contact=True).rule == RULE_CONTACT
-    moves = [policy.decide(FORWARD50, True, ahead_clear=clear) for clear in (False, False, True, True)]
-    assert [m.action.kind for m in moves[:2]] == [moves[0].action.kind] * 2 and moves[0].action.is_turn
-    assert [m.rule for m in moves] == [RULE_FREEING] * 3 + [""] and moves[2].action == FORWARD50
-
-
-def test_turning_to_and_fro_ends_in_a_detour():
-    policy = ExplorationPolicy()
-    rules = [policy.decide((LEFT30, RIGHT30)[i % 2], True, ahead_clear=False).rule for i in range(5)]
-    assert rules[-1] == RULE_FREEING
-
-
-def test_a_search_does_not_walk_where_the_way_is_called_blocked():
-    policy = ExplorationPolicy()
-    policy.decide(LEFT30, True)
-    moves = [policy.decide(LEFT30, False, ahead_clear=False) for _ in range(3 * UNSEEN_LIMIT)]
-    assert all(m.source is ActionSource.MODEL for m in moves)
-
-
-@pytest.mark.parametrize("contact", [False, True])
-@pytest.mark.parametrize("sees", [True, False, None])
-def test_stop_is_never_turned_into_a_motion(sees, contact):
-    policy = ExplorationPolicy()
-    for _ in range(UNSEEN_LIMIT + 2):
-        policy.decide(LEFT30, True)
-        move = policy.decide(STOP, sees, contact)
-        assert move.action == STOP and move.source is ActionSource.MODEL
-
-
-def test_turning_to_and_fro_ends_in_a_detour_on_one_side_and_a_step_where_it_is_clear():
-    policy = ExplorationPolicy()
-    turns = [policy.decide(a, True, ahead_clear=False) for a in (LEFT30, RIGHT30) * 3]
-    detour = [i for i, move in enumerate(turns) if move.rule == RULE_FREEING]
-    assert detour[0] == FLIPS_LIMIT and all(
-        move.source is ActionSource.EXPLORATION for move in turns[detour[0] :]
-    )
-    assert {move.action.kind for move in turns[detour[0] :]} == {turns[detour[0]].action.kind}
-    step = policy.decide(RIGHT30, True, ahead_clear=True)
-    assert step.action.kind is ActionKind.FORWARD and step.rule == RULE_FREEING
-    assert policy.decide(FORWARD50, True, ahead_clear=True).source is ActionSource.MODEL
-
-
-def test_after_a_contact_on_the_way_to_the_target_it_is_passed_on_alternating_sides():
-    policy, sides = ExplorationPolicy(), []
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_same_story_gives_the_same_moves(name):
+    told = []
     for _ in range(2):
-        move = policy.decide(FORWARD50, True, contact=True, ahead_clear=True)
-        assert move.rule == RULE_CONTACT
-        sides.append(move.action.kind)
-        assert policy.decide(LEFT30, True, ahead_clear=True).action == FORWARD50
-        policy.decide(FORWARD50, True, ahead_clear=True)
-    assert set(sides) == {ActionKind.TURN_LEFT, ActionKind.TURN_RIGHT}
+        policy = ExplorationPolicy(name)
+        told.append([policy.decide(seen) for seen in observations(3)])
+    assert told[0] == told[1]
 
 
-def test_the_search_never_walks_where_the_way_is_called_blocked():
-    policy = ExplorationPolicy()
-    moves = [policy.decide(LEFT30, False, ahead_clear=False) for _ in range(4 * UNSEEN_LIMIT)]
-    assert all(move.action.is_turn for move in moves)
+@pytest.mark.parametrize("name", POLICIES)
+def test_no_step_of_its_own_without_a_word_of_the_way(name):
+    """A model that says neither clear nor blocked does not speak the language."""
+    policy = ExplorationPolicy(name)
+    for k in range(40):
+        seen = Observation(LEFT30, (None, False)[k % 2], False, None, None, Pose(0.0, 0.0, k * 0.5))
+        assert policy.decide(seen).action.distance_m == 0
 
 
-def test_a_long_search_walks_several_strides_while_the_way_is_clear():
-    policy = ExplorationPolicy()
-    moves = [policy.decide(LEFT30, False, ahead_clear=True) for _ in range(UNSEEN_LIMIT + STRIDES)]
-    assert [m.rule for m in moves[UNSEEN_LIMIT - 1 :]] == [RULE_UNSEEN] * STRIDES + [""]
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_memory_taken_back_leaves_no_trace(name):
+    policy, other = ExplorationPolicy(name), ExplorationPolicy(name)
+    story = list(observations(5))
+    for seen in story[:20]:
+        policy.decide(seen), other.decide(seen)
+    before = policy.state
+    for seen in story[30:50]:
+        policy.decide(seen)
+    policy.state = before
+    assert [policy.decide(s) for s in story[20:30]] == [other.decide(s) for s in story[20:30]]
 
 
 def test_the_policy_none_changes_nothing():
     policy = ExplorationPolicy("none")
-    assert all(policy.decide(a, False, contact=True).action is a for a in (LEFT30, RIGHT30, FORWARD50, STOP))
-
-
-def test_reset_forgets():
-    policy = ExplorationPolicy()
-    policy.decide(LEFT30, True)
-    policy.reset()
-    assert policy.decide(RIGHT30, True).action == RIGHT30
+    for action in (LEFT30, RIGHT30, FORWARD50, STOP):
+        assert policy.decide(Observation(action, False, contact=True)).action is action
 
 
 def test_an_unknown_policy_is_refused_by_name():
-    with pytest.raises(ParameterError, match="damped_search, none, got 'random'"):
+    with pytest.raises(ParameterError, match="frontier_search, damped_search, none, got 'random'"):
         ExplorationPolicy("random")
 
 
+SEARCHES = ("frontier_search", "damped_search")
+
+
+@pytest.mark.parametrize(("wanted", "spoken"), itertools.product([*SEARCHES, "none"], SEARCHES))
+def test_both_searches_fit_a_model_that_speaks_to_one_of_them(wanted, spoken):
+    assert fitting_policy(wanted, spoken, "some/model") == wanted
+
+
+@pytest.mark.parametrize("spoken", POLICIES)
+def test_auto_is_what_the_models_prompt_declares(spoken):
+    assert fitting_policy(AUTO, spoken, "some/model") == spoken
+
+
+@pytest.mark.parametrize("wanted", SEARCHES)
+def test_a_policy_is_refused_for_a_model_that_does_not_speak_its_language(wanted):
+    with pytest.raises(ParameterError, match=rf"{wanted}.*some/model does not speak"):
+        fitting_policy(wanted, "none", "some/model")
+
+
 @pytest.mark.parametrize(
-    ("wanted", "spoken", "used"),
+    ("text", "bearing", "distance"),
     [
-        (AUTO, "damped_search", "damped_search"),
-        (AUTO, "none", "none"),
-        ("none", "damped_search", "none"),
-        ("none", "none", "none"),
-        ("damped_search", "damped_search", "damped_search"),
+        ("I see the red chair, left 20 degrees, about 1.5 m, clear. The next action is turn left 15 degree.", 20, 1.5),
+        ("I see the red chair, right 45 degrees, about 4.0 m, blocked.", -45, 4.0),
+        ("I see the red chair, ahead, about 0.6 m, clear.", 0, 0.6),
+        ("The room is dark. I see the old, red chair, ahead, about 12 m.", 0, 12.0),
     ],
 )
-def test_a_policy_is_used_with_models_that_speak_its_language(wanted, spoken, used):
-    assert fitting_policy(wanted, spoken, "some/model") == used
+def test_where_the_target_is_seen(text, bearing, distance):
+    assert sighting_of(text) == Sighting(math.radians(bearing), distance)
 
 
-def test_a_policy_is_refused_for_a_model_that_does_not_speak_its_language():
-    with pytest.raises(ParameterError, match=r"damped_search.*some/model does not speak"):
-        fitting_policy("damped_search", "none", "some/model")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "I do not see the red chair, clear.",
+        "I see the red chair, clear.",
+        "I see the red chair, left 20, about 1.5 m, clear.",
+        "I see the red chair, left 200 degrees, about 1.5 m, clear.",
+        "I see the red chair, left 20 degrees, about 0.0 m, clear.",
+        "I see the red chair, left 20 degrees, about 99 m, clear.",
+        "I see the red chair, left 20 degrees, about 1.5 miles, clear.",
+        "I see the red chair, left -20 degrees, about 1.5 m, clear.",
+        "They say: I see the red chair, ahead, about 1.5 m, clear.",
+        "I see the red chair. It is left 20 degrees, about 1.5 m, clear.",
+    ],
+)
+def test_no_number_is_picked_out_of_other_prose(text):
+    assert sighting_of(text) is None

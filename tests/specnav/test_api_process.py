@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
@@ -268,6 +269,41 @@ def test_eight_clients_at_once_get_their_own_answers(served: Served, target: Loa
         thread.join(WAIT_S)
     assert found == rights
     assert metric(f"{served.api.bind}/metrics", "specnav_api_tokens_total") > 0
+
+
+def test_frameworks_that_stream_asynchronously_read_whole_answers(served: Served, target: LoadedModel) -> None:
+    """As LangChain's astream does: several streams in one loop, joined by index, and one that is given up."""
+
+    async def read(client: openai.AsyncOpenAI, text: str, most: int | None = None) -> str:
+        stream = await client.chat.completions.create(
+            model=served.model, messages=asked(text), temperature=0, max_tokens=40, stream=True,
+            stream_options={"include_usage": True},
+        )  # fmt: skip
+        parts: list[str] = []
+        ends: list[Any] = []
+        async with stream:
+            async for chunk in stream:
+                if not chunk.choices:
+                    assert chunk.usage is not None and chunk.usage.total_tokens > chunk.usage.prompt_tokens
+                    continue
+                assert chunk.object == "chat.completion.chunk" and chunk.choices[0].index == 0
+                parts.append(chunk.choices[0].delta.content or "")
+                ends.append(chunk.choices[0].finish_reason)
+                if len(parts) == most:
+                    return ""
+        assert ends[-1] is not None and not any(ends[:-1])
+        return "".join(parts)
+
+    async def scene() -> list[str]:
+        async with openai.AsyncOpenAI(base_url=f"{served.api.bind}/v1", api_key="unused") as client:
+            *found, _ = await asyncio.gather(
+                *(read(client, text) for text in QUESTIONS), read(client, "Tell me of a fox.", 1)
+            )
+            return found
+
+    rights = [right(target, question(target, text), GenerationOptions(40))[1] for text in QUESTIONS]
+    assert asyncio.run(scene()) == rights
+    until(lambda: sessions(served) == 0, 5.0)
 
 
 def test_errors_are_those_that_clients_have_classes_for(served: Served) -> None:

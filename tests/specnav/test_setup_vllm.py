@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from cloud_verifier.config import ServerConfig
-from cloud_verifier.engine_vllm.checks import PACKAGES, VERSION, check_version
+from cloud_verifier.engine_vllm.checks import PACKAGES, VERSION, check_version, said_by
 from cloud_verifier.engine_vllm.starting import refuse_what_is_not_done
 from cloud_verifier.errors import VerifierError
 from harness.errors import UsageError
 from specnav import serve
+from specnav.bench.serving.capacity import run_capacity
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -57,7 +58,7 @@ def test_the_verifier_goes_on_in_vllms_environment(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("os.execve", lambda *told: called.append(told))
     serve.become_verifier_on_vllm(["python", "-m", "cloud_verifier", "--engine", "vllm"])
     ((python, argv, environment),) = called
-    assert python == tmp_path / "bin/python" and argv[1:] == ["-m", "cloud_verifier", "--engine", "vllm"]
+    assert Path(python) == tmp_path / "bin/python" and argv[1:] == ["-m", "cloud_verifier", "--engine", "vllm"]
     assert environment["LD_PRELOAD"].startswith(str(tmp_path / "lib/libiomp5.so"))
     assert environment["PYTHONPATH"].startswith(str(ROOT))
 
@@ -68,3 +69,18 @@ def test_what_only_our_own_engine_takes_is_refused_in_a_line() -> None:
         refuse_what_is_not_done(ServerConfig("m", engine="vllm", quantize="4bit", exits="some/folder"))
     with pytest.raises(VerifierError, match="none of own, vllm"):
         ServerConfig("m", engine="other")
+
+
+def test_the_bench_says_at_once_that_vllm_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(serve, "VLLM", tmp_path)
+    with pytest.raises(UsageError, match="make setup-vllm"):
+        run_capacity({"methods": ("sd",), "out": tmp_path / "run"}, "1", 1.0, (), "vllm")
+    assert not (tmp_path / "run").exists()
+
+
+def test_of_what_vllm_says_the_line_counts_that_tells_something() -> None:
+    told = "1 validation error for ModelConfig\n  Value error, Architectures ['X'] are unknown [type=x]"
+    assert said_by(ValueError(told)) == "Architectures ['X'] are unknown"
+    assert said_by(RuntimeError("no room\nat all")) == "no room" and said_by(KeyError()) == "KeyError"

@@ -21,7 +21,7 @@ from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.navigator import Navigator
 from spec_vlm_nav.deciding.parts.interfaces import MotionRequest, NavigationResult, NavigatorConfig, Phase
 from spec_vlm_nav.deciding.parts.report import Report
-from spec_vlm_nav.language.exploration import ExplorationPolicy
+from spec_vlm_nav.exploring.policy import ExplorationPolicy
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.model.answers import Job
 from spec_vlm_nav.motion.ahead.collision import Clearance

@@ -108,7 +108,7 @@ def _setup(rng: random.Random, seconds: float) -> Setup:
     if rng.random() < 0.2:
         navigator |= {"max_distance_m": rng.uniform(1.0, 8.0)}
     return Setup(
-        policy=rng.choice(["damped_search", "none"]),
+        policy=rng.choice(["frontier_search", "damped_search", "none"]),
         navigator=navigator,
         safety=safety,
         base=_base(rng),

@@ -17,7 +17,7 @@ from specdec.errors import ModelError
 from specdec.models.gguf.binding import LlamaModel
 from specdec.models.gguf.decoder import LlamaDecoder, Rows
 from specdec.models.gguf.session import GgufSegment
-from specdec.models.runner import Joint, LayerObserver, Pace
+from specdec.models.runner import Joint, LayerObserver, Pace, wait_out
 
 PICTURE_ROW = -1
 
@@ -80,9 +80,7 @@ class GgufRunner:
             one = torch.from_numpy(logits)
             found.append(one.expand(segment.rows, -1) if rows.last_only else one)
         whole = found[0] if len(found) == 1 else torch.cat(found)
-        if paced is not None:
-            for layer in range(self.layer_count):
-                paced(layer, whole)
+        wait_out(paced, self.layer_count, whole)
         return whole
 
     def logits(self, hidden: Tensor) -> Tensor:

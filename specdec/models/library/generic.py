@@ -22,7 +22,7 @@ from specdec.errors import ModelError
 from specdec.models.attention.segment import Segment
 from specdec.models.plans import Extension, KnownPrefix, Plan
 from specdec.models.prompt import EncodedPrompt
-from specdec.models.runner import Joint, LayerObserver, Pace
+from specdec.models.runner import Joint, LayerObserver, Pace, wait_out
 from specdec.models.session import ModelSession
 
 _NO_LIMIT = 32768
@@ -136,9 +136,7 @@ class GenericRunner:
             rows = [self._last_rows(segment.cache, *branch) for branch in segment.branches]
             found += [rows[0].expand(segment.rows, -1)] if sum(map(len, rows)) < segment.rows else rows
         logits = found[0] if len(found) == 1 else torch.cat(found)
-        if paced is not None:
-            for layer in range(self.layer_count):
-                paced(layer, logits)
+        wait_out(paced, self.layer_count, logits)
         return logits
 
     def logits(self, hidden: Tensor) -> Tensor:

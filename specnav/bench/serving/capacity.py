@@ -19,6 +19,7 @@ from specnav.bench.config import BenchConfig, make_config
 from specnav.bench.run import methods_of, settings_of
 from specnav.bench.serving.clients import ask_for, load_target, measure_clients
 from specnav.bench.view import BenchView
+from specnav.serve import on_vllm
 
 CLIENTS_FILE = "clients.json"
 SECONDS = 10.0
@@ -54,13 +55,17 @@ def methods_for_clients(config: BenchConfig) -> tuple[tuple[str, ...], str]:
     return methods, left_out
 
 
-def run_capacity(flags: Mapping[str, Any], clients: str, seconds: float, server_flags: Sequence[str]) -> int:
+def run_capacity(
+    flags: Mapping[str, Any], clients: str, seconds: float, server_flags: Sequence[str], engine: str = "own"
+) -> int:
     """Measure, print and write; returns the exit code (130 when interrupted). Raises UsageError and the rooms' errors.
 
-    server_flags: more words of the verifier's command line.
+    server_flags: more words of the verifier's command line. engine: of the verifier, own or vllm.
     """
     counts = numbers_of(clients)
     config = make_config(flags)
+    if engine == "vllm":
+        on_vllm([""])  # whether it is there, before anything is loaded
     methods, left_out = methods_for_clients(config)
     folder = new_run_folder(config.out, "clients", datetime.now())
     view = BenchView()
@@ -78,12 +83,17 @@ def run_capacity(flags: Mapping[str, Any], clients: str, seconds: float, server_
                     view.say(f"{method}, {count} clients, {seconds:g} s")
                     logs = folder / "logs" / f"{method.replace('/', '_')}-{count}"
                     rows.append(
-                        measure_clients(config, method, count, seconds, prompts, expected, logs, server_flags)
+                        measure_clients(config, method, count, seconds, prompts, expected, logs, server_flags, engine)
                     )
     except KeyboardInterrupt:
         interrupted = True
     written = {
-        "config": {**settings_of(config, methods), "seconds": seconds, "server_flags": " ".join(server_flags)},
+        "config": {
+            **settings_of(config, methods),
+            "seconds": seconds,
+            "server_flags": " ".join(server_flags),
+            "engine": engine,
+        },
         "started_at": began,
         "interrupted": interrupted,
         "rows": rows,

@@ -39,15 +39,15 @@ START_TIMEOUT_S = 300.0
 
 def measure_clients(
     config: BenchConfig, method: str, clients: int, seconds: float, prompts: Sequence[Prompt],
-    expected: Sequence[tuple[int, ...]], logs: Path, server_flags: Sequence[str] = (),
+    expected: Sequence[tuple[int, ...]], logs: Path, server_flags: Sequence[str] = (), engine: str = "own",
 ) -> ClientsRow:
-    """Run so many clients against a verifier of their own. Raises ChildFailed, HarnessError."""
+    """Run so many clients against a verifier of their own. Raises ChildFailed, HarnessError, UsageError."""
     from specdec.methods import get_method
 
     options = generation_options(config)
     most = ("--max-sessions", str(max(MOST_SESSIONS, 2 * clients)))
     flags = (*METRICS_FLAGS, *most, *server_flags)
-    with surroundings(config, logs, get_method(method).cloud_drafts, flags) as place:
+    with surroundings(config, logs, get_method(method).cloud_drafts, flags, engine) as place:
         endpoint = place.open_link()
         metrics = metrics_of(place.verifier.log)
         jobs = [

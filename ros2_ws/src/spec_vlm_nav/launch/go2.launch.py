@@ -95,7 +95,7 @@ PARAMETERS = {
     'exploration': (
         str,
         (DECIDING,),
-        'Policy around the model: auto, damped_search or none (on a Go2 none).',
+        'Around the model: auto, frontier_search, damped_search or none (on a Go2 none).',
     ),
     'on_link_loss': (str, (DECIDING,), 'Without the verifier: stop, hold, or draft_only_slow.'),
     'autostart': (bool, (DECIDING,), 'false: vlm_nav_node waits for ros2 lifecycle set.'),

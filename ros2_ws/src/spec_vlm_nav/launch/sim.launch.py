@@ -66,7 +66,7 @@ ARGUMENTS = {
     'threads': ('', 'CPU threads of the draft model.'),
     'pixels': ('', 'Most pixels of a picture for a model that takes any size.'),
     'method': ('', 'fsd, auto, sd, specedge, picospec or ar.'),
-    'exploration': ('', 'Policy around the model: auto, damped_search or none.'),
+    'exploration': ('', 'Around the model: auto, frontier_search, damped_search or none.'),
     'on_link_loss': ('', 'Without the verifier: stop, hold, or draft_only_slow.'),
     'autostart': ('', 'false: vlm_nav_node waits for ros2 lifecycle set.'),
     'dry_run': ('', 'true: decide, but move nothing.'),

@@ -39,7 +39,7 @@ from spec_vlm_nav.deciding.parts.instruction import Instruction
 from spec_vlm_nav.deciding.parts.interfaces import Feedback, NavigatorConfig, Outputs, Phase
 from spec_vlm_nav.deciding.parts.situation import Situation
 from spec_vlm_nav.deciding.states import Event, react
-from spec_vlm_nav.language.exploration import ExplorationPolicy
+from spec_vlm_nav.exploring.policy import ExplorationPolicy
 from spec_vlm_nav.language.prompting import clean_instruction
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.model.worker import ActionFound, Answered, Failed, Reconciled

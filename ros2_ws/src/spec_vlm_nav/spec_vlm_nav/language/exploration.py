@@ -12,139 +12,14 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""
-What a memoryless model needs around it.
-
-That is a small, named, switchable policy that may replace the model's action.
-
-The model proposes, the policy disposes: every motion that is not exactly the model's own is marked
-EXPLORATION with the rule that made it. It must never turn a STOP into a motion.
-"""
+"""The exploration policies by name, and which of them understands which model's words."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-import enum
-
 from spec_vlm_nav.common.errors import ParameterError
-from spec_vlm_nav.language.actions import Action, ActionKind
 
-
-class ActionSource(enum.Enum):
-    """Whose action it is."""
-
-    MODEL = 'MODEL'
-    EXPLORATION = 'EXPLORATION'
-
-
-@dataclass(frozen=True)
-class Observation:
-    """What the policy knows at one decision."""
-
-    proposed: Action  # what the model said
-    sees_target: bool | None  # what its reasoning said; None: it said neither
-    contact: bool = False  # the motion before this decision ended against something
-    ahead_clear: bool | None = None  # what its reasoning said of the way ahead; None: nothing
-
-
-@dataclass(frozen=True)
-class Move:
-    """What to do, whose idea it is, and by which rule ("" for the model's own)."""
-
-    action: Action
-    source: ActionSource
-    rule: str = ''
-
-
-@dataclass(frozen=True)
-class SearchState:
-    """Memory of the damped search, all of it."""
-
-    last_action: Action | None = None
-    last_seen: bool = False
-    unseen: int = 0  # decisions in a row without seeing the target
-    strides: int = 0  # moves of the search made in a row
-    flips: int = 0  # turns in a row that took back the one before
-    freeing: int = 0  # moves still allowed to get past what is in the way
-    detours: int = 0  # how often something had to be passed: the side alternates
-
-
-# The rules' names, as they appear in metrics and reports.
-RULE_CONTACT = 'contact: turn aside'
-RULE_LOST = 'lost after a turn: forward'
-RULE_UNSEEN = 'not seen for long: forward'
-RULE_FREEING = 'something in the way: pass it'
-RULE_DAMPED = 'turn sign flipped: halved'
-
-SIDESTEP = (Action(ActionKind.TURN_LEFT, 45), Action(ActionKind.TURN_RIGHT, 45))
-PASS_BY = Action(ActionKind.FORWARD, 50)
-DETOUR_MOVES = 3  # after the first turn aside: turns until the way is clear, and a step
-FLIPS_LIMIT = 4  # turns to and fro before going round on one side
-AFTER_LOSS = Action(ActionKind.FORWARD, 50)
-AFTER_LONG_SEARCH = Action(ActionKind.FORWARD, 75)
-UNSEEN_LIMIT = 9  # a full turn in steps of 45 degrees, and one more
-# moves from one place of looking around to the next, as long as the way is said to be clear
-STRIDES = 2
-SMALLEST_TURN = 7.5  # degrees; halving stops here
-
-
-def damped_search(state: SearchState, seen: Observation) -> tuple[SearchState, Move]:
-    """One step of the damped search: returns the new state and the move (DEFAULT_PAIR, item 9)."""
-    sees = bool(seen.sees_target)
-    unseen = 0 if sees else state.unseen + 1
-    strides = flips = freeing = 0
-    detours = state.detours
-    last = state.last_action
-    move = Move(seen.proposed, ActionSource.MODEL)
-    if seen.proposed.is_stop:
-        pass
-    elif seen.contact:
-        # Never backwards: nothing is known of what is behind. On the way to the target, what was
-        # touched has to be passed; while searching, looking around goes on.
-        freeing, detours = (DETOUR_MOVES if sees else 0), detours + 1
-        move = Move(SIDESTEP[detours % 2], ActionSource.EXPLORATION, RULE_CONTACT)
-    elif state.freeing:
-        if seen.ahead_clear:
-            move = Move(PASS_BY, ActionSource.EXPLORATION, RULE_FREEING)
-        elif seen.ahead_clear is False and state.freeing > 1:
-            move = Move(SIDESTEP[detours % 2], ActionSource.EXPLORATION, RULE_FREEING)
-            freeing = state.freeing - 1
-    elif not sees and state.last_seen and last is not None and last.is_turn and seen.ahead_clear:
-        move = Move(AFTER_LOSS, ActionSource.EXPLORATION, RULE_LOST)
-    elif _walks_on(state, seen, unseen):
-        move = Move(AFTER_LONG_SEARCH, ActionSource.EXPLORATION, RULE_UNSEEN)
-        unseen = 0
-        strides = state.strides + 1
-    elif (
-        last is not None
-        and last.is_turn
-        and seen.proposed.is_turn
-        and seen.proposed.kind is not last.kind
-    ):
-        flips = state.flips + 1
-        halved = max(last.amount / 2, SMALLEST_TURN)
-        if flips >= FLIPS_LIMIT:
-            flips, detours, freeing = 0, detours + 1, DETOUR_MOVES
-            move = Move(SIDESTEP[detours % 2], ActionSource.EXPLORATION, RULE_FREEING)
-        elif halved < seen.proposed.amount:
-            move = Move(Action(seen.proposed.kind, halved), ActionSource.EXPLORATION, RULE_DAMPED)
-    elif seen.proposed.is_turn:
-        flips = state.flips
-    return SearchState(move.action, sees, unseen, strides, flips, freeing, detours), move
-
-
-def _walks_on(state: SearchState, seen: Observation, unseen: int) -> bool:
-    """
-    Return whether to go on after a look around: only where the way is said to be clear.
-
-    A model that says nothing of the way does not speak this policy's language.
-    """
-    if seen.sees_target or not seen.ahead_clear:
-        return False
-    return unseen >= UNSEEN_LIMIT or 0 < state.strides < STRIDES
-
-
-POLICIES = ('damped_search', 'none')
+FRONTIER_SEARCH, DAMPED_SEARCH, NONE = 'frontier_search', 'damped_search', 'none'
+POLICIES = (FRONTIER_SEARCH, DAMPED_SEARCH, NONE)
 AUTO = 'auto'  # the policy that the model's prompt spec declares
 
 
@@ -152,48 +27,14 @@ def fitting_policy(wanted: str, spoken: str, model: str) -> str:
     """
     Return the policy to use; `spoken`: the one whose language the model declares to speak.
 
+    Both searches read the same words, so a model that speaks to one may be used with either.
     Raises ParameterError where a policy is wanted that would not understand the model.
     """
-    if wanted in (AUTO, spoken, 'none'):
-        return spoken if wanted == AUTO else wanted
+    if wanted == AUTO:
+        return spoken
+    if wanted == NONE or spoken != NONE:
+        return wanted
     raise ParameterError(
         f"parameter exploration = '{wanted}' refused: {model} does not speak the language of this "
         'policy (nothing in its nav_prompt.json declares it); use none, or auto'
     )
-
-
-class ExplorationPolicy:
-    """A policy by name, with its memory; one per robot, `reset` at every new instruction."""
-
-    def __init__(self, name: str = 'damped_search') -> None:
-        if name not in POLICIES:
-            raise ParameterError(
-                f"exploration policy must be one of {', '.join(POLICIES)}, got '{name}'"
-            )
-        self.name = name
-        self.state = SearchState()
-
-    def reset(self) -> None:
-        """Forget everything."""
-        self.state = SearchState()
-
-    def decide(
-        self,
-        proposed: Action,
-        sees_target: bool | None,
-        contact: bool = False,
-        ahead_clear: bool | None = None,
-    ) -> Move:
-        """
-        Return what to do at this decision.
-
-        `contact` is about the motion that has just ended, `ahead_clear` about what the reasoning
-        says of the way ahead.
-        """
-        if self.name == 'none':
-            return Move(proposed, ActionSource.MODEL)
-        self.state, move = damped_search(
-            self.state,
-            Observation(proposed, sees_target, contact, ahead_clear),
-        )
-        return move

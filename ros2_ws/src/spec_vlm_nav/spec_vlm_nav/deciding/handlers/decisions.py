@@ -28,8 +28,8 @@ from spec_vlm_nav.deciding.parts.current_decision import DecisionInProgress
 from spec_vlm_nav.deciding.parts.interfaces import Feedback, MotionRequest, Phase, SUPERVISOR
 from spec_vlm_nav.deciding.parts.rollback import OpenDecision
 from spec_vlm_nav.deciding.parts.situation import Situation
-from spec_vlm_nav.language.actions import ahead_clear, reasoning_of, sees_target, STOP
-from spec_vlm_nav.language.exploration import ActionSource, Move
+from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
+from spec_vlm_nav.language.actions import reasoning_of, STOP
 from spec_vlm_nav.model.answers import Answer
 from spec_vlm_nav.model.worker import ActionFound, Answered, Failed, Reconciled
 from spec_vlm_nav.motion.command import CommandKind
@@ -185,8 +185,8 @@ def _choose(s: Situation, event: ActionFound) -> Move:
     contact = s.motion.take_contact()
     if event.action.is_stop:
         return Move(STOP, ActionSource.MODEL)
-    sees, clear = sees_target(event.text), ahead_clear(event.text)
-    return s.policy.decide(event.action, sees, contact, clear)
+    place = s.instruction.odometer.place
+    return s.policy.decide(Observation.of(event.text, event.action, contact, place))
 
 
 def _carry_out(

@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 
 from spec_vlm_nav.common.codes import Verification
 from spec_vlm_nav.deciding.parts.report import Report
+from spec_vlm_nav.exploring.policy import Memory
 from spec_vlm_nav.language.actions import Action, reasoning_of
-from spec_vlm_nav.language.exploration import SearchState
 from spec_vlm_nav.model.worker import Reconciled
 
 
@@ -38,7 +38,7 @@ class OpenDecision:
     action: Action
     sequence: int
     report: Report
-    policy_before: SearchState
+    policy_before: Memory
     at: float
 
     def told(self, verdict: Verification, event: Reconciled) -> Report:

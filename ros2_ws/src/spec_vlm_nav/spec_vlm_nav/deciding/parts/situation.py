@@ -39,7 +39,7 @@ from spec_vlm_nav.deciding.parts.interfaces import (
 )
 from spec_vlm_nav.deciding.parts.report import Report
 from spec_vlm_nav.deciding.parts.rollback import Unverified
-from spec_vlm_nav.language.exploration import ExplorationPolicy
+from spec_vlm_nav.exploring.policy import ExplorationPolicy
 from spec_vlm_nav.model.answers import Answer
 from spec_vlm_nav.motion.command import CommandKind
 

@@ -48,7 +48,7 @@ from spec_vlm_nav.deciding.parts.interfaces import (
     SUPERVISOR,
 )
 from spec_vlm_nav.deciding.parts.report import Report
-from spec_vlm_nav.language.exploration import ExplorationPolicy
+from spec_vlm_nav.exploring.policy import ExplorationPolicy
 from spec_vlm_nav.model.answers import Job
 from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
 from spec_vlm_nav.model.deferred import DeferredDecider

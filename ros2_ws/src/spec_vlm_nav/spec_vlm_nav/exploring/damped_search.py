@@ -1,0 +1,115 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+The damped search: what a memoryless model needs at least around it.
+
+It knows nothing of where the robot is: it counts decisions, damps turns to and fro, and walks on
+when the target was not seen for long.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
+from spec_vlm_nav.language.actions import Action, ActionKind
+
+
+@dataclass(frozen=True)
+class SearchState:
+    """Memory of the damped search, all of it."""
+
+    last_action: Action | None = None
+    last_seen: bool = False
+    unseen: int = 0  # decisions in a row without seeing the target
+    strides: int = 0  # moves of the search made in a row
+    flips: int = 0  # turns in a row that took back the one before
+    freeing: int = 0  # moves still allowed to get past what is in the way
+    detours: int = 0  # how often something had to be passed: the side alternates
+
+
+# The rules' names, as they appear in metrics and reports.
+RULE_CONTACT = 'contact: turn aside'
+RULE_LOST = 'lost after a turn: forward'
+RULE_UNSEEN = 'not seen for long: forward'
+RULE_FREEING = 'something in the way: pass it'
+RULE_DAMPED = 'turn sign flipped: halved'
+
+SIDESTEP = (Action(ActionKind.TURN_LEFT, 45), Action(ActionKind.TURN_RIGHT, 45))
+PASS_BY = Action(ActionKind.FORWARD, 50)
+DETOUR_MOVES = 3  # after the first turn aside: turns until the way is clear, and a step
+FLIPS_LIMIT = 4  # turns to and fro before going round on one side
+AFTER_LOSS = Action(ActionKind.FORWARD, 50)
+AFTER_LONG_SEARCH = Action(ActionKind.FORWARD, 75)
+UNSEEN_LIMIT = 9  # a full turn in steps of 45 degrees, and one more
+# moves from one place of looking around to the next, as long as the way is said to be clear
+STRIDES = 2
+SMALLEST_TURN = 7.5  # degrees; halving stops here
+
+
+def damped_search(state: SearchState, seen: Observation) -> tuple[SearchState, Move]:
+    """One step of the damped search: returns the new state and the move (DEFAULT_PAIR, item 9)."""
+    sees = bool(seen.sees_target)
+    unseen = 0 if sees else state.unseen + 1
+    strides = flips = freeing = 0
+    detours = state.detours
+    last = state.last_action
+    move = Move(seen.proposed, ActionSource.MODEL)
+    if seen.proposed.is_stop:
+        pass
+    elif seen.contact:
+        # Never backwards: nothing is known of what is behind. On the way to the target, what was
+        # touched has to be passed; while searching, looking around goes on.
+        freeing, detours = (DETOUR_MOVES if sees else 0), detours + 1
+        move = Move(SIDESTEP[detours % 2], ActionSource.EXPLORATION, RULE_CONTACT)
+    elif state.freeing:
+        if seen.ahead_clear:
+            move = Move(PASS_BY, ActionSource.EXPLORATION, RULE_FREEING)
+        elif seen.ahead_clear is False and state.freeing > 1:
+            move = Move(SIDESTEP[detours % 2], ActionSource.EXPLORATION, RULE_FREEING)
+            freeing = state.freeing - 1
+    elif not sees and state.last_seen and last is not None and last.is_turn and seen.ahead_clear:
+        move = Move(AFTER_LOSS, ActionSource.EXPLORATION, RULE_LOST)
+    elif _walks_on(state, seen, unseen):
+        move = Move(AFTER_LONG_SEARCH, ActionSource.EXPLORATION, RULE_UNSEEN)
+        unseen = 0
+        strides = state.strides + 1
+    elif (
+        last is not None
+        and last.is_turn
+        and seen.proposed.is_turn
+        and seen.proposed.kind is not last.kind
+    ):
+        flips = state.flips + 1
+        halved = max(last.amount / 2, SMALLEST_TURN)
+        if flips >= FLIPS_LIMIT:
+            flips, detours, freeing = 0, detours + 1, DETOUR_MOVES
+            move = Move(SIDESTEP[detours % 2], ActionSource.EXPLORATION, RULE_FREEING)
+        elif halved < seen.proposed.amount:
+            move = Move(Action(seen.proposed.kind, halved), ActionSource.EXPLORATION, RULE_DAMPED)
+    elif seen.proposed.is_turn:
+        flips = state.flips
+    return SearchState(move.action, sees, unseen, strides, flips, freeing, detours), move
+
+
+def _walks_on(state: SearchState, seen: Observation, unseen: int) -> bool:
+    """
+    Return whether to go on after a look around: only where the way is said to be clear.
+
+    A model that says nothing of the way does not speak this policy's language.
+    """
+    if seen.sees_target or not seen.ahead_clear:
+        return False
+    return unseen >= UNSEEN_LIMIT or 0 < state.strides < STRIDES

@@ -1,0 +1,231 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+A search that remembers where it has looked and walked, by the robot's own odometry.
+
+While the model sees the target, it leads, damped as in the damped search. Where the target was
+seen stays in the map, so a target that a detour lost is turned back to, and a look-alike that was
+looked at twice is not run after for ever. While the target is not seen, the next look is taken
+from where it finds most for its cost. Nothing is walked into that was touched, the search makes no
+step where the model calls the way blocked, and none backwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+import math
+
+from spec_vlm_nav.common.geometry import Pose, wrap
+from spec_vlm_nav.exploring.damped_search import damped_search, SearchState
+from spec_vlm_nav.exploring.detour import Detour, STRIDES
+from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
+from spec_vlm_nav.exploring.passing import Passing
+from spec_vlm_nav.exploring.search_map import CELL, SearchMap
+from spec_vlm_nav.exploring.search_plan import LEAST_TURN, limited, next_leg
+from spec_vlm_nav.language.actions import Action, ActionKind
+from spec_vlm_nav.language.sightings import Sighting
+
+RULE_LOOK = 'not seen: look where it may be'
+RULE_WALK = 'not seen: walk to where it may be seen'
+RULE_LOST = 'lost from view straight ahead: on'
+RULE_AGAIN = 'touched this way before: turn aside'
+RULE_ROUND = 'to and fro on one spot: go round'
+
+LONGEST_M = 0.8  # one motion; more than that was not gone in a straight line
+JUMP_M = 1.5  # no motion is so long: odometry has begun anew
+TRIES = 3  # plans made before looking around instead
+MISSES, NEAR_M, STRAIGHT = 2, 1.0, math.radians(20)
+ON = Action(ActionKind.FORWARD, 50)
+AWAY = Action(ActionKind.FORWARD, 70)
+LOOK_AROUND = Action(ActionKind.TURN_LEFT, 60)
+SIDE_TRUST, TRUST = 0.35, 0.7  # of a sighting at the edge of the picture, and within it
+SIDE = math.radians(33)
+
+
+@dataclass(frozen=True)
+class FrontierState:
+    """
+    Memory of the search, all of it.
+
+    known: None before the first look with odometry. spot: where the target was seen last, metres;
+    misses: decisions since then that did not show it.
+    """
+
+    known: SearchMap | None = None
+    place: Pose | None = None
+    damped: SearchState = field(default_factory=SearchState)
+    detour: Detour = field(default_factory=Detour)
+    passing: Passing = field(default_factory=Passing)
+    spot: tuple[float, float] | None = None
+    misses: int = 0
+
+
+def frontier_search(state: FrontierState, seen: Observation) -> tuple[FrontierState, Move]:
+    """Return the new memory and the move."""
+    place = seen.place
+    if place is None or not place.is_finite:  # without odometry nothing can be learnt
+        return _lead(state, seen)
+    if state.place is not None and _apart(state.place, place) > JUMP_M:
+        state = FrontierState(damped=state.damped)
+    known = learn(_walked_to(state, place), seen, place)
+    state = replace(state, known=known, place=place)
+    if seen.proposed.is_stop or (not seen.sees_target and seen.ahead_clear is None):
+        return _lead(state, seen)
+    if seen.sees_target and seen.sighting is not None:
+        sighting = seen.sighting
+        detour = state.detour.sees(place, sighting.bearing, sighting.distance, seen.ahead_clear)
+        state = replace(state, detour=detour, spot=_spot(sighting, place), misses=0)
+    elif not seen.sees_target:
+        state = replace(state, misses=state.misses + 1)
+    if state.detour.strides and not seen.contact:
+        state, move = _go_round(state, known, seen, place)
+        if move is not None:
+            return state, move
+    if seen.sees_target:
+        return _follow(state, seen, place)
+    if seen.contact:
+        state = replace(state, passing=state.passing.touches(place))
+    known, move = _search(state, seen, place)
+    return _moved(replace(state, known=known), move)
+
+
+def _lead(state: FrontierState, seen: Observation) -> tuple[FrontierState, Move]:
+    """Let the model lead, damped."""
+    damped, move = damped_search(state.damped, seen)
+    return replace(state, damped=damped), move
+
+
+def _follow(
+    state: FrontierState, seen: Observation, place: Pose
+) -> tuple[FrontierState, Move]:
+    """Let the model lead to the target that it sees, but keep away from what is passed."""
+    bearing = seen.sighting.bearing if seen.sighting is not None else 0.0
+    passing = state.passing.sees(bearing, seen.ahead_clear)
+    if seen.contact:
+        passing = passing.touches(place)
+        # The damped search turns aside by turns: see to it that it is the free side's turn.
+        to_left, detours = passing.side_of(bearing) < 0, state.damped.detours
+        detours += (detours % 2 == 0) is to_left
+        state = replace(state, damped=replace(state.damped, detours=detours))
+    state = replace(state, passing=passing)
+    led, move = _lead(state, seen)
+    if move.action.distance_m and (turn := passing.around(place, bearing)):
+        return _moved(state, Move(turn, ActionSource.EXPLORATION, RULE_AGAIN))
+    return led, move
+
+
+def _moved(state: FrontierState, move: Move) -> tuple[FrontierState, Move]:
+    """Return the memory after a move of the search's own, which the damping has to know of."""
+    damped = SearchState(move.action, detours=state.damped.detours)
+    return replace(state, damped=damped), move
+
+
+def _go_round(
+    state: FrontierState, known: SearchMap, seen: Observation, place: Pose
+) -> tuple[FrontierState, Move | None]:
+    """Return the next move of going round; None: it is over."""
+    detour = state.detour
+    is_out = not seen.sees_target and bool(seen.ahead_clear)
+    is_out = is_out and not known.is_solid(place, place.yaw, AWAY.distance_m)
+    if detour.strides < STRIDES and is_out:
+        turn = 0.0
+    elif detour.strides < STRIDES:
+        return replace(state, detour=replace(detour, strides=0)), None
+    else:
+        way = detour.way_out(known, place)
+        if way is not None and abs(wrap(way - place.yaw)) < LEAST_TURN and not is_out:
+            detour = replace(detour, tried=(*detour.tried, place.yaw))
+            way = detour.way_out(known, place)
+        if way is None:
+            return replace(state, detour=replace(detour, strides=0)), None
+        turn = wrap(way - place.yaw)
+    if abs(turn) >= LEAST_TURN:
+        return _moved(replace(state, detour=detour), _turn(limited(turn), RULE_ROUND))
+    return _moved(
+        replace(state, detour=detour.strides_on(place)),
+        Move(AWAY, ActionSource.EXPLORATION, RULE_ROUND),
+    )
+
+
+def learn(known: SearchMap, seen: Observation, place: Pose) -> SearchMap:
+    """Return the map with what this decision tells."""
+    known = known.walked(place)
+    if seen.contact:
+        known = known.touched(place, place.yaw)
+    if seen.sees_target and seen.sighting is not None:
+        bearing, distance = seen.sighting.bearing, seen.sighting.distance
+        trust = TRUST if abs(bearing) < SIDE else SIDE_TRUST
+        return known.with_target(place, bearing, distance, trust)
+    if seen.sees_target is False:
+        known = known.without_target(place, seen.ahead_clear)
+        if seen.ahead_clear is not None:
+            known = known.said(place, seen.ahead_clear)
+    return known
+
+
+def _walked_to(state: FrontierState, place: Pose) -> SearchMap:
+    """Return the map with the way from the last decision to here known to be free."""
+    known, last = state.known, state.place
+    if known is None or last is None:
+        return SearchMap.around(place.x, place.y)
+    gone = _apart(last, place)
+    steps = math.ceil(gone / CELL) if gone <= LONGEST_M else 0
+    for step in range(1, steps):
+        x = last.x + (place.x - last.x) * step / steps
+        y = last.y + (place.y - last.y) * step / steps
+        known = known.walked(Pose(x, y, place.yaw))
+    return known.following(place)
+
+
+def _apart(one: Pose, other: Pose) -> float:
+    return math.hypot(one.x - other.x, one.y - other.y)
+
+
+def _search(state: FrontierState, seen: Observation, place: Pose) -> tuple[SearchMap, Move]:
+    """Return the map and the first motion of the best plan that may be carried out."""
+    known = state.known or SearchMap.around(place.x, place.y)
+    if _is_straight_ahead(state, place) and seen.ahead_clear and not seen.contact:
+        return known, Move(ON, ActionSource.EXPLORATION, RULE_LOST)
+    for _ in range(TRIES):
+        leg = next_leg(known, place)
+        if leg.turn:
+            return known, _turn(leg.turn, RULE_LOOK)
+        is_solid = known.is_solid(place, place.yaw, leg.distance)
+        if seen.ahead_clear and not is_solid and not state.passing.has_touched(place):
+            action = Action(ActionKind.FORWARD, round(leg.distance * 100))
+            return known, Move(action, ActionSource.EXPLORATION, RULE_WALK)
+        known = known.refused(place)
+    return known, Move(LOOK_AROUND, ActionSource.EXPLORATION, RULE_LOOK)
+
+
+def _is_straight_ahead(state: FrontierState, place: Pose) -> bool:
+    """Whether the target was seen a moment ago straight ahead, some way off."""
+    if state.spot is None or state.misses > MISSES:
+        return False
+    dx, dy = state.spot[0] - place.x, state.spot[1] - place.y
+    off = abs(wrap(math.atan2(dy, dx) - place.yaw))
+    is_on_the_way = off <= STRAIGHT and math.hypot(dx, dy) >= NEAR_M
+    return is_on_the_way and not state.passing.has_touched(place)
+
+
+def _spot(sighting: Sighting, place: Pose) -> tuple[float, float]:
+    towards = place.yaw + sighting.bearing
+    far = sighting.distance
+    return place.x + far * math.cos(towards), place.y + far * math.sin(towards)
+
+
+def _turn(angle: float, rule: str) -> Move:
+    kind = ActionKind.TURN_LEFT if angle > 0 else ActionKind.TURN_RIGHT
+    return Move(Action(kind, round(abs(math.degrees(angle)))), ActionSource.EXPLORATION, rule)

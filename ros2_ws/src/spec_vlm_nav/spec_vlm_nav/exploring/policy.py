@@ -1,0 +1,62 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+What a memoryless model needs around it: a named, switchable policy that may replace its action.
+
+The model proposes, the policy disposes: every motion that is not exactly the model's own is marked
+EXPLORATION with the rule that made it. It must never turn a STOP into a motion.
+"""
+
+from __future__ import annotations
+
+from spec_vlm_nav.common.errors import ParameterError
+from spec_vlm_nav.exploring.damped_search import damped_search, SearchState
+from spec_vlm_nav.exploring.frontier_search import frontier_search, FrontierState
+from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
+from spec_vlm_nav.language.exploration import (
+    DAMPED_SEARCH,
+    FRONTIER_SEARCH,
+    NONE,
+    POLICIES,
+)
+
+Memory = SearchState | FrontierState
+"""What a policy remembers; immutable, so that a decision that is taken back leaves no trace."""
+
+
+class ExplorationPolicy:
+    """A policy by name, with its memory; one per robot, `reset` at every new instruction."""
+
+    def __init__(self, name: str = DAMPED_SEARCH) -> None:
+        if name not in POLICIES:
+            raise ParameterError(
+                f"exploration policy must be one of {', '.join(POLICIES)}, got '{name}'"
+            )
+        self.name = name
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.state: Memory = FrontierState() if self.name == FRONTIER_SEARCH else SearchState()
+
+    def decide(self, seen: Observation) -> Move:
+        """Return what to do at this decision."""
+        if self.name == NONE:
+            return Move(seen.proposed, ActionSource.MODEL)
+        if isinstance(self.state, FrontierState):
+            self.state, move = frontier_search(self.state, seen)
+        else:
+            self.state, move = damped_search(self.state, seen)
+        return move
