@@ -14,6 +14,7 @@ ROWS_OF = {
     "deciding/diagnostics.py": "vlm_nav_node",
     "motion/diagnostics.py": "motion_node",
     "ros/nodes/go2_state_node.py": "go2_state_node",
+    "ros/nodes/mission_node.py": "mission_node",
     "ros/nodes/vlm_nav_node.py": "vlm_nav_node",
 }
 
