@@ -1,4 +1,4 @@
-"""`specnav blackbox`: what the robot's black box has written."""
+"""`specnav blackbox`, what the robot's black box has written, and `specnav console --bag`, a walk looked at again."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ def add_blackbox_command(app: typer.Typer) -> None:
         "specnav blackbox --show blackbox-20260102-030405Z-NO_RESPONSE.mcap   |   "
         "specnav replay ~/.ros/spec_vlm_nav/blackbox/blackbox-20260102-030405Z-NO_RESPONSE.mcap"
     )(blackbox)
+    app.command(
+        epilog="Examples:  specnav console --bag walk.mcap   |   "
+        "specnav console --bag blackbox.mcap --labels right.csv   |   "
+        "specnav console --bag walk.mcap --clip part.gif --from 10 --to 20"
+    )(console)
 
 
 def blackbox(
@@ -36,3 +41,34 @@ def blackbox(
     from specnav.blackbox.run import list_files, show_file
 
     raise typer.Exit(list_files(folder) if show is None else show_file(show, folder))
+
+
+def console(
+    bag: Annotated[
+        Path,
+        typer.Option(
+            metavar="BAG", help="A .mcap or .db3 file, a bag's folder, a black-box file, or a run's folder."
+        ),
+    ],
+    labels: Annotated[
+        Path | None, typer.Option(metavar="FILE.csv", help="Where labels are kept (default: beside the bag).")
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0: a free one.")] = 8766,
+    image_topic: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="Which camera, where there are several.")
+    ] = None,
+    clip: Annotated[
+        Path | None, typer.Option(metavar="FILE.gif", help="Write a clip instead of opening the page.")
+    ] = None,
+    begin: Annotated[float, typer.Option("--from", min=0, help="With --clip: where it begins, s.")] = 0.0,
+    end: Annotated[float, typer.Option("--to", min=0, help="With --clip: where it ends, s.")] = 1e9,
+) -> None:
+    """Look at a recorded walk again in the browser, without ROS: pictures, decisions, tokens, times and events on one
+    timeline; label what would have been right, for specnav replay --labels; save clips.
+
+    The page for a live robot is a ROS node: ros2 launch spec_vlm_nav console.launch.py, or specnav demo --console.
+    """
+    need_rosbags()
+    from specnav.lookback.run import look_back
+
+    raise typer.Exit(look_back(bag, labels, port, image_topic, clip, (begin, end)))

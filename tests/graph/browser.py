@@ -36,7 +36,14 @@ FLAGS = [
     "--window-size=1280,900",
     "--ignore-certificate-errors",
 ]
-KEYS = {" ": ("Space", 32), "Escape": ("Escape", 27), "Enter": ("Enter", 13), "Tab": ("Tab", 9)}
+KEYS = {
+    "y": ("KeyY", 89),
+    "ArrowRight": ("ArrowRight", 39),
+    " ": ("Space", 32),
+    "Escape": ("Escape", 27),
+    "Enter": ("Enter", 13),
+    "Tab": ("Tab", 9),
+}
 
 
 def chromium() -> str:

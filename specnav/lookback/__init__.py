@@ -1,0 +1,1 @@
+"""`specnav console --bag`: a walk looked at again in the browser: pictures, decisions, events, labels; no ROS."""

@@ -1,0 +1,37 @@
+"""What a person says is right for a frame, in the form that `specnav replay --labels` reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from evaluation.bags.labels import read_labels
+from evaluation.errors import EvaluationError
+from evaluation.files import write_bytes_atomic
+from specnav.replay.plan import VOCABULARY
+
+
+class Labels:
+    """The labels of one walk, kept in a file at every change. Raises EvaluationError for a file that holds none."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.by_stamp: dict[int, str] = {}
+        if file.exists() and file.stat().st_size:
+            self.by_stamp = {one.stamp_ns: one.action for one in read_labels(file, VOCABULARY)}
+
+    def put(self, stamp_ns: int, action: str) -> None:
+        """Label a frame; "" takes its label away. Raises EvaluationError."""
+        if action and action not in VOCABULARY.values():
+            raise EvaluationError(f"{action[:40]!r} is no action; known are {', '.join(VOCABULARY.values())}")
+        if action:
+            self.by_stamp[stamp_ns] = action
+        else:
+            self.by_stamp.pop(stamp_ns, None)
+        rows = [f"{stamp},{words}" for stamp, words in sorted(self.by_stamp.items())]
+        try:
+            if not rows:  # a file without labels is none that can be read
+                self._file.unlink(missing_ok=True)
+                return
+            write_bytes_atomic(self._file, ("\n".join(["stamp_ns,action", *rows]) + "\n").encode())
+        except OSError as error:
+            raise EvaluationError(f"labels cannot be kept in {self._file}: {error.strerror}") from error

@@ -1,0 +1,148 @@
+"""A bag as it is looked at: its pictures, its decisions and what else happened, on one clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evaluation.bags.contents import (
+    METRICS,
+    FrameEntry,
+    Pixels,
+    choose_image_topic,
+    pictures,
+    read_contents,
+)
+from evaluation.bags.source import Bag, open_bag
+from evaluation.bags.types import NEWEST, Types
+from evaluation.errors import EvaluationError
+from spec_vlm_nav.camera.images import RawImage, from_raw, to_jpeg
+from spec_vlm_nav.common.errors import FrameError
+from spec_vlm_nav.console.decisions import decision_record
+from specnav.blackbox.timeline import Event, events
+from specnav.record.types import own_types
+from specnav.replay.plan import VOCABULARY
+
+MOST_BYTES = 400_000_000  # of pictures kept in memory
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What a page shows. Times are seconds since the first picture; pictures: JPEG (or PNG) by frame number."""
+
+    name: str
+    frames: tuple[FrameEntry, ...]
+    pictures: dict[int, bytes]
+    decisions: tuple[dict[str, Any], ...]
+    events: tuple[Event, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def start_ns(self) -> int:
+        """When the first picture was recorded."""
+        return self.frames[0].time_ns
+
+    def seconds(self, time_ns: int) -> float:
+        """A time on the walk's clock."""
+        return round((time_ns - self.start_ns) / 1e9, 3)
+
+    def told(self) -> dict[str, Any]:
+        """Everything but the pictures, for the page."""
+        return {
+            "name": self.name,
+            "frames": [
+                {"number": f.number, "t": self.seconds(f.time_ns), "stamp_ns": str(f.stamp_ns)}
+                for f in self.frames
+                if f.number in self.pictures
+            ],
+            "decisions": self.decisions,
+            "events": [{"t": self.seconds(e.time_ns), "what": e.what, "text": e.text} for e in self.events],
+            "actions": list(VOCABULARY.values()),
+            "notes": self.notes,
+        }
+
+
+def find_bag(path: Path) -> Path:
+    """The bag that a path means: itself, or the one in a run's folder. Raises EvaluationError."""
+    if path.is_dir() and not (path / "metadata.yaml").is_file():
+        found = sorted(path.rglob("*.mcap"))
+        if len(found) == 1:
+            return found[0]
+        what = f"{len(found)} of them: name one" if found else "none"
+        raise EvaluationError(f"{path} is no bag; .mcap files in it: {what}")
+    return path
+
+
+def read_walk(path: Path, image_topic: str | None = None) -> Walk:
+    """Read a bag. Raises EvaluationError: no bag, or one without pictures."""
+    bag = open_bag(find_bag(path))
+    types = own_types(bag.distro or NEWEST)
+    image = choose_image_topic(bag, image_topic)
+    contents = read_contents(bag, types, image, VOCABULARY)
+    notes = list(contents.notes)
+    kept: dict[int, bytes] = {}
+    size = 0
+    for number, picture in pictures(bag, types, image, {f.number for f in contents.frames}):
+        encoded = _encoded(picture)
+        if encoded is None:
+            continue
+        size += len(encoded)
+        if size > MOST_BYTES:
+            notes.append(f"pictures behind the first {MOST_BYTES // 10**6} MB are left out")
+            break
+        kept[number] = encoded
+    if not kept:
+        raise EvaluationError(f"{bag.path} holds no picture that can be shown on {image.name}")
+    found = Walk(bag.path.name, tuple(contents.frames), kept, (), tuple(events(bag, types)), ())
+    decisions = tuple(_decisions(bag, types, found))
+    return Walk(found.name, found.frames, kept, decisions, found.events, tuple(notes))
+
+
+def _encoded(picture: bytes | Pixels | None) -> bytes | None:
+    if picture is None or isinstance(picture, bytes):
+        return picture or None
+    raw = RawImage(picture.encoding, picture.width, picture.height, picture.step, picture.data)
+    try:
+        return to_jpeg(from_raw(raw), 85)
+    except FrameError:
+        return None
+
+
+class _Lenient:
+    """A message of another release: what it does not have is nothing."""
+
+    def __init__(self, message: Any) -> None:
+        self._message = message
+
+    def __getattr__(self, name: str) -> Any:
+        given = getattr(self._message, name, None)
+        if given is None:
+            return [] if name.startswith(("token_", "span_")) else 0
+        return given
+
+
+def _decisions(bag: Bag, types: Types, walk: Walk) -> list[dict[str, Any]]:
+    topics = [topic for topic in bag.topics if topic.kind == METRICS]
+    by_stamp = {frame.stamp_ns: frame for frame in walk.frames}
+    found = []
+    for message in bag.messages([topic.name for topic in topics]) if topics else ():
+        try:
+            said = types.decode(METRICS, message.data)
+            record = decision_record(_Lenient(said))
+            stamp_ns = said.frame_stamp.sec * 10**9 + said.frame_stamp.nanosec
+        except (EvaluationError, AttributeError, TypeError, ValueError):
+            continue
+        frame = by_stamp.get(stamp_ns)
+        if not record["text"] and not record["action"] and not said.model_action:
+            continue  # nothing was decided: the node only says why it stopped
+        found.append(
+            {
+                **record,
+                "t": walk.seconds(message.time_ns),
+                "frame": frame.number if frame else None,
+                "stamp_ns": str(stamp_ns),
+                "model_action": VOCABULARY.get(said.model_action, ""),
+            }
+        )
+    return found
