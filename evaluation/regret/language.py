@@ -197,6 +197,7 @@ class SimulatedDraft:
     context_limit = 1 << 20
     is_multimodal = False
     tokenizer = None
+    disturbance = None
 
     def __init__(
         self,
