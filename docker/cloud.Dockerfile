@@ -24,7 +24,8 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* \
     && python3 -m venv /opt/venv \
     && useradd --create-home --uid 10001 specnav \
-    && mkdir /models /fleet && chown specnav: /models /fleet && mkdir --mode=700 /keys && chown specnav: /keys
+    && mkdir /models && chown specnav: /models && mkdir /fleet && chown specnav: /fleet \
+    && mkdir --mode=700 /keys && chown specnav: /keys
 RUN pip install "setuptools>=77.0.3,<80" wheel \
     && pip install ${TORCH_INDEX:+--index-url "${TORCH_INDEX}"} "${TORCH}"
 

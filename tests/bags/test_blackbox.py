@@ -42,6 +42,8 @@ def folder(tmp_path_factory):
     """A folder with one file: the last seconds of the committed bag, then a fault."""
     found = tmp_path_factory.mktemp("ros home") / "spec_vlm_nav" / "blackbox"
     bag, types = open_bag(ROOMS), own_types()
+    for topic in bag.topics:
+        types.learn(topic)
     box = BlackBox(BoxConfig(keep_s=KEEP_S, after_s=0.0), {IMAGE}, {INSTRUCTION}, lambda trigger: None)
     for message in bag.messages([topic.name for topic in bag.topics]):
         at = message.time_ns / 1e9

@@ -41,7 +41,7 @@ def flags_of(command: str) -> set[str]:
 
 
 def test_no_file_names_the_host_of_a_package_registry() -> None:
-    files = [path for path in DOCKER.rglob("*") if path.is_file()]
+    files = [path for path in DOCKER.rglob("*") if path.is_file() and path.parent.name != "__pycache__"]
     files += [ROOT / "scripts" / name for name in ("setup.sh", "setup_env.py", "setup_gguf.py", "setup_vllm.py")]
     found = {(path.name, host) for path in files for host in HOSTS.findall(path.read_text(encoding="utf-8"))}
     assert {(name, host) for name, host in found if host not in NO_REGISTRY} == set()

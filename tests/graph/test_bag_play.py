@@ -47,6 +47,7 @@ def play(graph, bag, *arguments):
 def decided_frames(out):
     """The frames of the recorded decisions, `STEP_NS` apart, and the instructions; returns the decisions by stamp."""
     bag, types = open_bag(ROOMS), own_types()
+    types.learn(bag.topic(f"/{METRICS}"))
     said = [types.decode(METRICS_KIND, m.data) for m in bag.messages([f"/{METRICS}"])]
     recorded = {stamp_ns(one.frame_stamp): one for one in said}
     camera, told = bag.topic(CAMERA), bag.topic("instruction")

@@ -245,6 +245,7 @@ def test_diagnostics_tell_of_every_sense_and_of_what_ended_motions(graph):
         "odometry",
         "response",
         "robot state",
+        "presence",
         "geofence",
         "supervisor",
         "camera",

@@ -55,6 +55,7 @@ class Camera:
 def two_scenes():
     """Two recorded frames with different actions that are no stop: (picture, what the target alone said of it)."""
     bag, types = open_bag(ROOMS), own_types()
+    types.learn(bag.topic("/vlm_nav_node/metrics"))
     pictures = {}
     for message in bag.messages(["/camera/image_raw/compressed"]):
         shown = types.decode(CAMERA_KIND, message.data)

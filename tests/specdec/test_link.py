@@ -102,7 +102,7 @@ def test_links_that_nobody_closes_do_no_harm_to_others() -> None:
         router = context.socket(zmq.ROUTER)
         router.bind("tcp://127.0.0.1:*")
         link = connect(router.getsockopt_string(zmq.LAST_ENDPOINT))
-        link._open_socket()
+        link._dealer.open(link.address)
         link.send(wire.Hello(wire.PROTOCOL_VERSION, "edge", b""))
         assert router.poll(5000), "a link does not come about"
         leaving = threading.Thread(target=router.close, kwargs={"linger": 0})

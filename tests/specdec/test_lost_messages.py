@@ -151,7 +151,7 @@ class TestLateAndLost:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         prompt, right, honest = case
-        plans = iter([Plan("chain", 3), Plan("alone")])
+        plans = iter([Plan("chain", 3), Plan("alone"), Plan("alone")])  # the last one with the first shadow draft
         monkeypatch.setattr(Controller, "choose", lambda *given: Choice(next(plans, Plan("chain", 3)), "so"))
         received = 0
 

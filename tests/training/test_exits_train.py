@@ -422,12 +422,11 @@ def test_samples_that_cannot_be_written_leave_the_former_ones(tmp_path, monkeypa
 
 
 def test_a_full_disk_at_the_end_leaves_the_former_exits(root, tmp_path) -> None:
-    from training.exits.train import _roomy
-    from training.folders import appearing_at_once
+    from training.folders import appearing_at_once, roomy
 
     out = shutil.copytree(root / "llama", tmp_path / "out")
     said = r"out cannot be written \(No space left"
-    with pytest.raises(TrainingError, match=said), _roomy(out), appearing_at_once(out):
+    with pytest.raises(TrainingError, match=said), roomy(out), appearing_at_once(out):
         raise OSError(28, "No space left on device")
     assert (out / "config.json").exists()
 
