@@ -9,6 +9,8 @@ from pathlib import Path
 
 from training.errors import TrainingError
 
+SETTINGS = "settings.json"
+
 
 @contextmanager
 def appearing_at_once(folder: Path) -> Iterator[Path]:
@@ -38,3 +40,13 @@ def roomy(folder: Path) -> Iterator[None]:
             f"{folder} cannot be written ({error.strerror or error}): make room, then run the same command again "
             "to go on"
         ) from error
+
+
+def keep_settings(run: Path, settings: str) -> None:
+    """Note in a run's folder what it is made with. Raises TrainingError where it was made with anything else."""
+    file = run / SETTINGS
+    if file.exists() and file.read_text(encoding="utf-8") != settings:
+        raise TrainingError(
+            f"{run} holds a run with other settings: give the same ones, or another folder with --run"
+        )
+    file.write_text(settings, encoding="utf-8")

@@ -26,12 +26,12 @@ from training.drafts.start import LAYERS, add_companions, start_folder
 from training.drafts.task import RENEWED_EVERY, DistilSpec, DistilTask
 from training.errors import TrainingError
 from training.exits.samples import Sample, load_samples, save_samples
-from training.folders import appearing_at_once, roomy
+from training.folders import appearing_at_once, keep_settings, roomy
 from training.loop import LoopSettings, read_checkpoint
 from training.text.stages import Stages, stages
 from training.threads import threads
 
-NAME, SETTINGS = "draft", "settings.json"
+NAME = "draft"
 SHARD = 256
 """Answers that the target writes between two files: what a stopped run does not write again."""
 SAMPLED_EVERY = 4
@@ -128,12 +128,7 @@ def _keep_settings(config: TrainDraftConfig, speaker: LoadedModel) -> None:
     kept = {name: value for name, value in asdict(config).items() if name not in free}
     vocabulary = speaker.vocabulary_fingerprint.hex()
     settings = json.dumps(kept | {"vocabulary": vocabulary}, indent=1, default=str)
-    file = config.run / SETTINGS
-    if file.exists() and file.read_text(encoding="utf-8") != settings:
-        raise TrainingError(
-            f"{config.run} holds a run with other settings: give the same ones, or another folder with --run"
-        )
-    file.write_text(settings, encoding="utf-8")
+    keep_settings(config.run, settings)
 
 
 class _Run:

@@ -33,13 +33,13 @@ from training.exits.measure import ExitFigures, exit_figures
 from training.exits.reading import read_conversations
 from training.exits.samples import Sample, load_samples, save_samples
 from training.exits.task import ExitTask, ExitTaskSpec
-from training.folders import appearing_at_once, roomy
+from training.folders import appearing_at_once, keep_settings, roomy
 from training.loop import LoopSettings, read_checkpoint
 from training.text.stages import Stages, stages
 from training.threads import threads
 
 DEFAULT_DATA = "default"
-NAME, SETTINGS = "exits", "settings.json"
+NAME = "exits"
 HELD_BACK_SHARE, HELD_BACK_MOST = 0.05, 200
 
 
@@ -98,12 +98,7 @@ def _keep_settings(config: TrainExitsConfig, model: LoadedModel) -> None:
     free = ("out", "run", "lr", "minutes", "workers")
     kept = {name: value for name, value in asdict(config).items() if name not in free}
     settings = json.dumps(kept | {"backbone": repr(fingerprint(model))}, indent=1)
-    file = config.run / SETTINGS
-    if file.exists() and file.read_text(encoding="utf-8") != settings:
-        raise TrainingError(
-            f"{config.run} holds a run with other settings: give the same ones, or another folder with --run"
-        )
-    file.write_text(settings, encoding="utf-8")
+    keep_settings(config.run, settings)
 
 
 class _Run:
