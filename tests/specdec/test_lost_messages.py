@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import pytest
@@ -15,6 +15,7 @@ from specdec.edge.controller import Choice, Controller, Plan
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.errors import LinkLost, ProtocolError
 from specdec.link import wire
+from specdec.link.channel import Link
 from specdec.models import Prompt, chat_prompt
 from specdec.models.local import generate_local
 
@@ -169,6 +170,41 @@ class TestLateAndLost:
         )
         assert collect(decoder, prompt) == right
         assert decoder.stats.resumes == 1
+
+    def test_a_verifier_of_a_fleet_that_greets_but_does_not_serve_is_left_for_another(
+        self, case: Case, text_pair: Pair, scripted: Callable[..., ScriptedServer]
+    ) -> None:
+        prompt, right, honest = case
+
+        def greets(message: wire.Up, send: Callable[[wire.Down], None]) -> None:
+            if isinstance(message, wire.Hello):
+                honest(message, send)
+
+        class Two:
+            """A route to the first verifier, and to the second one as soon as the first has failed."""
+
+            def __init__(self) -> None:
+                self.places = [scripted(greets).address, scripted(honest).address]
+
+            def next(self, deadline: float, give_up: Callable[[], bool]) -> str:
+                return self.places[0]
+
+            def failed(self, address: str) -> bool:
+                if address == self.places[0] and len(self.places) > 1:
+                    del self.places[0]
+                    return True
+                return False
+
+            def begin(self, ids: Sequence[int], images: Sequence[bytes]) -> bool:
+                return False
+
+            def rest(self) -> None: ...
+
+            def close(self) -> None: ...
+
+        with Link("fleet", connect_timeout_s=2.0, reply_timeout_s=0.3, route=Two()) as link:
+            decoder = EdgeDecoder(link, text_pair.draft, "sd", resume_timeout_s=3)
+            assert collect(decoder, prompt) == right
 
     def test_silence_is_a_link_lost_within_the_reply_timeout(
         self, case: Case, text_pair: Pair, scripted: Callable[..., ScriptedServer]
