@@ -196,9 +196,9 @@ def test_foreign_bytes_are_answered_and_end_nothing(directory: Directory):
         if number % 300 == 0:
             hostile.setsockopt(zmq.RCVTIMEO, 50)
             assert asked(route) == directory.says
+    until(lambda: directory.desk.malformed > 500)  # a busy machine answers an edge long before it has read all of them
     hostile.send(bytes(MOST_BYTES + 1))  # ends this connection, and no other
     assert asked(route) == directory.says
-    assert directory.desk.malformed > 500
     assert "message_failed" not in directory.log.getvalue()
     hostile.setsockopt(zmq.RCVTIMEO, 1000)
     assert isinstance(decode_told(hostile.recv()), (Nobody, Take))
