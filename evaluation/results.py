@@ -78,6 +78,10 @@ class EpisodeResult(msgspec.Struct, frozen=True, kw_only=True):
     uplink_bytes: int = 0  # of all rounds, without the opening messages
     downlink_bytes: int = 0
     round_overhead_ms: list[float] = msgspec.field(default_factory=list)  # wait beyond the target's forward
+    late_decisions: int = 0  # see evaluation/standing.py, and for the seconds stood
+    stood_s: float = 0.0  # for all decisions
+    late_stood_s: float = 0.0  # for those that came late
+    safety_stood_s: float = 0.0  # for safety stops; the decision after one may have been late, too
 
     def __post_init__(self) -> None:
         for name in ("collisions", "steps", "policy_moves", "parse_failures", "safety_stops"):
@@ -116,6 +120,11 @@ class DemoSummary(msgspec.Struct, frozen=True, kw_only=True):
     round_overhead_ms_p50: float | None = None  # link, queues and codecs, without the forwards
     round_overhead_ms_p95: float | None = None
     episodes: int = 0
+    decisions: int = 0  # that moved the robot, or said stop
+    late_decisions: int = 0
+    stood_s: float = 0.0
+    late_stood_s: float = 0.0
+    safety_stood_s: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("success_rate", "spl", "acceptance", "absent_respected_rate"):
@@ -232,6 +241,11 @@ def summarise(episodes: Sequence[EpisodeResult], comparison: Comparison | None =
         round_overhead_ms_p50=percentile(overhead, 50),
         round_overhead_ms_p95=percentile(overhead, 95),
         episodes=len(episodes),
+        decisions=len(action_ms),
+        late_decisions=sum(e.late_decisions for e in episodes),
+        stood_s=sum(e.stood_s for e in episodes),
+        late_stood_s=sum(e.late_stood_s for e in episodes),
+        safety_stood_s=sum(e.safety_stood_s for e in episodes),
     )
 
 

@@ -17,6 +17,7 @@ from evaluation.report import charts
 from evaluation.report.floor import draw_map
 from evaluation.report.media import embed, embed_frame, make_gif
 from evaluation.results import DemoResults, Setting, load_results, percentile
+from evaluation.standing import LATE_MS
 from evaluation.trace import Decision, EpisodeTrace, load_traces
 
 REPORT_FILE, GIF_FILE = "report.html", "demo.gif"
@@ -180,7 +181,18 @@ def headline(results: DemoResults) -> list[Figure]:
         ),
         Figure("Collisions", shown(s.collisions_per_episode, 2), "an episode", "contact onsets of the base"),
         Figure("Parse failures", str(s.parse_failures), "", "answers outside the action language"),
-        Figure("Safety stops", str(s.safety_stops), "", "by the gate: late, stale or invalid"),
+        Figure(
+            "Late decisions",
+            str(s.late_decisions),
+            f"of {s.decisions}",
+            f"over {LATE_MS:.0f} ms to the action: {s.late_stood_s:.1f} s of the {s.stood_s:.1f} s stood",
+        ),
+        Figure(
+            "Safety stops",
+            str(s.safety_stops),
+            "",
+            f"by the gate: late, stale or invalid; {s.safety_stood_s:.1f} s stood",
+        ),
     ]
 
 

@@ -215,7 +215,7 @@ class Director:
             if not self._is_current(message.session, message.instruction) or self._recorder is None:
                 return
             if is_safety_stop(message):
-                self._recorder.safety_stops += 1
+                self._recorder.on_safety_stop(self._clock())
             if not message.text and not message.token_ids:
                 return  # nothing was decided: the node only says why it stopped
             filled = self._recorder.on_decision(
@@ -227,7 +227,7 @@ class Director:
         with self.lock:
             state = (message.sequence, message.state)
             if self._recorder is not None and state != self._motion_state and message.state in SAFETY_STATES:
-                self._recorder.safety_stops += 1
+                self._recorder.on_safety_stop(self._clock())
             self._motion_state = state
 
     # -- what the demo asks for

@@ -70,7 +70,7 @@ class Recorder:
         self.started = started
         self.path: list[PathPoint] = []
         self.decisions: list[Decision] = []
-        self.safety_stops = 0
+        self.safety_stops: list[float] = []  # episode clock
         self.collisions = 0
         self.stop_at: float | None = None  # episode clock of the STOP decision
         self.gave_up_at: float | None = None  # episode clock of a STOP that is not the model's
@@ -116,6 +116,10 @@ class Recorder:
             self.stop_at = self.clock(now)
         elif stop_by == "node" and self.gave_up_at is None:
             self.gave_up_at = self.clock(now)
+
+    def on_safety_stop(self, now: float) -> None:
+        """Something failed or came too late, and the robot was brought to a stand."""
+        self.safety_stops.append(self.clock(now))
 
     def on_decision(self, now: float, sequence: int, stamp: tuple[int, int], decision: Decision) -> Decision:
         """A decision's metrics; returns it with number, time, pose and frame filled in.

@@ -18,6 +18,7 @@ from cloud_verifier.config import ServerConfig
 from evaluation.errors import one_line
 from evaluation.identity import compare_with_target
 from evaluation.results import Comparison
+from evaluation.standing import LATE_MS
 from harness.console import say
 from harness.errors import HarnessError, UsageError
 from harness.models import may_be_model
@@ -206,7 +207,9 @@ def show_summary(console: Console, journal: Journal, report: Path) -> None:
         f"camera to action p50 {shown(s.time_to_action_ms_p50, '{:.0f} ms')}, "
         f"p95 {shown(s.time_to_action_ms_p95, '{:.0f} ms')}; tau {shown(s.tau, '{:.2f}')}",
         f"identical to the target alone: {same} ({s.compared_decisions} answers compared); "
-        f"parse failures {s.parse_failures}, safety stops {s.safety_stops}",
+        f"parse failures {s.parse_failures}",
+        f"late decisions (over {LATE_MS:.0f} ms) {s.late_decisions} of {s.decisions}, stood {s.late_stood_s:.1f} s for "
+        f"them of {s.stood_s:.1f} s; safety stops {s.safety_stops}, stood {s.safety_stood_s:.1f} s",
     )
     for line in lines:
         say(console, line)

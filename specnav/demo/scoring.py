@@ -6,6 +6,7 @@ Nothing is judged here: success comes from `navsim.scoring`, counts and times fr
 from __future__ import annotations
 
 from evaluation.results import EpisodeResult, Outcome
+from evaluation.standing import is_late, stood_s
 from evaluation.trace import Decision, EpisodeTrace, MapObject, Rectangle, VideoFrame
 from navsim.episodes import Episode
 from navsim.geometry import Disc, Pose2D, Shape
@@ -59,6 +60,7 @@ def score_recording(
     final = episode.start if last is None else Pose2D(last.x, last.y, last.yaw)
     driven = path_length(recorder.path)
     decisions = recorder.decisions
+    late = [d.t_s for d in decisions if is_late(d.time_to_action_ms)]
     score = score_episode(
         episode,
         final,
@@ -88,7 +90,7 @@ def score_recording(
         duration_s=duration_s,
         policy_moves=sum(d.source == "policy" for d in decisions),
         parse_failures=sum(not d.parsed for d in decisions),
-        safety_stops=recorder.safety_stops,
+        safety_stops=len(recorder.safety_stops),
         drafted=sum(sum(d.drafted) for d in decisions),
         accepted=sum(sum(d.accepted) for d in decisions),
         tokens=sum(len(d.token_ids) for d in decisions),
@@ -96,6 +98,10 @@ def score_recording(
         uplink_bytes=sum(sum(d.uplink_bytes) for d in decisions),
         downlink_bytes=sum(sum(d.downlink_bytes) for d in decisions),
         round_overhead_ms=[round(value, 3) for d in decisions for value in d.overhead_ms],
+        late_decisions=len(late),
+        stood_s=round(stood_s(recorder.path, [d.t_s for d in decisions]), 3),
+        late_stood_s=round(stood_s(recorder.path, late), 3),
+        safety_stood_s=round(stood_s(recorder.path, recorder.safety_stops), 3),
     )
 
 

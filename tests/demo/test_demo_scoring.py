@@ -80,6 +80,23 @@ def test_stop_at_the_target_is_a_success_with_its_figures(episode: Episode, good
     assert summary.tau == pytest.approx(11 / 3)
 
 
+def test_late_decisions_and_what_the_robot_stood_for_them_are_told(episode: Episode, good_way: list[Pose2D]) -> None:
+    recorder = Recorder(episode.seed, started=100.0)
+    here, there = good_way[0], good_way[-1]
+    for t, pose in ((100.0, here), (101.0, there), (104.0, here), (104.5, there), (105.0, here)):
+        recorder.on_state(SimState(t, episode.seed, pose.x, pose.y, pose.yaw, 0, True))
+    for sequence, t, took in ((1, 100.9, 60.0), (2, 103.5, 900.0), (3, 104.9, 70.0)):
+        recorder.on_command(t, sequence, "")
+        recorder.on_decision(t, sequence, (0, sequence), says("go", time_to_action_ms=took))
+    recorder.on_safety_stop(102.0)
+    result = score_recording(0, episode, recorder, Ending(said_stop=False, limit="timeout"), 5.0)
+    assert (result.late_decisions, result.late_stood_s, result.stood_s) == (1, 3.0, 4.5)
+    assert (result.safety_stops, result.safety_stood_s) == (1, 3.0)
+    summary = summarise([result, result])
+    assert (summary.late_decisions, summary.decisions, summary.late_stood_s) == (2, 6, 6.0)
+    assert (summary.stood_s, summary.safety_stood_s) == (9.0, 6.0)
+
+
 def test_being_there_without_saying_stop_is_no_success(episode: Episode, good_way: list[Pose2D]) -> None:
     result = score_recording(0, episode, drive(episode, good_way), Ending(False, "decision_limit"), 50.0)
     assert not result.success and result.outcome == "decision_limit" and result.time_to_goal_s is None
