@@ -8,14 +8,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 from training.errors import TrainingError
-from training.frames import SHARD_FRAMES, make_shard, shard_files
+from training.frames import SHARD_FRAMES, Pairs, make_shard, shard_files
 from training.loop import parent_lives
 
 
 def make_frames(
-    folder: Path, seed: int, count: int, workers: int, progress: Callable[[int, int], None] = lambda done, total: None
+    folder: Path,
+    seed: int,
+    count: int,
+    workers: int,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    pairs: Pairs | None = None,
 ) -> None:
-    """Render what is missing of `count` frames; `progress(done, total)` is called after every shard."""
+    """Render what is missing of `count` frames; `progress(done, total)` is called after every shard.
+
+    pairs: the (kind, colour) that may stand in the rooms, all of training if None.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     shards = range(count // SHARD_FRAMES)
     missing = [shard for shard in shards if not shard_files(folder, shard)[1].exists()]
@@ -28,7 +36,7 @@ def make_frames(
     for shard in missing:
         jobs.put(shard)
     crew = [
-        context.Process(target=_work, args=(str(folder), seed, jobs, done), daemon=True)
+        context.Process(target=_work, args=(str(folder), seed, pairs, jobs, done), daemon=True)
         for _ in range(min(workers, len(missing)))
     ]
     for _ in crew:
@@ -47,7 +55,7 @@ def make_frames(
             worker.join()
 
 
-def _work(folder: str, seed: int, jobs, done) -> None:
+def _work(folder: str, seed: int, pairs: Pairs | None, jobs, done) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops its workers
     import torch
 
@@ -57,7 +65,7 @@ def _work(folder: str, seed: int, jobs, done) -> None:
     world = World()
     while (shard := jobs.get()) is not None and parent_lives():
         try:
-            make_shard(world, Path(folder), seed, shard)
+            make_shard(world, Path(folder), seed, shard, pairs)
             done.put((shard, ""))
         except Exception as error:  # told to the parent, which stops everything
             done.put((shard, f"{type(error).__name__}: {error}"))

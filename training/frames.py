@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from navsim.rooms import Room
     from navsim.world import World
 
+Pairs = tuple[tuple[str, str], ...]
 SHARD_FRAMES = 1000
 FRAMES_A_ROOM = 14
 MAX_OBJECTS = 10
@@ -88,14 +89,14 @@ def load_frames(folder: Path, count: int) -> FrameSet:
     return FrameSet(tuple(frames), np.concatenate(labels))
 
 
-def make_shard(world: World, folder: Path, seed: int, shard: int) -> None:
-    """Render one shard and write it."""
+def make_shard(world: World, folder: Path, seed: int, shard: int, pairs: Pairs | None = None) -> None:
+    """Render one shard and write it. pairs: what may stand in its rooms (see `random_room`)."""
     rng = random.Random(f"frames-1/{seed}/{shard}")
     frames = np.empty((SHARD_FRAMES, arch.IMAGE_HEIGHT, arch.IMAGE_WIDTH, 3), np.uint8)
     labels = np.zeros(SHARD_FRAMES, FRAME)
     done = 0
     while done < SHARD_FRAMES:
-        room = random_room(rng, shard * SHARD_FRAMES + done)
+        room = random_room(rng, shard * SHARD_FRAMES + done, pairs)
         world.load(room)
         for pose in random_poses(rng, room, min(FRAMES_A_ROOM, SHARD_FRAMES - done)):
             picture, segments = world.frame(pose)
@@ -120,15 +121,16 @@ def as_camera_sends(picture: NDArray[np.uint8], quality: int) -> NDArray[np.uint
     return np.asarray(received[:, :, ::-1], np.uint8)
 
 
-def random_room(rng: random.Random, seed: int) -> Room:
-    """A training room with look-alikes."""
+def random_room(rng: random.Random, seed: int, pairs: Pairs | None = None) -> Room:
+    """A training room with look-alikes. pairs: the (kind, colour) that may stand in it, all of training if None."""
     from navsim.kinds import TRAIN_PAIRS
     from navsim.layout import furnish, wanted_pairs
 
-    pair = rng.choice(TRAIN_PAIRS)
-    pairs = [pair, *wanted_pairs(rng, pair, TRAIN_PAIRS, rng.randint(5, 8))]
-    rng.shuffle(pairs)
-    return furnish(rng, seed, "train", pairs)
+    allowed = TRAIN_PAIRS if pairs is None else pairs
+    pair = rng.choice(allowed)
+    chosen = [pair, *wanted_pairs(rng, pair, allowed, rng.randint(5, 8))]
+    rng.shuffle(chosen)
+    return furnish(rng, seed, "train", chosen)
 
 
 def random_poses(rng: random.Random, room: Room, count: int) -> list[Pose2D]:

@@ -19,7 +19,7 @@ from torch import Tensor
 from training import architecture as arch
 from training.architecture import TextShape, VisionShape
 from training.decoder import Decoder
-from training.frames import SHARD_FRAMES, load_frames
+from training.frames import SHARD_FRAMES, Pairs, load_frames
 from training.loop import read_checkpoint
 from training.questions import (
     ANSWER,
@@ -48,9 +48,17 @@ def tower_weights(checkpoint: Path) -> dict[str, Tensor]:
 
 
 def cache_features(
-    frames_folder: Path, count: int, tower_checkpoint: Path, out: Path, progress: Callable[[int, int], None]
+    frames_folder: Path,
+    count: int,
+    tower_checkpoint: Path,
+    out: Path,
+    progress: Callable[[int, int], None],
+    rescaled: bool = True,
 ) -> None:
-    """Write features float16 [2 * count, 40, out] (the mirrored frames second) and the rescaled tower's weights."""
+    """Write features float16 [2 * count, 40, out] (the mirrored frames second) and the tower's weights.
+
+    rescaled: bring the features to FEATURE_RMS. Not for a tower that a target was trained on already.
+    """
     weights = tower_weights(tower_checkpoint)
     shape = VisionShape(out=weights["merger.mlp.2.weight"].shape[0])
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -66,7 +74,7 @@ def cache_features(
             return tower(patches).float().cpu()
 
     sample = features(np.arange(0, count, max(count // 300, 1)), False)
-    scale = FEATURE_RMS / float(sample.pow(2).mean().sqrt())
+    scale = FEATURE_RMS / float(sample.pow(2).mean().sqrt()) if rescaled else 1.0
     for name in ("merger.mlp.2.weight", "merger.mlp.2.bias"):
         weights[name] = weights[name] * scale
     partial = out.with_suffix(".tmp.npy")
@@ -82,7 +90,10 @@ def cache_features(
 
 
 class TextTask:
-    """Questions about cached frames for one decoder; with a teacher, its distributions are what is learnt."""
+    """Questions about cached frames for one decoder; with a teacher, its distributions are what is learnt.
+
+    pairs: the (kind, colour) asked for, all of training if None.
+    """
 
     def __init__(
         self,
@@ -94,6 +105,7 @@ class TextTask:
         layers: tuple[int, int],
         teacher: tuple[str, TextShape, tuple[int, int]] | None,
         start_from: str | None,
+        pairs: Pairs | None,
         device: str,
     ) -> None:
         from navsim.kinds import COLOURS, KINDS, TRAIN_PAIRS
@@ -106,7 +118,8 @@ class TextTask:
         self.features = np.load(features, mmap_mode="r")
         self.encoder = Encoder(build_tokenizer())
         kinds, colours = [kind.name for kind in KINDS], list(COLOURS)
-        self.book = QuestionBook(labels[: count - held_back], kinds, colours, set(TRAIN_PAIRS))
+        allowed = set(TRAIN_PAIRS if pairs is None else pairs)
+        self.book = QuestionBook(labels[: count - held_back], kinds, colours, allowed)
         self.flip = flip_order().numpy()
         width = self.features.shape[-1]
         self.sigma = torch.from_numpy(self.features[: count : max(count // 500, 1)].astype(np.float32).std((0, 1)))

@@ -143,7 +143,7 @@ def target_arguments(config: TrainVlmConfig, start_from: Path | None = None) -> 
     work = config.work
     return (
         str(work / "frames"), config.frames, HELD_BACK, str(work / "features.npy"), TARGET_TEXT, TARGET_LAYERS,
-        None, None if start_from is None else str(start_from),
+        None, None if start_from is None else str(start_from), None,
     )  # fmt: skip
 
 
@@ -153,7 +153,7 @@ def draft_arguments(config: TrainVlmConfig, target: str = "target") -> tuple:
     teacher = (str(work / f"{target}.ckpt"), TARGET_TEXT, TARGET_LAYERS)
     return (
         str(work / "frames"), config.frames, HELD_BACK, str(work / "features.npy"), DRAFT_TEXT, DRAFT_LAYERS,
-        teacher, None,
+        teacher, None, None,
     )  # fmt: skip
 
 

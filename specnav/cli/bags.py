@@ -164,6 +164,10 @@ def record(
         int, typer.Option(min=0, max=2**31 - 1, help="With --sim: seed of the first episode.")
     ] = 0,
     split: Annotated[str, typer.Option(help="With --sim: heldout or train.")] = "heldout",
+    about: Annotated[
+        str,
+        typer.Option(metavar="WORD,…", help="With --sim: only targets of these kinds and colours, as lamp,pink."),
+    ] = "",
     target_model: Target = None,
 ) -> None:
     """Write a robot's topics (camera, odometry, velocities, instruction, actions, metrics) into one mcap file."""
@@ -179,7 +183,13 @@ def record(
         from specnav.record.simulated import SimulatedConfig
 
         config = SimulatedConfig(
-            out, Path(target_model) if target_model else DEFAULT_TARGET, episodes, seed, split, replace=force
+            out,
+            Path(target_model) if target_model else DEFAULT_TARGET,
+            episodes,
+            seed,
+            split,
+            replace=force,
+            about=tuple(word.strip() for word in about.split(",") if word.strip()),
         )
         raise typer.Exit(run_simulated(config))
     from specnav.record.run import run_live

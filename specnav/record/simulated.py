@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ from evaluation.bags.writing import McapFile
 from evaluation.files import write_bytes_atomic
 from navsim.base import PlanarBase
 from navsim.episodes import Episode, make_episode
+from navsim.errors import BadRequest
+from navsim.kinds import COLOURS, KIND_BY_NAME
 from spec_vlm_nav.common.geometry import Motion, Pose
 from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
 from spec_vlm_nav.exploring.policy import ExplorationPolicy
@@ -61,7 +64,9 @@ SESSION = 1
 
 @dataclass(frozen=True)
 class SimulatedConfig:
-    """episodes: instructions to carry out, from seed on; max_decisions: of each. target: the model that answers."""
+    """episodes: instructions to carry out, from seed on; max_decisions: of each. target: the model that answers.
+    about: kinds and colours; only episodes whose target has one of them ((): all).
+    """
 
     out: Path
     target: Path
@@ -71,6 +76,7 @@ class SimulatedConfig:
     max_decisions: int = 30
     exploration: str = "damped_search"
     replace: bool = False
+    about: tuple[str, ...] = ()
 
     @property
     def labels(self) -> Path:
@@ -128,13 +134,22 @@ def record_simulated(
         for topic, kind in TOPICS.items():
             file.add_topic(topic, kind)
         tape = _Tape(file, types)
-        for number in range(config.episodes):
-            episode = make_episode(config.seed + number, config.split)
+        for number, episode in enumerate(_episodes(config)):
             say(f"episode {number + 1} of {config.episodes}: {episode.instruction}")
             _Recording(tape, world, episode, number + 1, model, spec, config).run()
             tape.now_s += PAUSE_S
     write_bytes_atomic(config.labels, _as_csv(tape.labels))
     return tape.frames, len(tape.labels)
+
+
+def _episodes(config: SimulatedConfig) -> Iterator[Episode]:
+    """The first `episodes` ones from `seed` on that are about what was asked for."""
+    known = {*KIND_BY_NAME, *COLOURS}
+    if unknown := sorted(set(config.about) - known):
+        raise BadRequest(f"no kind or colour is called {unknown[0]!r}: use some of {', '.join(sorted(known))}")
+    every = (make_episode(seed, config.split) for seed in itertools.count(config.seed))
+    wanted = (one for one in every if not config.about or set(one.target_name.split()) & set(config.about))
+    return itertools.islice(wanted, config.episodes)
 
 
 def _as_csv(labels: Sequence[tuple[int, str]]) -> bytes:

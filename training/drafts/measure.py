@@ -42,7 +42,7 @@ def main() -> int:
         for name, texts in answers.items():
             found = [draft_figures(Network(draft), texts, asked.gamma) for draft in asked.drafts]
             cells = " | ".join(f"{one.tau:.2f} ({one.agreement:.1%})" for one in found)
-            print(f"| {name} | {len(texts)} | {cells} | {_perfect(texts, asked.gamma):.2f} |", flush=True)
+            print(f"| {name} | {len(texts)} | {cells} | {perfect(texts, asked.gamma):.2f} |", flush=True)
     except (TrainingError, SpecdecError) as error:
         print(f"training.drafts.measure: error: {error}", file=sys.stderr)
         return 1
@@ -69,7 +69,7 @@ def _questions(name: str) -> list[str]:
     return [talk.question for talk in talks[::every]][:HELD_BACK_QUESTIONS]
 
 
-def _perfect(texts: list[Sample], gamma: int) -> float:
+def perfect(texts: list[Sample], gamma: int) -> float:
     """τ of a draft that agrees everywhere: less than γ + 1, because answers end."""
     gained = [n for text in texts for n in tokens_a_round([True] * (len(text.ids) - text.start), gamma)]
     return sum(gained) / max(len(gained), 1)

@@ -1,0 +1,108 @@
+"""What a draft is never to see reaches it in no frame and in no question."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("navsim.world")
+
+from navsim.kinds import COLOURS, KINDS
+from training import data_stage, frames, text_stage
+from training.drafts import unseen
+from training.drafts.unseen import FirstDraft, LeftOut, episodes, text_arguments, train_first_draft
+from training.errors import TrainingError
+from training.frames import random_room
+from training.text_stage import TextTask
+
+LEFT_OUT = LeftOut(("plant", "lamp"), ("purple", "pink"))
+FRAMES = 28
+
+
+def shown(label: np.ndarray) -> set[str]:
+    """Names of all that stands in the rooms of these labels."""
+    things = label["objects"][label["objects"]["kind"] >= 0]
+    return {f"{list(COLOURS)[thing['colour']]} {KINDS[thing['kind']].name}" for thing in things}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> FirstDraft:
+    return FirstDraft(tmp_path / "target", tmp_path / "draft", tmp_path / "work", LEFT_OUT, frames=FRAMES)
+
+
+@pytest.fixture
+def short_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    for room in (frames, text_stage, unseen):
+        monkeypatch.setattr(room, "SHARD_FRAMES", FRAMES)
+
+
+class Jobs(list):
+    """Two queues in one process."""
+
+    def get(self):
+        return self.pop(0)
+
+    put = list.append
+
+
+def test_no_room_holds_what_is_left_out_and_all_else_is_there() -> None:
+    rng = random.Random(5)
+    names = {f"{o.colour} {o.kind}" for i in range(300) for o in random_room(rng, i, LEFT_OUT.pairs).objects}
+    assert not any(LEFT_OUT.hides(name) for name in names)
+    assert names == {f"{colour} {kind}" for kind, colour in LEFT_OUT.pairs}
+
+
+def test_no_frame_and_no_question_that_the_draft_learns_from_has_it(
+    config: FirstDraft, short_shards: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (config.work / "frames").mkdir(parents=True)
+
+    def here(folder: Path, seed: int, count: int, workers: int, progress: object, pairs: frames.Pairs) -> None:
+        done = Jobs()
+        data_stage._work(str(folder), seed, pairs, Jobs([0, None]), done)
+        assert done == [(0, "")]
+        raise InterruptedError  # enough: what comes next needs a target
+
+    monkeypatch.setattr(data_stage.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(unseen, "make_frames", here)
+    with pytest.raises(InterruptedError):
+        train_first_draft(config, lambda *_: None)
+    names = shown(np.load(config.work / "frames" / "labels-0000.npy"))
+    assert len(names) > 8 and not any(LEFT_OUT.hides(name) for name in names)
+
+    np.save(config.work / "features.npy", np.zeros((2 * FRAMES, 40, 192), np.float16))
+    arguments = list(text_arguments(config))
+    arguments[6] = None  # no teacher
+    book = TextTask(*arguments, "cpu").book
+    rng = random.Random(3)
+    asked = [book.draw(rng) for _ in range(600)]
+    assert sum(question.thing < 0 for question in asked) > 100
+    assert not any(LEFT_OUT.hides(question.name) for question in asked)
+
+
+def test_the_robot_is_sent_to_what_the_draft_never_saw_and_to_what_it_did() -> None:
+    hidden, known = (list(episodes(LEFT_OUT, wanted, 500_000, 8)) for wanted in (True, False))
+    assert all(LEFT_OUT.hides(one.target_name) for one in hidden)
+    assert not any(LEFT_OUT.hides(one.target_name) for one in known)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "colours", "message"),
+    [
+        (("sofa",), (), "no kind is called 'sofa'"),
+        ((), ("brown",), "no colour is called 'brown'"),
+        ((), tuple(COLOURS)[2:], "too little is left"),
+    ],
+)
+def test_what_cannot_be_left_out_is_refused_in_one_line(kinds, colours, message: str) -> None:
+    with pytest.raises(TrainingError, match=message) as caught:
+        LeftOut(kinds, colours)
+    assert "\n" not in str(caught.value)
+
+
+def test_frames_that_fill_no_shard_are_refused(config: FirstDraft) -> None:
+    with pytest.raises(TrainingError, match="multiple of 1000"):
+        train_first_draft(config, lambda *_: None)
