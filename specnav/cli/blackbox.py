@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from harness.errors import UsageError
 from specnav.cli.bags import need_rosbags
+from specnav.cli.options import Draft, Key, Target
 
 
 def add_blackbox_command(app: typer.Typer) -> None:
@@ -20,7 +22,8 @@ def add_blackbox_command(app: typer.Typer) -> None:
     app.command(
         epilog="Examples:  specnav console --bag walk.mcap   |   "
         "specnav console --bag blackbox.mcap --labels right.csv   |   "
-        "specnav console --bag walk.mcap --clip part.gif --from 10 --to 20"
+        "specnav console --bag walk.mcap --again sd   |   "
+        "specnav console --bag walk.mcap --clip part.mp4 --from 10 --to 20"
     )(console)
 
 
@@ -57,18 +60,44 @@ def console(
     image_topic: Annotated[
         str | None, typer.Option(metavar="TOPIC", help="Which camera, where there are several.")
     ] = None,
+    again: Annotated[
+        str | None,
+        typer.Option(metavar="METHOD", help="Decide again with this method, which the page can do, too."),
+    ] = None,
+    connect: Annotated[
+        str | None, typer.Option(help="For that, a verifier that runs, tcp://HOST:PORT (default: start one).")
+    ] = None,
+    key: Key = None,
+    target_model: Target = None,
+    draft_model: Draft = None,
     clip: Annotated[
-        Path | None, typer.Option(metavar="FILE.gif", help="Write a clip instead of opening the page.")
+        Path | None, typer.Option(metavar="FILE", help="Write a clip, .mp4 or .gif, instead of opening the page.")
     ] = None,
     begin: Annotated[float, typer.Option("--from", min=0, help="With --clip: where it begins, s.")] = 0.0,
     end: Annotated[float, typer.Option("--to", min=0, help="With --clip: where it ends, s.")] = 1e9,
 ) -> None:
     """Look at a recorded walk again in the browser, without ROS: pictures, decisions, tokens, times and events on one
-    timeline; label what would have been right, for specnav replay --labels; save clips.
+    timeline; decide again with another method or other models and see where they differ; label what would have been
+    right, for specnav replay --labels; save clips.
 
     The page for a live robot is a ROS node: ros2 launch spec_vlm_nav console.launch.py, or specnav demo --console.
     """
     need_rosbags()
+    from specnav.lookback.again import Deciders
     from specnav.lookback.run import look_back
 
-    raise typer.Exit(look_back(bag, labels, port, image_topic, clip, (begin, end)))
+    if key is not None and connect is None:
+        raise UsageError("--key is for a verifier that runs elsewhere: name it with --connect")
+    deciders = Deciders(
+        connect or "",
+        str(key.resolve()) if key else "",
+        _whole(target_model),
+        _whole(draft_model),
+        image_topic or "",
+    )
+    raise typer.Exit(look_back(bag, labels, port, image_topic, clip, (begin, end), deciders, again))
+
+
+def _whole(model: str | None) -> str:
+    """A model's folder wherever the replay runs; a hub's name as it is."""
+    return str(Path(model).resolve()) if model and Path(model).exists() else model or ""

@@ -1,39 +1,86 @@
-"""A part of a walk as a GIF: the pictures in their own time, with what was decided below them."""
+"""A part of a walk as a GIF or an MP4: the pictures in their own time, with what was decided below them."""
 
 from __future__ import annotations
 
 import io
 import itertools
+import tempfile
+from fractions import Fraction
 from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
+from evaluation.bags.contents import FrameEntry
 from evaluation.errors import EvaluationError
 from evaluation.files import write_bytes_atomic
 from evaluation.report.media import every_nth, montage, shorten
 from specnav.lookback.walk import Walk
 
-WIDTH, CAPTION, MOST_FRAMES = 448, 40, 240
-SHORTEST_MS, LONGEST_MS = 40, 2000
+WIDTH, CAPTION = 448, 40
+MOST_FRAMES = {".gif": 240, ".mp4": 9000}
+SHORTEST_MS, LONGEST_MS, LAST_MS = 40, 2000, 1500
 PAPER, INK, SOFT = (20, 23, 27), (238, 240, 243), (164, 171, 180)
+MEDIA_TYPES = {".gif": "image/gif", ".mp4": "video/mp4"}
+# Browsers play H.264, and the wheels of av hold it. No B-frames: with them the file's length came out too short.
+CODEC, QUALITY = "libx264", {"crf": "23", "preset": "veryfast", "bf": "0"}
 
 
-def make_clip(walk: Walk, begin_s: float, end_s: float) -> bytes:
-    """A GIF of the pictures from `begin_s` to `end_s`. Raises EvaluationError when there is none in between."""
+def make_clip(walk: Walk, begin_s: float, end_s: float, kind: str = ".gif") -> bytes:
+    """The pictures from `begin_s` to `end_s` as a file of this kind, .gif or .mp4.
+
+    Raises EvaluationError when there is none in between.
+    """
+    if kind not in MEDIA_TYPES:
+        raise EvaluationError(f"{kind or 'no ending'}: a clip is a file that ends in .gif or .mp4")
     chosen = [
         f for f in walk.frames if f.number in walk.pictures and begin_s <= walk.seconds(f.time_ns) <= end_s
     ]
     if not chosen:
         raise EvaluationError(f"no picture between {begin_s:g} and {end_s:g} s")
-    chosen = every_nth(chosen, MOST_FRAMES)
+    chosen = every_nth(chosen, MOST_FRAMES[kind])
+    times = [round((b.time_ns - a.time_ns) / 1e6) for a, b in itertools.pairwise(chosen)] + [LAST_MS]
+    times = [max(SHORTEST_MS, min(LONGEST_MS, ms)) for ms in times]
+    return (_gif if kind == ".gif" else _mp4)(walk, chosen, times)
+
+
+def _gif(walk: Walk, chosen: list[FrameEntry], times: list[int]) -> bytes:
     pages = [_page(walk, f.number, walk.seconds(f.time_ns)) for f in chosen]
-    times = [round((b.time_ns - a.time_ns) / 1e6) for a, b in itertools.pairwise(chosen)] + [1500]
     palette = montage(every_nth(pages, 12)).quantize(128, method=Image.Quantize.MEDIANCUT)
     flat = [page.quantize(palette=palette, dither=Image.Dither.NONE) for page in pages]
     buffer = io.BytesIO()
-    times = [max(SHORTEST_MS, min(LONGEST_MS, ms)) for ms in times]
     flat[0].save(buffer, "GIF", save_all=True, append_images=flat[1:], duration=times, loop=0, optimize=False)
     return buffer.getvalue()
+
+
+def _mp4(walk: Walk, chosen: list[FrameEntry], times: list[int]) -> bytes:
+    try:
+        import av
+    except ImportError as error:
+        raise EvaluationError("an MP4 needs the package av: pip install av, or save a .gif") from error
+    first = _page(walk, chosen[0].number, 0.0)
+    size = (WIDTH, first.height + first.height % 2)  # H.264 with halved colours wants even sides
+    try:
+        # A file, not a buffer: "faststart" reads what was written once more, to put the index in front of it.
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "clip.mp4"
+            with av.open(str(file), "w", format="mp4", options={"movflags": "faststart"}) as film:
+                stream = film.add_stream(CODEC, rate=1000, options=QUALITY)
+                assert isinstance(stream, av.VideoStream)
+                stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"
+                stream.time_base = stream.codec_context.time_base = Fraction(1, 1000)
+                at = 0
+                # The last picture comes twice, for one is shown until the next one comes.
+                for entry, ms in [*zip(chosen, times, strict=True), (chosen[-1], 0)]:
+                    page = Image.new("RGB", size, PAPER)
+                    page.paste(_page(walk, entry.number, walk.seconds(entry.time_ns)))
+                    frame = av.VideoFrame.from_image(page)
+                    frame.pts, frame.time_base = at, Fraction(1, 1000)
+                    film.mux(stream.encode(frame))
+                    at += ms
+                film.mux(stream.encode(None))
+            return file.read_bytes()
+    except (av.error.FFmpegError, OSError, ValueError) as error:
+        raise EvaluationError(f"no MP4 can be made here ({CODEC}: {error}): save a .gif") from error
 
 
 def _page(walk: Walk, number: int, t: float) -> Image.Image:
@@ -53,8 +100,17 @@ def _page(walk: Walk, number: int, t: float) -> Image.Image:
     return page
 
 
+def check_clip_name(out: Path) -> None:
+    """Refuse what is no clip's name before anything is read. Raises EvaluationError."""
+    if out.suffix.lower() not in MEDIA_TYPES:
+        raise EvaluationError(f"--clip {out}: a clip is a file that ends in .gif or .mp4")
+
+
 def write_clip(walk: Walk, out: Path, begin_s: float, end_s: float) -> None:
-    """Write one to a file. Raises EvaluationError."""
-    if out.suffix != ".gif":
-        raise EvaluationError(f"{out} is no .gif: clips are GIFs")
-    write_bytes_atomic(out, make_clip(walk, begin_s, end_s))
+    """Write one to a file, whole or not at all. Raises EvaluationError."""
+    check_clip_name(out)
+    data = make_clip(walk, begin_s, end_s, out.suffix.lower())
+    try:
+        write_bytes_atomic(out, data)
+    except OSError as error:
+        raise EvaluationError(f"{out} cannot be written: {error.strerror or error}") from error

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from harness.console import say
 from harness.errors import UsageError
+from specnav.lookback.again import Again, Deciders, check_method
 
 
 def look_back(
@@ -17,11 +18,26 @@ def look_back(
     image_topic: str | None,
     clip: Path | None,
     part: tuple[float, float],
+    deciders: Deciders,
+    method: str | None = None,
 ) -> int:
-    """Show a walk until Ctrl-C, or write a clip of it; returns the exit code. Raises UsageError, EvaluationError."""
+    """Show a walk until Ctrl-C, or write a clip of it; returns the exit code. Raises UsageError, EvaluationError.
+
+    method: decide again with this one at once.
+    """
     from specnav.lookback.walk import find_bag, read_walk
 
     console = Console(stderr=True)
+    if clip is not None:
+        from specnav.lookback.clip import check_clip_name, write_clip
+
+        check_clip_name(clip)
+        if method is not None:
+            raise UsageError("--again is for the page, --clip writes a file instead: leave one of them out")
+        if part[0] >= part[1]:
+            raise UsageError(f"--from {part[0]:g} is not before --to {part[1]:g}")
+    if method is not None:
+        check_method(method)
     if not bag.exists():
         raise UsageError(f"no bag {bag}: give a .mcap or .db3 file, a bag's folder, or a run's folder")
     walk = read_walk(bag, image_topic)
@@ -29,8 +45,6 @@ def look_back(
         say(console, note)
     say(console, f"{walk.name}: {len(walk.pictures)} pictures, {len(walk.decisions)} decisions")
     if clip is not None:
-        from specnav.lookback.clip import write_clip
-
         write_clip(walk, clip, *part)
         say(console, f"{clip}: written")
         return 0
@@ -44,5 +58,8 @@ def look_back(
     file = labels or found.with_name(f"{found.stem}.labels.csv")
     kept = Labels(file)
     say(console, f"labels: {file} ({len(kept.by_stamp)} so far); specnav replay {bag} --labels {file}")
-    serve(walk, kept, port, lambda words: say(console, words))
+    again = Again(found, walk, deciders)
+    if method is not None:
+        again.start(method)
+    serve(walk, kept, again, port, lambda words: say(console, words))
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -9,16 +10,19 @@ from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from evaluation.errors import EvaluationError
 from harness.errors import UsageError
+from harness.signals import ends_on_signals
 from spec_vlm_nav.console.access import check_origin
 from spec_vlm_nav.console.web import HEADERS
 from spec_vlm_nav.console.web import PAGE as CONSOLE_PAGE
-from specnav.lookback.clip import make_clip
+from specnav.lookback.again import Again, offered_methods
+from specnav.lookback.clip import MEDIA_TYPES, make_clip
 from specnav.lookback.labels import Labels
 from specnav.lookback.walk import Walk
 
@@ -33,8 +37,8 @@ FILES = {
 MOST_BYTES = 10_000
 
 
-def make_app(walk: Walk, labels: Labels) -> Starlette:
-    """The page, the walk as JSON, its pictures, labels and clips."""
+def make_app(walk: Walk, labels: Labels, again: Again) -> Starlette:
+    """The page, the walk as JSON, its pictures, labels and clips, and what another method decides."""
 
     def file(path: Path) -> Callable[[Request], Any]:
         async def serve(request: Request) -> Response:
@@ -43,7 +47,10 @@ def make_app(walk: Walk, labels: Labels) -> Starlette:
         return serve
 
     def told() -> dict[str, Any]:
-        return {**walk.told(), "labels": {str(stamp): action for stamp, action in labels.by_stamp.items()}}
+        return {**walk.told(), "labels": labels_told(), "methods": offered_methods()}
+
+    def labels_told() -> dict[str, str]:
+        return {str(stamp): action for stamp, action in labels.by_stamp.items()}
 
     async def whole(request: Request) -> Response:
         return JSONResponse(told(), headers=HEADERS)
@@ -56,53 +63,82 @@ def make_app(walk: Walk, labels: Labels) -> Starlette:
         return Response(data, media_type=kind, headers={**HEADERS, "Cache-Control": "max-age=3600"})
 
     async def label(request: Request) -> Response:
-        wrong = check_origin(request.headers.get("origin"), request.headers.get("host"), True)
-        if wrong:
-            return JSONResponse({"why": wrong}, 403, HEADERS)
-        try:
-            body = await request.body()
-            if len(body) > MOST_BYTES:
-                raise ValueError
-            said = await request.json()
+        def put(said: dict[str, Any]) -> dict[str, Any]:
             labels.put(int(said["stamp_ns"]), str(said["action"]))
-        except EvaluationError as error:
-            return JSONResponse({"why": str(error)}, 400, HEADERS)
-        except (ValueError, KeyError, TypeError):
-            return JSONResponse({"why": "give stamp_ns and action"}, 400, HEADERS)
-        return JSONResponse(
-            {str(stamp): action for stamp, action in labels.by_stamp.items()}, headers=HEADERS
-        )
+            return labels_told()
+
+        return await _posted(request, put, "give stamp_ns and action")
+
+    async def decide(request: Request) -> Response:
+        def act(said: dict[str, Any]) -> dict[str, Any]:
+            if said.get("cancel") is True:
+                again.cancel()
+            else:
+                again.start(str(said["method"]))
+            return again.told()
+
+        return await _posted(request, act, "give method, or cancel")
+
+    async def decided(request: Request) -> Response:
+        since = request.query_params.get("since", "0")
+        if not since.isascii() or not since.isdigit() or len(since) > 9:
+            return JSONResponse({"why": "since is a number from 0"}, 400, HEADERS)
+        return JSONResponse(again.told(int(since)), headers=HEADERS)
 
     async def clip(request: Request) -> Response:
+        kind = f".{request.path_params['kind']}"
         try:
             begin, end = (float(request.query_params[name]) for name in ("from", "to"))
-            data = make_clip(walk, begin, end)
+            data = await run_in_threadpool(make_clip, walk, begin, end, kind)
         except (KeyError, ValueError):
             return JSONResponse({"why": "give from and to, in seconds"}, 400, HEADERS)
         except EvaluationError as error:
             return JSONResponse({"why": str(error)}, 400, HEADERS)
-        named = {"Content-Disposition": f'attachment; filename="clip-{begin:.0f}-{end:.0f}.gif"'}
-        return Response(data, media_type="image/gif", headers={**HEADERS, **named})
+        named = {"Content-Disposition": f'attachment; filename="clip-{begin:.0f}-{end:.0f}{kind}"'}
+        return Response(data, media_type=MEDIA_TYPES[kind], headers={**HEADERS, **named})
 
     routes = [Route(path, file(where)) for path, where in FILES.items()]
     routes += [
         Route("/walk.json", whole),
         Route("/frames/{number:int}", picture),
         Route("/label", label, methods=["POST"]),
-        Route("/clip.gif", clip),
+        Route("/again", decided),
+        Route("/again", decide, methods=["POST"]),
+        Route("/clip.{kind}", clip),
     ]
     return Starlette(routes=routes)
 
 
-def serve(walk: Walk, labels: Labels, port: int, say: Callable[[str], None]) -> None:
+async def _posted(request: Request, act: Callable[[dict[str, Any]], dict[str, Any]], wanted: str) -> Response:
+    """Answer a page's wish; what is wrong with it is said in a line."""
+    if wrong := check_origin(request.headers.get("origin"), request.headers.get("host"), True):
+        return JSONResponse({"why": wrong}, 403, HEADERS)
+    try:
+        body = await request.body()
+        said = json.loads(body) if len(body) <= MOST_BYTES else None
+        if not isinstance(said, dict):
+            raise ValueError
+        return JSONResponse(act(said), headers=HEADERS)
+    except EvaluationError as error:
+        return JSONResponse({"why": str(error)}, 400, HEADERS)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return JSONResponse({"why": wanted}, 400, HEADERS)
+
+
+def serve(walk: Walk, labels: Labels, again: Again, port: int, say: Callable[[str], None]) -> None:
     """Serve until Ctrl-C. Raises UsageError where the port cannot be had."""
     listening = socket.socket()
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind(("127.0.0.1", port))
+        listening.listen(64)  # also a port that another one has bound is refused here, not as a traceback later
     except OSError as error:
         listening.close()
         raise UsageError(f"port {port}: {error.strerror}; give another with --port") from error
     say(f"look back: http://127.0.0.1:{listening.getsockname()[1]}/ (Ctrl-C ends it)")
-    config = uvicorn.Config(make_app(walk, labels), log_level="warning", server_header=False)
-    uvicorn.Server(config).run(sockets=[listening])
+    config = uvicorn.Config(make_app(walk, labels, again), log_level="warning", server_header=False)
+    with ends_on_signals():  # else SIGTERM would leave a replay's files behind
+        try:
+            uvicorn.Server(config).run(sockets=[listening])
+        finally:
+            again.close()

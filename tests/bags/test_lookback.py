@@ -8,11 +8,12 @@ from PIL import Image
 
 from evaluation.bags.labels import read_labels
 from evaluation.errors import EvaluationError
+from specnav.lookback.again import Again, Deciders
 from specnav.lookback.clip import make_clip, write_clip
 from specnav.lookback.labels import Labels
 from specnav.lookback.walk import read_walk
 from specnav.replay.plan import VOCABULARY
-from tests.bags.made_up import MadeUp, walk
+from tests.bags.made_up import STEP_NS, MadeUp, walk
 
 pytest.importorskip("starlette")
 
@@ -74,8 +75,38 @@ def test_a_clip_is_an_animation_of_the_part_asked_for(tmp_path, found):
     assert (clip.format, clip.n_frames) == ("GIF", 3)
     with pytest.raises(EvaluationError, match="no picture between"):
         make_clip(found, 90, 99)
-    with pytest.raises(EvaluationError, match="GIFs"):
-        write_clip(found, tmp_path / "clip.mp4", 0, 1)
+
+
+def test_an_mp4_is_h264_with_its_index_in_front_and_keeps_the_pictures_times(tmp_path, found):
+    av = pytest.importorskip("av")
+    write_clip(found, tmp_path / "part.mp4", 0.0, 0.5)
+    data = (tmp_path / "part.mp4").read_bytes()
+    assert data.index(b"moov") < data.index(b"mdat"), "a browser would wait for the whole file"
+    with av.open(io.BytesIO(data)) as film:
+        stream = film.streams.video[0]
+        shown = [float(frame.pts * frame.time_base) for frame in film.decode(stream)]
+        assert (stream.codec_context.name, stream.pix_fmt) == ("h264", "yuv420p")
+    step = STEP_NS / 1e9
+    assert float(stream.duration * stream.time_base) >= shown[-1], "the length that players show"
+    assert shown == pytest.approx([0, step, 2 * step, 2 * step + 1.5]), "the last one stays for a moment"
+
+
+def test_a_clip_that_cannot_be_made_leaves_the_file_that_was_there(tmp_path, found, monkeypatch):
+    good = tmp_path / "good.mp4"
+    good.write_bytes(b"an earlier clip")
+    with pytest.raises(EvaluationError, match="no picture between"):
+        write_clip(found, good, 90, 99)
+    monkeypatch.setattr("specnav.lookback.clip.CODEC", "no-such-codec")
+    with pytest.raises(EvaluationError, match="no MP4 can be made here"):
+        write_clip(found, good, 0, 1)
+    for name in ("clip.avi", "clip"):
+        with pytest.raises(EvaluationError, match=r"ends in \.gif or \.mp4"):
+            write_clip(found, tmp_path / name, 0, 1)
+    (tmp_path / "folder.gif").mkdir()
+    with pytest.raises(EvaluationError, match="cannot be written"):
+        write_clip(found, tmp_path / "folder.gif", 0, 1)
+    assert good.read_bytes() == b"an earlier clip"
+    assert sorted(f.name for f in tmp_path.iterdir() if "clip" in f.name or "good" in f.name) == ["good.mp4"]
 
 
 def test_only_our_page_may_label(tmp_path, found):
@@ -84,13 +115,19 @@ def test_only_our_page_may_label(tmp_path, found):
     from specnav.lookback.server import make_app
 
     labels = Labels(tmp_path / "right.csv")
-    client = TestClient(make_app(found, labels), base_url="http://127.0.0.1:8766")
+    client = TestClient(make_app(found, labels, Again(tmp_path, found, Deciders())), base_url="http://127.0.0.1:8766")
     asked = {"stamp_ns": str(found.frames[0].stamp_ns), "action": "stop"}
     assert client.post("/label", json=asked).status_code == 403
     assert client.post("/label", json=asked, headers={"Origin": "http://evil.example"}).status_code == 403
     ours = {"Origin": "http://127.0.0.1:8766"}
     assert client.post("/label", json=asked, headers=ours).status_code == 200 and len(labels.by_stamp) == 1
-    assert client.post("/label", content="x", headers=ours).status_code == 400
+    for wrong in ("x", "[]", '{"stamp_ns": 1e999, "action": "stop"}', "[" * 9000, '{"stamp_ns": NaN, "action": 3}'):
+        assert client.post("/label", content=wrong, headers=ours).status_code == 400, wrong
+    assert client.post("/again", json={"method": "fsd"}).status_code == 403
+    refused = client.post("/again", json={"method": "split"}, headers=ours)
+    assert refused.status_code == 400 and "there are ar, " in refused.json()["why"]
+    assert client.post("/again", json={"method": {}}, headers=ours).status_code == 400
+    assert client.get("/again?since=-1").status_code == 400 and client.get("/again").json()["state"] == "none"
     assert (
         client.get("/frames/0").headers["content-type"] == "image/jpeg"
         and client.get("/frames/99").status_code == 404
@@ -99,4 +136,6 @@ def test_only_our_page_may_label(tmp_path, found):
         client.get("/clip.gif?from=0&to=1").content[:3] == b"GIF"
         and client.get("/clip.gif").status_code == 400
     )
+    assert client.get("/clip.mp4?from=0&to=1").headers["content-type"] == "video/mp4"
+    assert client.get("/clip.avi?from=0&to=1").status_code == client.get("/clip.gif?from=nan&to=1").status_code == 400
     assert client.get("/walk.json").json()["labels"] == {str(found.frames[0].stamp_ns): "stop"}

@@ -1,0 +1,271 @@
+"""A walk decided again: `specnav replay` in a process of its own, watched, compared with what was recorded, and ended.
+
+A process, so that the page goes on while models compute, and that whatever befalls them befalls only the replay.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from evaluation.bags.contents import NO_ACTION
+from evaluation.bags.records import DECISIONS_FILE, DecisionRecord
+from evaluation.errors import EvaluationError
+from harness.paths import ROOT
+from harness.processes import die_with_parent
+from specdec.errors import OptionsError
+from specdec.methods import METHODS, get_method
+from specnav.lookback.walk import Walk
+
+State = Literal["none", "starting", "deciding", "done", "cancelled", "failed"]
+Difference = Literal["same", "words", "action", "failed", "unknown"]
+POLL_S, END_S = 0.3, 15.0
+MOST_WITHOUT_DECISIONS = 200  # frames, of a bag that holds no decisions
+LONGEST_NAME = 120
+
+
+@dataclass(frozen=True)
+class Deciders:
+    """Who decides: as the options of `specnav replay`; "" is its default."""
+
+    connect: str = ""
+    key: str = ""
+    target_model: str = ""
+    draft_model: str = ""
+    image_topic: str = ""
+
+    def options(self) -> list[str]:
+        """Return them as options."""
+        given = {
+            "--connect": self.connect,
+            "--key": self.key,
+            "--target-model": self.target_model,
+            "--draft-model": self.draft_model,
+            "--image-topic": self.image_topic,
+        }
+        return [word for name, value in given.items() if value for word in (name, value)]
+
+
+def offered_methods() -> list[str]:
+    """The methods that can decide here: a split target needs a robot that holds its first layers."""
+    return [name for name, method in METHODS.items() if not method.split]
+
+
+def check_method(name: str) -> str:
+    """The method's name; overrides of its axes are allowed. Raises EvaluationError."""
+    name = name.strip()
+    try:
+        method = get_method(name[:LONGEST_NAME])
+    except OptionsError as error:
+        raise EvaluationError(str(error)) from error
+    if method.split or "," in name or len(name) > LONGEST_NAME:
+        raise EvaluationError(f"method {name[:40]} cannot decide here; there are {', '.join(offered_methods())}")
+    return name
+
+
+def differs(recorded: Mapping[str, Any] | None, again: DecisionRecord) -> Difference:
+    """How an answer differs from the recorded decision: by its action, only by its words, or not at all."""
+    if again.error:
+        return "failed"
+    if recorded is None:
+        return "unknown"
+    before = recorded["model_action"] or recorded["action"] or NO_ACTION
+    if again.action != before:
+        return "action"
+    return "words" if recorded["text"] and again.text != recorded["text"] else "same"
+
+
+class Again:
+    """One replay at a time, of one bag. Called by the page's server; a thread of its own watches the process."""
+
+    def __init__(self, bag: Path, walk: Walk, deciders: Deciders, command: Sequence[str] | None = None) -> None:
+        """bag: the file. command: what takes replay's arguments (default: `specnav replay` of this Python)."""
+        self._bag, self._deciders = bag.resolve(), deciders
+        self._command = command or (sys.executable, "-m", "specnav.cli", "replay")
+        self._recorded = {d["stamp_ns"]: d for d in walk.decisions if d["stamp_ns"] != "0"}
+        self._frames = {f.number: walk.seconds(f.time_ns) for f in walk.frames}
+        asked = len(self._recorded)
+        # Frames with a recorded action are always decided; of a bag without any, some.
+        self._every = 1_000_000 if asked else max(1, len(walk.frames) // MOST_WITHOUT_DECISIONS)
+        self._lock = threading.Lock()
+        self._state: State = "none"
+        self._method, self._why = "", ""
+        self._total = asked or -(-len(walk.frames) // self._every)
+        self._answers: list[dict[str, Any]] = []
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watcher: threading.Thread | None = None
+        self._cancelled, self._run_number = False, 0
+
+    def start(self, method: str) -> None:
+        """Begin. Raises EvaluationError: no such method, or one is at work."""
+        method = check_method(method)
+        with self._lock:
+            if self._state in ("starting", "deciding"):
+                raise EvaluationError(f"{self._method} is at work: cancel it first")
+            self._state, self._method, self._why, self._cancelled = "starting", method, "", False
+            self._answers = []
+            self._run_number += 1
+            self._watcher = threading.Thread(target=self._run, args=(method,), name="again", daemon=True)
+            self._watcher.start()
+
+    def cancel(self) -> None:
+        """End it; what was decided so far is kept. Without one at work nothing happens."""
+        with self._lock:
+            if self._state in ("starting", "deciding"):
+                self._cancelled = True
+                if self._process is not None:
+                    self._process.terminate()
+
+    def close(self) -> None:
+        """End it and wait until it is gone."""
+        self.cancel()
+        if self._watcher is not None:
+            self._watcher.join(END_S + 5.0)
+
+    def told(self, since: int = 0) -> dict[str, Any]:
+        """What is known, with the answers from number `since` on."""
+        with self._lock:
+            counts = dict.fromkeys(("same", "words", "action", "failed", "unknown"), 0)
+            for answer in self._answers:
+                counts[answer["differs"]] += 1
+            return {
+                "run": self._run_number,
+                "state": self._state,
+                "method": self._method,
+                "why": self._why,
+                "done": len(self._answers),
+                "total": max(self._total, len(self._answers)),
+                "counts": counts,
+                "answers": self._answers[since:],
+            }
+
+    # -- in the watcher's thread
+
+    def _run(self, method: str) -> None:
+        try:
+            with tempfile.TemporaryDirectory(prefix="specnav-again-") as folder:
+                self._watch(method, Path(folder) / "run", Path(folder) / "stderr")
+        except OSError as error:
+            self._end("failed", f"the replay cannot be run: {error.strerror or error}")
+        except msgspec.MsgspecError as error:
+            self._end("failed", f"the replay wrote what cannot be read: {error}")
+
+    def _watch(self, method: str, out: Path, log: Path) -> None:
+        argv = [*self._command, str(self._bag), "--methods", method, "--every", str(self._every)]
+        argv += ["--out", str(out), *self._deciders.options()]
+        with log.open("wb") as stderr:
+            process = subprocess.Popen(
+                argv, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=stderr, stdin=subprocess.DEVNULL,
+                start_new_session=True, preexec_fn=die_with_parent,
+            )  # fmt: skip
+        with self._lock:
+            self._process = process
+            if self._cancelled:  # before there was a process to end
+                process.terminate()
+        reader = _Lines(out / DECISIONS_FILE)
+        try:
+            asked_at = 0.0
+            while True:
+                ended = _ended(process, POLL_S)
+                self._take(reader.new())
+                if ended:
+                    break
+                asked_at += POLL_S if self._cancelled else 0.0
+                if asked_at > END_S:
+                    process.kill()
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            with self._lock:
+                self._process = None
+        if self._cancelled:
+            self._end("cancelled", "")
+        elif process.returncode:
+            self._end("failed", _last_words(log) or f"the replay ended with {process.returncode}")
+        else:
+            self._end("done", "")
+
+    def _take(self, records: list[DecisionRecord]) -> None:
+        with self._lock:
+            for record in records:
+                self._state = "deciding" if self._state == "starting" else self._state
+                recorded = self._recorded.get(str(record.stamp_ns))
+                self._answers.append(
+                    {
+                        "frame": record.frame,
+                        "t": recorded["t"] if recorded else self._frames.get(record.frame, 0.0),
+                        "stamp_ns": str(record.stamp_ns),
+                        "differs": differs(recorded, record),
+                        "card": _card(record),
+                    }
+                )
+
+    def _end(self, state: State, why: str) -> None:
+        with self._lock:
+            self._state, self._why = state, why
+
+
+class _Lines:
+    """The records of a file that grows, each once it is whole."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._at = file, 0
+
+    def new(self) -> list[DecisionRecord]:
+        try:
+            with self._file.open("rb") as stream:
+                stream.seek(self._at)
+                data = stream.read()
+        except FileNotFoundError:
+            return []
+        whole, end, _ = data.rpartition(b"\n")
+        self._at += len(whole) + len(end)
+        return [msgspec.json.decode(line, type=DecisionRecord) for line in whole.splitlines() if line]
+
+
+def _card(record: DecisionRecord) -> dict[str, Any]:
+    """An answer in the form of a recorded decision, as the page's cards show it."""
+    return {
+        "instruction": record.instruction,
+        "method": record.method,
+        "reasoning": record.reasoning,
+        "text": record.text,
+        "action": record.action,
+        "by": "model",
+        "rule": "",
+        "verification": 0,
+        "error": record.error,
+        "decision_ms": round(record.decision_ms or record.total_ms, 1),
+        "rounds": len(record.drafted),
+        "drafted": sum(record.drafted),
+        "accepted": sum(record.accepted),
+        "pieces": [],
+        "shares": dict.fromkeys(("camera", "edge", "link", "cloud"), 0.0),
+    }
+
+
+def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _last_words(log: Path) -> str:
+    try:
+        with log.open(encoding="utf-8", errors="replace") as stream:
+            lines = deque((line.strip() for line in stream if line.strip()), 1)
+    except OSError:
+        return ""
+    return lines[0].removeprefix("specnav: error: ")[:500] if lines else ""

@@ -1,0 +1,157 @@
+"""A walk decided again from the look-back page: what differs, cancelling, and what goes wrong, said in a line.
+
+The replay is a small stand-in that takes its arguments and writes its file; the real one is in test_replay.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from evaluation.bags.records import DecisionRecord
+from evaluation.errors import EvaluationError
+from specnav.lookback.again import Again, Deciders, check_method, differs
+from specnav.lookback.walk import read_walk
+from tests.bags.made_up import walk
+
+REPLAY = """
+import json, pathlib, signal, sys, time
+given = dict(zip(sys.argv[2::2], sys.argv[3::2]))
+out = pathlib.Path(given["--out"]); out.mkdir(parents=True)
+rows = json.loads(ROWS)
+with (out / "decisions.jsonl").open("w", buffering=1) as file:
+    for row in rows:
+        line = json.dumps(row)
+        file.write(line[:20]); file.flush(); time.sleep(0.05)   # half a line is seen
+        file.write(line[20:] + "\\n")
+END
+"""
+
+
+def stand_in(rows, end=""):
+    return [sys.executable, "-c", REPLAY.replace("ROWS", repr(json.dumps(rows))).replace("END", end)]
+
+
+def row(frame, stamp_ns, action="forward 50", text=""):
+    return dict(
+        frame=frame, stamp_ns=stamp_ns, method="sd", instruction="find", reference="", action=action, text=text
+    )
+
+
+def ended(again, states=("done", "failed", "cancelled"), timeout_s=20.0):
+    until = time.monotonic() + timeout_s
+    while (told := again.told())["state"] not in states:
+        assert time.monotonic() < until, told
+        time.sleep(0.02)
+    return told
+
+
+@pytest.fixture
+def bag(tmp_path):
+    return walk().save(tmp_path / "walk")
+
+
+def rows_of(found):
+    return [row(d["frame"], int(d["stamp_ns"]), text=d["text"]) for d in found.decisions]
+
+
+def test_what_differs_is_told_by_action_first_then_by_words(bag):
+    found = read_walk(bag)
+    rows = rows_of(found)
+    rows[1]["action"] = "stop"
+    again = Again(bag, found, Deciders(), stand_in(rows))
+    again.start("sd")
+    told = ended(again)
+    assert [a["differs"] for a in told["answers"]] == ["same", "action", "same"]
+    assert (told["state"], told["done"], told["total"]) == ("done", 3, 3)
+    assert [a["t"] for a in told["answers"]] == [d["t"] for d in found.decisions]
+    assert again.told(since=2)["answers"] == told["answers"][2:]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "said", "expected"),
+    [
+        ({"model_action": "stop", "action": "stop", "text": "a"}, {"action": "stop", "text": "a"}, "same"),
+        ({"model_action": "stop", "action": "stop", "text": "a"}, {"action": "stop", "text": "b"}, "words"),
+        ({"model_action": "stop", "action": "stop", "text": ""}, {"action": "stop", "text": "b"}, "same"),
+        # What the model said counts, not what was carried out of it.
+        ({"model_action": "stop", "action": "turn left 45", "text": "a"}, {"action": "stop", "text": "a"}, "same"),
+        ({"model_action": "stop", "action": "stop", "text": "a"}, {"action": "forward 50", "text": "a"}, "action"),
+        ({"model_action": "", "action": "", "text": "hm"}, {"action": "no action", "text": "hm"}, "same"),
+        ({"model_action": "stop", "action": "stop", "text": "a"}, {"action": "", "error": "no"}, "failed"),
+        (None, {"action": "stop"}, "unknown"),
+    ],
+)  # fmt: skip
+def test_how_an_answer_differs(recorded, said, expected):
+    record = DecisionRecord(frame=0, stamp_ns=1, method="sd", instruction="", reference="", **said)
+    assert differs(recorded, record) == expected
+
+
+def test_it_is_cancelled_and_what_was_decided_stays(bag):
+    found = read_walk(bag)
+    again = Again(bag, found, Deciders(), stand_in(rows_of(found)[:1], "time.sleep(60)"))
+    again.start("fsd")
+    until = time.monotonic() + 20
+    while not again.told()["done"]:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    with pytest.raises(EvaluationError, match="fsd is at work"):
+        again.start("sd")
+    again.cancel()
+    told = ended(again, timeout_s=5)
+    assert (told["state"], told["done"]) == ("cancelled", 1)
+    again.start("sd")
+    again.close()
+    assert again.told()["state"] == "cancelled" and again.told()["run"] == 2
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        ("sys.exit('specnav: error: no verifier answers')", "no verifier answers"),
+        ("sys.exit(3)", "ended with 3"),
+        ("file = (out / 'decisions.jsonl').open('a'); file.write('nonsense\\n'); file.close()", "cannot be read"),
+    ],
+)
+def test_a_replay_that_fails_is_said_in_a_line(bag, end, words):
+    found = read_walk(bag)
+    again = Again(bag, found, Deciders(), stand_in(rows_of(found), end))
+    again.start("sd")
+    told = ended(again)
+    assert told["state"] == "failed" and words in told["why"] and "\n" not in told["why"]
+
+
+def test_a_command_that_is_not_there_is_said(bag):
+    again = Again(bag, read_walk(bag), Deciders(), ["/nowhere/specnav"])
+    again.start("sd")
+    assert "No such file" in ended(again)["why"]
+
+
+@pytest.mark.parametrize("name", ["nope", "split", "sd,fsd", "", "sd+tree:nonsense", "x" * 5000])
+def test_a_method_that_cannot_decide_is_refused_with_those_that_can(name):
+    with pytest.raises(EvaluationError) as refused:
+        check_method(name)
+    assert "ar, " in str(refused.value) or "tree" in str(refused.value)
+    assert len(str(refused.value)) < 600
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--clip", "part.avi"], "ends in .gif or .mp4"),
+        (["--clip", "part.mp4", "--again", "sd"], "leave one of them out"),
+        (["--clip", "part.mp4", "--from", "3", "--to", "2"], "is not before"),
+        (["--again", "split"], "cannot decide here"),
+        (["--key", "a.key"], "--connect"),
+    ],
+)
+def test_wrong_flags_are_one_line(bag, given, words):
+    done = subprocess.run(
+        [sys.executable, "-m", "specnav.cli", "console", "--bag", str(bag), *given], capture_output=True, text=True
+    )
+    assert done.returncode and words in done.stderr and "Traceback" not in done.stderr, done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
