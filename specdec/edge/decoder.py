@@ -178,7 +178,8 @@ class EdgeDecoder:
     @property
     def stats(self) -> AnswerStats:
         """What the answer in progress has cost so far, or the last one."""
-        return self._stats if self._session is None else self._session.stats("running")
+        session = self._session  # read once: the answer may end meanwhile, in another thread
+        return self._stats if session is None else session.stats("running")
 
     def generate(
         self,
@@ -241,6 +242,7 @@ class EdgeDecoder:
         drafter = self._new_drafter(draft_model, prompt, options)
         front = self._new_front()
         prefilled = False
+        given = len(session.answer)
         while True:
             try:
                 welcome = self._link.ensure_connected(session.cancel.is_set)
@@ -289,6 +291,7 @@ class EdgeDecoder:
                     if chunk:
                         self._pictures.confirmed()
                         self._patience.went_on()
+                        given += len(chunk)
                         yield chunk
                     full = draft_model is not None and draft_model.room(len(session.answer)) < 1
                     if full and session.alone_is_possible:
@@ -303,6 +306,11 @@ class EdgeDecoder:
                 if session.rejection_is_pending:  # what follows it takes the draft model
                     raise
                 _log.warning("%s: the verifier goes on alone", error)
+                if lost := session.answer[given:]:  # verified in the very step that failed afterwards
+                    given += len(lost)
+                    yield lost
+                if session.finished:
+                    return
                 session.close()
                 draft_model = drafter = None
             except PicturesWanted as error:

@@ -11,6 +11,7 @@ import time
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.errors import NavigationError, ParameterError
 from spec_vlm_nav.model.answers import Answer, DecisionFailed
+from spec_vlm_nav.model.course import Course
 from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
 from spec_vlm_nav.ros.nodes.vlm_nav_node import VlmNavNode
 from spec_vlm_nav.ros.run import leave, run
@@ -57,6 +58,12 @@ class ScriptedDecider:
 
     def link(self):
         return LinkReport(LinkState.UP, 1.5, time.monotonic()) if self._open else LinkReport()
+
+    def so_far(self):
+        return ()
+
+    def course(self):
+        return Course()
 
     def figures(self):
         return {"threads": threading.active_count()}

@@ -134,6 +134,34 @@ def test_typed_instructions_are_carried_out_and_their_decisions_shown(ready):
     tab.close()
 
 
+SEEN = """
+window.seen = [];
+new MutationObserver(() => {
+  const parts = [...document.querySelector('#growing').children].map((p) => [p.textContent, p.className]);
+  if (parts.length) seen.push(parts);
+}).observe(document.querySelector('#growing'), { childList: true }); 0
+"""
+
+
+def test_tokens_are_coloured_while_they_come_and_the_page_tells_method_and_load(ready):
+    tab = ready.with_control()
+    tab.run(SEEN)
+    ready.drive(tab)
+    tab.key("Escape")
+    seen = tab.run("window.seen")
+    known = {"own", "drafted", "ahead"}
+    growing = [parts for parts in seen if parts and all(kind in known for _, kind in parts)]
+    assert growing, seen
+    card = tab.run(
+        "[...document.querySelectorAll('#decisions li:last-child .tokens span')]"
+        ".map((p) => [p.textContent, p.className])"
+    )
+    assert any(parts == card[: len(parts)] for parts in growing), "as on the card, which is told when it is whole"
+    tab.wait_text("#figures", "a forward takes")
+    assert "fsd" in tab.text("#figures")
+    tab.close()
+
+
 @pytest.mark.parametrize("key", [" ", "Escape"])
 def test_a_key_stops_the_robot_and_the_page_says_that_it_stands(ready, tab, key):
     ready.drive(tab)

@@ -10,7 +10,9 @@ from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.diagnostics import Level
 from spec_vlm_nav.deciding.diagnostics import DecidingDiagnostics, percentile
 from spec_vlm_nav.deciding.parts.report import Report
+from spec_vlm_nav.model.course import Course, course_of
 from spec_vlm_nav.model.decider import LinkReport
+from specdec.edge.stats import RoundStats
 
 
 def rows(diagnostics, camera, link=None, now=10.0):
@@ -43,6 +45,26 @@ def test_the_verifier_row_is_the_links(report, level, said):
     row = rows(DecidingDiagnostics(), CameraWatch(), report)["verifier"]
     assert (row.level, row.message) == (level, said)
     assert row.values["heard s ago"] == (float("inf") if report.heard_at is None else 10.0 - report.heard_at)
+
+
+def test_why_auto_chose_and_the_verifiers_load_are_told_in_words():
+    def of(course):
+        found = DecidingDiagnostics().rows(CameraWatch(), 1.0, LinkReport(), {}, "looking", 10.0, course)
+        return {row.name: row for row in found}
+
+    rounds = [
+        RoundStats(4, 3, 0, 0, 1.0, 9.0, 40.0, 4, mode=f"chain {n}", why=f"reason {n}", queue_ms=2.0, batch=1 + n % 2)
+        for n in range(30)
+    ]
+    found = of(course_of("auto", rounds))
+    assert found["method"].message == "auto: chain 29" and found["method"].values["why"] == "reason 29"
+    assert found["method"].values["tokens a round"] == 4
+    load = found["verifier"].values["load"]
+    assert load == "a forward takes 40 ms, shared by 1.5 answers, rounds wait 2 ms for it"
+    assert of(Course("fsd"))["method"].message == "fsd" and "load" not in of(Course("fsd"))["verifier"].values
+    assert "method" not in of(Course())
+    waits = course_of("sd", [RoundStats(1, 1, 0, 0, 0.0, 0.0, 5.0, 2, queue_ms=80.0)])
+    assert waits.load.startswith("busy: ") and "shared" not in waits.load
 
 
 def test_the_decisions_row_counts_what_went_wrong_and_how_long_decisions_took():

@@ -12,6 +12,7 @@ from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.model import folders
 from spec_vlm_nav.model.answers import Answer, DecisionFailed
+from spec_vlm_nav.model.course import Course
 from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
 from spec_vlm_nav.model.deferred import OF_LOADING, DeferredDecider
 from spec_vlm_nav.model.folders import check_folder, find_model, read_config, share_folder, suited_preset
@@ -178,6 +179,12 @@ class Inner:
     def link(self):
         return LinkReport(LinkState.UP)
 
+    def so_far(self):
+        return (("turn", 1),)
+
+    def course(self):
+        return Course("sd")
+
     def figures(self):
         return {"decisions": 3}
 
@@ -222,6 +229,7 @@ def test_everything_answers_at_once_while_the_model_is_being_loaded(loading):
     decider.check(replace(SETTINGS, gamma=6))
     decider.use(replace(SETTINGS, gamma=6))
     assert not decider.is_ready and decider.link() == LinkReport() and decider.figures() == {}
+    assert decider.so_far() == () and decider.course() == Course()
     decider.close()
     assert time.monotonic() - began < 0.5
     loading.clock += 7.0
@@ -238,6 +246,7 @@ def test_a_decision_before_the_model_is_there_fails_in_words(loading, ask):
 def test_once_loaded_it_is_the_decider_itself(loading):
     decider = loading.done()
     assert decider.is_ready and decider.link().state is LinkState.UP and decider.figures() == {"decisions": 3}
+    assert decider.so_far() == (("turn", 1),) and decider.course().method == "sd"
     assert (
         decider.decide(None, None, None).text == "decided" and decider.verify(None, None).text == "verified"
     )

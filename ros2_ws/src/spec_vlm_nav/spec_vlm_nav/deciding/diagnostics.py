@@ -24,9 +24,11 @@ from spec_vlm_nav.camera.watch import CameraWatch
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.diagnostics import DiagnosticRow, Level
 from spec_vlm_nav.deciding.parts.report import Report
+from spec_vlm_nav.model.course import Course
 from spec_vlm_nav.model.decider import LinkReport
 
 KEPT = 100
+NO_COURSE = Course()
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -63,6 +65,7 @@ class DecidingDiagnostics:
         figures: Mapping[str, object],
         activity: str,
         now: float,
+        course: Course = NO_COURSE,
     ) -> list[DiagnosticRow]:
         """
         Return the rows of /diagnostics.
@@ -76,7 +79,11 @@ class DecidingDiagnostics:
         age = camera.age(now)
         stale = age > camera_timeout_s
         said = 'frozen' if camera.is_frozen else 'no fresh frames' if stale else 'ok'
-        values = {'rate Hz': self._rate, 'age s': age, 'repeated frames': camera.repeated}
+        values: dict[str, object] = {
+            'rate Hz': self._rate,
+            'age s': age,
+            'repeated frames': camera.repeated,
+        }
         rows = [DiagnosticRow('camera', Level.ERROR if stale else Level.OK, said, values)]
         level = {
             LinkState.UP: Level.OK,
@@ -85,9 +92,20 @@ class DecidingDiagnostics:
         }[link.state]
         heard = math.inf if link.heard_at is None else now - link.heard_at
         words = link.reason or link.state.name.lower()
-        rows.append(
-            DiagnosticRow('verifier', level, words, {'RTT ms': link.rtt_ms, 'heard s ago': heard})
-        )
+        values = {'RTT ms': link.rtt_ms, 'heard s ago': heard}
+        if course.rounds:
+            values |= {
+                'load': course.load,
+                'forward ms': course.forward_ms,
+                'waiting ms': course.queue_ms,
+                'answers a forward': course.sessions,
+            }
+        rows.append(DiagnosticRow('verifier', level, words, values))
+        if course.method:
+            chosen = f'{course.method}: {course.plan}' if course.plan else course.method
+            why = {'why': course.why} if course.why else {}
+            tau = {'tokens a round': course.tau} if course.rounds else {}
+            rows.append(DiagnosticRow('method', Level.OK, chosen, {**why, **tau}))
         times = list(self._decision_ms)
         parse = self.errors['PARSE_FAILED']
         rows.append(

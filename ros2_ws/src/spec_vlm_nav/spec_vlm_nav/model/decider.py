@@ -23,7 +23,7 @@ models and links.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 import threading
 from typing import Protocol
@@ -31,6 +31,7 @@ from typing import Protocol
 from spec_vlm_nav.camera.images import PictureOptions
 from spec_vlm_nav.common.codes import LinkState
 from spec_vlm_nav.model.answers import Answer, Job, Question
+from spec_vlm_nav.model.course import Course
 
 DRAFT_ONLY = 'draft_only_slow'
 ON_LINK_LOSS = ('stop', 'hold', DRAFT_ONLY)
@@ -111,6 +112,18 @@ class Decider(Protocol):
 
     def link(self) -> LinkReport:
         """How the link is; UNKNOWN while closed."""
+        ...
+
+    def so_far(self) -> Sequence[tuple[str, int]]:
+        """
+        Return the tokens of the answer under way, each with its `origins.Origin`.
+
+        Worked out when it is asked for; a token whose origin is not known yet is left out.
+        """
+        ...
+
+    def course(self) -> Course:
+        """Return how the last rounds went: the method's choice, the verifier's load."""
         ...
 
     def figures(self) -> Mapping[str, object]:

@@ -21,13 +21,14 @@ The loading runs in a thread; nothing waits for it. Whoever has something to dec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import threading
 import time
 
 from spec_vlm_nav.common.codes import ErrorCode, LinkState
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.model.answers import Answer, DecisionFailed, Job, Question
+from spec_vlm_nav.model.course import Course
 from spec_vlm_nav.model.decider import Decider, DecoderSettings, LinkReport, OnText
 
 # Read when the model is loaded: they cannot change while that goes on.
@@ -134,6 +135,14 @@ class DeferredDecider:
     def figures(self) -> Mapping[str, object]:
         """See Decider."""
         return {} if self._inner is None else self._inner.figures()
+
+    def so_far(self) -> Sequence[tuple[str, int]]:
+        """See Decider."""
+        return () if self._inner is None else self._inner.so_far()
+
+    def course(self) -> Course:
+        """See Decider."""
+        return Course() if self._inner is None else self._inner.course()
 
     def decide(self, job: Job, cancel: threading.Event, on_text: OnText) -> Answer:
         """See Decider."""

@@ -48,11 +48,12 @@ class GrowingAnswer:
     """
     An answer that grows, and who hears of it.
 
-    unverified: from now on it is the draft model's word.
+    unverified: from now on it is the draft model's word. verified: so many ids came before that.
     """
 
     def __init__(self, text: StreamingText, on_text: Callable[[str, bool], None]) -> None:
         self.ids: list[int] = []
+        self.verified = 0
         self.unverified = False
         self._text = text
         self._on_text = on_text
@@ -65,6 +66,8 @@ class GrowingAnswer:
     def push(self, ids: list[int] | tuple[int, ...]) -> None:
         """Take more of the answer."""
         self.ids.extend(ids)
+        if not self.unverified:
+            self.verified = len(self.ids)
         if self._text.push(ids):
             self._on_text(self.text, self.unverified)
 

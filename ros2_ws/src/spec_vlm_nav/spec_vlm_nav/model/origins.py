@@ -49,6 +49,20 @@ def origins_of(rounds: Sequence[RoundStats], verified: int, count: int) -> list[
     return found + [Origin.UNVERIFIED.value] * (count - verified)
 
 
+def known_so_far(
+    rounds: Sequence[RoundStats], verified: int, count: int
+) -> tuple[int, list[int]]:
+    """
+    Return how many of the `count` tokens that came so far can be told by origin, and the origins.
+
+    A token is given out a moment before its round is on record: it is left out until then.
+    """
+    known = min(verified, sum(one.gained for one in rounds))
+    if known < verified:
+        return known, origins_of(rounds, known, known)
+    return count, origins_of(rounds, verified, count)
+
+
 def pieces_of(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
     """Return the text of each token by itself."""
     return tuple(str(tokenizer.decode([token])) for token in ids)

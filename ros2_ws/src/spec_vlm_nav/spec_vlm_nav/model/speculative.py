@@ -24,7 +24,7 @@ marked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 import threading
 import time
@@ -36,10 +36,11 @@ from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.language.prompting import build_prompt, choose_frames, PromptSpec
 from spec_vlm_nav.model.answers import Answer, DecisionFailed, Job, Question, Span
 from spec_vlm_nav.model.asking import Asker, grammars_of, spec_of
+from spec_vlm_nav.model.course import Course, course_of
 from spec_vlm_nav.model.decider import DecoderSettings, DRAFT_ONLY, LinkReport, OnText
 from spec_vlm_nav.model.growing_answer import answer_of, CanceledOrLost, GrowingAnswer
 from spec_vlm_nav.model.link_monitor import LinkMonitor
-from spec_vlm_nav.model.origins import origins_of, pieces_of
+from spec_vlm_nav.model.origins import known_so_far, origins_of, pieces_of
 from specdec.edge.decoder import EdgeDecoder
 from specdec.errors import ModelError, OptionsError, SpecdecError
 from specdec.link.channel import Link
@@ -104,7 +105,9 @@ class SpeculativeDecider:
         self._losses_before = 0
         self._link: Link | None = None
         self._connections_seen = 0
-        self._decoder: tuple[object, EdgeDecoder] | None = None
+        self._decoder: tuple[tuple[str, int, float], EdgeDecoder] | None = None
+        self._growing: GrowingAnswer | None = None
+        self._course = Course()
         self._warm_up(self._model)
 
     def check(self, settings: DecoderSettings) -> None:
@@ -178,6 +181,24 @@ class SpeculativeDecider:
         malformed = 0 if link is None else link.malformed
         return {**counts, 'link_losses': losses, 'malformed_messages': malformed}
 
+    def so_far(self) -> Sequence[tuple[str, int]]:
+        """See Decider."""
+        asker, tell, kept = self._current[1], self._growing, self._decoder
+        if tell is None:
+            return ()
+        ids, verified = tuple(tell.ids), tell.verified
+        # What is not verified has no rounds; those of the decoder may be of the answer before.
+        rounds = kept[1].stats.rounds if verified and kept is not None else ()
+        count, origins = known_so_far(rounds, min(verified, len(ids)), len(ids))
+        return tuple(zip(pieces_of(asker.tokenizer, ids[:count]), origins, strict=True))
+
+    def course(self) -> Course:
+        """See Decider."""
+        kept, method = self._decoder, self._current[0].method
+        if kept is not None and kept[0][0] == method and (rounds := kept[1].stats.rounds):
+            self._course = course_of(method, rounds)
+        return self._course if self._course.method == method else Course(method)
+
     def decide(self, job: Job, cancel: threading.Event, on_text: OnText) -> Answer:
         """See Decider."""
         s, asker = self._current
@@ -188,6 +209,7 @@ class SpeculativeDecider:
             tell = GrowingAnswer(
                 StreamingText(asker.tokenizer), lambda text, bare: on_text(text, jpeg, bare)
             )
+            self._growing = tell
             if s.on_link_loss == DRAFT_ONLY and self.link().state is LinkState.LOST:
                 answer = self._alone(question, Answer(), began, tell, cancel)
             else:

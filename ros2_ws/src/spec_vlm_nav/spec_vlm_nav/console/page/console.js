@@ -122,7 +122,7 @@ function showState(m) {
   const figures = { Link: m.link ? `${m.link}${m.rtt_ms ? `, ${m.rtt_ms} ms` : ''}` : 'not heard',
     Camera: age == null ? 'none' : `${(1000 * age).toFixed(0)} ms old`,
     Odometry: m.odom_age_s == null ? 'none' : `${(1000 * m.odom_age_s).toFixed(0)} ms old`,
-    Method: lastMethod || 'no decision yet',
+    Method: method || lastMethod || 'no decision yet',
     Verifier: verifier || 'not heard',
     Robot: m.robot_says || 'does not tell its state', Battery: m.battery == null ? 'not known' : `${Math.round(100 * m.battery)} %`,
     Held: m.held_by || 'by nothing', Pages: `${m.pages} open` };
@@ -130,7 +130,7 @@ function showState(m) {
   if (!list.children.length) for (const name of Object.keys(figures)) list.append(make('dt', name), make('dd'));
   Object.values(figures).forEach((words, i) => show(list.children[2 * i + 1], words));
 }
-let lastMethod = '', verifier = '', shownMission = '';
+let lastMethod = '', method = '', verifier = '', shownMission = '';
 function showMission(mission) {
   const key = JSON.stringify(mission);
   if (key === shownMission) return;
@@ -157,10 +157,10 @@ function showMap() {
     `${i + 1}: ${p.kind === 'begin' ? 'began' : p.code === 'NONE' ? 'done' : `ended ${p.code}`} “${p.words}”`)).slice(-6);
   $('places').replaceChildren(...list);
 }
-function thinking({ words, unverified }) {
+function thinking({ words, pieces, unverified }) { // tokens by how they came, as they come
   $('now').hidden = !words;
-  show($('growing'), words);
-  $('growing').className = unverified ? 'unverified' : '';
+  const parts = pieces.length ? pieces : [[words, unverified ? 'unverified' : '']];
+  $('growing').replaceChildren(...parts.map(([piece, origin]) => make('span', piece, origin)));
 }
 function showDecisions({ all, new: fresh }) {
   const list = $('decisions'), newest = (all || fresh || []).at(-1);
@@ -176,8 +176,11 @@ function log(how, words, at) {
   while ($('log').children.length > 200) $('log').lastChild.remove();
 }
 function showHealth(rows) {
-  const bad = rows.filter((r) => r.level !== 'ok'), found = rows.find((r) => r.name.startsWith('vlm_nav_node') && r.name.endsWith('verifier'));
-  verifier = found ? [found.message, ...Object.entries(found.values).map(([name, value]) => `${name} ${shorter(value)}`)].join(', ') : '';
+  const bad = rows.filter((r) => r.level !== 'ok');
+  const of = (what) => rows.find((r) => r.name.startsWith('vlm_nav_node') && r.name.endsWith(what));
+  const found = of('verifier'), chosen = of('method');
+  verifier = found ? [found.message, `RTT ${shorter(found.values['RTT ms'])} ms`, found.values.load].filter(Boolean).join(', ') : '';
+  method = chosen ? [chosen.message, chosen.values.why].filter(Boolean).join(' — ') : '';
   show($('worst'), rows.length ? (bad.length ? `(${bad.length} not well)` : '(all well)') : '(nothing heard)');
   $('rows').replaceChildren(...rows.map((r) => {
     const item = make('li', '', 'small'), more = Object.entries(r.values).map(([name, value]) => `${name} ${shorter(value)}`).join(' · ');

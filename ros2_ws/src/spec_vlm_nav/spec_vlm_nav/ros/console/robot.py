@@ -37,11 +37,12 @@ from rclpy.parameter import Parameter as RosParameter
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav.camera.images import from_raw, to_jpeg
-from spec_vlm_nav.common.codes import MotionState, UNVERIFIED
+from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.errors import FrameError
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.console.decisions import decision_record
 from spec_vlm_nav.console.live import LIVE, live_rows
+from spec_vlm_nav.console.thought import Thought
 from spec_vlm_nav.motion.presence import OPERATOR
 from spec_vlm_nav.ros.console.senses import Senses, small_picture
 from spec_vlm_nav.ros.console.simulator import Simulator
@@ -85,7 +86,7 @@ class Robot:
         self._life: tuple[float, Supervision] | None = None
         self._decisions: deque[dict[str, Any]] = deque(maxlen=KEPT_DECISIONS)
         self._places: deque[dict[str, Any]] = deque(maxlen=KEPT_PLACES)
-        self._mission, self._thought, self._instruction = '', '', ''
+        self._mission, self._thought, self._instruction = '', Thought(), ''
         self._touched = False
         self._parameters: dict[str, Any] = {}
         self._odom_at = -1e9
@@ -114,9 +115,9 @@ class Robot:
             DecisionMetrics, f'{at}vlm_nav_node/metrics', self._on_metrics, RELIABLE
         )
         node.create_subscription(String, f'{at}vlm_nav_node/outcome', self._on_outcome, RELIABLE)
-        # As the words come; and the sentence that was verified.
-        node.create_subscription(String, f'{at}vlm_nav_node/text', self._on_thought, RELIABLE)
-        node.create_subscription(String, f'{at}vlm_nav_node/reasoning', self._on_thought, RELIABLE)
+        model = f'{at}vlm_nav_node'
+        node.create_subscription(String, f'{model}/tokens', self._on_tokens, RELIABLE)
+        node.create_subscription(String, f'{model}/reasoning', self._on_reasoning, RELIABLE)
         node.create_subscription(String, f'{at}instruction', self._on_instruction, RELIABLE)
         node.create_subscription(String, f'{at}mission_node/mission', self._on_mission, kept)
         odom, image = _of_robot(node, 'odom', at), _of_robot(node, 'image', at)
@@ -183,13 +184,19 @@ class Robot:
             frame = self._senses.frame_of(seen)
         record['frame'] = small_picture(frame) if frame else ''
         with self._lock:
-            self._thought = ''
+            self._thought.clear()
             self._decisions.append(record)
         self._wake(self.name, 'decision')
 
-    def _on_thought(self, message: String) -> None:
+    def _on_tokens(self, message: String) -> None:
         with self._lock:
-            self._thought = message.data[:600]
+            if not self._thought.on_tokens(message.data):
+                return
+        self._wake(self.name, 'thought')
+
+    def _on_reasoning(self, message: String) -> None:
+        with self._lock:
+            self._thought.on_sentence(message.data)
         self._wake(self.name, 'thought')
 
     def _on_instruction(self, message: String) -> None:
@@ -254,23 +261,18 @@ class Robot:
     def thought(self) -> dict[str, Any]:
         """Return what the model has said so far in the decision under way."""
         with self._lock:
-            words = self._thought
-        return {
-            'words': words.removeprefix(UNVERIFIED),
-            'unverified': words.startswith(UNVERIFIED),
-        }
+            return self._thought.told()
 
     def state(self) -> dict[str, Any]:
         """Return how the robot is now."""
         now = time.monotonic()
         with self._lock:
             scene, status, life = self._board.scene(now), self._status, self._life
-            pose, thought, mission = self._pose, self._thought, self._mission
+            pose, mission = self._pose, self._mission
             frame, odom_at, instruction = self._frame, self._odom_at, self._instruction
             own = self._senses.words()
         told: dict[str, Any] = {
             'pose': pose,
-            'thought': thought,
             'instruction': instruction or scene.instruction,
             'action': scene.action,
             'by': scene.decided_by,

@@ -231,7 +231,7 @@ class Deciding:
         self._ticks += 1
         if self._ticks % SUPERVISION_TICKS == 0:
             self._give_sign_of_life()
-        self._publishers.growing(self.text_so_far)
+        self._publishers.growing(self.text_so_far, self._decider.so_far)
         self.on_tick()
 
     def _give_sign_of_life(self) -> None:

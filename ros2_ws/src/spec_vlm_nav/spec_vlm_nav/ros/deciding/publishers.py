@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 import json
 import time
 
@@ -49,6 +50,7 @@ class Publishers:
         self._reasoning = node.create_publisher(String, '~/reasoning', RELIABLE)
         self._actions = node.create_publisher(String, '~/action', RELIABLE)
         self._texts = node.create_publisher(String, '~/text', RELIABLE)
+        self._tokens = node.create_publisher(String, '~/tokens', RELIABLE)
         self._text = ''
         self._outcomes = node.create_publisher(String, '~/outcome', RELIABLE)
         self._metrics = node.create_publisher(DecisionMetrics, '~/metrics', RELIABLE)
@@ -82,10 +84,13 @@ class Publishers:
         if action:
             self._actions.publish(String(data=mark + action))
 
-    def growing(self, text: str) -> None:
-        """Publish an answer as it grows, where somebody listens."""
-        if text and text != self._text and self._texts.get_subscription_count():
-            self._texts.publish(String(data=text))
+    def growing(self, text: str, tokens: Callable[[], Sequence[tuple[str, int]]]) -> None:
+        """Publish an answer as it grows, where somebody listens; else `tokens` is not asked."""
+        if text and text != self._text:
+            if self._texts.get_subscription_count():
+                self._texts.publish(String(data=text))
+            if self._tokens.get_subscription_count():
+                self._tokens.publish(String(data=json.dumps(tokens())))
         self._text = text
 
     def report(self, report: Report, settings: DecoderSettings) -> None:
@@ -128,6 +133,7 @@ class Publishers:
             self._reasoning,
             self._actions,
             self._texts,
+            self._tokens,
             self._outcomes,
             self._metrics,
         ):

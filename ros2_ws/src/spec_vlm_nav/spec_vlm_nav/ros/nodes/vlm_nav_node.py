@@ -286,6 +286,7 @@ class VlmNavNode(LifecycleNode):
             self._decider.figures(),
             navigator.phase.value,
             time.monotonic(),
+            self._decider.course(),
         )
         return [DiagnosticRow('lifecycle', Level.OK, 'active'), *model, *rows]
 

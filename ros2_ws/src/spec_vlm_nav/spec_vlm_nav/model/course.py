@@ -1,0 +1,78 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+How the last answer came: what the method chose and why, and what the verifier had to do for it.
+
+Pure; from the records that the decoder keeps of its rounds anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specdec.edge.stats import RoundStats
+
+LAST = 20
+SHARED = 1.05
+
+
+@dataclass(frozen=True)
+class Course:
+    """
+    How the last rounds went; times are means, ms. rounds: how many they were; 0: nothing is known.
+
+    plan, why: of the last round, where a controller chose it (`auto`). queue_ms: waiting in the
+    cloud for a forward. sessions: answers that shared it.
+    """
+
+    method: str = ''
+    plan: str = ''
+    why: str = ''
+    rounds: int = 0
+    queue_ms: float = 0.0
+    forward_ms: float = 0.0
+    sessions: float = 1.0
+    tau: float = 0.0
+
+    @property
+    def load(self) -> str:
+        """Return the verifier's load in words; "" while nothing is known."""
+        if not self.rounds:
+            return ''
+        shared = f', shared by {self.sessions:.1f} answers' if self.sessions >= SHARED else ''
+        busy = 'busy: ' if self.queue_ms > self.forward_ms else ''
+        return (
+            f'{busy}a forward takes {self.forward_ms:.3g} ms{shared}, '
+            f'rounds wait {self.queue_ms:.3g} ms for it'
+        )
+
+
+def course_of(method: str, rounds: Sequence[RoundStats]) -> Course:
+    """Return how the last rounds went."""
+    last = rounds[-LAST:]
+    if not last:
+        return Course(method)
+    count = len(last)
+    return Course(
+        method,
+        last[-1].mode,
+        last[-1].why,
+        count,
+        sum(one.queue_ms for one in last) / count,
+        sum(one.verify_ms for one in last) / count,
+        sum(one.batch for one in last) / count,
+        sum(one.gained for one in last) / count,
+    )
