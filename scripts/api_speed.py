@@ -3,7 +3,8 @@
 A verifier and two servers run as processes on loopback: one whose answers share draft forwards, one whose answers take
 turns. The library runs in this process, as a program that uses it would: with one decoder a client, on one draft model;
 its forwards apart, in turn, and shared. All get the same questions with the same seeds, one way after the other, again
-and again; printed are medians. Clients read server-sent events with Python's own HTTP client.
+and again; printed are medians. Clients read server-sent events with Python's own HTTP client, and once each answer as a
+whole: more than that cannot be had by sending parts more cheaply.
 
     python scripts/api_speed.py                                   # the pair that is shipped, as quick as it is
     python scripts/api_speed.py --draft-ms 5 --verify-ms 20       # stand-ins for models of a size that is of use
@@ -105,14 +106,16 @@ def library(draft: LoadedModel, address: str, method: str, clients: int, tokens:
     return ask
 
 
-def api(bind: str, tokens: int) -> Ask:
+def api(bind: str, tokens: int, stream: bool = True) -> Ask:
     """Clients of a server, each with a connection of its own that it keeps."""
     place = bind.removeprefix("http://")
     connections: dict[int, http.client.HTTPConnection] = {}
 
     def ask(client: int, question: int) -> tuple[int, float]:
         connection = connections.setdefault(client, http.client.HTTPConnection(place, timeout=WAIT_S))
-        body: dict[str, Any] = {"model": "text-target", "stream": True, "stream_options": {"include_usage": True}}
+        body: dict[str, Any] = {"model": "text-target", "stream": stream}
+        if stream:
+            body["stream_options"] = {"include_usage": True}
         body |= {"messages": [{"role": "user", "content": text_of(client, question)}], "temperature": TEMPERATURE}
         body |= {"seed": question, "max_tokens": tokens, "min_tokens": tokens}
         began, first, last = time.perf_counter(), 0.0, b""
@@ -120,6 +123,9 @@ def api(bind: str, tokens: int) -> Ask:
         reply = connection.getresponse()
         if reply.status != 200:
             raise RuntimeError(reply.read().decode())
+        if not stream:
+            last = reply.read()
+            return int(json.loads(last)["usage"]["completion_tokens"]), time.perf_counter() - began
         while line := reply.readline():
             if line.startswith(b"data: {"):
                 first = first or time.perf_counter() - began
@@ -170,6 +176,7 @@ def compare(arguments: argparse.Namespace, supervisor: Supervisor) -> None:
             ("library, drafts in turn", direct, 1),
             ("library, drafts shared", direct, 64),
             *((name, api(bind, arguments.tokens), 0) for name, bind in binds.items()),
+            ("api, whole answers", api(binds["api"], arguments.tokens, stream=False), 0),
         ]
         runs: dict[str, list[Run]] = {name: [] for name, _, _ in ways}
         for repeat in range(arguments.repeats + 1):
