@@ -19,10 +19,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-import json
 from typing import Any
 
 from spec_vlm_nav.console.access import Bucket, Role
+from spec_vlm_nav.console.words import put
 
 RATE, BURST = 10.0, 30.0  # commands of one page
 Send = Callable[[str | bytes], Awaitable[None]]
@@ -47,4 +47,4 @@ class Page:
     def tell(self, what: str, **told: Any) -> None:
         """Have a message sent; one that cannot keep up loses it."""
         if not self.outbox.full():
-            self.outbox.put_nowait(json.dumps({'t': what, **told}, ensure_ascii=False))
+            self.outbox.put_nowait(put(what, told))

@@ -96,7 +96,7 @@ class Orders:
             order, steps = str(message.get('order', ''))[:20], str(message.get('steps', ''))
             try:
                 number, place = int(message.get('step', 0)), int(message.get('place', 0))
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 return 'step and place are numbers'
             if not 0 <= number < 2**31 or not 0 <= place < 2**31:
                 return 'step and place are numbers from 0'
@@ -134,7 +134,7 @@ class Orders:
         if kind == 'room':
             try:
                 seed = int(message.get('seed', 0))
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 return 'a room is a number'
             if not 0 <= seed < 2**31:
                 return 'a room is a number from 0'

@@ -37,11 +37,12 @@ from spec_vlm_nav.console.open_page import BURST, Page, RATE, Send
 from spec_vlm_nav.console.orders import FAULTS, LONGEST_WORDS, MOVING, Orders
 from spec_vlm_nav.console.robots import Robot, Robots
 from spec_vlm_nav.console.shelf import Shelf
+from spec_vlm_nav.console.words import STOPPING
 from spec_vlm_nav.language.stop_words import is_stop
 
 STATE_S, MAP_S, HEALTH_S, WATCH_S, HOLD_S = 0.2, 1.0, 1.0, 0.05, 0.1
 STANDS_S, PATIENCE_S = 3.0, 5.0
-STOPPING = ('stop', 'estop')
+LONGEST_REFUSAL = 1000
 SHORT = (
     'state',
     'standing',
@@ -227,7 +228,7 @@ class Pages:
         refused = self._orders.carry_out(page, robot, kind, message)
         self._note(page, _words(message), f'refused: {refused}' if refused else 'done')
         if refused:
-            page.tell('no', to=kind, why=refused)
+            page.tell('no', to=kind, why=refused[:LONGEST_REFUSAL])
 
     def _change_control(self, page: Page, robot: Robot, kind: str, force: bool) -> None:
         control, now = self.control(page.robot), time.monotonic()
@@ -363,12 +364,21 @@ class Pages:
             for name, control in self._controls.items():
                 if lost := control.lost(now):
                     self._let_go(name, f'the page of {lost} is lost')
-                    self.tell_states(name)
+                    self._safely(self.tell_states, name)
                 if any(stop[2] == name for stop in self._stops):
-                    self._look_whether_it_stands(name)
+                    self._safely(self._look_whether_it_stands, name)
             for what in [w for w, at in due.items() if now >= at]:
                 due[what] = now + periods[what]
-                self._regularly(what)
+                self._safely(self._regularly, what)
+
+    def _safely(self, act: Callable[[str], None], what: str) -> None:
+        """Do something that may fail: nothing that a robot says ends the watch over control."""
+        try:
+            act(what)
+        except Exception as error:
+            for page in self._pages:
+                said = f'the console itself failed: {type(error).__name__}: {error}'
+                page.tell('log', level='bad', words=said, at=time.time())
 
     def _regularly(self, what: str) -> None:
         if what == 'hold':

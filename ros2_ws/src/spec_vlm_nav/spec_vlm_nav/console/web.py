@@ -25,7 +25,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 import contextlib
 from dataclasses import dataclass
-import json
 from pathlib import Path
 import socket
 import ssl
@@ -43,6 +42,7 @@ from spec_vlm_nav.console.access import (
     Token,
 )
 from spec_vlm_nav.console.pages import Page, Pages
+from spec_vlm_nav.console.words import STOPPING, understood
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
@@ -225,12 +225,14 @@ class Web:
     async def _enter(self, ws: WebSocket) -> tuple[str, Role] | None:
         """Return who it is, after the first message; None when the socket was closed."""
         try:
-            said = json.loads(await asyncio.wait_for(ws.receive_text(), HELLO_S))
-            name = ' '.join(str(said.get('name', '')).split())[:40]
-            clear = str(said.get('token', ''))
-        except (ValueError, AttributeError, asyncio.TimeoutError, WebSocketDisconnect, KeyError):
+            said = understood(await asyncio.wait_for(ws.receive_text(), HELLO_S))
+        except (asyncio.TimeoutError, WebSocketDisconnect, KeyError):
+            said = None
+        if said is None:
             await _closed(ws, WRONG, 'say hello first')
             return None
+        name = ' '.join(str(said.get('name', '')).split())[:40]
+        clear = str(said.get('token', ''))
         if not self._config.tokens:
             return name or 'operator', Role.OPERATOR  # loopback alone: checked when it was bound
         token = find_token(self._config.tokens, clear)
@@ -245,17 +247,16 @@ class Web:
     async def _receive(self, ws: WebSocket, page: Page) -> None:
         loop, limit = asyncio.get_running_loop(), Bucket(MESSAGES_A_S, 2 * MESSAGES_A_S)
         while True:
-            text = await ws.receive_text()
             try:
-                message = json.loads(text)
-            except ValueError:
+                message = understood(await ws.receive_text())
+            except KeyError:  # bytes
                 message = None
-            if not isinstance(message, dict):
-                page.tell('no', to='', why='not understood')
-                continue
-            if not limit.take(loop.time()) and message.get('t') not in ('stop', 'estop'):
+            if message is None:
+                page.tell('no', to='', why='not understood: an object of plain values is wanted')
+            if not limit.take(loop.time()) and (message or {}).get('t') not in STOPPING:
                 await asyncio.sleep(1 / MESSAGES_A_S)
-            self._pages.take(page, message)
+            if message is not None:
+                self._pages.take(page, message)
 
 
 async def _send(ws: WebSocket, page: Page) -> None:
@@ -279,6 +280,7 @@ def _listen(config: WebConfig) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((config.host, config.port))
+        listening.listen(128)  # now: whoever reads that the console is ready may come at once
     except (OSError, OverflowError) as error:
         listening.close()
         said = getattr(error, 'strerror', None) or error

@@ -86,7 +86,8 @@ class Robot:
         self._life: tuple[float, Supervision] | None = None
         self._decisions: deque[dict[str, Any]] = deque(maxlen=KEPT_DECISIONS)
         self._places: deque[dict[str, Any]] = deque(maxlen=KEPT_PLACES)
-        self._mission, self._thought, self._instruction = '', Thought(), ''
+        self._mission: dict[str, Any] | None = None
+        self._thought, self._instruction = Thought(), ''
         self._touched = False
         self._parameters: dict[str, Any] = {}
         self._odom_at = -1e9
@@ -205,7 +206,9 @@ class Robot:
     def _on_outcome(self, message: String) -> None:
         try:
             said = json.loads(message.data)
-        except ValueError:
+        except (ValueError, RecursionError):
+            return
+        if not isinstance(said, dict):
             return
         code, why = str(said.get('code', '')), str(said.get('message', ''))
         with self._lock:
@@ -225,9 +228,14 @@ class Robot:
         self._wake(self.name, 'map')
 
     def _on_mission(self, message: String) -> None:
-        with self._lock:
-            self._mission = message.data
-        self._wake(self.name, 'status')
+        try:
+            said = json.loads(message.data)
+        except (ValueError, RecursionError):
+            return
+        if isinstance(said, dict) and isinstance(said.get('steps'), list):
+            with self._lock:
+                self._mission = said
+            self._wake(self.name, 'status')
 
     # -- what a page shows
 
@@ -278,7 +286,7 @@ class Robot:
             'by': scene.decided_by,
             'unverified': scene.unverified,
             'problem': scene.problem,
-            'mission': json.loads(mission) if mission else None,
+            'mission': mission,
             'camera_age_s': None if frame is None else round(now - frame[1], 2),
             'simulator': self._simulator is not None and self._simulator.is_there,
             **own,
