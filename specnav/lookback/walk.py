@@ -96,6 +96,7 @@ def read_walk(path: Path, image_topic: str | None = None) -> Walk:
         raise EvaluationError(f"{bag.path} holds no picture that can be shown on {image.name}")
     found = Walk(bag.path.name, tuple(contents.frames), kept, (), tuple(events(bag, types)), ())
     decisions = tuple(_decisions(bag, types, found))
+    notes = [*bag.warnings, *notes]  # the bag's own are known once it has been read: cut off, damaged
     return Walk(found.name, found.frames, kept, decisions, found.events, tuple(notes))
 
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -14,6 +15,8 @@ from specnav.lookback.labels import Labels
 from specnav.lookback.walk import read_walk
 from specnav.replay.plan import VOCABULARY
 from tests.bags.made_up import STEP_NS, MadeUp, walk
+
+ROOMS = Path(__file__).resolve().parents[1] / "data" / "rooms.mcap"
 
 pytest.importorskip("starlette")
 
@@ -47,6 +50,24 @@ def test_what_is_no_walk_is_said(tmp_path):
     broken.frame(b"")
     with pytest.raises(EvaluationError, match="no picture"):
         read_walk(broken.save(tmp_path / "broken"))
+
+
+def test_a_bag_that_was_cut_off_is_shown_as_far_as_it_goes_and_says_so(tmp_path):
+    whole = ROOMS.read_bytes()
+    cut = tmp_path / "cut.mcap"
+    cut.write_bytes(whole[: len(whole) // 2])
+    found = read_walk(cut)
+    assert 0 < len(found.pictures) < len(read_walk(ROOMS).pictures)
+    assert any("cut off" in note for note in found.told()["notes"])
+
+
+@pytest.mark.parametrize("data", [b"", b"hello", bytes(range(256)) * 9], ids=["empty", "text", "junk"])
+def test_a_black_box_file_that_is_no_mcap_is_said_in_a_line(tmp_path, data):
+    file = tmp_path / "blackbox.mcap"
+    file.write_bytes(data)
+    with pytest.raises(EvaluationError, match="does not begin like an mcap file") as refused:
+        read_walk(file)
+    assert "\n" not in str(refused.value)
 
 
 def test_labels_are_kept_at_once_in_the_form_that_replay_reads(tmp_path, found):
