@@ -9,11 +9,11 @@ from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
 from specdec.errors import ModelError
 from specdec.models import LoadedModel, Prompt
+from specdec.models.threads import is_small
 from specdec.verifying.exits import load_exits, use_exits
 from specdec.verifying.exits.worth import MOST
 from specdec.verifying.hints.hints import HintMaker
 
-_SMALL_MODEL_PARAMETERS = 100_000_000
 _TINY_MODEL_PARAMETERS = 20_000_000
 
 
@@ -59,11 +59,6 @@ def check_pair(draft_model: LoadedModel, model: LoadedModel) -> None:
             f"draft {draft_model.path} and target {model.path} have different vocabularies: "
             "use two models of one family"
         )
-
-
-def is_small(model: LoadedModel) -> bool:
-    """Whether an operation takes no longer than its overhead: a small model on a CPU."""
-    return model.device.type == "cpu" and model.parameter_count < _SMALL_MODEL_PARAMETERS
 
 
 def forwards_are_quick(config: ServerConfig, model: LoadedModel) -> bool:

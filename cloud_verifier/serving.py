@@ -9,15 +9,12 @@ from contextlib import ExitStack
 from types import FrameType
 from typing import TextIO
 
-import torch
-
 from cloud_verifier.config import LOOKUP, ServerConfig
 from cloud_verifier.engine.memory import SHARE, free_bytes
 from cloud_verifier.engine.prompts import shared_bytes
 from cloud_verifier.loading import (
     check_pair,
     forwards_are_quick,
-    is_small,
     load_hint_maker,
     warm_up,
 )
@@ -27,6 +24,7 @@ from cloud_verifier.observing.http import StatusServer
 from cloud_verifier.observing.metrics import VerifierCollector, render
 from cloud_verifier.security.keyring import Keyring
 from specdec.models import GgufOptions, LoadedModel, load_draft, load_model
+from specdec.models.threads import set_threads
 from specdec.models.timing.pacing import pace
 from specdec.models.timing.row_times import time_rows
 from specdec.sampling.disturbed import Disturbance
@@ -130,16 +128,6 @@ def open_status(bind: str, server: Server) -> StatusServer:
         healthy=lambda: "" if server.alive else "the engine has ended",
         ready=lambda: "the verifier is draining" if server.draining else "",
     )
-
-
-def set_threads(threads: int, model: LoadedModel) -> None:
-    """Set torch's CPU threads: as told, or one where the model is so small that more only get in each other's
-    way.
-    """
-    if threads:
-        torch.set_num_threads(threads)
-    elif is_small(model):
-        torch.set_num_threads(1)
 
 
 def settle_memory() -> None:

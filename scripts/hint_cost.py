@@ -18,12 +18,13 @@ from cloud_verifier.engine.engine import Engine
 from cloud_verifier.engine.tasks import OpenTask, VerifyTask
 from cloud_verifier.loading import load_hint_maker
 from cloud_verifier.logs import EventLog
-from cloud_verifier.serving import set_threads, settle_memory
+from cloud_verifier.serving import settle_memory
 from specdec.errors import SpecdecError
 from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import Down, DraftUp, HintDown, Open, VerdictDown, encode
 from specdec.models import Prompt, chat_prompt, load_model
 from specdec.models.local import generate_local
+from specdec.models.threads import set_threads
 from specdec.models.timing.pacing import pace
 from specdec.options import GenerationOptions
 

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Literal
 
-from cloud_verifier.serving import set_threads, settle_memory
+from cloud_verifier.serving import settle_memory
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.link.channel import Link
 from specdec.methods import get_method
 from specdec.models import LoadedModel, Prompt, load_model
+from specdec.models.threads import set_threads
 from specdec.options import GenerationOptions
 
 REPLY_TIMEOUT_S = 2.0

@@ -29,7 +29,6 @@ from soak_client import ClientJob
 from soak_crew import Crew
 from soak_verifier import ask_for
 
-from cloud_verifier.serving import set_threads
 from fleet.cluster import reach, start_here, stop_here
 from fleet.kept import Kept
 from fleet.settings import Bounds, FleetSettings
@@ -37,6 +36,7 @@ from fleet.status import FleetStatus
 from harness.paths import DEFAULT_TEXT_DRAFT, DEFAULT_TEXT_TARGET
 from harness.signals import ends_on_signals
 from specdec.models import load_model
+from specdec.models.threads import set_threads
 from specnav.fleet.run import end_fleet, start_directory, wait_settled
 
 METHODS = ("ar", "sd", "fsd", "specedge", "sd+overlap:stream", "sd+overlap:continue")

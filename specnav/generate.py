@@ -149,6 +149,7 @@ def run_generate(config: GenerateConfig) -> int:
 
         from specdec.edge.decoder import EdgeDecoder, connect
         from specdec.models import GgufOptions, chat_prompt, load_draft, load_draft_tokenizer, load_model
+        from specdec.models.threads import set_threads
         from specdec.text.streaming import StreamingText
         from specdec.verdict_log import VerdictLog
 
@@ -166,6 +167,8 @@ def run_generate(config: GenerateConfig) -> int:
         assert endpoint is not None
         link = stack.enter_context(connect(endpoint, key=config.key))
         front = load_model(target, **how, compile=config.compile) if method.split else None
+        if (ours := front or draft) is not None:
+            set_threads(0, ours)
         log = None
         if config.verdict_log:
             log = VerdictLog(config.verdict_log, config.verdict_log_contents)

@@ -48,14 +48,13 @@ def run_api(config: ApiConfig) -> int:
         raise OptionsError(f"method {config.method!r} runs layers of the target on the edge: choose another here")
     listening = listen(config.bind)
     with listening:
-        import torch
-
-        from cloud_verifier.loading import is_small, warm_up
+        from cloud_verifier.loading import warm_up
         from cloud_verifier.logs import EventLog
         from cloud_verifier.serving import settle_memory
         from specdec.drafting.joint import join_forwards
         from specdec.errors import LinkLost
         from specdec.models import GgufOptions, load_draft
+        from specdec.models.threads import set_threads
         from specdec.models.timing.pacing import pace
         from specnav.api.app import Routes
         from specnav.api.counters import Counters
@@ -68,8 +67,7 @@ def run_api(config: ApiConfig) -> int:
         log.info("loading", draft_model=name)
         gguf = GgufOptions.read(config.gguf)
         draft = load_draft(name, config.device, quantize=config.quantize, pixels=config.pixels, gguf=gguf)
-        if is_small(draft):
-            torch.set_num_threads(1)
+        set_threads(0, draft)
         warm_up(draft)
         pace(draft, config.draft_ms)
         joint = join_forwards(draft, config.together)

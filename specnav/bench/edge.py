@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from cloud_verifier.serving import set_threads, settle_memory
+from cloud_verifier.serving import settle_memory
 from evaluation.acceptance.pace import draft_pace, verify_pace
 from evaluation.bench.contestants import Contestant, EdgeContestant
 from evaluation.bench.names import ORACLES
@@ -16,6 +16,7 @@ from specdec.edge.decoder import connect
 from specdec.methods import get_method
 from specdec.models import GgufOptions, LoadedModel, load_draft, load_model
 from specdec.models.split import FrontPart
+from specdec.models.threads import set_threads
 from specdec.models.timing.pacing import Pacer, pace
 from specnav.bench.config import BenchConfig
 

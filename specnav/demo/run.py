@@ -103,9 +103,9 @@ def compare(config: DemoConfig, server: ServerConfig, journal: Journal) -> Compa
     """Decode recorded answers again with the target alone; only greedy runs can be compared."""
     if config.temperature > 0 or config.compare_decisions == 0:
         return Comparison()
-    from cloud_verifier.serving import set_threads
     from specdec.models import load_model
     from specdec.models.local import generate_local
+    from specdec.models.threads import set_threads
     from specdec.options import GenerationOptions
 
     if weights_of(server.model) != journal.weights:

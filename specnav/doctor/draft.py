@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 
 from rich.console import Console
 
-from cloud_verifier.serving import set_threads
 from harness.console import plain_table, say
 from harness.errors import UsageError
 from specdec.models import LoadedModel, load_draft
+from specdec.models.threads import set_threads
 from specnav.bench.drafts.forwards import time_rows_of
 
 ROWS = (1, 2, 4, 8)

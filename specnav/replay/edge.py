@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from cloud_verifier.serving import set_threads, settle_memory
+from cloud_verifier.serving import settle_memory
 from harness.errors import UsageError
 from harness.models import may_be_model
 from harness.paths import DEFAULT_TARGET
@@ -16,6 +16,7 @@ from spec_vlm_nav.model.decider import ACTIONS
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.methods import get_method
 from specdec.models import GgufOptions, LoadedModel, load_draft, load_draft_tokenizer
+from specdec.models.threads import set_threads
 from specdec.options import GenerationOptions
 from specnav.replay.config import ReplayConfig
 from specnav.replay.deciding import MethodDecider, Prompter

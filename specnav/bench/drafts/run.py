@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from cloud_verifier.serving import set_threads
 from evaluation.errors import EvaluationError
 from evaluation.results import RESULTS_FILE, SCHEMA
 from evaluation.studies.drafts import METHODS, ROWS, RTTS, STUDY
@@ -24,6 +23,7 @@ from harness.run_folder import started_at
 from harness.signals import ends_on_signals
 from specdec.errors import SpecdecError
 from specdec.models import GgufOptions, load_draft
+from specdec.models.threads import set_threads
 from specnav.bench.config import BenchConfig, make_config
 from specnav.bench.drafts.candidates import TORCH, Candidate, candidates_of, make_files
 from specnav.bench.drafts.forwards import time_rows_of

@@ -11,7 +11,6 @@ import psutil
 from rich.console import Console
 
 from cloud_verifier.engine.policy import CHUNK
-from cloud_verifier.serving import set_threads
 from evaluation.capacity import BATCH_FILE, BatchCurve, CurvePoint, PromptDelay
 from evaluation.files import write_json
 from evaluation.results import SCHEMA, describe_machine
@@ -24,6 +23,7 @@ from harness.run_folder import started_at
 from harness.signals import ends_on_signals
 from specdec.errors import SpecdecError
 from specdec.models import LoadedModel, load_model
+from specdec.models.threads import set_threads
 from specnav.bench.config import BenchConfig, make_config
 from specnav.bench.run import torch_threads
 from specnav.bench.serving.capacity import numbers_of

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
-from cloud_verifier.serving import set_threads, settle_memory
+from cloud_verifier.serving import settle_memory
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.errors import SpecdecError
 from specdec.methods import get_method
 from specdec.models import GgufOptions, Prompt, load_draft
+from specdec.models.threads import set_threads
 from specdec.models.timing.pacing import pace
 from specdec.options import GenerationOptions
 from specdec.sampling.disturbed import Disturbance

@@ -16,13 +16,13 @@ import psutil
 import torch
 from rich.console import Console
 
-from cloud_verifier.serving import set_threads
 from harness.console import progress_bar, say
 from harness.errors import UsageError
 from harness.paths import DEFAULT_DRAFT, DEFAULT_TARGET
 from specdec.errors import SpecdecError
 from specdec.models import LoadedModel, chat_prompt, load_model
 from specdec.models.loading import DTYPES
+from specdec.models.threads import set_threads
 from specnav.doctor.gpu import measuring
 from specnav.doctor.gpu.choosing import agreement_of, choices
 from specnav.doctor.gpu.records import Device, GpuFindings, ModelFindings

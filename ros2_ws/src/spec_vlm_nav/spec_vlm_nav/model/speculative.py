@@ -48,6 +48,7 @@ from specdec.link.keys import read_key
 from specdec.methods import get_method
 from specdec.models import GgufOptions, load_draft, load_draft_tokenizer, LoadedModel
 from specdec.models.local import stream_local
+from specdec.models.threads import set_threads
 from specdec.text.streaming import StreamingText
 import torch
 
@@ -402,7 +403,9 @@ class SpeculativeDecider:
 
 def _load(settings: DecoderSettings, folder: str) -> LoadedModel:
     how = (settings.device, settings.dtype, settings.quantize)
-    return load_draft(folder, *how, gguf=GgufOptions.read(settings.gguf))
+    draft = load_draft(folder, *how, gguf=GgufOptions.read(settings.gguf))
+    set_threads(0, draft)
+    return draft
 
 
 def fitting_spec(settings: DecoderSettings, has_draft_model: bool) -> PromptSpec:

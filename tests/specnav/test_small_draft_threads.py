@@ -1,0 +1,64 @@
+"""A small draft gets one of torch's threads from whoever loads it at an edge: with more, each operation waits for
+threads that other work on the machine keeps from running, and an answer of 0.2 s took seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+from harness.paths import DEFAULT_TEXT_DRAFT
+from specdec.models.threads import is_small, set_threads
+from specnav.generate import GenerateConfig, run_generate
+
+MANY = 3
+
+
+class Reached(Exception):
+    """Raised in place of the answer."""
+
+
+@dataclass(frozen=True)
+class Sized:
+    """What is asked of a model here."""
+
+    parameter_count: int
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+
+@pytest.fixture(autouse=True)
+def many_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(MANY)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_generate_drafts_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def decoder(*_: Any, **__: Any) -> None:
+        raise Reached
+
+    monkeypatch.setattr("specdec.edge.decoder.EdgeDecoder", decoder)
+    with pytest.raises(Reached):
+        run_generate(GenerateConfig("hello", connect="tcp://127.0.0.1:1", draft_model=str(DEFAULT_TEXT_DRAFT)))
+    assert torch.get_num_threads() == 1
+
+
+def test_the_robot_drafts_in_one_thread() -> None:
+    speculative = pytest.importorskip("spec_vlm_nav.model.speculative")
+    settings = speculative.DecoderSettings(draft_model=str(DEFAULT_TEXT_DRAFT))
+    assert is_small(speculative._load(settings, settings.draft_model))
+    assert torch.get_num_threads() == 1
+
+
+def test_a_large_model_keeps_its_threads_and_a_number_that_was_asked_for_counts() -> None:
+    set_threads(0, Sized(2_000_000_000))  # type: ignore[arg-type]
+    assert torch.get_num_threads() == MANY
+    set_threads(2, Sized(1_000_000))  # type: ignore[arg-type]
+    assert torch.get_num_threads() == 2
+    set_threads(0, Sized(1_000_000))  # type: ignore[arg-type]
+    assert torch.get_num_threads() == 1
