@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -21,8 +22,8 @@ from harness.vllm import has_own_environment, vllm_environment, vllm_python
 
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.2, 30.0
 LASTING_S = 3.0
-"""A verifier that served for so long and died is started again at once: only one that does not come up is waited for
-longer and longer.
+"""A verifier that served for so long and died is started again at once, and so is one that served and was killed from
+outside: only one that does not come up, or ends by itself, is waited for longer and longer.
 """
 
 
@@ -62,19 +63,19 @@ class VerifierChild:
         pause_s = FIRST_PAUSE_S
         while not self.draining:
             self._ready_since = None
-            self._run_once()
+            code = self._run_once()
             since = self._ready_since
             self._changed()
             if self.draining:
                 break
-            lasted = since is not None and time.monotonic() - since > LASTING_S
-            pause_s = FIRST_PAUSE_S if lasted else min(2 * pause_s, MOST_PAUSE_S)
+            served_s = 0.0 if since is None else time.monotonic() - since
+            pause_s = next_pause(pause_s, served_s, code)
             self._wake.wait(pause_s)
         self.ended.set()
         self._changed()
 
-    def _run_once(self) -> None:
-        """From one start to the end."""
+    def _run_once(self) -> int:
+        """From one start to the end; returns how it ended, 1 where it did not start."""
         self.starts += 1
         last: deque[str] = deque(maxlen=5)
         try:
@@ -91,7 +92,7 @@ class VerifierChild:
             )
         except (OSError, UsageError) as error:
             self.trouble = str(error)
-            return
+            return 1
         self._process, self.pid = process, process.pid
         if self.draining:
             process.terminate()
@@ -105,6 +106,7 @@ class VerifierChild:
         self.pid = 0
         if not self.draining:
             self.trouble = why_ended(code, last)
+        return code
 
     def _read(self, line: str) -> None:
         try:
@@ -126,6 +128,14 @@ def command_of(config: ServerConfig) -> tuple[list[str], dict[str, str]]:
     if config.engine == "vllm" and has_own_environment():
         return [str(vllm_python()), *argv[1:]], vllm_environment(os.environ)
     return argv, dict(os.environ)
+
+
+def next_pause(last_s: float, served_s: float, code: int) -> float:
+    """How long to wait before a verifier is started again. last_s: before it was started; served_s: 0.0 where it did
+    not come up; code: of its exit, negative for a signal.
+    """
+    killed = served_s > 0 and code in (-signal.SIGKILL, -signal.SIGTERM)
+    return FIRST_PAUSE_S if killed or served_s > LASTING_S else min(2 * last_s, MOST_PAUSE_S)
 
 
 def why_ended(code: int, lines: deque[str]) -> str:

@@ -25,7 +25,7 @@ from specdec.link.directory_wire import (
 )
 
 SILENT_S = 4.0
-"""A replica that has not reported for so long is given to nobody."""
+"""A replica that has not reported for so long is given to nobody, unless no other is there."""
 SETTLE_S = 3.0
 """So long after its start a directory lets edges where they are, though it has not heard of all replicas yet."""
 ACTIVE_S = 120.0
@@ -172,7 +172,7 @@ class Register:
         """Which replica an edge is to use. who: the edge, and whose key it has. rank: of its class, 0 comes first."""
         self.asks += 1
         self._know(who)
-        ready = {one.report.address: one for name, one in self._replicas.items() if self.state(name, now) == "ready"}
+        ready = self._usable(now)
         wanted = ask.same or self._current(ready.values())
         of_kind = {
             address: one
@@ -192,6 +192,16 @@ class Register:
         self.moves += bool(ask.at) and best[0] != ask.at
         self._assign(who, of_kind[best[0]], ask, rank, now)
         return Take(ask.number, best[0], wanted, best[1 : MOST_OTHERS + 1])
+
+    def _usable(self, now: float) -> dict[str, _Replica]:
+        """By address, replicas that edges may be sent to: those that are ready; without any, those whose reports are
+        late. On a machine with far too much to do reports are late by seconds while verifiers serve; where one is gone
+        indeed, the edge finds that out soon enough and asks for another.
+        """
+        served = [(self.state(name, now), one) for name, one in self._replicas.items() if one.report.address]
+        ready = {one.report.address: one for state, one in served if state == "ready"}
+        late = {one.report.address: one for state, one in served if state in ("starting", "failed")}
+        return ready or {address: one for address, one in late.items() if not self.left_out(one.report)}
 
     def rest(self, who: bytes) -> None:
         """An edge has no answer in progress any more."""

@@ -44,7 +44,11 @@ from specdec.link.wire import (
 _FIRST_BACKOFF_S = 0.25
 _FIRST_BACKOFF_ENCRYPTED_S = 2.0
 """An encrypted hand-shake takes five or six round trips; who begins it anew too soon never gets through a long link."""
-_MAX_BACKOFF_S = 2.0
+_MAX_BACKOFF_S = 4.0
+"""A verifier that is starved of processor time is slow to greet: who always hangs up too soon never hears it.
+So patience grows from one attempt to the next, also of later calls, until somebody has greeted. It ends here, since a
+fresh connection may come through where an old one waits for TCP's next attempt.
+"""
 
 
 def connect(
@@ -100,6 +104,7 @@ class Link:
         self._route = route
         self._dealer = Dealer("the verifier", MAX_DOWN_BYTES, key, clock)
         self._welcome: Welcome | None = None
+        self._backoff_s = self._first_backoff_s
         self._last_session = 0
         self._token = b""
         self._message_bytes = 0
@@ -115,28 +120,32 @@ class Link:
         if self._welcome is not None and self._dealer.is_open:
             return self._welcome
         deadline = self._clock() + self.connect_timeout_s
-        backoff = _FIRST_BACKOFF_S if self._key is None else _FIRST_BACKOFF_ENCRYPTED_S
         while True:
             where = self._route.next(deadline, give_up)
             try:
-                welcome = self._shake_hands(where, min(deadline, self._clock() + backoff), give_up)
+                welcome = self._shake_hands(where, min(deadline, self._clock() + self._backoff_s), give_up)
             except (KeyRefused, VerifierBusy, ProtocolError):
                 if self._clock() >= deadline or not self._route.failed(where):
                     raise
                 continue  # another one of the fleet may well take it
             if welcome is not None:
                 self._welcome = welcome
+                self._backoff_s = self._first_backoff_s
                 self._token = welcome.token
                 self._message_bytes = welcome.allowed.message_bytes
                 return welcome
             self.reset()
             self._route.failed(where)
+            self._backoff_s = min(2 * self._backoff_s, _MAX_BACKOFF_S)
             if self._clock() >= deadline or give_up():
                 raise LinkLost(
                     f"no verifier answers at {where} (tried for {self.connect_timeout_s:g} s): "
                     "check that it runs and the address is right"
                 )
-            backoff = min(2 * backoff, _MAX_BACKOFF_S)
+
+    @property
+    def _first_backoff_s(self) -> float:
+        return _FIRST_BACKOFF_S if self._key is None else _FIRST_BACKOFF_ENCRYPTED_S
 
     def begin_answer(self, ids: Sequence[int], images: Sequence[bytes]) -> None:
         """An answer to this prompt begins: the time for a fleet to give this edge another verifier."""

@@ -140,3 +140,15 @@ def test_edges_without_end_fill_no_memory(monkeypatch: pytest.MonkeyPatch):
     for number in range(200):
         of.answer(edge(number), ask(number), 0, 1.0)
     assert of.edges == 50 and of.edges_of("replica-1", 1.0) == (50, 50)
+
+
+def test_where_all_reports_are_late_edges_are_sent_to_verifiers_that_served_last():
+    """On a starved machine reports come late while verifiers serve: nobody is left without one."""
+    late = 1.0 + SILENT_S + 0.1
+    of = register(report(1), report(2, identity=OTHER), report(3, address=""), report(4, draining=True))
+    assert of.seen(late)[0].state == "starting"
+    assert taken(of.answer(edge(1), ask(1), 0, late)) == "tcp://r1:1"
+    assert taken(of.answer(edge(2), ask(2, avoid=["tcp://r1:1"]), 0, late)) == "tcp://r1:1"
+    of.report(report(5), late)
+    assert taken(of.answer(edge(3), ask(3), 0, late)) == "tcp://r5:1"
+    assert "tcp://r1:1" not in [taken(of.answer(edge(n), ask(n), 0, late)) for n in range(10, 20)]

@@ -1,0 +1,33 @@
+"""How soon a verifier that ended is started again."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from fleet.child import FIRST_PAUSE_S, LASTING_S, MOST_PAUSE_S, next_pause
+
+SERVED_BRIEFLY = LASTING_S / 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_one_that_served_and_was_killed_comes_back_at_once_however_often(number: signal.Signals) -> None:
+    """On a slow machine a kill may well come before it has served for long; the pause then must not add up."""
+    pause_s = FIRST_PAUSE_S
+    for _ in range(10):
+        pause_s = next_pause(pause_s, SERVED_BRIEFLY, -number)
+    assert pause_s == FIRST_PAUSE_S
+
+
+@pytest.mark.parametrize(
+    ("served_s", "code"),
+    [(0.0, 1), (0.0, -signal.SIGKILL), (SERVED_BRIEFLY, 1), (SERVED_BRIEFLY, -signal.SIGSEGV)],
+    ids=["does not start", "killed while it loads", "ends by itself", "crashes"],
+)
+def test_one_that_does_not_last_is_waited_for_longer_and_longer(served_s: float, code: int) -> None:
+    pauses = [FIRST_PAUSE_S]
+    for _ in range(10):
+        pauses.append(next_pause(pauses[-1], served_s, code))
+    assert pauses[1] == 2 * FIRST_PAUSE_S and pauses[-1] == MOST_PAUSE_S
+    assert next_pause(pauses[-1], LASTING_S + 1, code) == FIRST_PAUSE_S
