@@ -164,6 +164,43 @@ def test_every_node_but_the_one_that_latches_stops_comes_back(started):
     }
 
 
+def test_the_console_hears_the_camera_as_its_topic_is_named(started, yours):
+    for given, transport in (
+        ({}, "raw"),
+        ({"image": "camera/image_raw/compressed"}, "compressed"),
+        ({"image": "camera/image_raw/compressed", "image_transport": "raw"}, "raw"),
+        ({"params_file": yours(console_node={"image_transport": "compressed"})}, "compressed"),
+    ):
+        found, context = started("console.launch.py", **given)
+        assert values(nodes(found)["console_node"], context)["image_transport"] == transport, given
+
+
+def test_the_console_gets_what_it_is_given_and_nothing_else(started):
+    given = {"port": "0", "require_operator": "true", "certificate": "c.pem", "key": "k.pem", "templates": "a|b"}
+    found, context = started("console.launch.py", namespace="robot1", **given)
+    said = values(nodes(found)["console_node"], context)
+    assert said == {
+        "port": 0, "require_operator": True, "certificate": "c.pem", "key": "k.pem", "templates": "a|b",
+        "image_transport": "raw",
+    }  # fmt: skip
+    assert set(said) <= {parameter.name for parameter in tables()["console_node"]}
+
+
+@pytest.mark.parametrize("file", ["go2.launch.py", "sim.launch.py"])
+def test_console_true_brings_the_console_and_the_missions_with_the_robot(started, file):
+    for asked in (False, True):
+        found, context = started(file, **({"console": "true", "require_operator": "true"} if asked else {}))
+        if file == "sim.launch.py":
+            (included,) = (a for a in found if type(a).__name__ == "IncludeLaunchDescription")
+            found, context = started("go2.launch.py", **dict(included.kwargs["launch_arguments"]))
+        robot = nodes(found)
+        assert ({"console_node", "mission_node"} <= set(robot)) is asked
+        if asked:
+            said = values(robot["console_node"], context)
+            assert said["require_operator"] is values(robot["motion_node"], context)["require_operator"] is True
+            assert bool(said.get("simulator")) is (file == "sim.launch.py")
+
+
 def test_the_simulator_s_launch_needs_no_folder_and_no_argument(started, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     found, _ = started("sim.launch.py")

@@ -17,6 +17,7 @@ The operator's console for robots that are running: a page in the browser.
 
 ros2 launch spec_vlm_nav console.launch.py
 ros2 launch spec_vlm_nav console.launch.py require_operator:=true port:=8800
+ros2 launch spec_vlm_nav console.launch.py image:=camera/image_raw/compressed simulator:=true
 
 Beyond this machine it needs tokens and a certificate: docs/console.md.
 """
@@ -26,6 +27,7 @@ from launch.actions import DeclareLaunchArgument, OpaqueFunction
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
+from spec_vlm_nav.parameters.files import said_in
 
 PLACES = {
     'namespace': ('', 'Namespace of the console; robots of other namespaces are found, too.'),
@@ -44,7 +46,7 @@ PARAMETERS = {
     'templates': (str, 'Instructions the page offers, with | between them.'),
     'blackbox_folder': (str, "blackbox_node's folder, whose files the page lists."),
     'simulator': (bool, 'true: the page offers faults of the simulator, and other rooms.'),
-    'image_transport': (str, 'Type of `image`: raw or compressed.'),
+    'image_transport': (str, 'Type of `image`: raw or compressed; empty: as its name says.'),
 }
 
 
@@ -57,6 +59,10 @@ def make_nodes(context: LaunchContext) -> list[Node]:
         if given[name]
     }
     files = [given['params_file']] if given['params_file'] else []
+    if not given['image_transport'] and said_in(files, 'console_node', 'image_transport') is None:
+        # As image_transport names its topics.
+        is_compressed = given['image'].endswith('/compressed')
+        values['image_transport'] = 'compressed' if is_compressed else 'raw'
     return [
         Node(
             package='spec_vlm_nav',
