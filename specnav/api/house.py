@@ -136,6 +136,9 @@ class House:
 
     def _outcome(self, asked: Asked, owner: str, answer: Answer) -> Outcome:
         draft, options = self._draft, asked.options
+        limit = self._limit
+        if limit and asked.is_surely_longer(draft.tokenizer, limit):
+            raise _too_long(asked, f"more than {limit}", limit)
         prompt = asked.encoded(draft.tokenizer)
         length = self._check(prompt.ids, draft.prompt_length(prompt), asked)
         draft.grammar(options.grammar)
@@ -159,14 +162,14 @@ class House:
             raise wrong("prompt", f"the prompt has ids outside the vocabulary of {vocabulary}")
         if any(token >= vocabulary for token, _ in asked.options.logit_bias):
             raise wrong("logit_bias", f"logit_bias has ids outside the vocabulary of {vocabulary}")
-        limit = 0 if self._known is None else self._known.context_limit
-        if 0 < limit <= length:
-            raise wrong(
-                "prompt" if asked.kind == "text" else "messages",
-                f"the prompt has {length} tokens and the model takes {limit} with the answer: shorten it",
-                "context_length_exceeded",
-            )
+        if 0 < self._limit <= length:
+            raise _too_long(asked, str(length), self._limit)
         return length
+
+    @property
+    def _limit(self) -> int:
+        """Tokens of a prompt and its answer; 0 before the verifier has told."""
+        return 0 if self._known is None else self._known.context_limit
 
     def _take(self, owner: str, ids: tuple[int, ...]) -> Edge:
         """An idle edge: of the same owner the one whose last prompt begins most like this one, or a new one.
@@ -209,6 +212,14 @@ class House:
             keep_bytes=KEPT_BYTES // config.answers,
         )
         return Edge(link, decoder)
+
+
+def _too_long(asked: Asked, length: str, limit: int) -> ApiError:
+    return wrong(
+        "prompt" if asked.kind == "text" else "messages",
+        f"the prompt has {length} tokens and the model takes {limit} with the answer: shorten it",
+        "context_length_exceeded",
+    )
 
 
 def _common(one: tuple[int, ...], other: tuple[int, ...]) -> int:

@@ -328,6 +328,10 @@ def test_errors_are_those_that_clients_have_classes_for(served: Served) -> None:
     with pytest.raises(openai.BadRequestError) as error:
         create(**{**fields, "messages": asked("a" * 9000)})
     assert error.value.code == "context_length_exceeded"
+    began = time.monotonic()
+    with pytest.raises(openai.BadRequestError) as error:  # its tokens alone would take a minute to count
+        create(model=served.model, messages=asked("a" * 30_000_000))
+    assert error.value.code == "context_length_exceeded" and time.monotonic() - began < 20
     with pytest.raises(openai.APIStatusError) as too_long:
         create(model=served.model, messages=asked("a" * 34_000_000))
     assert too_long.value.status_code == 413

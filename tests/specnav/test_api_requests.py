@@ -111,7 +111,10 @@ def test_options_are_openais_and_its_defaults_too() -> None:
         ({"max_tokens": 0}, "max_tokens"),
         ({"stop": ["a", ""]}, "stop"),
         ({"logit_bias": {"five": 1}}, "logit_bias"),
-        ({"logit_bias": {"5": 1e9}}, None),
+        ({"logit_bias": {"5": 1e9}}, "logit_bias"),
+        ({"logit_bias": {"-1": 5}}, "logit_bias"),
+        ({"logit_bias": {"9" * 40: 5}}, "logit_bias"),
+        ({"min_tokens": -3}, "min_tokens"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"response_format": {"type": "xml"}}, "response_format.type"),
         (
@@ -120,8 +123,38 @@ def test_options_are_openais_and_its_defaults_too() -> None:
         ),
     ],
 )
-def test_what_cannot_be_done_is_refused_by_its_field(fields: dict[str, object], param: str | None) -> None:
-    assert refusal(**fields).param == (param or "a")  # the first word of what specdec says
+def test_what_cannot_be_done_is_refused_by_its_field(fields: dict[str, object], param: str) -> None:
+    assert refusal(**fields).param == param
+
+
+def test_a_long_value_that_is_refused_is_not_said_back_whole() -> None:
+    assert len(refusal(tools=[{"type": "function", "name": "f" * 10_000}]).message) < 200
+
+
+class Counting:
+    """A tokenizer with a token for every so many characters, that counts what it has read."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.read = 0
+
+    def __call__(self, text: str) -> dict[str, list[int]]:
+        self.read += len(text)
+        return {"input_ids": [1] * (len(text) // self.width)}
+
+
+@pytest.mark.parametrize("width", [1, 5, 40])
+def test_a_prompt_of_megabytes_is_refused_without_reading_all_of_it(width: int) -> None:
+    limit, tokenizer = 1000, Counting(width)
+    assert chat(messages=[{"role": "user", "content": "a" * 1000}] * 5000).is_surely_longer(tokenizer, limit)
+    assert tokenizer.read <= 8 * limit * max(width, 16)
+
+
+def test_a_prompt_that_may_fit_is_not_refused_by_a_look_at_it() -> None:
+    asked, tokenizer = completion(prompt="a" * 100_000), Counting(100)
+    assert not asked.is_surely_longer(tokenizer, 1000)  # of exactly so many
+    assert not completion(prompt=[1] * 5000).is_surely_longer(tokenizer, 1000)  # ids are counted, not read
+    assert not chat().is_surely_longer(tokenizer, 1000)
 
 
 @pytest.mark.parametrize(

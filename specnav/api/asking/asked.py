@@ -38,6 +38,12 @@ ROLES = {
 COMPLETION_TOKENS = 16
 """Of a completion whose request does not say: OpenAI's own number."""
 _MOST_TEMPERATURE = 2.0
+_MOST_BIAS = 100.0
+_IDS = 1 << 31
+_NAMES = {"min_new_tokens": "min_tokens", "max_new_tokens": "max_tokens"}
+"""What a request calls what our options call otherwise."""
+_FIRST_LOOK = 16
+"""Characters a token that are looked at first, where a prompt may be too long."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,22 @@ class Asked:
         if not ids:
             raise ModelError("the prompt is empty: give at least one token")
         return Prompt(ids)
+
+    def is_surely_longer(self, tokenizer: Any, limit: int) -> bool:
+        """Whether the prompt has certainly more than so many tokens; tells in a time that the limit bounds, where to
+        count all tokens of a text of megabytes takes a minute. Of twice as many, since cut in pieces it may have more.
+        """
+        if isinstance(self.prompt, str):
+            text = self.prompt
+        else:
+            parts = (part for one in self.prompt if isinstance(one, Message) for part in one.content)
+            text = "".join(part for part in parts if isinstance(part, str))
+        looked = _FIRST_LOOK * limit
+        while looked < len(text):
+            if len(tokenizer(text[:looked])["input_ids"]) > 2 * limit:
+                return True
+            looked *= 2
+        return False
 
 
 def chat_asked(body: ChatBody, max_tokens: int) -> Asked:
@@ -174,14 +196,19 @@ def _options(body: Body, max_tokens: int, grammar: str) -> GenerationOptions:
             grammar=grammar,
         )
     except OptionsError as error:
-        raise ApiError(400, str(error), param=str(error).split()[0]) from None
+        name, _, rest = str(error).partition(" ")
+        name = _NAMES.get(name, name)
+        raise ApiError(400, f"{name} {rest}", param=name) from None
 
 
 def _biases(biases: dict[str, float]) -> tuple[tuple[int, float], ...]:
     try:
-        return tuple((int(token), float(bias)) for token, bias in biases.items())
+        found = tuple((int(token), float(bias)) for token, bias in biases.items())
     except ValueError:
-        raise wrong("logit_bias", "logit_bias maps token ids to numbers from -100 to 100") from None
+        found = ((-1, 0.0),)
+    if any(not 0 <= token < _IDS or not -_MOST_BIAS <= bias <= _MOST_BIAS for token, bias in found):
+        raise wrong("logit_bias", "logit_bias maps token ids to numbers from -100 to 100")
+    return found
 
 
 def _grammar(body: ChatBody) -> str:

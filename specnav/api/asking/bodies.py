@@ -10,6 +10,8 @@ from msgspec import Struct
 
 from specnav.api.errors import ApiError, wrong
 
+_MOST_SHOWN = 100
+
 
 class TextPart(Struct, tag="text"):
     """A piece of a message that is text."""
@@ -130,8 +132,14 @@ def read_body(data: bytes, kind: type[AnyBody]) -> AnyBody:
         raise ApiError(400, f"the body is no JSON: {error}") from None
 
 
+def _cut(value: object) -> str:
+    """A value as errors show it: a list of tools may be long."""
+    shown = repr(value)
+    return shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}…"
+
+
 def first_unlike(pairs: list[tuple[str, object, tuple[object, ...]]]) -> None:
     """Raise ApiError for the first (field, value, values that are taken) whose value is none of those."""
     for name, value, taken in pairs:
         if value not in taken:
-            raise wrong(name, f"{name} = {value!r} is not supported here", code="unsupported_value")
+            raise wrong(name, f"{name} = {_cut(value)} is not supported here", code="unsupported_value")
