@@ -4,8 +4,8 @@
 
 It trains a draft in rooms without some kinds and colours, records a bag of the robot sent to them (`specnav record
 --sim --about`), distils the draft from it (`specnav train draft --bag`), and measures tau before and after on other
-walks, towards things the first draft never saw and towards others. A run that was stopped goes on with the same
-command. See docs/drafts.md.
+walks, towards things the first draft never saw and towards others; then the same with a second bag, about anything. A
+run that was stopped goes on with the same command. See docs/drafts.md.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from training.errors import TrainingError
 from training.exits.samples import Sample
 from training.folders import keep_settings
 
-BAG_SEED, MEASURED_SEED = 0, 500_000
-"""Of the first episode of the bag, and of those that are measured on: never the same rooms."""
+BAG_SEED, OTHER_SEED, MEASURED_SEED = 0, 1_000, 500_000
+"""Of the first episode of each bag, and of those that are measured on: never the same rooms."""
 STEPS = 100_000
 """More than the night is long: the clock ends it."""
 
@@ -52,7 +52,8 @@ def main() -> int:
     parser.add_argument("--frames", type=int, default=8_000, help="to train the first draft on")
     parser.add_argument("--first-minutes", type=float, default=15.0, help="of training the first draft")
     parser.add_argument("--bag-episodes", type=int, default=60)
-    parser.add_argument("--night-minutes", type=float, default=10.0, help="of training on the bag")
+    parser.add_argument("--other-episodes", type=int, default=40, help="of a second bag, about anything; 0: none")
+    parser.add_argument("--night-minutes", type=float, default=10.0, help="of training, with each choice of bags")
     parser.add_argument("--episodes", type=int, default=50, help="walks to measure on, of each sort")
     parser.add_argument("--gamma", type=int, default=4)
     parser.add_argument("--only-bag", action="store_true", help="record the bag and the walks, and end")
@@ -85,21 +86,33 @@ def _story(asked: argparse.Namespace) -> None:
     }  # fmt: skip
     if asked.only_bag:
         return
-    first, taught = out / "first-draft", out / "taught-draft"
+    first = out / "first-draft"
     started = time.monotonic()
     config = FirstDraft(DEFAULT_TARGET, first, out / "work", left_out, asked.frames, minutes=asked.first_minutes)
     train_first_draft(config, _say)
     print(f"first draft: {(time.monotonic() - started) / 60:.1f} min in this sitting", flush=True)
+    drafts = {"before": first, "after": _night(asked, first, out / "taught-draft", (bag,))}
+    if asked.other_episodes:
+        other = out / "other.mcap"
+        if not other.exists():
+            run_simulated(SimulatedConfig(other, DEFAULT_TARGET, asked.other_episodes, OTHER_SEED, SPLIT))
+        drafts["after, both bags"] = _night(asked, first, out / "taught-both", (bag, other))
+    _table(out, drafts | {"the shipped draft": DEFAULT_DRAFT}, texts, asked.gamma)
+
+
+def _night(asked: argparse.Namespace, first: Path, taught: Path, bags: tuple[Path, ...]) -> Path:
+    """What the first draft becomes by these bags; a folder that is there is left as it is."""
     started = time.monotonic()
     if not taught.is_dir():
         train_draft(
             TrainDraftConfig(
-                str(DEFAULT_TARGET), str(first), taught, out / "taught-draft.run", sources=Sources(bags=(bag,)),
-                gamma=asked.gamma, steps=STEPS, minutes=asked.night_minutes, batch=24, new_tokens=48, length=128,
+                str(DEFAULT_TARGET), str(first), taught, taught.with_name(f"{taught.name}.run"),
+                sources=Sources(bags=bags), gamma=asked.gamma, steps=STEPS, minutes=asked.night_minutes, batch=24,
+                new_tokens=48, length=128,
             )
         )  # fmt: skip
-    print(f"the night: {(time.monotonic() - started) / 60:.1f} min in this sitting", flush=True)
-    _table(out, {"before": first, "after": taught, "the shipped draft": DEFAULT_DRAFT}, texts, asked.gamma)
+    print(f"{taught.name}: {(time.monotonic() - started) / 60:.1f} min in this sitting", flush=True)
+    return taught
 
 
 def _table(out: Path, drafts: dict[str, Path], texts: dict[str, list[Sample]], gamma: int) -> None:
