@@ -38,8 +38,8 @@ NEVER = math.inf
 
 @dataclass
 class Job:
-    """A forward that waits or runs. wait_s, left_s: until it begins, and of it. about: what asked for it; None:
-    the cloud goes on alone.
+    """A forward that waits or runs. wait_s, left_s: until it begins, and of it. ran_s: so far, longer than it would
+    take by itself where it shares a core. about: what asked for it; None: the cloud goes on alone.
     """
 
     about: DraftUp | Open | None
@@ -50,6 +50,7 @@ class Job:
     rows: int
     drafted: int = 0
     hint: HintDown | None = None
+    ran_s: float = 0.0
 
 
 class Cloud:
@@ -103,6 +104,7 @@ class Cloud:
                 job.wait_s = 0.0
             return
         job.left_s -= passed * rate
+        job.ran_s += passed
         if job.hint is not None and job.left_s <= (1.0 - self._world.hint_at) * job.whole_s + 1e-12:
             self._say(until, job.hint)
             job.hint = None
@@ -172,8 +174,8 @@ class Cloud:
         return Job(about, wait_s, takes_s, takes_s, self._now if came_s is None else came_s, rows)
 
     def _done(self, job: Job) -> None:
-        compute_us = round(job.whole_s * 1e6)
-        queue_us = max(0, round((self._now - job.came_s - job.whole_s) * 1e6))
+        compute_us = round(job.ran_s * 1e6)
+        queue_us = max(0, round((self._now - job.came_s) * 1e6) - compute_us)
         about = job.about
         if isinstance(about, Open):
             self._answer.append(self._next(len(self._answer)))

@@ -59,7 +59,7 @@ class LengthPolicy:
         draft_s, verify_s, rtt_s = measured.draft_s, measured.verify_s, measured.away_s
         if self.name != "marginal" or draft_s is None or verify_s is None or rtt_s is None:
             return True
-        gain = measured.kept.value * measured.grown.value * prospects.frontier
+        gain = measured.kept.value * measured.grown.against(measured.acceptance(1)) * prospects.frontier
         rate = measured.tokens_per_s
         if rate is None:
             rate = (1.0 + measured.kept.value * prospects.promise) / (since_s + rtt_s + verify_s)

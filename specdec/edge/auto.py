@@ -214,7 +214,7 @@ class AutoRounds:
                 started = self._clock()
                 if work():
                     ended = self._clock()
-                    self._measured.drafted(ended - started, self._drafter.rows_fed)
+                    self._measured.drafted_in_shadow(ended - started, self._drafter.rows_fed)
                     self._drafting_s += ended - started
                     self._measured.shadowed = True
                     session.record.drafted("draft in the shadow", started, ended)
@@ -255,7 +255,8 @@ class AutoRounds:
         self._considered_at = length
         remaining = self._session.room_after(self._session.answer) + 1
         choice = self._controller.choose(before, remaining)
-        if choice.plan.in_cloud and (choice.plan.mode, before.in_cloud) != (before.mode, True):
+        told = (before.mode, before.size) if before.in_cloud else None
+        if choice.plan.in_cloud and (choice.plan.mode, choice.plan.size) != told:
             self._session.go_alone(choice.plan.size)
         self._adopt(choice)
 
@@ -265,7 +266,8 @@ class AutoRounds:
             return _TOKENS_BETWEEN_CHOICES
         if not self._controller.knows_drafts:
             return 1
-        return _TOKENS_BETWEEN_HOPELESS if self._controller.hopeless else _TOKENS_BETWEEN_CHOICES
+        hopeless = self._controller.hopeless and now.mode == "alone"  # a draft model in the cloud has a size to choose
+        return _TOKENS_BETWEEN_HOPELESS if hopeless else _TOKENS_BETWEEN_CHOICES
 
     def _adopt(self, choice: Choice) -> None:
         plan, before = choice.plan, self._choice.plan
@@ -283,7 +285,8 @@ class AutoRounds:
         rounds = self._streaming if plan.mode == "stream" else self._rounds
         streams = plan.mode == "stream"
         policy = LengthPolicy("fixed" if streams else "marginal", plan.size)
-        rounds.resize(policy, streams or self._controller.prepares(plan.size))
+        prepares = self._controller.prepares(plan.size) and not self._measured.beside.quiet_is_due
+        rounds.resize(policy, streams or prepares)
         self._drafter.shape, self._drafter.pays = plan.tree, self._rounds.nodes_worth_sending
         self._session.allow_in_flight(STREAM_IN_FLIGHT if plan.mode == "stream" else 1)
 

@@ -36,6 +36,10 @@ them.
 """
 _WORTH_IT = 0.03
 """A plan that promises less than this over the present one is not worth a change."""
+_HORIZON = 16
+"""A change must pay within so many tokens: who knows what is then."""
+_DOUBT = 0.25
+"""By so much, over the drafts that were compared, a token may take longer than expected."""
 _SETTLED_DRAFTS = 8
 _HOPELESS = 0.1
 """Where drafting takes so much longer than the cloud alone, as so many drafts say, that will hardly change soon."""
@@ -141,17 +145,23 @@ class Controller:
         staying_s = min(_token_s(plan) for plan in plans.values() if plan.in_cloud)
         settled = measured.chain.drafts >= _SETTLED_DRAFTS
         self.hopeless = settled and bool(drafting) and min(map(_token_s, drafting)) > (1.0 + _HOPELESS) * staying_s
-        best = min(plans.values(), key=_token_s)
+        best = min(plans.values(), key=self._safely_s)
         if now is not None and now.mode in plans and best.mode != now.mode:
             present = plans[now.mode]
-            assert best.token_s is not None and present.token_s is not None
-            gain_s = (present.token_s - best.token_s) * remaining
-            if best.token_s > (1 - _WORTH_IT) * present.token_s or gain_s < self._change_s(now, best):
+            best_s, present_s = self._safely_s(best), self._safely_s(present)
+            gain_s = (present_s - best_s) * min(remaining, _HORIZON)
+            if best_s > (1 - _WORTH_IT) * present_s or gain_s < self._change_s(now, best):
                 best = present
         for mode, reckoned in self._reckoned.items():
             if mode != best.mode and reckoned.longer > 1.0:
                 reckoned.fade()
         return Choice(best, self._words(best, plans))
+
+    def _safely_s(self, plan: Plan) -> float:
+        """What a token may take with a plan; with drafts of which few were compared, more than what is expected."""
+        if plan.mode == "alone":
+            return _token_s(plan)
+        return _token_s(plan) * (1.0 + _DOUBT / max(self._measured.chain.drafts, 1))
 
     def came(self, plan: Plan, took_s: float, cloud_s: float, gained: int) -> None:
         """A round of a plan: how long after the one before it ended, what the cloud took of that, and how many tokens
@@ -164,11 +174,16 @@ class Controller:
         """Whether to draft on while a verdict is out: it saves drafting later, and makes the verdict late where both
         sides share a device.
         """
-        measured, cost = self._measured, self.shadows.cost
-        if not self.shadows.cost_is_known or cost < _SHARED or measured.draft_s is None:
+        measured, cost = self._measured, self._beside_cost
+        if cost < _SHARED or measured.draft_s is None:
             return True
         saved_s = (1.0 - measured.redrafted.value) * size * measured.draft_s
         return saved_s > cost * self._verify_s(size + 1)
+
+    @property
+    def _beside_cost(self) -> float:
+        """Of a second of drafting beside a forward of the cloud, the part that this gets longer by."""
+        return self._measured.beside.cost
 
     @property
     def knows_drafts(self) -> bool:
@@ -206,12 +221,10 @@ class Controller:
     def _cloud_sd(self) -> Plan:
         """The draft model is the edge's; in the cloud it may be quicker, which shows when it is tried."""
         measured = self._measured
-        known = measured.in_cloud.drafts >= ENOUGH_DRAFTS
-        acceptance = measured.in_cloud if known else measured.chain
         draft_s = measured.cloud_draft_s
         if draft_s is None:
             draft_s = _CLOUD_SHARE * (measured.draft_s or 0.0)
-        taus = acceptance.by_depth(MAX_CHAIN)
+        taus = measured.in_cloud.by_depth(MAX_CHAIN, measured.chain)
 
         def round_s(size: int) -> float:
             return size * draft_s + self._verify_s(size + 1) + measured.queue_alone_s
@@ -221,13 +234,15 @@ class Controller:
 
     def _chain(self, taus: Sequence[float]) -> Plan:
         """taus: tokens of a round by the draft's length."""
-        draft_s, late = self._draft_s(1), self._measured.redrafted.value
+        draft_s, ready = self._draft_s(1), self._measured.chain_ready.value
 
         def round_s(size: int) -> float:
-            return size * draft_s * (late if self.prepares(size) else 1.0) + self._exchange_s(size + 1)
+            prepares = self.prepares(size)
+            late = self._late(size, draft_s, size + 1, ready) if prepares else size
+            return late * draft_s + self._exchange_s(size + 1, prepares)
 
         size = min(SIZES, key=lambda size: round_s(size) / taus[size])
-        return self._plan("chain", size, round_s(size), taus[size], self._cloud_s(size + 1))
+        return self._plan("chain", size, round_s(size), taus[size], self._cloud_s(size + 1, self.prepares(size)))
 
     def _tree(self) -> Plan:
         """The best of every depth and size. Fewer nodes take fewer rows of a forward, on either side, and bring fewer
@@ -236,10 +251,11 @@ class Controller:
         """
         measured, known = self._measured, self._measured.nodes.drafts >= ENOUGH_DRAFTS
         budgets = BUDGETS if known else (TREE_BUDGET,)
-        exchanges = {budget: self._exchange_s(budget + 1) for budget in budgets}
+        ready = measured.tree_ready.value
         best: _Tree | None = None
         for size in range(2, MAX_TREE + 1):
-            late = max(0.0, size - measured.levels_ready.value) if self.prepares(size) else size
+            prepares = self.prepares(size)
+            exchanges = {budget: self._exchange_s(budget + 1, prepares) for budget in budgets}
             whole: _Tree | None = None
             cheapest: _Tree | None = None
             for budget, exchange_s in exchanges.items():
@@ -247,6 +263,7 @@ class Controller:
                     continue
                 tau = measured.nodes.expected(size, budget) if known else measured.tree.expected(size)
                 drafting_s, grown = self._level_s(budget, size)
+                late = self._late(size, drafting_s, budget + 1, ready) if prepares else size
                 tree = _Tree(size, budget, grown, late * drafting_s + exchange_s, tau)
                 whole = whole or tree
                 if cheapest is None or tree.token_s < cheapest.token_s:
@@ -257,8 +274,13 @@ class Controller:
             if best is None or chosen.token_s < best.token_s:
                 best = chosen
         assert best is not None
-        cloud_s = self._cloud_s(best.budget + 1)
+        cloud_s = self._cloud_s(best.budget + 1, self.prepares(best.size))
         return self._plan("tree", best.size, best.round_s, best.tau, cloud_s, best.budget, best.grown)
+
+    def _late(self, size: int, level_s: float, rows: int, ready: float) -> float:
+        """Levels that are still to be drafted when a verdict has come. ready: times as many stand as time says."""
+        ahead_s = level_s / (1.0 - self._beside_cost * self._measured.beside_share.value)
+        return max(0.0, size - ready * self._measured.levels_ready(size, ahead_s, self._verify_s(rows, True)))
 
     def _level_s(self, budget: int, size: int) -> tuple[float, int]:
         """Seconds of a level, and `grown`: as a large tree, which brings no less, where that takes no longer."""
@@ -278,8 +300,8 @@ class Controller:
 
         def cost(size: int) -> tuple[float, float]:
             """Seconds and tokens of a round."""
-            drafting_s, exchange_s = size * draft_s, self._exchange_s(size + 1)
-            verify_s = self._verify_s(size + 1)
+            drafting_s, exchange_s = size * draft_s, self._exchange_s(size + 1, True)
+            verify_s = self._verify_s(size + 1, True)
             whole = taus[size] - taus[size - 1]
             steady_s = max(drafting_s, verify_s, exchange_s / STREAM_IN_FLIGHT)
             # A draft that is accepted whole brings no token of its own: the next one on its way has it already.
@@ -287,20 +309,23 @@ class Controller:
 
         costs = {size: cost(size) for size in SIZES}
         size = min(costs, key=lambda size: costs[size][0] / costs[size][1])
-        return self._plan("stream", size, *costs[size], self._cloud_s(size + 1))
+        return self._plan("stream", size, *costs[size], self._cloud_s(size + 1, True))
 
-    def _verify_s(self, rows: int) -> float:
-        """A verification of so many rows; as was told where none was measured, else as a token of the cloud alone."""
+    def _verify_s(self, rows: int, beside: bool = False) -> float:
+        """A verification of so many rows; as was told where none was measured, else as a token of the cloud alone.
+        beside: while the edge drafts on.
+        """
         measured = self._measured
         known_s = measured.verify_rows_s(rows) or measured.told_rows_s(rows)
-        return known_s if known_s is not None else measured.alone_s or 0.0
+        quiet_s = known_s if known_s is not None else measured.alone_s or 0.0
+        return quiet_s / (1.0 - self._beside_cost * measured.beside_share.value) if beside else quiet_s
 
-    def _cloud_s(self, rows: int) -> float:
+    def _cloud_s(self, rows: int, beside: bool) -> float:
         """Waiting and verifying."""
-        return self._measured.queue_s + self._verify_s(rows)
+        return self._measured.queue_s + self._verify_s(rows, beside)
 
-    def _exchange_s(self, rows: int) -> float:
-        return (self._measured.away_s or 0.0) + self._verify_s(rows)
+    def _exchange_s(self, rows: int, beside: bool) -> float:
+        return (self._measured.away_s or 0.0) + self._verify_s(rows, beside)
 
     def _change_s(self, now: Plan, then: Plan) -> float:
         """What a change costs: the cloud, or the link, is idle for about a round trip; a draft starts from nothing."""

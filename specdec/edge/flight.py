@@ -40,7 +40,8 @@ class DraftInFlight:
     """A draft on its way. guess: the ids it comes to if all goes well. q: its rows, with rejection sampling.
 
     messages: when each of its messages left (seconds) and its size. received_bytes: of replies that did not
-    end it. hints: how many of those came from early exits. behind: it left while another was on its way.
+    end it. hints: how many of those came from early exits. behind: it left while another was on its way, or while the
+    cloud went on alone, whose forward it has to wait for.
     """
 
     round: int

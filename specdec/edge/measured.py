@@ -5,14 +5,22 @@ Medians over the last rounds, so that one hiccup decides nothing. None until som
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from specdec.drafting.trees.acceptance import EXPECTED_AS, TreeAcceptance
+from specdec.edge.estimates.beside import Beside
 from specdec.edge.estimates.forwards import ForwardTimes
 from specdec.edge.estimates.running import CalmMean, RunningMean, RunningMedian
 
 _FORGET = 0.98
 _MAX_DEPTH = 64
+_AS_OTHERS = 4.0
+"""Drafts of a kind that are held to be as good as others are, until more were compared."""
+_READY = 1.1
+"""Measured with `fsd` over simulated worlds of all kinds; every decoder finds its own multiple of it."""
+_AS_ALONE = 3.0
+"""So many drafts are held to have waited as long as the cloud's own tokens do, until more have."""
 _PRIOR_KEPT, _PRIOR_TRIED = 1.4, 2.0
 
 
@@ -47,13 +55,15 @@ class AcceptanceEstimate:
         known = min(len(line), len(said))
         self.add(known, next((i for i in range(known) if line[i] != said[i]), known))
 
-    def chance(self, depth: int) -> float:
+    def chance(self, depth: int, like: AcceptanceEstimate | None = None) -> float:
         """Chance that a draft's token at `depth` (0 is the first) stays if all before it did.
 
         Starts from a guess of 0.7 that two dozen drafts outweigh; a depth that was never tried is like the
-        deepest one that was.
+        deepest one that was. like: drafts that are held to be as good until enough of these were compared.
         """
         place = min(depth, _MAX_DEPTH - 1)
+        if like is not None:
+            return (self._kept[place] + _AS_OTHERS * like.chance(depth)) / (self._tried[place] + _AS_OTHERS)
         while place > 0 and self._tried[place] < 1.0:
             place -= 1
         return (self._kept[place] + _PRIOR_KEPT) / (self._tried[place] + _PRIOR_TRIED)
@@ -62,12 +72,12 @@ class AcceptanceEstimate:
         """Tokens that a round brings with drafts so deep, the target's own token counted (tau)."""
         return self.by_depth(depth)[-1]
 
-    def by_depth(self, most: int) -> list[float]:
-        """The same of every depth from 0 to `most`."""
+    def by_depth(self, most: int, like: AcceptanceEstimate | None = None) -> list[float]:
+        """The same of every depth from 0 to `most`. like: as in `chance`."""
         expected = alive = 1.0
         found = [expected]
         for place in range(most):
-            alive *= self.chance(place)
+            alive *= self.chance(place, like)
             expected += alive
             found.append(expected)
         return found
@@ -78,9 +88,11 @@ class Measured:
 
     chain, tree: acceptance of chains, and of the trees of one budget; in_cloud: of chains of the cloud's own draft
     model; nodes: of trees, node by node. redrafted: share of a chain that had to be drafted after the verdict although
-    it was prepared for (r of paper 000, as a share of the forwards). levels_ready: levels of a tree that stood when the
-    verdict came. kept: tokens accepted for each that the draft model expected to be; grown: what a forward adds to that
-    expectation, as a share of what went through it. shadowed: the edge was drafting while the cloud went on by itself.
+    it was prepared for (r of paper 000, as a share of the forwards). chain_ready, tree_ready: levels that stood when
+    the verdict came, over `levels_ready`. kept: tokens accepted for each that the draft model expected to be; grown:
+    what a forward adds to that expectation, as a share of what went through it. shadowed: the edge was drafting while
+    the cloud went on by itself. beside: what drafting costs a cloud that computes meanwhile; beside_share: of a
+    verification, how much was drafted in.
     """
 
     def __init__(self) -> None:
@@ -90,6 +102,8 @@ class Measured:
         self._verify = RunningMedian()
         self._verify_by_rows = ForwardTimes()
         self._several = CalmMean()
+        self.beside = Beside()
+        self.beside_share = RunningMean(0.5)
         self._cloud_draft = RunningMedian()
         self._rtt = RunningMedian()
         self._queue = CalmMean()
@@ -100,7 +114,7 @@ class Measured:
         self.in_cloud = AcceptanceEstimate()
         self.nodes = TreeAcceptance()
         self.redrafted = RunningMean(0.3)
-        self.levels_ready = RunningMean(1.0)
+        self.chain_ready, self.tree_ready = RunningMean(1.0), RunningMean(1.0)
         self._tokens = self._seconds = 0.0
         self._went = 0
         self.shadowed = False
@@ -112,10 +126,22 @@ class Measured:
         self._draft.add(forward_s)
         self._priced(forward_s, rows)
 
+    def drafted_in_shadow(self, forward_s: float, rows: int = 1) -> None:
+        """One forward of the draft model while the cloud decoded alone."""
+        quiet_s = self.beside.quiet_s(forward_s, forward_s)
+        self._draft.add(quiet_s)
+        self._priced(quiet_s, rows)
+
     def drafted_ahead(self, forward_s: float, rows: int = 1) -> None:
         """One forward of the draft model while a verdict was out."""
         self._ahead.add(forward_s)
-        self._priced(forward_s, rows)
+        self._priced(self.beside.quiet_s(forward_s, forward_s * self._share_of_verifying), rows)
+
+    @property
+    def _share_of_verifying(self) -> float:
+        """Of the time that a draft is away."""
+        verify_s, away_s = self.verify_s, self.away_s
+        return 1.0 if verify_s is None or away_s is None else verify_s / max(verify_s + away_s, 1e-9)
 
     def _priced(self, forward_s: float, rows: int) -> None:
         if rows:
@@ -135,15 +161,32 @@ class Measured:
         measured_s = self._draft_by_rows.measured_s(rows)
         return self._draft_by_rows.told_s(rows) if measured_s is None else measured_s
 
-    def exchanged(self, rows: int, verify_s: float, rtt_s: float, queue_s: float | None = 0.0) -> None:
+    def exchanged(
+        self,
+        rows: int,
+        verify_s: float,
+        rtt_s: float,
+        queue_s: float | None = 0.0,
+        beside_s: float = 0.0,
+    ) -> None:
         """One draft and its verdict; rows: that went through the target, the draft's and one more. queue_s: it waited
-        in the cloud; None: for something that says nothing of other drafts.
+        in the cloud; None: for something that says nothing of other drafts. beside_s: of the verification the edge
+        drafted.
         """
-        self._verify.add(verify_s)
+        if verify_s > 0.0:  # else what was known already has refuted the draft
+            self._verify.add(verify_s)
         self._rtt.add(rtt_s)
         if queue_s is not None:
             self._queue.add(queue_s)
-        self._verify_by_rows.add(rows, verify_s)
+        self._went_through(rows, verify_s, beside_s)
+        if verify_s > 0.0:
+            self.beside_share.add(min(1.0, beside_s / verify_s))
+
+    def _went_through(self, rows: int, verify_s: float, beside_s: float) -> None:
+        usual_s = self._verify_by_rows.usual_s(rows)
+        if usual_s is not None:
+            self.beside.add(usual_s, verify_s, beside_s)
+        self._verify_by_rows.add(rows, self.beside.quiet_s(verify_s, beside_s))
 
     def went_on(self, tokens: int, seconds: float) -> None:
         """A verdict with a draft on the way before it: how many tokens came, and how long after the verdict before."""
@@ -156,20 +199,22 @@ class Measured:
         """Tokens a second of the last dozen rounds with drafts; None before there were a few."""
         return self._tokens / self._seconds if self._went >= 4 and self._seconds > 0.0 else None
 
-    def streamed(self, tokens: int, verify_s: float, drafted: int, queue_s: float = 0.0) -> None:
+    def streamed(
+        self, tokens: int, verify_s: float, drafted: int, queue_s: float = 0.0, beside_s: float = 0.0
+    ) -> None:
         """Tokens of a cloud that decodes alone. drafted: by its own draft model before; 0: it has none, or does
-        without. queue_s: waiting.
+        without. queue_s: waiting. beside_s: as in `exchanged`.
         """
         self._queue_alone.add(queue_s)
         if drafted:
             accepted = min(drafted, tokens - 1)
             self.in_cloud.add(min(drafted, accepted + 1), accepted)
-            target_s = self.verify_rows_s(drafted + 1)
+            target_s = self.verify_rows_s(drafted + 1) or self.told_rows_s(drafted + 1)
             if target_s is not None:
                 self._cloud_draft.add(max(0.0, verify_s - target_s) / drafted)
             return
-        if tokens == 1 and not (self.shadowed and self.verify_rows_s(1) is not None):
-            self._verify_by_rows.add(1, verify_s)
+        if tokens == 1:
+            self._went_through(1, verify_s, beside_s)
         self._several.add(verify_s / tokens)
 
     def opened(self, rtt_s: float) -> None:
@@ -227,8 +272,11 @@ class Measured:
     @property
     def queue_s(self) -> float:
         """A draft's waiting in the cloud."""
-        waits = self._queue.value
-        return self._queue_alone.value or 0.0 if waits is None else waits
+        waits, alone_s = self._queue.value, self._queue_alone.value
+        if waits is None or alone_s is None:
+            return waits or alone_s or 0.0
+        known = len(self._queue)
+        return (known * waits + _AS_ALONE * alone_s) / (known + _AS_ALONE)
 
     @property
     def queue_alone_s(self) -> float:
@@ -254,6 +302,15 @@ class Measured:
     def away_s(self) -> float | None:
         """There and back, and waiting in the cloud: a round's time beside drafting and verifying."""
         return None if self.rtt_s is None else self.rtt_s + self.queue_s
+
+    def levels_ready(self, size: int, level_s: float, verify_s: float) -> float:
+        """Levels of the next draft that stand when a verdict comes, as far as time decides that: the more forwards, the
+        more levels, and the fewer for each. level_s: that a forward takes; verify_s: a verification.
+        """
+        if level_s <= 0.0:
+            return float(size)
+        forwards = ((self.away_s or 0.0) + verify_s) / level_s
+        return size * (1.0 - math.exp(-_READY * forwards / size))
 
     def acceptance(self, depth: int) -> float:
         """Chance that a chain's token at `depth` stays if all before it did (see AcceptanceEstimate.chance)."""

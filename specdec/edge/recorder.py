@@ -67,6 +67,18 @@ class Recorder:
         self._last_draft = len(self._spans)
         self._span("edge", name, started, ended)
 
+    def computed_between(self, began: float, ended: float) -> float:
+        """Seconds of that time in which the edge drafted."""
+        computed = 0.0
+        for span in reversed(self._spans):
+            if span.lane != "edge":
+                continue
+            overlap = min(span.end_s, ended - self._start) - max(span.start_s, began - self._start)
+            if overlap <= 0.0 and span.end_s + self._start < began:
+                break
+            computed += max(0.0, overlap)
+        return computed
+
     @property
     def rounds(self) -> int:
         """Rounds so far."""
@@ -258,14 +270,18 @@ class Accounts:
         # A draft that left with the prompt has waited for that, which no other one will.
         waited = opened_s is not None and sent.sent_s >= opened_s and not sent.behind
         rows, queue_s = len(sent.draft.ids) + 1, message.queue_us / 1e6 if waited else None
-        self._measured.exchanged(rows, message.verify_us / 1e6, rtt_s, queue_s)
+        verify_s, judged_s = message.verify_us / 1e6, now - rtt_s / 2
+        beside_s = self._record.computed_between(judged_s - verify_s, judged_s)
+        self._measured.exchanged(rows, verify_s, rtt_s, queue_s, beside_s)
 
     def streamed(self, message: Tokens, size: int, since: float, now: float) -> None:
         """Tokens of a cloud that decodes alone; since: when the message before them came."""
         self._record.streamed(message, size, since, now)
         if message.ids:
             verify_s, queue_s = message.verify_us / 1e6, message.queue_us / 1e6
-            self._measured.streamed(len(message.ids), verify_s, message.drafted, queue_s)
+            said_s = now - (self._measured.rtt_s or 0.0) / 2
+            beside_s = self._record.computed_between(said_s - verify_s, said_s)
+            self._measured.streamed(len(message.ids), verify_s, message.drafted, queue_s, beside_s)
 
 
 def _cloud_s(message: Timed) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from specdec.drafting import ChainDrafter, Drafter, OutcomeDrafter, TreeDrafter
+from specdec.drafting import ChainDrafter, Drafter, OutcomeDrafter, Proposal, TreeDrafter
 from specdec.drafting.length import LengthPolicy
 from specdec.drafting.lookup.drafter import LookupDrafter
 from specdec.drafting.trees.budget import nodes_worth_sending
@@ -18,6 +18,8 @@ from specdec.methods import Method
 
 _TREE_AHEAD = 2
 """A tree that grows on ahead becomes at most so many times as deep as a draft."""
+_CHASED = 2.0
+"""Tokens' time after which the first draft leaves as it is, while the cloud still goes on alone."""
 
 
 class Rounds:
@@ -150,7 +152,15 @@ class Rounds:
 
     def _enough(self, expected: Sequence[int], depth: int) -> bool:
         drafted = self._drafter.drafted(expected)
-        return drafted >= depth or (drafted > 0 and self._spent_s >= self._policy.cut_s(self._measured))
+        if drafted >= depth or not drafted:
+            return drafted >= depth
+        return self._spent_s >= self._policy.cut_s(self._measured) or self._chases
+
+    @property
+    def _chases(self) -> bool:
+        """Whether a cloud that goes on alone has said several tokens while the draft that is to stop it was made."""
+        alone_s = self._measured.alone_s
+        return self._session.streams and alone_s is not None and self._spent_s > _CHASED * alone_s
 
     def _draft_on(self, expected: Sequence[int], depth: int, room: int) -> bool:
         """One more forward of the draft that leaves next, if that is worth its time."""
@@ -195,12 +205,19 @@ class Rounds:
                 session.record.predrafted(self._spent_s == 0.0)
             preparation = replace(preparation, ready=ready, sync_ms=sync_ms)
             self._ready = None
-            if not proposal.draft.is_chain:
-                self._measured.levels_ready.add(ready)
-            elif proposal.guess:
-                self._measured.redrafted.add(1 - ready / len(proposal.guess))
+            if proposal.guess:
+                self._count_ready(proposal, ready)
         session.send_draft(proposal, preparation)
         self._spent_s = 0.0
+
+    def _count_ready(self, proposal: Proposal, ready: int) -> None:
+        measured, size = self._measured, len(proposal.guess)
+        if proposal.draft.is_chain:
+            measured.redrafted.add(1 - ready / size)
+        level_s, verify_s = measured.ahead_s, measured.verify_s
+        if self._prepares and level_s is not None and verify_s is not None:
+            ratio = ready / max(measured.levels_ready(size, level_s, verify_s), 0.1)
+            (measured.chain_ready if proposal.draft.is_chain else measured.tree_ready).add(min(ratio, 3.0))
 
     def _count_ahead(self) -> None:
         """A verdict came: count whether what was drafted ahead of it still stands."""

@@ -140,6 +140,11 @@ class EdgeSession:
         return self._opened and not self._stream and not self._flight
 
     @property
+    def streams(self) -> bool:
+        """True where the cloud goes on alone."""
+        return self._stream
+
+    @property
     def expected(self) -> list[int]:
         """The answer if everything on its way is accepted."""
         return self._flight.expected(self.answer)
@@ -217,11 +222,15 @@ class EdgeSession:
         self._send_round(message, proposal, preparation)
 
     def go_alone(self, speculate: int) -> None:
-        """Let the cloud go on alone, until the next draft; speculate: draft tokens a round of its own draft model."""
+        """Let the cloud go on alone, until the next draft; speculate: draft tokens a round of its own draft model.
+
+        One that goes on alone already is told how many these are to be from now on.
+        """
         self._round += 1
         self._link.send(AloneUp(self._number, self._round, speculate))
-        self._stream = True
-        self._heartbeat.progressed(self._clock())
+        if not self._stream:
+            self._stream = True
+            self._heartbeat.progressed(self._clock())
 
     def ping(self) -> None:
         """Ask for a sign of life, to measure the link."""
@@ -252,10 +261,10 @@ class EdgeSession:
         if not self._flight:  # nothing could have come: nobody listened
             self._heartbeat.heard(now)
         self._rejections.told()
-        self._stream = False
+        streamed, self._stream = self._stream, False
         sent = ((now, size),)
         flying = DraftInFlight(self._round, proposal.draft, proposal.guess, sent, preparation, proposal.q)
-        flying.behind = len(self._flight) > 0
+        flying.behind = len(self._flight) > 0 or streamed
         self._flight.add(flying)
         self._heartbeat.progressed(now)
 

@@ -77,6 +77,10 @@ class ForwardTimes:
         self._found[rows] = present * min(values)
         return self._found[rows]
 
+    def usual_s(self, rows: int) -> float | None:
+        """The same, but None where none of so many rows was measured, and nothing told of them."""
+        return self.measured_s(rows) if self._told or _row_class(rows) in self._costs else None
+
     def _usual(self, rows: int, row_class: int) -> float:
         """Of so many rows with the cost of a class."""
         return self._costs[row_class] * self._told_of(rows)

@@ -40,6 +40,9 @@ class CalmMean:
         self._values: deque[float] = deque(maxlen=window)
         self._mean: float | None = None
 
+    def __len__(self) -> int:
+        return len(self._values)
+
     def add(self, value: float) -> None:
         """One more value."""
         self._values.append(value)
@@ -58,13 +61,19 @@ class RunningMean:
     """A mean that the last values count most in; begins as a guess that a few of them outweigh."""
 
     def __init__(self, guess: float) -> None:
-        self._sum, self._weight = 4.0 * guess, 4.0
+        self._guess, self._guessed = guess, 4.0
+        self._sum = self._weight = 0.0
 
     def add(self, value: float) -> None:
         """One more value."""
         self._sum, self._weight = 0.95 * self._sum + value, 0.95 * self._weight + 1.0
+        self._guessed *= 0.95
 
     @property
     def value(self) -> float:
         """The mean as it seems now."""
-        return self._sum / self._weight
+        return self.against(self._guess)
+
+    def against(self, guess: float) -> float:
+        """The same with another guess, where one is at hand that knows more."""
+        return (self._sum + self._guessed * guess) / (self._weight + self._guessed)
