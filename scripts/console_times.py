@@ -1,4 +1,4 @@
-"""How quickly the console stops the robot and shows it: key to zero velocity, camera to page, size of the page.
+"""How quickly the console stops the robot and shows it: key to zero velocity, camera to page, first picture, page size.
 
 The real graph (verifier, simulator, robot nodes) and a headless Chromium on this machine:
 python scripts/console_times.py --stops 50. The figures are in docs/figures.md.
@@ -67,6 +67,19 @@ def delays(tabs: list[Tab], seconds: float) -> tuple[list[float], float]:
     return found, drawn / (time.monotonic() - began)
 
 
+def first_pictures(browser: Browser, url: str, count: int = 5) -> list[float]:
+    """Navigation to the first picture drawn, ms, of pages that are opened anew."""
+    found = []
+    for _ in range(count):
+        tab = browser.tab("about:blank")
+        at = time.monotonic()
+        tab.go(url)
+        tab.wait("Number(document.querySelector('#camera')?.dataset.frames || 0) > 0")
+        found.append(1000 * (time.monotonic() - at))
+        tab.close()
+    return found
+
+
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -99,6 +112,8 @@ def main() -> None:
             )
             for each in tabs[1:]:
                 each.close()
+        first = first_pictures(browser, url)
+        print(f"time to first picture: p50 {statistics.median(first):.0f} ms, n = {len(first)} (asked every 20 ms)")
         if options.pictures:
             take_pictures(stack, tab, options.pictures)
         if options.stops:
