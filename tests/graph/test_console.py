@@ -152,11 +152,12 @@ def test_tokens_are_coloured_while_they_come_and_the_page_tells_method_and_load(
     known = {"own", "drafted", "ahead"}
     growing = [parts for parts in seen if parts and all(kind in known for _, kind in parts)]
     assert growing, seen
-    card = tab.run(
-        "[...document.querySelectorAll('#decisions li:last-child .tokens span')]"
-        ".map((p) => [p.textContent, p.className])"
+    cards = tab.run(
+        "[...document.querySelectorAll('#decisions .tokens')]"
+        ".map((card) => [...card.children].map((p) => [p.textContent, p.className]))"
     )
-    assert any(parts == card[: len(parts)] for parts in growing), "as on the card, which is told when it is whole"
+    first = growing[0]  # what came of it is on a card, which is told when it is whole
+    assert any(first == card[: len(first)] for card in cards), (first, cards)
     tab.wait_text("#figures", "a forward takes")
     assert "fsd" in tab.text("#figures")
     tab.close()
