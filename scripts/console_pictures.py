@@ -1,4 +1,4 @@
-"""Pictures of the operator's console on the demo, for the documentation: docs/console*.png and docs/console.gif.
+"""Pictures of the console on the demo and of look back, for the documentation: docs/console*, docs/lookback.png.
 
 Starts `specnav demo --console` and a headless Chromium: python scripts/console_pictures.py --out docs.
 """
@@ -108,14 +108,45 @@ def walk(tab: Tab, out: Path, words: str) -> None:
     print(f"{file}: {file.stat().st_size / 1e3:.0f} kB, {len(made)} pictures")
 
 
+def look_back(out: Path) -> None:
+    """The committed bag decided again by the small model alone, at the first decision with another action."""
+    argv = [sys.executable, "-m", "specnav.cli", "console", "--bag", str(ROOT / "tests/data/rooms.mcap"), "--port", "0"]
+    argv += ["--labels", str(Path(tempfile.mkdtemp()) / "labels.csv")]
+    argv += ["--again", "ar", "--target-model", str(ROOT / "default_models/nav-draft")]
+    page = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert page.stderr is not None
+    try:
+        url = next(found[1] for line in page.stderr if (found := re.search(r"look back: (\S+)", line)))
+        with Browser() as browser:
+            tab = browser.tab(url)
+            tab.size(*DESKTOP)
+            tab.wait_text("#again-state", "decided again with ar", 120)
+            tab.wait("document.querySelector('#cancel').hidden", 120)
+            for _ in range(30):
+                tab.click("#next")
+                if "ANOTHER" in tab.text("#difference"):
+                    break
+            tab.run("scrollTo(0, 0)")
+            time.sleep(0.5)
+            small(tab.screenshot(), out / "lookback.png", 1000)
+            assert not tab.said, tab.said
+    finally:
+        page.send_signal(signal.SIGINT)
+        page.wait(30)
+
+
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "docs", help="folder for the pictures")
     parser.add_argument("--seed", type=int, default=4, help="the room")
     parser.add_argument("--words", default="find the blue bottle", help="the instruction")
+    parser.add_argument("--look-back", action="store_true", help="the look-back page alone")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
+    look_back(options.out)
+    if options.look_back:
+        return
     demo, url = start(Path(tempfile.mkdtemp()), options.seed)
     try:
         with Browser() as browser:

@@ -41,7 +41,7 @@ function show(t) {
   if ($('picture').getAttribute('src') !== src) $('picture').src = src;
   $('time').value = now;
   $('clock').textContent = `${now.toFixed(2)} s`;
-  $('decisions').replaceChildren(...(d ? [card(d)] : []));
+  $('decisions').replaceChildren(...(d ? [card({ ...d, frame: '' })] : [])); // its picture is the large one
   showAgain(d);
   $('count').textContent = d ? `${upTo(decisions, now) + 1} of ${decisions.length}` : '';
   const said = walk.labels[stampOf(d)];
