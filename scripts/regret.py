@@ -5,6 +5,7 @@ The real edge decodes, with its controller, drafters and estimates; forwards, li
 
     python scripts/regret.py --worlds 40                       # the worlds of the tests
     python scripts/regret.py --worlds 200 --first 10000        # fresh ones
+    python scripts/regret.py --worlds 60 --bounds              # no auto: what somebody would lose who knew the world
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch
 from rich.progress import Progress
 
 from evaluation.files import write_bytes_atomic
+from evaluation.regret.bounds import bound_in, words
 from evaluation.regret.page import regret_page
 from evaluation.regret.study import Regret, regret_in
 
@@ -32,12 +34,16 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the seed of the first (0)")
     parser.add_argument("--processes", type=int, default=1, help="worlds at a time (1)")
     parser.add_argument("--out", type=Path, default=Path("runs/regret"), help="folder (runs/regret)")
+    parser.add_argument("--bounds", action="store_true", help="what knowing the world beforehand would bring; no page")
     flags = parser.parse_args()
     if flags.worlds < 1 or flags.first < 0 or flags.processes < 1:
         parser.error("--worlds and --processes are at least 1, --first at least 0")
     seeds = range(flags.first, flags.first + flags.worlds)
     worlds = []
     with Progress() as progress, ProcessPoolExecutor(flags.processes, initializer=_one_thread) as pool:
+        if flags.bounds:
+            print("\n".join(words(list(progress.track(pool.map(bound_in, seeds), total=len(seeds))))))
+            return 0
         task = progress.add_task("worlds", total=len(seeds))
         for one in pool.map(regret_in, seeds):
             worlds.append(one)

@@ -11,12 +11,15 @@ import pytest
 import torch
 
 from evaluation.bench.promises import mean_error, promises_chart, windows
+from evaluation.regret.machine import Machine
 from evaluation.regret.page import regret_page
 from evaluation.regret.playing import language_of, play
 from evaluation.regret.study import ENOUGH, OF_AR, Regret, regret_in
 from evaluation.regret.worlds import World, forwards, random_world
+from specdec.edge.controller import Choice, Controller, Plan
 from specdec.edge.stats import RoundStats
 from specdec.link.shaping import LinkProfile
+from specdec.link.wire import AloneUp, Open, Up
 
 WORLDS = 40
 CHEAP = 0.15
@@ -63,9 +66,9 @@ def plain(**changes: object) -> World:
 def test_auto_is_near_the_best_fixed_method_and_hardly_ever_behind_ar(found: Regret) -> None:
     of_best, of_ar = [one.of_best for one in found.worlds], [one.of_ar for one in found.worlds]
     assert min(one.tokens for one in found.worlds) >= 64
-    assert median(of_best) >= ENOUGH
-    assert sum(one >= OF_AR for one in of_ar) >= 0.9 * WORLDS
-    assert min(of_ar) >= 0.85
+    assert median(of_best) >= 0.97 and sum(one >= ENOUGH for one in of_best) >= 0.7 * WORLDS
+    assert sum(one >= OF_AR for one in of_ar) >= 0.92 * WORLDS
+    assert min(of_ar) >= 0.9
 
 
 @pytest.mark.slow
@@ -123,6 +126,41 @@ def test_a_late_draft_that_takes_no_forward_says_nothing_of_forwards() -> None:
         world = random_world(seed)
         for answer in play(world, "auto", language_of(world)).answers:
             assert not any(": 0 ms a token" in one.why for one in answer.rounds)
+
+
+def test_a_cloud_that_drafts_is_told_every_size_that_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It once went on with the first size for ever, which fitted neither the plan nor what was promised of it."""
+    told: list[int] = []
+
+    def send(self: Machine, message: Up) -> int:
+        if isinstance(message, Open | AloneUp):
+            told.append(message.speculate)
+        return sends(self, message)
+
+    sends = Machine.send
+    monkeypatch.setattr(Machine, "send", send)
+    world = plain(cloud_draft=forwards(4.0, 0.0), link=LinkProfile(300.0, 0.0), answers=(200,))
+    (answer,) = play(world, "auto", language_of(world)).answers
+    planned = {int(one.mode.split()[1]) for one in answer.rounds if one.mode.startswith("cloud-sd")}
+    assert len(planned) > 1 and planned <= set(told)
+    drafted = {one.drafted for one in answer.rounds}
+    assert len(planned & drafted) > 1
+
+
+@pytest.mark.parametrize("after", [2, 3, 5])
+def test_tokens_of_the_step_that_fails_are_not_lost(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    """They were verified before the controller failed: `play` compares what was given out with the target's answer."""
+    chooses, calls = Controller.choose, count()
+
+    def choose(self: Controller, now: Plan | None, remaining: int) -> Choice:
+        if next(calls) == after:
+            raise ZeroDivisionError
+        return chooses(self, now, remaining)
+
+    monkeypatch.setattr(Controller, "choose", choose)
+    world = plain()
+    assert play(world, "auto", language_of(world)).tokens == 64
+    assert next(calls) == after + 1, "the answer went on without drafts"
 
 
 def test_promises_are_compared_over_windows_of_an_answer() -> None:

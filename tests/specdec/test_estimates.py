@@ -1,0 +1,76 @@
+"""What `auto` makes of what it measures: forwards that share a core with drafting, waits, levels that stand."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from specdec.edge.estimates.beside import Beside
+from specdec.edge.estimates.running import RunningMean
+from specdec.edge.measured import AcceptanceEstimate, Measured
+
+
+def beside(cost: float, load: float = 1.0, noise: float = 0.1) -> Beside:
+    """After 60 forwards of 0.1 s, drafted in for any share of it; load: the second half take so much longer."""
+    found, draw = Beside(), random.Random(3)
+    for place in range(60):
+        share = draw.random()
+        usual_s = 0.1 * (load if place >= 30 else 1.0)
+        took_s = usual_s / (1.0 - cost * share) * draw.uniform(1.0 - noise, 1.0 + noise)
+        found.add(0.1, took_s, share * took_s)
+    return found
+
+
+@pytest.mark.parametrize("cost", [0.0, 0.3, 0.5])
+def test_what_drafting_costs_the_cloud_is_told_from_its_forwards(cost: float):
+    assert beside(cost).cost == pytest.approx(cost, abs=0.06)
+    assert beside(cost).quiet_s(0.2, 0.2) == pytest.approx(0.2 * (1.0 - cost), abs=0.02)
+
+
+def test_a_cloud_with_more_to_do_is_not_taken_for_a_shared_core():
+    assert beside(0.0, load=2.5).cost < 0.1
+
+
+def test_where_all_forwards_were_drafted_beside_one_without_is_due():
+    found = Beside()
+    for _ in range(4):
+        found.add(0.1, 0.1, 0.1)
+    assert found.quiet_is_due
+    found.add(0.1, 0.1, 0.0)
+    assert not found.quiet_is_due
+
+
+def test_one_draft_that_waited_long_is_weighed_against_the_tokens_of_the_cloud_alone():
+    figures = Measured()
+    for _ in range(8):
+        figures.streamed(1, 0.1, 0, 0.01)
+    figures.exchanged(5, 0.1, 0.0, 0.41)
+    assert figures.queue_s == pytest.approx(0.11)
+    for _ in range(12):
+        figures.exchanged(5, 0.1, 0.0, 0.41)
+    assert figures.queue_s > 0.3
+
+
+def test_the_more_forwards_fit_into_an_exchange_the_more_levels_stand():
+    figures = Measured()
+    found = [figures.levels_ready(4, level_s, 0.1) for level_s in (0.1, 0.03, 0.001)]
+    assert found == sorted(found) and found[0] < 1.1 and found[-1] == pytest.approx(4.0)
+
+
+def test_drafts_in_the_cloud_are_held_to_be_as_good_as_here_until_they_were_tried():
+    here, there = AcceptanceEstimate(), AcceptanceEstimate()
+    for _ in range(50):
+        here.add(4, 4)
+    assert there.chance(0, here) == here.chance(0)
+    for _ in range(50):
+        there.add(4, 0)
+    assert there.chance(0, here) < 0.15
+
+
+def test_a_guess_gives_way_to_what_was_seen():
+    mean = RunningMean(0.5)
+    assert mean.value == 0.5 and mean.against(0.9) == 0.9
+    for _ in range(100):
+        mean.add(0.2)
+    assert mean.against(0.9) == pytest.approx(0.2, abs=0.01)
