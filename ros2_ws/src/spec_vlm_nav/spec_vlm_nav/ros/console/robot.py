@@ -116,9 +116,10 @@ class Robot:
             DecisionMetrics, f'{at}vlm_nav_node/metrics', self._on_metrics, RELIABLE
         )
         node.create_subscription(String, f'{at}vlm_nav_node/outcome', self._on_outcome, RELIABLE)
-        model = f'{at}vlm_nav_node'
-        node.create_subscription(String, f'{model}/tokens', self._on_tokens, RELIABLE)
-        node.create_subscription(String, f'{model}/reasoning', self._on_reasoning, RELIABLE)
+        node.create_subscription(String, f'{at}vlm_nav_node/tokens', self._on_tokens, RELIABLE)
+        node.create_subscription(
+            String, f'{at}vlm_nav_node/reasoning', self._on_reasoning, RELIABLE
+        )
         node.create_subscription(String, f'{at}instruction', self._on_instruction, RELIABLE)
         node.create_subscription(String, f'{at}mission_node/mission', self._on_mission, kept)
         odom, image = _of_robot(node, 'odom', at), _of_robot(node, 'image', at)
