@@ -23,7 +23,7 @@ def regret_page(found: Regret) -> str:
         title="auto against the best fixed method",
         question="What does it cost not to know the world beforehand?",
         alert="",
-        words=found.words(),
+        words=[sentence.replace("`", "") for sentence in found.words()],
         charts=[view_chart(chart) for chart in charts(found)],
         tables=[table(found)],
         how=HOW,
@@ -79,14 +79,14 @@ def table(found: Regret) -> Table:
     rows = [
         (
             f"{one.seed}",
-            one.described,
-            f"{one.tokens}",
+            f"{one.of_best:.3f}",
+            f"{one.of_ar:.2f}",
             one.best,
             f"{one.speeds[one.best] / one.speeds['ar']:.2f}",
-            f"{one.of_ar:.2f}",
-            f"{one.of_best:.3f}",
+            f"{one.tokens}",
+            one.described,
         )
         for one in sorted(found.worlds, key=lambda one: one.of_best)
     ]
-    head = ("World", "What it is like", "Tokens", "Best fixed", "over ar", "auto over ar", "auto over best")
+    head = ("World", "auto over best", "auto over ar", "Best fixed", "over ar", "Tokens", "What it is like")
     return Table("Worlds, the worst first", head, tuple(rows))
