@@ -177,7 +177,7 @@ function log(how, words, at) {
 }
 function showHealth(rows) {
   const bad = rows.filter((r) => r.level !== 'ok');
-  const of = (what) => rows.find((r) => r.name.startsWith('vlm_nav_node') && r.name.endsWith(what));
+  const of = (what) => rows.find((r) => r.name === `${state.robot ? `${state.robot}/` : ''}vlm_nav_node: ${what}`);
   const found = of('verifier'), chosen = of('method');
   verifier = found ? [found.message, `RTT ${shorter(found.values['RTT ms'])} ms`, found.values.load].filter(Boolean).join(', ') : '';
   method = chosen ? [chosen.message, chosen.values.why].filter(Boolean).join(' — ') : '';
