@@ -74,7 +74,7 @@ class SimulatedConfig:
     seed: int = 0
     split: str = "heldout"
     max_decisions: int = 30
-    exploration: str = "damped_search"
+    exploration: str = "frontier_search"
     replace: bool = False
     about: tuple[str, ...] = ()
 

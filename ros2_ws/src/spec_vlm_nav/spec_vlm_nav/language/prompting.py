@@ -208,7 +208,7 @@ PRESETS: dict[str, PromptSpec] = {
         PromptSpec(
             'tiny_nav',
             '<|im_start|>user\nTask: {instruction}{frame}<|im_end|>\n<|im_start|>assistant\n',
-            exploration='damped_search',
+            exploration='frontier_search',
             picture=(224, 140),
         ),
         # NaVILA's own frame (8 images, missing history black); its checkpoints are fine-tuned on
