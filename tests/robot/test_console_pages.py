@@ -268,8 +268,19 @@ def test_control_of_one_robot_is_none_of_another(tmp_path):
     world.pages.take(anna, {"t": "look", "robot": "two"})
     world.pages.take(anna, {"t": "say", "text": "find the box"})
     assert world.done("one") == world.done("two") == []
-    world.pages.take(anna, {"t": "look", "robot": "three"})
-    assert anna.robot == "two"
+
+
+def test_a_robot_that_is_not_there_is_told_so_and_the_page_stays_where_it_was(tmp_path):
+    world = World(tmp_path, names=("one", "two"))
+    anna = world.open()
+    world.pages.take(anna, {"t": "take"})
+    for name in ("three", "", None, ["two"], "x" * 9000):
+        world.pages.take(anna, {"t": "look", "robot": name})
+        assert "there is 'one', 'two'" in world.told(anna, "no")[-1]["why"][:200]
+    assert anna.robot == "one" and world.pages.control("one").page == anna.number
+    world.pages.take(anna, {"t": "look", "robot": "two"})
+    assert anna.robot == "two" and world.pages.control("one").page is None
+    assert '"look three' in world.file.read_text()
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ from spec_vlm_nav.language.stop_words import is_stop
 STATE_S, MAP_S, HEALTH_S, WATCH_S, HOLD_S = 0.2, 1.0, 1.0, 0.05, 0.1
 STANDS_S, PATIENCE_S = 3.0, 5.0
 LONGEST_REFUSAL = 1000
+TOO_MANY = 'too many commands at once: wait a moment'
 SHORT = (
     'state',
     'standing',
@@ -150,13 +151,7 @@ class Pages:
             page.in_flight = 0
             self._feed(page)
         elif kind == 'look':
-            name = str(message.get('robot', ''))
-            if name in self._robots.names():
-                for control in self._controls.values():
-                    if control.let_go(page.number):
-                        self._let_go(page.robot, f'{page.name} looks at another robot')
-                page.robot = name
-                self._welcome(page)
+            self._look(page, str(message.get('robot', '')))
         elif kind in STOPPING:  # before all limits: a stop is obeyed whoever says it
             number, how = (str(message.get(key, ''))[:40] for key in ('id', 'how'))
             self.stop(page, kind, number, how)
@@ -170,6 +165,23 @@ class Pages:
             self._offer_file(page, str(message.get('name', '')))
         else:
             self._command(page, kind, message)
+
+    def _look(self, page: Page, name: str) -> None:
+        names, why = self._robots.names(), ''
+        if not page.bucket.take(time.monotonic()):
+            why = TOO_MANY
+        elif name not in names:
+            there = ', '.join(repr(other) for other in names[:8]) or 'none yet'
+            why = f'there is no robot {name[:60]!r} here; there is {there}'
+        if why:
+            self._note(page, f'look {name[:200]}', f'refused: {why}')
+            page.tell('no', to='look', why=why)
+            return
+        for control in self._controls.values():
+            if control.let_go(page.number):
+                self._let_go(page.robot, f'{page.name} looks at another robot')
+        page.robot = name
+        self._welcome(page)
 
     def _offer_file(self, page: Page, name: str) -> None:
         ticket, why = self.shelf.ticket(page.robot, name, time.monotonic())
@@ -208,7 +220,7 @@ class Pages:
     def _command(self, page: Page, kind: str, message: dict[str, Any]) -> None:
         robot, why = self._robots.get(page.robot), ''
         if not page.bucket.take(time.monotonic()):
-            why = 'too many commands at once: wait a moment'
+            why = TOO_MANY
         elif kind not in (*MOVING, 'take', 'release'):
             why = f'{kind[:40]!r} is no command'
         elif page.role is not Role.OPERATOR:
