@@ -25,6 +25,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--model", required=True, help="Hugging Face folder or hub id")
     parser.add_argument("--bind", default=ServerConfig.bind, help="tcp://HOST:PORT, port 0 takes a free one")
     parser.add_argument("--engine", default=ServerConfig.engine, help="own, or vllm where it is installed")
+    parser.add_argument(
+        "--tensor-parallel",
+        type=int,
+        default=ServerConfig.tensor_parallel,
+        metavar="K",
+        help="GPUs that share the target, with --engine vllm",
+    )
     parser.add_argument("--device", default=ServerConfig.device, help="auto, cpu, cuda, cuda:1")
     parser.add_argument("--dtype", default=ServerConfig.dtype, help="auto, float32, float16, bfloat16")
     parser.add_argument("--quantize", default=ServerConfig.quantize, help="none, 8bit, 4bit")

@@ -22,6 +22,7 @@ class ServerConfig:
     """Settings of one verifier.
 
     engine: "own", or "vllm" (cloud_verifier.engine_vllm), which has to be installed and refuses what it cannot do.
+    tensor_parallel: GPUs that share the target, for the engine vllm; without any, processes on the CPU.
     bind: "tcp://HOST:PORT"; port 0 or * takes a free one (the ready line tells which).
     pixels: of a picture as the models see it, larger ones are scaled down; 0: about a megapixel.
     draft_model: a draft model in the cloud, for methods that draft there; "" = none, LOOKUP = what followed before is
@@ -55,6 +56,7 @@ class ServerConfig:
     model: str
     bind: str = "tcp://127.0.0.1:5555"
     engine: str = "own"
+    tensor_parallel: int = 1
     device: str = "auto"
     dtype: str = "auto"
     quantize: str = "none"
@@ -124,6 +126,12 @@ class ServerConfig:
             raise VerifierError("a verdict log is kept by the engine own alone: leave verdict_log out")
         if self.engine not in ENGINES:
             raise VerifierError(f"engine = {self.engine!r} is none of {', '.join(ENGINES)}")
+        check_range("tensor_parallel", self.tensor_parallel, 1, 64)
+        if self.tensor_parallel > 1 and self.engine != "vllm":
+            raise VerifierError(
+                f"tensor_parallel = {self.tensor_parallel} is for the engine vllm: our own keeps a model on one GPU; "
+                "leave it out, or serve with --engine vllm"
+            )
         if self.share not in SHARES:
             raise VerifierError(f"share = {self.share!r} is none of {', '.join(SHARES)}")
         check_range("forward_rows", self.forward_rows, 1, 1_000_000)

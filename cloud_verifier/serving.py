@@ -12,6 +12,7 @@ from typing import TextIO
 from cloud_verifier.config import LOOKUP, ServerConfig
 from cloud_verifier.engine.memory import SHARE, free_bytes
 from cloud_verifier.engine.prompts import shared_bytes
+from cloud_verifier.errors import VerifierError
 from cloud_verifier.loading import (
     check_pair,
     forwards_are_quick,
@@ -35,7 +36,7 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
     """Load the model and serve until SIGTERM, which lets answers in flight end, or SIGINT; returns the exit code 0.
 
     Must run in the main thread (it handles signals). Raises VerifierError or specdec's ModelError with one
-    line.
+    line, also where its engine could not go on.
     """
     log = EventLog(log_stream or sys.stderr, contents=config.log_contents)
     if config.keys:
@@ -64,6 +65,8 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
             stack.callback(status.close)
             log.info("metrics", bind=status.bind)
         server.run()
+    if server.failed:
+        raise VerifierError(server.failed)
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -46,6 +47,21 @@ class Place(Struct, frozen=True):
     cpus: float = 1.0
     gpus: float = 0.0
     resource: str = ""
+
+
+def gpus_of_replica(asked: float | None, shared: int, there: Sequence[float]) -> float:
+    """What Ray sets aside for one. asked: by a person, None for nobody. shared: GPUs that its model is spread over.
+    there: of each node. Raises FleetError where no node has as many.
+    """
+    if asked is not None:
+        return asked  # nodes may be still to come
+    most = max(there, default=0.0)
+    if 0 < most < shared:
+        raise FleetError(
+            f"{shared} GPUs are to share a replica's model and no node of the cluster has more than {most:g}: "
+            "take fewer with --tensor-parallel"
+        )
+    return float(shared) if most else 0.0
 
 
 class Scaling(Struct, frozen=True):
@@ -101,6 +117,11 @@ def check_settings(settings: FleetSettings, host: str) -> None:
         raise FleetError("edges of a replica are 0.1 to 10000, busy_s 0 to 3600 and idle_s 0 to 86400")
     if not 0 <= place.cpus <= 1024 or not 0 <= place.gpus <= 64:
         raise FleetError("a replica takes 0 to 1024 CPUs and 0 to 64 GPUs")
+    shared = settings.server.get("tensor_parallel", 1)
+    if 0 < place.gpus < shared:
+        raise FleetError(
+            f"{shared} GPUs are to share a replica's model and Ray sets aside {place.gpus:g}: leave --gpus out"
+        )
     try:
         settings.config(host)
     except VerifierError as error:

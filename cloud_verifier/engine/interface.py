@@ -58,6 +58,7 @@ class Surroundings:
 
     wake: called, from any thread, when there is work that did not come through `submit`. on_out: called once with every
     task handed over, when it waits no longer. tracing: where spans go; None: nobody traces.
+    fail: called, from any thread, when the engine cannot go on; why, in a line.
     """
 
     outbox: Outbox
@@ -65,6 +66,7 @@ class Surroundings:
     wake: Callable[[], None] = lambda: None
     on_out: Callable[[Task], None] = lambda task: None
     tracing: Tracing | None = None
+    fail: Callable[[str], None] = lambda why: None
     keep: Keep | None = None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -28,27 +29,48 @@ def check_version() -> None:
         raise VerifierError(f"the engine vllm was tried with vLLM {VERSION} and this is {found[0]}: {_HINT}")
 
 
-def check_core(core: Any, runner: Any) -> None:
-    """Raise VerifierError where an engine core of vLLM, or its model runner, is not made as expected."""
+def check_core(core: Any) -> None:
+    """Raise VerifierError where an engine core of vLLM is not made as expected."""
+    known = ("running", "requests", "current_step", "kv_cache_config", "block_size", "_preempt_request")
     places = {
-        "the scheduler": (
-            core.scheduler,
-            ("running", "requests", "current_step", "kv_cache_config", "block_size", "_preempt_request"),
-        ),
+        "the scheduler": (core.scheduler, known),
+        "the executor": (core.model_executor, ("collective_rpc", "register_failure_callback")),
+    }
+    if told := _missing(places):
+        raise VerifierError(told)
+    if core.async_scheduling:
+        raise VerifierError(
+            f"this vLLM schedules ahead of its forwards, which leaves drafts no place: {_HINT}"
+        )
+
+
+def missing_in(runner: Any) -> str:
+    """What a model runner of vLLM, which may be in another process, lacks of what is expected; "" for nothing."""
+    places = {
         "the model runner": (runner, ("sampler", "rejection_sampler", "input_batch", "requests")),
         "the input batch": (
             getattr(runner, "input_batch", None),
             ("req_ids", "num_tokens_no_spec", "num_prompt_tokens", "token_ids_cpu", "num_reqs"),
         ),
     }
+    return _missing(places)
+
+
+def _missing(places: Mapping[str, tuple[Any, Sequence[str]]]) -> str:
     for place, (found, names) in places.items():
         missing = [name for name in names if not hasattr(found, name)]
         if missing:
-            raise VerifierError(f"{place} of this vLLM has no {', '.join(missing)}: {_HINT}")
-    if core.async_scheduling:
-        raise VerifierError(
-            f"this vLLM schedules ahead of its forwards, which leaves drafts no place: {_HINT}"
-        )
+            return f"{place} of this vLLM has no {', '.join(missing)}: {_HINT}"
+    return ""
+
+
+def check_room(workers: int, gpus: int, cores: int) -> None:
+    """Raise VerifierError where a target cannot be spread over so many. gpus: of this machine; without any its workers
+    share the cores.
+    """
+    if workers > (gpus or cores):
+        there = f"has {gpus} GPU(s)" if gpus else f"has no GPU and {cores} core(s) to do without"
+        raise VerifierError(f"--tensor-parallel {workers}: this machine {there}, so take {gpus or cores} at most")
 
 
 def said_by(error: Exception) -> str:

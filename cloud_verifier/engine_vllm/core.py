@@ -1,12 +1,14 @@
-"""vLLM's engine core, in this process: what is asked of it in the words of this house."""
+"""vLLM's engine core, in this process: what is asked of it in the words of this house. Several workers are others."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 from cloud_verifier.engine_vllm.checks import check_core, check_version, said_by
 from cloud_verifier.engine_vllm.picking import Rules
@@ -17,6 +19,7 @@ from specdec.models import EncodedPrompt, Prompt
 
 _HERE = "cloud_verifier.engine_vllm"
 _EXTRA = "specnav"
+_TIDY = "ignore:resource_tracker:UserWarning"
 MOST_DRAFTED = 16
 """Draft tokens of one session in a forward; longer drafts take several."""
 
@@ -25,7 +28,8 @@ MOST_DRAFTED = 16
 class CoreSettings:
     """kv_bytes: what all caches take. sessions: at a time. rows: of a forward. dtype: auto, float32, float16, bfloat16.
 
-    share: whether equal prompts may share their caches. images: of a prompt, at most.
+    share: whether equal prompts may share their caches. images: of a prompt, at most. workers: processes, each with a
+    GPU where there are any, that share the target, and kv_bytes.
     """
 
     kv_bytes: int
@@ -34,6 +38,7 @@ class CoreSettings:
     dtype: str = "auto"
     share: bool = True
     images: int = 8
+    workers: int = 1
 
 
 class VllmCore:
@@ -43,7 +48,8 @@ class VllmCore:
         """Loads the weights, for seconds to minutes. Raises VerifierError where this vLLM cannot be used."""
         check_version()
         on_cpu = target.device.type == "cpu"
-        _prepare_environment(on_cpu)
+        workers = settings.workers
+        _prepare_environment(on_cpu, workers)
         from vllm.engine.arg_utils import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
 
@@ -54,7 +60,9 @@ class VllmCore:
             max_model_len=target.context_limit,
             max_num_seqs=settings.sessions,
             max_num_batched_tokens=max(settings.rows, settings.sessions * (MOST_DRAFTED + 1)),
-            kv_cache_memory_bytes=settings.kv_bytes,
+            kv_cache_memory_bytes=settings.kv_bytes // workers,
+            tensor_parallel_size=workers,
+            distributed_executor_backend="uni" if workers == 1 else "mp",
             scheduler_cls=f"{_HERE}.scheduler.HoldingScheduler",
             worker_extension_cls=f"{_HERE}.worker.PickingWorker",
             speculative_config={
@@ -77,14 +85,25 @@ class VllmCore:
         except Exception as error:  # whatever it raises at a model it cannot run; the cause stays attached
             raise VerifierError(f"vLLM cannot run {target.path} ({said_by(error)}): try --engine own") from error
         self._core = self._client.engine_core
-        check_core(self._core, self._core.model_executor.driver_worker.worker.model_runner)
+        check_core(self._core)
+        for told in self._client.collective_rpc("what_is_missing"):
+            if told:
+                raise VerifierError(told)
         self._scheduler = self._core.scheduler
         self._client.collective_rpc("pick_as_specdec", args=(target.vocab_size, sorted(target.eos_token_ids)))
+        if workers > 1:
+            self._client.collective_rpc("leave_interrupts")
         self._merge = target.picture_merge
         self._eos_ids = sorted(target.eos_token_ids)
         self.block_tokens: int = self._scheduler.block_size
         self.blocks: int = self._scheduler.kv_cache_config.num_blocks - 1  # one stands for none
         self.kv_bytes = settings.kv_bytes
+        self.workers = workers
+
+    def when_lost(self, tell: Callable[[str], None]) -> None:
+        """tell: called, in another thread, when a worker process has died; why no forward comes any more, in a line."""
+        why = f"one of the {self.workers} processes that share the target on vLLM has died: start the verifier again"
+        self._core.model_executor.register_failure_callback(lambda: tell(why))
 
     @property
     def rows(self) -> int:
@@ -150,7 +169,7 @@ class VllmCore:
         return [(one.request_id, one.new_token_ids) for one in told.outputs]
 
 
-def _prepare_environment(on_cpu: bool) -> None:
+def _prepare_environment(on_cpu: bool, workers: int) -> None:
     """vLLM takes these from its environment, and reads them as it is imported."""
     told = {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the core in this process
@@ -159,5 +178,13 @@ def _prepare_environment(on_cpu: bool) -> None:
     }
     if on_cpu:
         told["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+    if workers > 1:
+        told["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"  # a fork of a process with threads, or with a GPU, may hang
+        told["VLLM_HOST_IP"] = "127.0.0.1"  # they are all on this machine
+        told["VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS"] = "1"  # they hold nothing that lasts, and may wait for a dead one
+        # What this process says last is why it ended, not what Python tidies up behind it.
+        told["PYTHONWARNINGS"] = ",".join(filter(None, [os.environ.get("PYTHONWARNINGS"), _TIDY]))
+        if on_cpu:
+            told["OMP_NUM_THREADS"] = str(max(1, torch.get_num_threads() // workers))
     os.environ.update(told)
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")

@@ -11,7 +11,7 @@ import queue
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # vLLM replaces torch.set_num_threads by a function that does nothing: this one is bound before.
 from torch import get_num_threads, set_num_threads
@@ -53,8 +53,6 @@ class _Prepared:
 class VllmEngine:
     """An `AnyEngine`. Several may take turns on one core, one at a time."""
 
-    can = CAN
-
     def __init__(
         self,
         core: VllmCore,
@@ -67,7 +65,10 @@ class VllmEngine:
         """overcommit: how many times the cache is promised; beyond 1 requests may lose theirs to others for a while.
         name: begins the names of its requests.
         """
+        # Where the target's workers are other processes, a grammar that cannot be followed would not be heard of here.
+        self.can = replace(CAN, grammars=core.workers == 1)
         self._core = core
+        core.when_lost(around.fail)
         self._target = target
         self._around = around
         self._clock = clock
@@ -192,7 +193,7 @@ class VllmEngine:
         self._opened += 1
         use = task.use or SessionUse("", self._around.log.bind(session=task.key[1]))
         try:
-            session = VllmSession(task, use, self._opened)
+            session = VllmSession(task, use, self._opened, self.can.grammars)
         except ProtocolError as error:
             self._around.on_out(task)
             use.log.warning(ERROR_REFUSED, reason=str(error))

@@ -23,13 +23,14 @@ class VllmSession:
     draft: what is being judged. alone: it streams.
     """
 
-    def __init__(self, opening: OpenTask, use: SessionUse, number: int) -> None:
+    def __init__(self, opening: OpenTask, use: SessionUse, number: int, grammars: bool = True) -> None:
+        """grammars: whether it may follow one. Raises ProtocolError."""
         self.key = opening.key
         self.opening = opening
         self.use = use
         self.number = number
         self.tasks = SessionQueue()
-        self.options: GenerationOptions = options_of(opening.message)
+        self.options: GenerationOptions = options_of(opening.message, grammars)
         self.encoded: EncodedPrompt | None = None
         self.answer: Answer | None = None
         self.grammar: Grammar | None = None
@@ -162,7 +163,7 @@ class VllmSession:
         self.use.replied(tokens, drafted, accepted)
 
 
-def options_of(message: Open) -> GenerationOptions:
+def options_of(message: Open, grammars: bool = True) -> GenerationOptions:
     """Its options. Raises ProtocolError for what this engine does not do."""
     options = sampling_from_wire(message.sampling)
     if Recovery(message.recovery) is not Recovery.NOISE or message.pending:
@@ -172,5 +173,9 @@ def options_of(message: Open) -> GenerationOptions:
     if message.front_layers:
         raise ProtocolError(
             "this verifier's engine, vLLM, runs no upper layers alone: use sd, or --engine own"
+        )
+    if options.grammar and not grammars:
+        raise ProtocolError(
+            "this verifier's engine, vLLM on several GPUs, follows no grammars: ask without one, or --engine own"
         )
     return options

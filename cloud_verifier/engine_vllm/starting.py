@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
 from cloud_verifier.config import NO_EXITS, ServerConfig
 from cloud_verifier.engine.interface import MakeEngine
 from cloud_verifier.engine.memory import SHARE, free_bytes
 from cloud_verifier.engine.policy import Policy
-from cloud_verifier.engine_vllm.checks import check_version
+from cloud_verifier.engine_vllm.checks import check_room, check_version
 from cloud_verifier.engine_vllm.core import CoreSettings, VllmCore
 from cloud_verifier.engine_vllm.engine import VllmEngine
 from cloud_verifier.engine_vllm.target import VllmTarget
@@ -23,19 +25,22 @@ def start(config: ServerConfig, log: EventLog) -> tuple[VllmTarget, MakeEngine]:
     """Load the target into vLLM. Raises VerifierError or ModelError with one line."""
     refuse_what_is_not_done(config)
     check_version()
+    workers = config.tensor_parallel
+    check_room(workers, torch.cuda.device_count(), len(os.sched_getaffinity(0)))
     target = VllmTarget(config.model, config.pixels)
     if config.threads:
         torch.set_num_threads(config.threads)
     free = free_bytes(target.device)
-    kv_bytes = int(config.kv_gb * 2**30) or int(SHARE * free)
-    if target.device.type == "cpu" and not config.kv_gb:
+    on_cpu = target.device.type == "cpu"
+    kv_bytes = int(config.kv_gb * 2**30) or int(SHARE * free) * (1 if on_cpu else workers)  # free: of one GPU
+    if on_cpu and not config.kv_gb:
         kv_bytes = min(kv_bytes, _KV_BYTES_ON_A_CPU)
     # Our own engine's default is for models that are small; vLLM's is what it was made for.
     rows = CoreSettings.rows if config.forward_rows == Policy.rows else config.forward_rows
     images = max(1, config.max_images)
-    settings = CoreSettings(kv_bytes, config.max_sessions, rows, config.dtype, config.share != "none", images)
+    settings = CoreSettings(kv_bytes, config.max_sessions, rows, config.dtype, config.share != "none", images, workers)
     core = VllmCore(target, settings)
-    log.info("vllm", blocks=core.blocks, block_tokens=core.block_tokens, kv_mb=kv_bytes >> 20)
+    log.info("vllm", blocks=core.blocks, block_tokens=core.block_tokens, kv_mb=kv_bytes >> 20, workers=workers)
     return target, lambda around: VllmEngine(core, target, around)
 
 

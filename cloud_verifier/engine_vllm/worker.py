@@ -5,6 +5,7 @@ Loaded by vLLM by name, as an extension of its worker. Rows of all requests are 
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 from vllm.v1.outputs import SamplerOutput
 
+from cloud_verifier.engine_vllm.checks import missing_in
 from cloud_verifier.engine_vllm.picking import Rules, Wanted, pick_rows, stay
 from specdec.options import GenerationOptions
 
@@ -21,7 +23,15 @@ EXTRA = "specnav"
 
 
 class PickingWorker:
-    """Methods that vLLM's worker gets; called through `collective_rpc`."""
+    """Methods that vLLM's worker gets; called through `collective_rpc`, as it may be another process."""
+
+    def what_is_missing(self) -> str:
+        """What is not as expected here, in a line; "" for nothing."""
+        return missing_in(self.model_runner)  # type: ignore[attr-defined]
+
+    def leave_interrupts(self) -> None:
+        """For a process of its own: Ctrl-C is the verifier's, which ends this one with itself."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def pick_as_specdec(self, vocab_size: int, eos_ids: Sequence[int]) -> None:
         """From now on. vocab_size: ids beyond are padding."""

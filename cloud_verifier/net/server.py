@@ -67,7 +67,10 @@ _DRAIN = b"drain"
 
 
 class Server:
-    """A verifier with its socket bound; `run()` serves until `stop()`, which any thread may call."""
+    """A verifier with its socket bound; `run()` serves until `stop()`, which any thread may call.
+
+    failed: why its engine could not go on, so that `run()` has returned; "" otherwise.
+    """
 
     def __init__(
         self,
@@ -125,6 +128,7 @@ class Server:
         self._stop_lock = threading.Lock()
         self._drain_lock = threading.Lock()
         self._drained_by: float | None = None
+        self.failed = ""
         self._engine_thread: threading.Thread | None = None
         self._stop_socket = self._context.socket(zmq.PUSH)
         self._stop_socket.connect("inproc://replies")
@@ -132,7 +136,7 @@ class Server:
         self._outbox = Outbox(self._hand_over, self._pause, clock)
         ways = Ways(self._reply, self._submit, self._outbox.full, self._look_for, self._key_of)
         keep = None if self._verdicts is None else self._verdicts.add
-        around = Surroundings(self._from_engine, log, self._wake, self._given_back, tracing, keep)
+        around = Surroundings(self._from_engine, log, self._wake, self._given_back, tracing, self._fail, keep)
         if make_engine is None:
             own = (model, draft_model, hint_maker, kv_bytes, shared_bytes, config.draft_model == LOOKUP)
             make_engine = own_engine(config.policy, *own)
@@ -144,6 +148,13 @@ class Server:
         """Make run() return soon; safe from other threads and from a signal handler of the serving one."""
         if self._stop_lock.acquire(blocking=False):  # once is enough; never waits inside a signal handler
             self._stop_socket.send_multipart([_STOP])
+
+    def _fail(self, why: str) -> None:
+        """Called by the engine, from any thread."""
+        if not self._stop_lock.locked():  # what ends with the process is no failure
+            self.failed = why
+            self._log.error("engine_ended", reason=why)
+            self.stop()
 
     def drain(self) -> None:
         """Take no new sessions, and stop when those that are open have ended, or after drain_s. As safe as stop()."""

@@ -42,6 +42,7 @@ from specnav.cli.options import (
     Seed,
     Target,
     Temperature,
+    TensorParallel,
     TopK,
     TopP,
     VerdictLogContents,
@@ -170,6 +171,7 @@ def serve(
     engine: Annotated[
         str | None, typer.Option(help="What runs the target: own, or vllm (make setup-vllm; chains only).")
     ] = None,
+    tensor_parallel: TensorParallel = None,
     quantize: Annotated[str | None, typer.Option(help="none, 8bit or 4bit (bitsandbytes).")] = None,
     pixels: Annotated[
         int | None, typer.Option(help="Of a picture; larger ones are scaled down (0: about a megapixel).")
@@ -220,6 +222,7 @@ def serve(
         "bind": bind,
         "model": model,
         "engine": engine,
+        "tensor_parallel": tensor_parallel,
         "quantize": quantize,
         "pixels": pixels,
         "device": device,

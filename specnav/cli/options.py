@@ -31,6 +31,10 @@ VerdictLogContents = Annotated[
     str | None,
     typer.Option(help="What the verdict log holds: tokens, prompts (with tokens), or pictures (with both); tokens."),
 ]
+TensorParallel = Annotated[
+    int | None,
+    typer.Option(min=1, max=64, metavar="K", help="GPUs of one machine that share the target; with --engine vllm (1)."),
+]
 Gguf = Annotated[
     str | None,
     typer.Option(

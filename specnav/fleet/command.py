@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from specnav.cli.options import Exits, Gguf
+from specnav.cli.options import Exits, Gguf, TensorParallel
 
 fleet_app = typer.Typer(
     no_args_is_help=True,
@@ -42,7 +42,7 @@ def up(
     replicas: Replicas = "1",
     model: Model = None,
     engine: Engine = None,
-    tensor_parallel: Annotated[int, typer.Option(min=1, max=64, help="GPUs that share one replica's model.")] = 1,
+    tensor_parallel: TensorParallel = None,
     quantize: Annotated[str | None, typer.Option(help="none, 8bit or 4bit.")] = None,
     dtype: Annotated[str | None, typer.Option(help="auto, float32, float16 or bfloat16.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda …")] = None,
@@ -57,7 +57,8 @@ def up(
     ] = 5600,
     cpus: Annotated[float, typer.Option(min=0, max=1024, help="CPUs that Ray sets aside for a replica.")] = 1.0,
     gpus: Annotated[
-        float | None, typer.Option(min=0, max=64, help="GPUs of a replica. Default: one where the cluster has any.")
+        float | None,
+        typer.Option(min=0, max=64, help="GPUs of a replica. Default: one, or --tensor-parallel, where there are any."),
     ] = None,
     resource: Annotated[
         str, typer.Option(metavar="NAME", help="Only on nodes with this Ray resource; a replica takes one of it.")
@@ -81,6 +82,7 @@ def up(
     from specnav.fleet.run import UpConfig, run_up
 
     flags = _flags(model, engine, quantize, dtype, device, draft_model, gguf, exits, keys, insecure)
+    flags |= {} if tensor_parallel is None else {"tensor_parallel": tensor_parallel}
     given = UpConfig(
         ray=ray,
         replicas=replicas,
@@ -91,7 +93,6 @@ def up(
         cpus=cpus,
         gpus=gpus,
         resource=resource,
-        tensor_parallel=tensor_parallel,
         edges_per_replica=edges_per_replica,
         idle_s=idle,
         surge=surge,

@@ -7,14 +7,13 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from rich.console import Console
 
-from cloud_verifier.config import ServerConfig
 from fleet.cluster import (
     AUTO,
     NAMESPACE,
@@ -29,7 +28,7 @@ from fleet.cluster import (
 )
 from fleet.errors import FleetError
 from fleet.kept import Kept, forget_kept
-from fleet.settings import Bounds, FleetSettings, Place, Scaling, check_settings, read_bounds
+from fleet.settings import Bounds, FleetSettings, Place, Scaling, check_settings, gpus_of_replica, read_bounds
 from fleet.status import FleetStatus
 from harness.console import plain_table, say
 from harness.errors import UsageError
@@ -43,7 +42,7 @@ _LOOK_S = 0.3
 @dataclass(frozen=True)
 class UpConfig:
     """ray: "auto" or an address. replicas: N or LEAST:MOST. flags: of `specnav serve`, by the name of the setting.
-    gpus: of a replica; None: tensor_parallel where the cluster has GPUs.
+    gpus: of a replica; None: as many as share its model, where the cluster has any.
     """
 
     ray: str
@@ -55,7 +54,6 @@ class UpConfig:
     cpus: float
     gpus: float | None
     resource: str
-    tensor_parallel: int
     edges_per_replica: float
     idle_s: float
     surge: bool
@@ -90,14 +88,7 @@ def run_up(config: UpConfig) -> int:
 def server_of(config: UpConfig) -> dict[str, Any]:
     """Settings of a replica's verifier by name, without where it listens."""
     settings = serve_settings(config.file, config.flags)
-    names = {field.name for field in fields(ServerConfig)}
     given = {name: value for name, value in asdict(settings).items() if name not in ("bind", "metrics")}
-    if config.tensor_parallel > 1:
-        if "tensor_parallel" not in names:
-            raise UsageError(
-                "--tensor-parallel: no engine of this release spreads one model over several GPUs"
-            )
-        given["tensor_parallel"] = config.tensor_parallel
     for name in ("model", "draft_model", "exits", "keys"):  # a replica's working directory is another one
         if given[name] and Path(given[name]).expanduser().exists():
             given[name] = str(Path(given[name]).expanduser().resolve())
@@ -128,9 +119,8 @@ def _up(config: UpConfig, bounds: Bounds, server: dict[str, Any], here: Here, ra
     node = node_address()
     machines = {one["NodeManagerAddress"] for one in ray.nodes() if one["Alive"]}
     alone = machines == {node} and not server["keys"] and not server["insecure"]
-    gpus = config.gpus
-    if gpus is None:
-        gpus = config.tensor_parallel if ray.cluster_resources().get("GPU") else 0
+    there = [float(one["Resources"].get("GPU", 0)) for one in ray.nodes() if one["Alive"]]
+    gpus = gpus_of_replica(config.gpus, server["tensor_parallel"], there)
     place = Place(config.cpus, gpus, config.resource)
     scaling = Scaling(config.edges_per_replica, idle_s=config.idle_s)
     settings = FleetSettings(server, bounds, place, scaling, config.surge, home=node if alone else "")

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from cloud_verifier.config import ServerConfig
+from cloud_verifier.errors import VerifierError
 from fleet.choice import SLACK, Candidate, choose
 from fleet.errors import FleetError
 from fleet.identity import differences, identity_of
 from fleet.kept import Kept, read_kept, write_kept
+from fleet.replica import start_replica
 from fleet.scaling import Scaler, Seen, Step, next_step
-from fleet.settings import Bounds, FleetSettings, Scaling, check_settings, read_bounds
+from fleet.settings import Bounds, FleetSettings, Place, Scaling, check_settings, gpus_of_replica, read_bounds
+from specnav.cli.app import app
+from specnav.fleet.run import server_of
 
 
 def test_an_edge_gets_the_replica_with_the_fewest_answers_before_its_own():
@@ -109,6 +116,36 @@ def test_settings_that_no_verifier_takes_are_refused_before_anything_starts():
             check_settings(FleetSettings(server, bounds), "127.0.0.1")
     with pytest.raises(FleetError, match="no keys"):
         check_settings(FleetSettings({"model": "x"}, bounds), "192.0.2.7")
+
+
+def test_ray_sets_as_many_gpus_aside_as_share_a_replicas_model(monkeypatch: pytest.MonkeyPatch):
+    assert gpus_of_replica(None, 1, [0.0, 0.0]) == gpus_of_replica(None, 4, []) == 0
+    assert gpus_of_replica(None, 1, [0.0, 8.0]) == 1 and gpus_of_replica(None, 4, [2.0, 4.0]) == 4
+    assert gpus_of_replica(0.5, 1, [1.0]) == 0.5
+    with pytest.raises(FleetError, match="no node of the cluster has more than 2: ") as error:
+        gpus_of_replica(None, 4, [2.0, 2.0])
+    assert "\n" not in str(error.value)
+    server = {"model": "x", "engine": "vllm", "tensor_parallel": 4}
+    with pytest.raises(FleetError, match="4 GPUs are to share a replica's model and Ray sets aside 1"):
+        check_settings(FleetSettings(server, Bounds(1, 1), Place(gpus=1)), "127.0.0.1")
+    settings = FleetSettings(server, Bounds(1, 1), Place(gpus=gpus_of_replica(None, 4, [8.0])))
+    check_settings(settings, "127.0.0.1")
+    assert settings.config("127.0.0.1").tensor_parallel == 4
+    asked: dict[str, Any] = {}
+    actor = SimpleNamespace(options=lambda **told: asked.update(told) or SimpleNamespace(remote=lambda *_: "actor"))
+    monkeypatch.setattr("ray.remote", lambda _: actor)
+    assert start_replica("here", 1, 1, settings) == "actor" and asked["num_gpus"] == 4
+
+
+def test_a_fleet_hands_tensor_parallel_on_and_only_to_vllm(monkeypatch: pytest.MonkeyPatch):
+    given: list[Any] = []
+    monkeypatch.setattr("specnav.fleet.run.run_up", lambda config: given.append(server_of(config)) or 0)
+    for engine in ("vllm", "own"):
+        told = CliRunner().invoke(app, ["fleet", "up", "--engine", engine, "--tensor-parallel", "4"])
+        if engine == "vllm":
+            assert told.exit_code == 0 and given[0]["tensor_parallel"] == 4
+        else:
+            assert isinstance(told.exception, VerifierError) and "--engine vllm" in str(told.exception)
 
 
 def model_folder(folder: Path, weights: bytes) -> str:

@@ -5,13 +5,24 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from cloud_verifier.__main__ import build_parser
+from cloud_verifier.__main__ import main as verifier_main
 from cloud_verifier.config import ServerConfig
-from cloud_verifier.engine_vllm.checks import PACKAGES, VERSION, check_version, said_by
+from cloud_verifier.engine_vllm.checks import (
+    PACKAGES,
+    VERSION,
+    check_room,
+    check_version,
+    missing_in,
+    said_by,
+)
 from cloud_verifier.engine_vllm.starting import refuse_what_is_not_done
 from cloud_verifier.errors import VerifierError
+from harness.children import verifier_spec
 from harness.errors import UsageError
 from specnav import serve
 from specnav.bench.serving.capacity import run_capacity
@@ -88,3 +99,42 @@ def test_of_what_vllm_says_the_line_counts_that_tells_something() -> None:
     told = "1 validation error for ModelConfig\n  Value error, Architectures ['X'] are unknown [type=x]"
     assert said_by(ValueError(told)) == "Architectures ['X'] are unknown"
     assert said_by(RuntimeError("no room\nat all")) == "no room" and said_by(KeyError()) == "KeyError"
+
+
+def test_a_target_on_several_gpus_is_for_vllm_and_for_as_many_as_there_are() -> None:
+    assert ServerConfig("m", engine="vllm", tensor_parallel=4).tensor_parallel == 4
+    refuse_what_is_not_done(ServerConfig("m", engine="vllm", tensor_parallel=4))
+    with pytest.raises(VerifierError, match=r"tensor_parallel = 2 is for the engine vllm"):
+        ServerConfig("m", tensor_parallel=2)
+    with pytest.raises(VerifierError, match="tensor_parallel = 0"):
+        ServerConfig("m", engine="vllm", tensor_parallel=0)
+    for workers, gpus, cores in ((1, 0, 1), (2, 2, 1), (2, 0, 2)):
+        check_room(workers, gpus, cores)
+    with pytest.raises(VerifierError, match="--tensor-parallel 4: this machine has 2 GPU"):
+        check_room(4, 2, 64)
+    with pytest.raises(VerifierError, match="so take 1 at most"):
+        check_room(2, 1, 64)
+    with pytest.raises(VerifierError, match=r"no GPU and 2 core.*take 2 at most"):
+        check_room(3, 0, 2)
+
+
+def test_a_verifier_is_told_on_how_many_gpus_its_target_is() -> None:
+    argv = verifier_spec(ServerConfig("m", engine="vllm", tensor_parallel=4), {}).argv
+    assert build_parser().parse_args(argv[3:]).tensor_parallel == 4
+    assert serve.serve_settings(None, {"engine": "vllm", "tensor_parallel": 2}).tensor_parallel == 2
+
+
+def test_our_own_engine_refuses_several_gpus_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert verifier_main(["--model", "m", "--tensor-parallel", "2"]) == 1
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and "--engine vllm" in told
+
+
+def test_what_a_worker_elsewhere_lacks_is_told_in_a_line() -> None:
+    batch = dict.fromkeys(("req_ids", "num_tokens_no_spec", "num_prompt_tokens", "token_ids_cpu", "num_reqs"))
+    runner = {"sampler": 0, "rejection_sampler": 0, "input_batch": SimpleNamespace(**batch), "requests": {}}
+    assert not missing_in(SimpleNamespace(**runner))
+    del runner["sampler"], batch["num_reqs"]
+    assert "the model runner of this vLLM has no sampler: " in missing_in(SimpleNamespace(**runner))
+    runner |= {"sampler": 0, "input_batch": SimpleNamespace(**batch)}
+    assert "the input batch of this vLLM has no num_reqs: " in missing_in(SimpleNamespace(**runner))

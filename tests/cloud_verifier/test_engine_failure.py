@@ -1,0 +1,71 @@
+"""An engine that cannot go on ends its verifier, with one line and an exit code, and keeps nobody waiting."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from io import StringIO
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from conftest_servers import Pair
+
+from cloud_verifier import serving
+from cloud_verifier.config import ServerConfig
+from cloud_verifier.engine.interface import Capabilities, Surroundings
+from cloud_verifier.engine.load import EngineLoad
+from cloud_verifier.errors import VerifierError
+from cloud_verifier.logs import EventLog
+from cloud_verifier.net.server import Server
+
+WHY = "its workers are gone: start the verifier again"
+
+
+class Failing:
+    """An engine that serves for a moment; None: until it is stopped, and fails then."""
+
+    can = Capabilities()
+    idle = True
+
+    def __init__(self, around: Surroundings, serves_s: float | None) -> None:
+        self.load = EngineLoad(time.perf_counter())
+        self._around = around
+        self._serves_s = serves_s
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        self._stopped.wait(self._serves_s)
+        self._around.fail(WHY)
+        self._stopped.wait()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+
+def server_of(pair: Pair, log: EventLog, serves_s: float | None) -> Server:
+    def make(around: Surroundings) -> Any:
+        return Failing(around, serves_s)
+
+    return Server(ServerConfig("m", bind="tcp://127.0.0.1:0"), pair.target, log, make_engine=make)
+
+
+def test_a_verifier_whose_engine_fails_ends_with_its_reason(text_pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers = SimpleNamespace(SIGTERM=15, SIGINT=2, signal=lambda *_: None)
+    monkeypatch.setattr(serving, "signal", handlers)
+    monkeypatch.setattr(serving, "settle_memory", lambda: None)
+    monkeypatch.setattr(sys, "setswitchinterval", lambda _: None)
+    monkeypatch.setattr(serving, "_own_server", lambda config, log, tracing: server_of(text_pair, log, 0.05))
+    log = StringIO()
+    with pytest.raises(VerifierError, match=WHY):
+        serving.serve(ServerConfig("m"), log)
+    assert log.getvalue().count(WHY) == 1 and '"stopped"' in log.getvalue()
+
+
+def test_what_fails_because_the_verifier_ends_is_no_failure(text_pair: Pair) -> None:
+    log = StringIO()
+    server = server_of(text_pair, EventLog(log), None)
+    server.stop()
+    server.run()
+    assert not server.failed and WHY not in log.getvalue()

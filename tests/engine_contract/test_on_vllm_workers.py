@@ -1,0 +1,120 @@
+"""What the engine on vLLM does where several processes share its target: `--tensor-parallel 2`, here on the CPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import psutil
+import pytest
+from contract import ACTIONS, GREEDY, SETTINGS, Client, answer_of, drafted, prompt_of
+
+from cloud_verifier.engine.interface import AnyEngine, Surroundings
+from cloud_verifier.errors import VerifierError
+from specdec.link.wire import LACKS_GRAMMARS, VerdictDown
+from specdec.models import LoadedModel
+from specdec.options import GenerationOptions
+
+WORKERS = 2
+NOTICED_S = 30.0
+"""vLLM ends the other workers first, which may take 9 s, before it says that one has died."""
+KINDS = (
+    GREEDY,
+    GenerationOptions(24, temperature=0.8, seed=5, top_k=40, repetition_penalty=1.2),
+    SETTINGS["all"],
+    SETTINGS["penalty"],
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def only_on_vllm(engine_name: str) -> None:
+    if engine_name != "vllm":
+        pytest.skip("of the engine on vLLM: make test-vllm")
+
+
+@pytest.fixture
+def failures() -> list[str]:
+    """Why the engine could not go on."""
+    return []
+
+
+@pytest.fixture
+def shared(seeing_target: LoadedModel, failures: list[str]) -> Iterator[Client]:
+    """Of an engine whose target, one that sees, is shared."""
+    from cloud_verifier.engine_vllm.core import CoreSettings, VllmCore
+    from cloud_verifier.engine_vllm.engine import VllmEngine
+    from cloud_verifier.engine_vllm.target import VllmTarget
+
+    target = VllmTarget(seeing_target.path)
+    core = VllmCore(target, CoreSettings(1 << 26, workers=WORKERS))
+
+    def make(around: Surroundings) -> AnyEngine:
+        return VllmEngine(core, target, replace(around, fail=failures.append), name="shared.")
+
+    client = Client(make)
+    yield client
+    client.engine.stop()
+    core._core.shutdown()
+
+
+def judge_all(client: Client, model: LoadedModel) -> None:
+    """Four sessions at once, two with a picture, round by round: exactly what is right stays, to each answer's end."""
+    kinds = {one: (prompt_of(one, one % 2, model), options) for one, options in enumerate(KINDS, 1)}
+    for one, kind in kinds.items():
+        client.open(one, *kind)
+    client.work()
+    right = {one: answer_of(model, *kind) for one, kind in kinds.items()}
+    assert all(client.of(one)[0].token == right[one][0] for one in kinds)  # type: ignore[union-attr]
+    at, epochs, together = dict.fromkeys(kinds, 1), dict.fromkeys(kinds, 0), 0
+    for number in range(40):
+        going = [one for one in kinds if at[one] < len(right[one])]
+        drafts = {one: drafted(right[one], at[one], 4, number + one, model.never_drafted) for one in going}
+        for one, (ids, _) in drafts.items():
+            client.draft(one, at[one], ids, epochs[one])
+        client.work()
+        for one, (ids, stays) in drafts.items():
+            verdict = client.last(one)
+            assert isinstance(verdict, VerdictDown), verdict
+            assert (verdict.last, verdict.token) == (stays, right[one][at[one] + stays])
+            together = max(together, verdict.batch)
+            at[one] += stays + 1
+            epochs[one] += stays < len(ids)
+    assert all(at[one] == len(right[one]) for one in kinds) and together == len(kinds)
+
+
+def test_processes_that_share_a_target_say_what_it_says_and_none_goes_unnoticed(
+    shared: Client, seeing_target: LoadedModel, failures: list[str]
+) -> None:
+    workers = [one for one in psutil.Process().children() if "Worker_TP" in one.name()]
+    assert len(workers) == WORKERS
+    judge_all(shared, seeing_target)
+    for session, options in enumerate(KINDS[:2], 20):
+        shared.open(session, prompt_of(9), options, stream=True)
+        shared.work()
+        assert shared.streamed(session) == answer_of(seeing_target, prompt_of(9), options)
+    # A grammar that cannot be followed would be told to the workers alone.
+    assert LACKS_GRAMMARS in shared.engine.can.lacks
+    shared.open(30, prompt_of(3), GenerationOptions(24, grammar=ACTIONS))
+    shared.work()
+    refused = shared.refused(30)
+    assert refused.code == "refused" and "grammars" in refused.message and "\n" not in refused.message
+    shared.opened(31, prompt_of(4))
+    assert not failures
+    began = time.monotonic()
+    workers[-1].kill()
+    while not failures and time.monotonic() < began + NOTICED_S:
+        time.sleep(0.05)
+    assert len(failures) == 1 and "has died" in failures[0] and "\n" not in failures[0]
+    shared.draft(31, 1, [40])
+    shared.work()
+    assert shared.refused(31).code == "internal"
+
+
+def test_a_number_that_does_not_divide_the_heads_is_refused_in_vllms_words(target: LoadedModel) -> None:
+    from cloud_verifier.engine_vllm.core import CoreSettings, VllmCore
+    from cloud_verifier.engine_vllm.target import VllmTarget
+
+    with pytest.raises(VerifierError, match=r"attention heads .* divisible") as told:
+        VllmCore(VllmTarget(target.path), CoreSettings(1 << 26, workers=3))
+    assert "\n" not in str(told.value)
