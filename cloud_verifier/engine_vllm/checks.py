@@ -29,12 +29,12 @@ def check_version() -> None:
         raise VerifierError(f"the engine vllm was tried with vLLM {VERSION} and this is {found[0]}: {_HINT}")
 
 
-def check_core(core: Any) -> None:
-    """Raise VerifierError where an engine core of vLLM is not made as expected."""
+def check_core(core: Any, workers: int) -> None:
+    """Raise VerifierError where an engine core of vLLM is not made as expected. workers: several are processes."""
     known = ("running", "requests", "current_step", "kv_cache_config", "block_size", "_preempt_request")
     places = {
         "the scheduler": (core.scheduler, known),
-        "the executor": (core.model_executor, ("collective_rpc", "register_failure_callback")),
+        "the executor": (core.model_executor, ("register_failure_callback", *(("is_failed",) if workers > 1 else ()))),
     }
     if told := _missing(places):
         raise VerifierError(told)

@@ -19,6 +19,7 @@ from specdec.models import EncodedPrompt, Prompt
 
 _HERE = "cloud_verifier.engine_vllm"
 _EXTRA = "specnav"
+_NEWS_S = 1.0
 _TIDY = "ignore:resource_tracker:UserWarning"
 MOST_DRAFTED = 16
 """Draft tokens of one session in a forward; longer drafts take several."""
@@ -85,7 +86,7 @@ class VllmCore:
         except Exception as error:  # whatever it raises at a model it cannot run; the cause stays attached
             raise VerifierError(f"vLLM cannot run {target.path} ({said_by(error)}): try --engine own") from error
         self._core = self._client.engine_core
-        check_core(self._core)
+        check_core(self._core, workers)
         for told in self._client.collective_rpc("what_is_missing"):
             if told:
                 raise VerifierError(told)
@@ -119,6 +120,15 @@ class VllmCore:
     def preempted(self) -> int:
         """How often a request lost its cache to another, so far."""
         return int(self._scheduler.preempted)
+
+    def is_lost(self) -> bool:
+        """Whether a worker process has died. To be asked after an error, which may be heard of before the death."""
+        until = time.monotonic() + (_NEWS_S if self.workers > 1 else 0.0)
+        while time.monotonic() < until:
+            if self._core.model_executor.is_failed:
+                return True
+            time.sleep(0.01)
+        return False
 
     def add(
         self,

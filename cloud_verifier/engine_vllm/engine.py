@@ -119,6 +119,9 @@ class VllmEngine:
             if self._busy and not self._stopping:
                 self._forward()
         except Exception as error:  # no session's, so nobody knows whose answers are sound
+            if self._core.is_lost():
+                self._stopping = True  # the server ends, and tells edges so: their answers go on elsewhere
+                return
             self._around.log.error(
                 "engine_failed", sessions=len(self._sessions), traceback=self._around.log.trace_of(error)
             )

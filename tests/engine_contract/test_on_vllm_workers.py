@@ -103,12 +103,12 @@ def test_processes_that_share_a_target_say_what_it_says_and_none_goes_unnoticed(
     assert not failures
     began = time.monotonic()
     workers[-1].kill()
+    shared.draft(31, 1, [40])
+    shared.engine.work_off()
+    assert shared.last(31).token is not None, "edges go on elsewhere"  # type: ignore[union-attr]
     while not failures and time.monotonic() < began + NOTICED_S:
         time.sleep(0.05)
     assert len(failures) == 1 and "has died" in failures[0] and "\n" not in failures[0]
-    shared.draft(31, 1, [40])
-    shared.work()
-    assert shared.refused(31).code == "internal"
 
 
 def test_a_number_that_does_not_divide_the_heads_is_refused_in_vllms_words(target: LoadedModel) -> None:
