@@ -34,4 +34,6 @@ def vllm_environment(environment: Mapping[str, str]) -> dict[str, str]:
     threads = VLLM / "lib" / "libiomp5.so"
     if threads.exists():
         changed["LD_PRELOAD"] = " ".join([str(threads), *filter(None, [environment.get("LD_PRELOAD")])])
+        # Its threads would spin for 200 ms after each forward, on cores that others want.
+        changed.setdefault("KMP_BLOCKTIME", "1")
     return changed

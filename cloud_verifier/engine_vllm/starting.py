@@ -16,6 +16,7 @@ from cloud_verifier.engine_vllm.engine import VllmEngine
 from cloud_verifier.engine_vllm.target import VllmTarget
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
+from specdec.models.threads import set_threads
 
 _KV_BYTES_ON_A_CPU = 4 << 30
 """vLLM takes its cache whole when it starts: on a CPU not more than this, unless told otherwise."""
@@ -28,8 +29,7 @@ def start(config: ServerConfig, log: EventLog) -> tuple[VllmTarget, MakeEngine]:
     workers = config.tensor_parallel
     check_room(workers, torch.cuda.device_count(), len(os.sched_getaffinity(0)))
     target = VllmTarget(config.model, config.pixels)
-    if config.threads:
-        torch.set_num_threads(config.threads)
+    set_threads(config.threads, target)
     free = free_bytes(target.device)
     on_cpu = target.device.type == "cpu"
     kv_bytes = int(config.kv_gb * 2**30) or int(SHARE * free) * (1 if on_cpu else workers)  # free: of one GPU

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,6 +38,14 @@ class VllmTarget(LoadedModel):
         pad_id = config.image_token_id if sees else None
         self._stand_on(runner, tokenizer, path, eos_ids(told, tokenizer), preparer, pad_id)
         self._no_pictures = "on vLLM only models of the Qwen2-VL kind do here"
+
+    @cached_property
+    def parameter_count(self) -> int:
+        """Numbers the model is made of, by its configuration; its head is left out."""
+        from transformers import AutoModel
+
+        with torch.device("meta"):
+            return sum(parameter.numel() for parameter in AutoModel.from_config(self.network.config).parameters())
 
     @property
     def picture_merge(self) -> int:

@@ -24,6 +24,10 @@ from cloud_verifier.engine_vllm.starting import refuse_what_is_not_done
 from cloud_verifier.errors import VerifierError
 from harness.children import verifier_spec
 from harness.errors import UsageError
+from harness.paths import DEFAULT_TARGET, DEFAULT_TEXT_TARGET
+from harness.vllm import vllm_environment
+from specdec.models import load_model
+from specdec.models.threads import is_small
 from specnav import serve
 from specnav.bench.serving.capacity import run_capacity
 
@@ -76,6 +80,8 @@ def test_the_verifier_goes_on_in_vllms_environment(tmp_path: Path, monkeypatch: 
     assert Path(python) == tmp_path / "bin/python" and argv[1:] == ["-m", "cloud_verifier", "--engine", "vllm"]
     assert environment["LD_PRELOAD"].startswith(str(tmp_path / "lib/libiomp5.so"))
     assert environment["PYTHONPATH"].startswith(str(ROOT))
+    assert environment["KMP_BLOCKTIME"] == "1", "its threads spin on cores that edges want"
+    assert vllm_environment({"KMP_BLOCKTIME": "200"})["KMP_BLOCKTIME"] == "200"
 
 
 def test_what_only_our_own_engine_takes_is_refused_in_a_line() -> None:
@@ -138,3 +144,11 @@ def test_what_a_worker_elsewhere_lacks_is_told_in_a_line() -> None:
     assert "the model runner of this vLLM has no sampler: " in missing_in(SimpleNamespace(**runner))
     runner |= {"sampler": 0, "input_batch": SimpleNamespace(**batch)}
     assert "the input batch of this vLLM has no num_reqs: " in missing_in(SimpleNamespace(**runner))
+
+
+def test_a_small_target_takes_one_thread_also_on_vllm() -> None:
+    from cloud_verifier.engine_vllm.target import VllmTarget
+
+    for folder in (DEFAULT_TEXT_TARGET, DEFAULT_TARGET):
+        counted = load_model(folder).parameter_count
+        assert VllmTarget(str(folder)).parameter_count == counted and is_small(VllmTarget(str(folder)))
