@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 import torch
 
@@ -29,7 +30,8 @@ def start(config: ServerConfig, log: EventLog) -> tuple[VllmTarget, MakeEngine]:
     workers = config.tensor_parallel
     check_room(workers, torch.cuda.device_count(), len(os.sched_getaffinity(0)))
     target = VllmTarget(config.model, config.pixels)
-    set_threads(config.threads, target)
+    with suppress(Exception):  # whatever the library raises at a model that vLLM alone can make: torch's choice stays
+        set_threads(config.threads, target)
     free = free_bytes(target.device)
     on_cpu = target.device.type == "cpu"
     kv_bytes = int(config.kv_gb * 2**30) or int(SHARE * free) * (1 if on_cpu else workers)  # free: of one GPU

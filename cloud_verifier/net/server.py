@@ -24,6 +24,7 @@ from cloud_verifier.logs import EventLog
 from cloud_verifier.net.admission import Admission, Ways
 from cloud_verifier.net.heap import Trimmer
 from cloud_verifier.net.outbox import RETRY_S, ClientGone, Outbox
+from cloud_verifier.net.router import LINGER_MS, make_router
 from cloud_verifier.observing.usage import ClientUse
 from cloud_verifier.security.door import Door
 from cloud_verifier.security.keyring import Keyring
@@ -47,20 +48,9 @@ from specdec.models import LoadedModel
 from specdec.tracing import Tracing
 from specdec.verifying.hints.hints import HintMaker
 
-_SENT_AHEAD = 64
-"""Replies to one client that ZeroMQ holds; what goes beyond waits in the outbox, where bytes are counted."""
-_SEND_BUFFER = 1 << 20
-"""Bytes that the system holds for one client: it would take several times as many, and nobody could count them."""
-_READ_AHEAD = 8
-"""Messages of one client that ZeroMQ holds before it stops reading: any of them may be long."""
 _READ_AT_ONCE = 64
 _BYTES_AT_ONCE = 1 << 20
 """Messages that are read before replies get their turn."""
-_HARD_CAP = 65 << 20
-"""ZeroMQ closes the connection for a longer message without a word (TRAPS 34). That is more than may be configured, so
-that what is too long by a little is refused with a reason.
-"""
-_LINGER_MS = 200
 _STOP = b"stop"
 _WAKE = b"wake"
 _DRAIN = b"drain"
@@ -101,13 +91,7 @@ class Server:
         self._verdicts = config.open_verdict_log()
         keyring = Keyring(config.keys, log) if config.keys else None
         self._context = zmq.Context()
-        self._router = self._context.socket(zmq.ROUTER)
-        self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a client that is gone must show up as an error
-        self._router.setsockopt(zmq.SNDHWM, _SENT_AHEAD)
-        self._router.setsockopt(zmq.SNDBUF, _SEND_BUFFER)
-        self._router.setsockopt(zmq.RCVHWM, _READ_AHEAD)
-        self._router.setsockopt(zmq.LINGER, _LINGER_MS)
-        self._router.setsockopt(zmq.MAXMSGSIZE, _HARD_CAP)
+        self._router = make_router(self._context)
         self._door: Door | None = None
         if keyring is not None:
             guards = (self._forget_client, self._refuse_key)
@@ -440,7 +424,7 @@ class Server:
             self._picture_socket.close(linger=0)
         if self._door is not None:
             self._door.close()
-        self._router.close(linger=_LINGER_MS)
+        self._router.close(linger=LINGER_MS)
         self._inbox.close(linger=0)
         self._stop_socket.close(linger=0)
         for key in list(self._admission.sessions):

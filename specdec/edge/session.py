@@ -60,7 +60,8 @@ _CANCEL_CHECK_S = 0.05
 
 
 class EdgeSession:
-    """State of one answer on the edge, and what comes of each message. hints: those that nobody took.
+    """State of one answer on the edge, and what comes of each message. hints: those that nobody took. streams: whether
+    the cloud goes on alone.
 
     What is said is made in `protocol`, rejections are made good in `recovery`, whether anybody is there is for
     `liveness`, what it costs for `recorder`.
@@ -87,7 +88,7 @@ class EdgeSession:
         self._trace = trace
         self._replayed = len(history)
         self._number = 0
-        self._stream = False
+        self.streams = False
         self._in_flight = 1
         self._rejections = RejectionRecovery()
         self._opened = False
@@ -137,12 +138,7 @@ class EdgeSession:
     @property
     def quiet(self) -> bool:
         """True where nothing can come: everything that was sent is answered."""
-        return self._opened and not self._stream and not self._flight
-
-    @property
-    def streams(self) -> bool:
-        """True where the cloud goes on alone."""
-        return self._stream
+        return self._opened and not self.streams and not self._flight
 
     @property
     def expected(self) -> list[int]:
@@ -177,7 +173,7 @@ class EdgeSession:
         self._number = self._link.next_session()
         self._verified.limit = options.max_new_tokens
         self._verified.eos_ids = frozenset(welcome.eos_ids)
-        self._stream = method.cloud == "stream"
+        self.streams = method.cloud == "stream"
         self._opened = False
         self._in_flight = method.in_flight
         self._flight.clear()
@@ -228,8 +224,8 @@ class EdgeSession:
         """
         self._round += 1
         self._link.send(AloneUp(self._number, self._round, speculate))
-        if not self._stream:
-            self._stream = True
+        if not self.streams:
+            self.streams = True
             self._heartbeat.progressed(self._clock())
 
     def ping(self) -> None:
@@ -261,10 +257,8 @@ class EdgeSession:
         if not self._flight:  # nothing could have come: nobody listened
             self._heartbeat.heard(now)
         self._rejections.told()
-        streamed, self._stream = self._stream, False
-        sent = ((now, size),)
-        flying = DraftInFlight(self._round, proposal.draft, proposal.guess, sent, preparation, proposal.q)
-        flying.behind = len(self._flight) > 0 or streamed
+        flying = DraftInFlight(self._round, proposal.draft, proposal.guess, ((now, size),), preparation, proposal.q)
+        flying.behind, self.streams = self.streams or len(self._flight) > 0, False
         self._flight.add(flying)
         self._heartbeat.progressed(now)
 
@@ -302,13 +296,13 @@ class EdgeSession:
         chunk = self._take(message, size, now)
         if chunk is not None:
             self._heartbeat.progressed(now)
-        if self._stream and not self.finished:
+        if self.streams and not self.finished:
             self._heartbeat.keep_alive(now, self._number, self._round)
         return chunk
 
     def _mind_silence(self) -> None:
         oldest = self._flight.oldest
-        round_ = self._round if self._stream else 0 if oldest is None else oldest.round
+        round_ = self._round if self.streams else 0 if oldest is None else oldest.round
         self._heartbeat.mind(self._clock(), self._number, round_)
 
     def check_cancelled(self) -> None:
@@ -342,14 +336,12 @@ class EdgeSession:
 
     def _take(self, message: Down, size: int, now: float) -> list[int] | None:
         """One message -> newly verified ids, or None where it is not about this session's present."""
-        if isinstance(message, Welcome) or message.session != self._number:
-            if isinstance(message, ErrorDown) and message.session == 0:
-                raise refusal(message, self._link.address)
-            return None
-        if isinstance(message, ErrorDown):
-            if message.code == ERROR_SHUTDOWN:
+        if isinstance(message, ErrorDown) and message.session in (0, self._number):
+            if message.session and message.code == ERROR_SHUTDOWN:
                 self._link.reset()
             raise refusal(message, self._link.address)
+        if isinstance(message, Welcome) or message.session != self._number:
+            return None
         if isinstance(message, Pong):
             self._take_pong(message, now)
             return None
@@ -361,7 +353,7 @@ class EdgeSession:
             return self._take_row(message, size, now)
         if isinstance(message, HintDown):
             return self._take_hint(message, size, now)
-        return self._take_tokens(message, size, now)
+        return self._take_tokens(message, size, now) if isinstance(message, Tokens) else None
 
     def _take_opened(self, message: Opened, now: float) -> list[int] | None:
         if self._opened:
@@ -445,7 +437,7 @@ class EdgeSession:
             return
         asked_s, asked = answered
         oldest = self._flight.oldest
-        if self._stream:
+        if self.streams:
             self._measured.pinged(now - asked_s)
             check_stream(message, asked, len(self.answer))
         else:

@@ -332,7 +332,7 @@ class TestSlowReaders:
     def test_a_client_that_does_not_read_stands_still_and_goes_on_when_it_does(
         self, text_pair: Pair, start_server: StartServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("cloud_verifier.net.server._SEND_BUFFER", 16_384)
+        monkeypatch.setattr("cloud_verifier.net.router._SEND_BUFFER", 16_384)
         server = start_server(text_pair.target, max_output_mb=0.02, max_messages_per_s=100_000)
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         slow = context.socket(zmq.DEALER)
