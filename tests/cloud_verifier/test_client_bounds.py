@@ -135,6 +135,7 @@ class TestSessions:
             assert flat(answer) == generate_local(text_pair.target, prompt, OPTIONS)
         assert len(server.server._admission.sessions) <= 4
 
+    @pytest.mark.realtime
     def test_a_stream_lives_as_long_as_its_edge(
         self, text_pair: Pair, start_server: StartServer, slow: None
     ) -> None:
