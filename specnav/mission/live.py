@@ -15,6 +15,7 @@ from spec_vlm_nav_interfaces.action import RunMission
 from spec_vlm_nav_interfaces.srv import ChangeMission
 
 from harness.errors import UsageError
+from spec_vlm_nav.ros.run import destroy
 from specnav.ros_names import checked_namespace
 
 SERVER_S, ANSWER_S, SPIN_S = 8.0, 5.0, 0.05
@@ -40,7 +41,7 @@ class MissionClient:
 
     def __exit__(self, *_: object) -> None:
         self._executor.shutdown()
-        self._node.destroy_node()
+        destroy(self._node)
         rclpy.try_shutdown(context=self._context)
 
     def _spin(self, done: Callable[[], bool], timeout_s: float) -> bool:

@@ -14,12 +14,22 @@ from harness.processes import Supervisor
 from tests.graph.forking import forked_children
 from tests.graph.harness import ROOT
 from tests.graph.stack import Pair, Stack
+from trials.graph.graph import OPEN
 
 AFRESH = staticmethod(Supervisor.launch)
 
 
 def pytest_addoption(parser):
     parser.addoption("--pair", help="folder with nav-target and nav-draft (default: default_models)")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A failure shows what the processes of its graph have said."""
+    report = yield
+    if report.failed:
+        report.sections += [(f"processes of domain {graph.domain}", graph.told()) for graph in OPEN]
+    return report
 
 
 @pytest.fixture(scope="session")

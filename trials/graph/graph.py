@@ -27,6 +27,8 @@ from trials.errors import TrialError
 from trials.graph.probe import Probe
 from trials.graph.waiting import TAIL_CHARS, wait_until
 
+OPEN: list[Graph] = []
+"""Graphs in use in this process, for whoever reports what went wrong."""
 _LEFT: list[Domain] = []
 """The domain of the last graph of this process, held until another takes its place."""
 
@@ -91,9 +93,11 @@ class Graph:
         # Fast DDS reads these when the probe's context is made; the children get the same.
         os.environ.update(self.environment)
         self.probe = Probe(self.domain)
+        OPEN.append(self)
         return self
 
     def __exit__(self, *_: object) -> None:
+        OPEN.remove(self)
         self.note_segments()
         for process in self.processes:
             if process.is_up:
@@ -122,6 +126,14 @@ class Graph:
         """Start `python -m module` with arguments."""
         argv = [sys.executable, "-m", module, *arguments]
         return self.start_child(ChildSpec(name, argv, {**self.environment, **environment}, cwd=ROOT))
+
+    def told(self) -> str:
+        """The last words of every process, and how those ended that have."""
+        parts = []
+        for process in self.processes:
+            state = "up" if process.is_up else f"ended: {process.popen.returncode}"
+            parts.append(f"-- {process.log.stem} ({state})\n{process.text[-TAIL_CHARS:].strip()}")
+        return "\n".join(parts)
 
     def note_segments(self) -> None:
         """Remember the shared memory in use, so that leftovers can be told from other programs' files."""

@@ -14,6 +14,7 @@ from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 
+from spec_vlm_nav.ros.run import destroy
 from trials.errors import TrialError
 from trials.graph.waiting import wait_until
 
@@ -54,7 +55,7 @@ class Probe:
         """End the thread before the context."""
         self._executor.shutdown()
         self._thread.join(5)
-        self.node.destroy_node()
+        destroy(self.node)
         rclpy.try_shutdown(context=self._context)
 
     def listen(self, kind: type, topic: str, reliable: bool = True) -> None:

@@ -34,6 +34,7 @@ from types import FrameType
 from typing import NoReturn, Protocol
 
 import rclpy
+from rclpy.action import ActionClient, ActionServer
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
@@ -54,6 +55,18 @@ class Shell(Protocol):
     def close(self) -> None:
         """Bring the robot to a stand and let go of everything; called on every way out."""
         ...
+
+
+def destroy(node: Node) -> None:
+    """
+    Destroy a node and its action clients and servers.
+
+    rclpy leaves those to the garbage collection, which crashes when the context is gone by then.
+    """
+    for waitable in list(node.waitables):
+        if isinstance(waitable, (ActionClient, ActionServer)):
+            waitable.destroy()
+    node.destroy_node()
 
 
 def leave(code: int) -> NoReturn:
@@ -118,7 +131,7 @@ def run(
     finally:
         shell.close()
         executor.shutdown()
-        shell.node.destroy_node()
+        destroy(shell.node)
         rclpy.try_shutdown()
         # A lifecycle node's state machine keeps its DDS participant, and so files in shared
         # memory, until it is gone.
