@@ -2,20 +2,23 @@
 
 Tests with bounds in real time (marked `graph` or `realtime`) mostly wait: they run in front, two files at a time. What
 only computes, mypy included, runs behind them and gets what they leave of the cores; its output is shown when it has
-ended. What is given on the command line goes to both runs of pytest. With `--fast`, as `make check` gives it, tests
-are left out that are marked `graph` or `slow`.
+ended. A bound in real time can be missed because of what ran beside it: what failed in front is asked once more when
+all else has ended, alone; what fails then has failed. What is given on the command line goes to both runs of pytest. With
+`--fast`, as `make check` gives it, tests are left out that are marked `graph` or `slow`.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
@@ -30,6 +33,8 @@ AT_ONCE = 2
 """So many files run in front at the same time: each keeps about half a core busy."""
 LONGEST = ("test_drill.py", "test_bench_run.py", "test_calibrate.py", "test_demo_graph.py", "test_bag_play.py")
 """They begin first, so that none of them is waited for alone."""
+FEW = 10
+"""Of more failures than that, none is put down to what ran beside it."""
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 
 
@@ -87,6 +92,16 @@ def start_tests(which: str, workers: int, arguments: Sequence[str], behind: bool
     return start(f"pytest: {which}", words, behind)
 
 
+def ask_again_alone(which: str, cache: Path, arguments: Sequence[str]) -> int:
+    """Run what has failed of these tests once more, by itself; returns the exit code."""
+    file = cache / "v" / "cache" / "lastfailed"
+    names = list(json.loads(file.read_text())) if file.is_file() else []
+    if not 0 < len(names) <= FEW:
+        return int(pytest.ExitCode.TESTS_FAILED)
+    print(f"\n{len(names)} missed beside other work, asked once more alone:", *names, sep="\n  ", flush=True)
+    return start_tests(which, 0, [*arguments, "--lf", "--lfnf=none"]).wait()
+
+
 def files_in_front() -> dict[Path, bool]:
     """The files with tests that run in front, the longest first, and whether all of a file's tests do."""
     found = {}
@@ -104,6 +119,7 @@ def main(arguments: Sequence[str]) -> int:
     if find_spec("llama_cpp") is None:
         print("llama.cpp is not installed: tests that need it are skipped (make setup-gguf)", flush=True)
     rest = [argument for argument in arguments if argument != "--fast"]
+    again: Callable[[], int] | None = None
     failed = bool(start("ruff", ["ruff", "check", "."]).wait())
     types = start("mypy", ["mypy"], behind=True)
     if "--fast" in arguments:
@@ -116,16 +132,21 @@ def main(arguments: Sequence[str]) -> int:
         if any(Path(argument.split("::")[0]).exists() for argument in rest):
             only, without = [], []  # what is named is what to read
         computing = start_tests(f"not ({front})", cores, [*rest, *without], behind=True)
-        tests = [start_tests(front, AT_ONCE, [*rest, *only]), computing]
+        cache = Path(tempfile.mkdtemp(prefix="specdec-tests-"))
+        mine = [*rest, *only, "-o", f"cache_dir={cache}"]
+        tests = [start_tests(front, AT_ONCE, mine), computing]
+        again = partial(ask_again_alone, front, cache, mine)
     try:
         tested = [job.wait() for job in tests]
     except KeyboardInterrupt:
         for job in (types, *tests):  # Ctrl-C does not reach what is in another session
             job.process.terminate()
         raise
+    failed |= bool(types.wait())
     nothing = int(pytest.ExitCode.NO_TESTS_COLLECTED)
-    failed |= any(code not in (0, nothing) for code in tested) or set(tested) == {nothing}
-    return int(failed | bool(types.wait()))
+    if again is not None and tested[0] == pytest.ExitCode.TESTS_FAILED:
+        tested[0] = again()
+    return int(failed or any(code not in (0, nothing) for code in tested) or set(tested) == {nothing})
 
 
 if __name__ == "__main__":
