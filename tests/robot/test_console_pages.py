@@ -114,9 +114,14 @@ def test_control_is_taken_not_shared_and_lost_by_silence():
 class FakeRobot:
     def __init__(self):
         self.done, self.standing, self.simulated = [], True, False
+        self.watched, self.new = None, ()
 
     def __getattr__(self, name):
         return lambda *given: self.done.append((name, *given[:2]))
+
+    def poll(self, watched):
+        self.watched, new, self.new = watched, self.new, ()
+        return new
 
     def frame(self):
         return (len(self.done) + 1, 0.0, b"jpeg")
@@ -143,6 +148,9 @@ class World:
         self.pages = Pages(self, Audit(self.file, print), require_operator, 0.6)
 
     def names(self):
+        return sorted(self.robots)
+
+    def all_names(self):
         return sorted(self.robots)
 
     def get(self, name):
@@ -432,3 +440,24 @@ def test_live_parameters_are_checked_against_their_tables():
     with pytest.raises(ParameterError):
         checked("motion_node", "max_linear", "fast")
     assert set(LIVE) == {"vlm_nav_node", "motion_node"} and "dry_run" not in LIVE["motion_node"]
+
+
+def test_a_robot_is_watched_only_while_a_page_looks_at_it_and_what_is_read_reaches_the_page(tmp_path):
+    world = World(tmp_path, names=("", "second"))
+    first, second = world.robots[""], world.robots["second"]
+
+    async def life():
+        watch = asyncio.create_task(world.pages.watch())
+        await asyncio.sleep(0.12)
+        assert (first.watched, second.watched) == (False, False)
+        page = world.pages.open("anna", Role.OPERATOR, "127.0.0.1", None)
+        first.new = ("frame",)
+        await asyncio.sleep(0.12)
+        assert (first.watched, second.watched) == (True, False)
+        assert page.in_flight, "the picture was sent without anybody's call"
+        world.pages.close(page)
+        await asyncio.sleep(0.12)
+        assert (first.watched, second.watched) == (False, False)
+        watch.cancel()
+
+    asyncio.run(life())

@@ -20,6 +20,7 @@ CREATES = {
     "subscribe": (2, "subscribe"),
     "subscribe_stamped": (2, "subscribe"),
     "Polled": (2, "subscribe"),
+    "on_topic": (1, "subscribe"),
     "Heard": (0, "subscribe"),
     "create_service": (1, "reply"),
     "create_client": (1, "request"),
@@ -37,7 +38,8 @@ MADE = {
     ],
     ("nav2_actions.py", "f'{name}/_action/cancel_goal'"): [],  # of the action
     ("subscriptions.py", "topic"): [],  # of subscribe
-    ("robot.py", "image"): ["image"],
+    ("sights.py", "image"): ["image"],
+    ("robot.py", "topic"): [],  # of on_topic
     ("robot.py", "odom"): ["odom"],
     ("robot.py", "f'{at}{each}/set_parameters'"): ["motion_node/set_parameters", "vlm_nav_node/set_parameters"],
     ("robot.py", "f'{at}{each}/get_parameters'"): ["motion_node/get_parameters", "vlm_nav_node/get_parameters"],

@@ -373,6 +373,8 @@ class Pages:
         while True:
             await asyncio.sleep(WATCH_S)
             now = time.monotonic()
+            for name in self._robots.all_names():
+                self._safely(self._poll, name)
             for name, control in self._controls.items():
                 if lost := control.lost(now):
                     self._let_go(name, f'the page of {lost} is lost')
@@ -382,6 +384,11 @@ class Pages:
             for what in [w for w, at in due.items() if now >= at]:
                 due[what] = now + periods[what]
                 self._safely(self._regularly, what)
+
+    def _poll(self, name: str) -> None:
+        if (robot := self._robots.get(name)) is not None:
+            for what in robot.poll(any(page.robot == name for page in self._pages)):
+                self._woken(name, what)
 
     def _safely(self, act: Callable[[str], None], what: str) -> None:
         """Do something that may fail: nothing that a robot says ends the watch over control."""

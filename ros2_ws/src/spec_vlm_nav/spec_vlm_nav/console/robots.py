@@ -25,6 +25,10 @@ Answer = Callable[[bool, str], None]
 class Robot(Protocol):
     """One robot. Called by the web server's thread; nothing in here may wait."""
 
+    def poll(self, watched: bool) -> tuple[str, ...]:
+        """Take in what tells nobody that it is there; returns what is new: frame, thought."""
+        ...
+
     def frame(self) -> tuple[int, float, bytes] | None: ...
     def state(self) -> dict[str, Any]: ...
     def map(self) -> dict[str, Any]: ...
@@ -52,6 +56,10 @@ class Robots(Protocol):
 
     def names(self) -> list[str]:
         """Return their namespaces, "" for the root; sorted."""
+        ...
+
+    def all_names(self) -> list[str]:
+        """Return the namespaces that may hold a robot, silent ones included."""
         ...
 
     def get(self, name: str) -> Robot | None:

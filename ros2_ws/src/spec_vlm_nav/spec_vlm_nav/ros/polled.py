@@ -21,6 +21,7 @@ message, and nobody is woken for the others.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from rclpy.callback_groups import CallbackGroup
@@ -45,25 +46,57 @@ class _Never(CallbackGroup):
 class Polled:
     """The newest message of a topic, when it is asked for."""
 
-    def __init__(self, node: Node, kind: Any, topic: str, reliability: ReliabilityPolicy) -> None:
-        self._kind = kind
+    def __init__(
+        self,
+        node: Node,
+        kind: Any,
+        topic: str,
+        reliability: ReliabilityPolicy,
+        depth: int = 1,
+    ) -> None:
+        """depth: so many messages are kept for `take_all`."""
+        self._node, self._kind, self._depth = node, kind, depth
         self._group = _Never()
         self._subscription = node.create_subscription(
             kind,
             topic,
             lambda message: None,
-            QoSProfile(depth=1, reliability=reliability),
+            QoSProfile(depth=depth, reliability=reliability),
             callback_group=self._group,
             raw=True,
         )
 
     def take(self) -> Any:
         """
-        Return the newest message if it was not taken before, else None.
+        Return the oldest message that is kept and was not taken before, else None.
+
+        With a depth of 1 that is the newest.
 
         Raises whatever deserialising bytes that are no such message raises.
         """
+        taken = self._take()
+        return None if taken is None else deserialize_message(taken[0], self._kind)
+
+    def take_all(self) -> list[tuple[float, Any]]:
+        """Return what was not taken before, oldest first, each with when it came (Unix, s)."""
+        found: list[tuple[float, Any]] = []
+        while len(found) < self._depth and (taken := self._take()) is not None:
+            # A middleware without receive times says 0.
+            at = taken[1]['received_timestamp'] * 1e-9 or time.time()
+            found.append((at, deserialize_message(taken[0], self._kind)))
+        return found
+
+    def drop(self) -> None:
+        """Forget what was not taken."""
+        for _ in range(self._depth):
+            if self._take() is None:
+                return
+
+    def _take(self) -> Any:
         handle = self._subscription.handle
         with handle:
-            taken = handle.take_message(self._kind, True)
-        return None if taken is None else deserialize_message(taken[0], self._kind)
+            return handle.take_message(self._kind, True)
+
+    def destroy(self) -> None:
+        """Subscribe no longer; in the thread of the executor."""
+        self._node.destroy_subscription(self._subscription)

@@ -16,7 +16,8 @@
 One robot as the console hears it and speaks to it: all of ROS that a page needs, by its namespace.
 
 Called from two threads: ROS calls the `_on_` methods, the web server everything else; what both
-touch is guarded by a lock. Nothing is published here but orders of an operator.
+touch is guarded by a lock. What comes often wakes nobody: the web server reads it by `poll`.
+Nothing is published here but orders of an operator.
 """
 
 from __future__ import annotations
@@ -45,9 +46,12 @@ from spec_vlm_nav.console.live import LIVE, live_rows
 from spec_vlm_nav.console.thought import Thought
 from spec_vlm_nav.motion.presence import OPERATOR
 from spec_vlm_nav.ros.console.senses import Senses, small_picture
+from spec_vlm_nav.ros.console.sights import Sights
 from spec_vlm_nav.ros.console.simulator import Simulator
 from spec_vlm_nav.ros.convert.messages import frame_of, pose_of, status_of
 from spec_vlm_nav.ros.convert.view_messages import link_words, told_of
+from spec_vlm_nav.ros.polled import Polled
+from spec_vlm_nav.ros.sparing import Sparing
 from spec_vlm_nav.viewing.board import Board
 from spec_vlm_nav.viewing.track import Trail
 from spec_vlm_nav_interfaces.action import RunMission
@@ -63,6 +67,8 @@ from std_msgs.msg import Bool, Empty, String
 
 RELIABLE = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
 SILENT_S = 1.5
+SLOW_S = 0.09  # a little less than every second poll
+UNWATCHED_S = 5.0  # a page that is loaded again finds all as it was
 KEPT_DECISIONS, KEPT_PLACES = 40, 60
 PATH_POINTS = 400
 AHEAD_M = 0.4  # where something is taken to be that the robot is against
@@ -80,7 +86,6 @@ class Robot:
         self._lock = threading.Lock()
         self._board, self._trail = Board(), Trail(0.05, 4000)
         self._frame: tuple[int, float, bytes] | None = None
-        self._raw: Any = None
         self._pose: tuple[float, float, float] | None = None
         self._status: tuple[float, MotionStatus] | None = None
         self._life: tuple[float, Supervision] | None = None
@@ -93,65 +98,129 @@ class Robot:
         self._odom_at = -1e9
         self._count = 0
         at = f'/{name}/' if name else '/'
+        self._group = Sparing()
         self._senses = Senses(node, at)
-        self._simulator = Simulator(node, at) if values['simulator'] else None
-        self._instruct = node.create_publisher(String, f'{at}instruction', RELIABLE)
-        self._stop = node.create_publisher(Empty, f'{at}stop', RELIABLE)
-        self._estop = node.create_publisher(Bool, f'{at}e_stop', RELIABLE)
-        self._reset = node.create_publisher(Empty, f'{at}e_stop_reset', RELIABLE)
-        self._cancel = node.create_publisher(Empty, f'{at}vlm_nav_node/cancel', RELIABLE)
-        self._presence = node.create_publisher(Presence, f'{at}presence', RELIABLE)
+        self._simulator = Simulator(node, at, self._group) if values['simulator'] else None
+        self._make_mouths(at)
+        self._make_ears(at, values)
+
+    def _make_mouths(self, at: str) -> None:
+        node, group = self._node, self._group
+        self._instruct = node.create_publisher(
+            String, f'{at}instruction', RELIABLE, callback_group=group
+        )
+        self._stop = node.create_publisher(Empty, f'{at}stop', RELIABLE, callback_group=group)
+        self._estop = node.create_publisher(Bool, f'{at}e_stop', RELIABLE, callback_group=group)
+        self._reset = node.create_publisher(
+            Empty, f'{at}e_stop_reset', RELIABLE, callback_group=group
+        )
+        self._cancel = node.create_publisher(
+            Empty, f'{at}vlm_nav_node/cancel', RELIABLE, callback_group=group
+        )
+        self._presence = node.create_publisher(
+            Presence, f'{at}presence', RELIABLE, callback_group=group
+        )
         self._missions: Any = ActionClient(node, RunMission, f'{at}run_mission')
-        self._change: Any = node.create_client(ChangeMission, f'{at}mission_node/change')
+        self._change: Any = node.create_client(
+            ChangeMission, f'{at}mission_node/change', callback_group=group
+        )
         self._set: dict[str, Any] = {}
         self._get: dict[str, Any] = {}
         for each in LIVE:
-            self._set[each] = node.create_client(SetParameters, f'{at}{each}/set_parameters')
-            self._get[each] = node.create_client(GetParameters, f'{at}{each}/get_parameters')
+            self._set[each] = node.create_client(
+                SetParameters, f'{at}{each}/set_parameters', callback_group=group
+            )
+            self._get[each] = node.create_client(
+                GetParameters, f'{at}{each}/get_parameters', callback_group=group
+            )
+
+    def _make_ears(self, at: str, values: dict[str, Value]) -> None:
+        """Subscribe: what may not wait wakes the executor, the rest is read by `poll`."""
+        node = self._node
         kept = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-        node.create_subscription(MotionCommand, f'{at}motion_command', self._on_command, RELIABLE)
-        node.create_subscription(MotionStatus, f'{at}motion_status', self._on_status, RELIABLE)
-        node.create_subscription(Supervision, f'{at}supervision', self._on_supervision, RELIABLE)
-        node.create_subscription(
-            DecisionMetrics, f'{at}vlm_nav_node/metrics', self._on_metrics, RELIABLE
-        )
-        node.create_subscription(String, f'{at}vlm_nav_node/outcome', self._on_outcome, RELIABLE)
-        node.create_subscription(String, f'{at}vlm_nav_node/tokens', self._on_tokens, RELIABLE)
-        node.create_subscription(
-            String, f'{at}vlm_nav_node/reasoning', self._on_reasoning, RELIABLE
-        )
-        node.create_subscription(String, f'{at}instruction', self._on_instruction, RELIABLE)
-        node.create_subscription(String, f'{at}mission_node/mission', self._on_mission, kept)
+
+        def on_topic(kind: Any, topic: str, on_message: Callable[[Any], None], qos: Any) -> None:
+            node.create_subscription(kind, topic, on_message, qos, callback_group=self._group)
+
+        on_topic(MotionCommand, f'{at}motion_command', self._on_command, RELIABLE)
+        on_topic(MotionStatus, f'{at}motion_status', self._on_status, RELIABLE)
+        on_topic(DecisionMetrics, f'{at}vlm_nav_node/metrics', self._on_metrics, RELIABLE)
+        on_topic(String, f'{at}vlm_nav_node/outcome', self._on_outcome, RELIABLE)
+        on_topic(String, f'{at}instruction', self._on_instruction, RELIABLE)
+        on_topic(String, f'{at}mission_node/mission', self._on_mission, kept)
         odom, image = _of_robot(node, 'odom', at), _of_robot(node, 'image', at)
-        newest = _newest(values, 'odom_reliability')
-        node.create_subscription(Odometry, odom, self._on_odometry, newest)
-        kind = CompressedImage if values['image_transport'] == 'compressed' else Image
-        newest = _newest(values, 'image_reliability')
-        node.create_subscription(kind, image, self._on_image, newest)
+        self._odometry = Polled(node, Odometry, odom, _reliability(values, 'odom_reliability'))
+        reliable = ReliabilityPolicy.RELIABLE
+        self._lives = Polled(node, Supervision, f'{at}supervision', reliable)
+        newest = QoSProfile(depth=1, reliability=_reliability(values, 'image_reliability'))
+        raw = None if values['image_transport'] == 'compressed' else self._on_raw_image
+        self._make_sights = lambda: Sights(node, at, image, newest, raw)
+        self._sights: Sights | None = None
+        self._watched, self._watched_at, self._slow_at = False, -1e9, -1e9
+        self._watch_changed = node.create_guard_condition(self._open_or_shut)
+
+    # -- what is read when it is wanted
+
+    def _open_or_shut(self) -> None:
+        with self._lock:
+            if self._watched and self._sights is None:
+                self._sights = self._make_sights()
+            elif not self._watched and self._sights is not None:
+                self._sights.destroy()
+                self._sights = None
+
+    def poll(self, watched: bool) -> tuple[str, ...]:
+        """Read what wakes nobody; returns what is new of frame and thought."""
+        now, new = time.monotonic(), []
+        if watched:
+            self._watched_at = now
+        if (now - self._watched_at < UNWATCHED_S) is not self._watched:
+            self._watched = not self._watched
+            self._watch_changed.trigger()
+        with self._lock:
+            sights = self._sights
+            if sights is not None:
+                for at, picture in sights.pictures():
+                    self._take_picture(picture, bytes(picture.data), now - _age(at))
+                    new = ['frame']
+                words, sentence = sights.tokens.take(), sights.reasoning.take()
+                if words is not None and self._thought.on_tokens(words.data):
+                    new.append('thought')
+                if sentence is not None:
+                    self._thought.on_sentence(sentence.data)
+                    new.append('thought')
+            if now - self._slow_at >= SLOW_S:
+                self._slow_at = now
+                self._senses.look(None if sights is None else sights.scan.take())
+                if (odometry := self._odometry.take()) is not None:
+                    self._take_odometry(odometry)
+                if (life := self._lives.take()) is not None:
+                    self._life = (now, life)
+                    self._board.on_supervision(link_words(life), now)
+        return tuple(dict.fromkeys(new))
+
+    def _take_picture(self, message: CompressedImage | Image, data: bytes, at: float) -> None:
+        self._count += 1
+        self._frame = (self._count, at, data)
+        self._senses.keep((message.header.stamp.sec, message.header.stamp.nanosec), data)
+
+    def _take_odometry(self, message: Odometry) -> None:
+        pose, stamp = pose_of(message), message.header.stamp
+        if pose.is_finite:
+            self._pose, self._odom_at = (pose.x, pose.y, pose.yaw), time.monotonic()
+            self._trail.add(pose, (stamp.sec, stamp.nanosec))
 
     # -- what is heard
 
-    def _on_image(self, message: CompressedImage | Image) -> None:
+    def _on_raw_image(self, message: Image) -> None:
         now = time.monotonic()
-        if isinstance(message, CompressedImage):
-            data = bytes(message.data)
-        else:
-            try:
-                data = to_jpeg(from_raw(frame_of(message, now).picture), 80)  # type: ignore[arg-type]
-            except FrameError:
-                return
+        try:
+            data = to_jpeg(from_raw(frame_of(message, now).picture), 80)  # type: ignore[arg-type]
+        except FrameError:
+            return
         with self._lock:
-            self._count += 1
-            self._frame = (self._count, now, data)
-            self._senses.keep((message.header.stamp.sec, message.header.stamp.nanosec), data)
+            self._take_picture(message, data, now)
         self._wake(self.name, 'frame')
-
-    def _on_odometry(self, message: Odometry) -> None:
-        pose, stamp = pose_of(message), message.header.stamp
-        if pose.is_finite:
-            with self._lock:
-                self._pose, self._odom_at = (pose.x, pose.y, pose.yaw), time.monotonic()
-                self._trail.add(pose, (stamp.sec, stamp.nanosec))
 
     def _on_command(self, message: MotionCommand) -> None:
         if (told := told_of(message)) is not None:
@@ -174,11 +243,6 @@ class Robot:
             ):
                 self._wake(self.name, 'status')
 
-    def _on_supervision(self, message: Supervision) -> None:
-        with self._lock:
-            self._life = (time.monotonic(), message)
-            self._board.on_supervision(link_words(message), time.monotonic())
-
     def _on_metrics(self, message: DecisionMetrics) -> None:
         record = decision_record(message)
         seen = (message.frame_stamp.sec, message.frame_stamp.nanosec)
@@ -186,20 +250,11 @@ class Robot:
             frame = self._senses.frame_of(seen)
         record['frame'] = small_picture(frame) if frame else ''
         with self._lock:
+            if self._sights is not None:
+                self._sights.drop_words()
             self._thought.clear()
             self._decisions.append(record)
         self._wake(self.name, 'decision')
-
-    def _on_tokens(self, message: String) -> None:
-        with self._lock:
-            if not self._thought.on_tokens(message.data):
-                return
-        self._wake(self.name, 'thought')
-
-    def _on_reasoning(self, message: String) -> None:
-        with self._lock:
-            self._thought.on_sentence(message.data)
-        self._wake(self.name, 'thought')
 
     def _on_instruction(self, message: String) -> None:
         self._mark('begin', message.data)
@@ -365,6 +420,7 @@ class Robot:
         def done(future: Any) -> None:
             answer(future.result().success, future.result().message)
 
+        self._group.expect()
         self._change.call_async(request).add_done_callback(done)
 
     def inject(self, fault: dict[str, Any], answer: Answer) -> None:
@@ -400,6 +456,7 @@ class Robot:
                         found = RosParameter.from_parameter_msg(message).value
                         self._parameters[f'{node}/{name}'] = found
 
+                self._group.expect()
                 request = GetParameters.Request(names=list(names))
                 client.call_async(request).add_done_callback(done)
 
@@ -421,11 +478,18 @@ class Robot:
                 self._parameters[f'{node}/{name}'] = value
             answer(result.successful, result.reason or f'{name} = {value}')
 
+        self._group.expect()
         client.call_async(request).add_done_callback(done)
 
 
-def _newest(values: dict[str, Value], reliability: str) -> QoSProfile:
-    return QoSProfile(depth=1, reliability=ReliabilityPolicy[str(values[reliability]).upper()])
+def _reliability(values: dict[str, Value], name: str) -> ReliabilityPolicy:
+    return ReliabilityPolicy[str(values[name]).upper()]
+
+
+def _age(at: float) -> float:
+    """Return how old something is that came at a time (Unix, s); a clock that jumped: 0."""
+    age = time.time() - at
+    return age if 0.0 <= age <= 1.0 else 0.0
 
 
 def _of_robot(node: Node, topic: str, at: str) -> str:

@@ -17,7 +17,7 @@ What the console hears beside motions and decisions.
 
 The robot's own state, what is in the way, and which picture a decision was made from.
 
-Called from ROS's thread; whoever asks holds the lock of the robot this belongs to.
+Whoever calls holds the lock of the robot this belongs to.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from typing import Any
 
 import numpy as np
 from rclpy.node import Node
-from rclpy.qos import qos_profile_sensor_data, QoSProfile, ReliabilityPolicy
+from rclpy.qos import ReliabilityPolicy
 from sensor_msgs.msg import LaserScan
 from spec_vlm_nav.camera.images import decode, to_jpeg
 from spec_vlm_nav.common.errors import FrameError
+from spec_vlm_nav.ros.polled import Polled
 from spec_vlm_nav_interfaces.msg import RobotState
 
 KEPT_FRAMES = 80
@@ -74,16 +75,16 @@ class Senses:
         self._robot: tuple[float, RobotState] | None = None
         self._scan: tuple[float, LaserScan] | None = None
         self.obstacles: deque[tuple[float, float]] = deque(maxlen=OBSTACLES)
-        reliable = QoSProfile(depth=5, reliability=ReliabilityPolicy.RELIABLE)
-        node.create_subscription(RobotState, f'{at}robot_state', self._on_state, reliable)
-        node.create_subscription(LaserScan, f'{at}scan', self._on_scan, qos_profile_sensor_data)
+        reliable = ReliabilityPolicy.RELIABLE
+        self._states = Polled(node, RobotState, f'{at}robot_state', reliable)
         self._now = lambda: node.get_clock().now().nanoseconds * 1e-9
 
-    def _on_state(self, message: RobotState) -> None:
-        self._robot = (self._now(), message)
-
-    def _on_scan(self, message: LaserScan) -> None:
-        self._scan = (self._now(), message)
+    def look(self, scan: LaserScan | None) -> None:
+        """Take what has come, a laser's scan included."""
+        if (state := self._states.take()) is not None:
+            self._robot = (self._now(), state)
+        if scan is not None:
+            self._scan = (self._now(), scan)
 
     def keep(self, stamp: tuple[int, int], jpeg: bytes) -> None:
         """Keep a picture for a while: a decision may have been made from it."""

@@ -23,6 +23,7 @@ from typing import Any
 from rcl_interfaces.srv import SetParameters
 from rclpy.node import Node
 from rclpy.parameter import Parameter
+from spec_vlm_nav.ros.sparing import Sparing
 from std_msgs.msg import String
 
 SPLIT = 'heldout'
@@ -31,9 +32,12 @@ SPLIT = 'heldout'
 class Simulator:
     """navsim of one robot, whose topics begin with `at`."""
 
-    def __init__(self, node: Node, at: str) -> None:
-        self._reset = node.create_publisher(String, f'{at}navsim/reset', 1)
-        self._set: Any = node.create_client(SetParameters, f'{at}navsim/set_parameters')
+    def __init__(self, node: Node, at: str, group: Sparing) -> None:
+        self._group = group
+        self._reset = node.create_publisher(String, f'{at}navsim/reset', 1, callback_group=group)
+        self._set: Any = node.create_client(
+            SetParameters, f'{at}navsim/set_parameters', callback_group=group
+        )
 
     @property
     def is_there(self) -> bool:
@@ -57,4 +61,5 @@ class Simulator:
             wrong = [r.reason for r in future.result().results if not r.successful]
             answer(not wrong, '; '.join(wrong) or 'the simulator does so')
 
+        self._group.expect()
         self._set.call_async(request).add_done_callback(done)

@@ -137,6 +137,11 @@ class ConsoleNode:
         heard = [n for n in names if self._robots[n].is_heard]
         return heard or names
 
+    def all_names(self) -> list[str]:
+        """Return the namespaces that may hold a robot."""
+        with self._lock:
+            return list(self._robots)
+
     def get(self, name: str) -> Robot | None:
         """Return one of the robots."""
         with self._lock:
