@@ -2,8 +2,11 @@
 
 The real graph (verifier, simulator, robot nodes) on this machine, in turns without a console and with one that a page
 looks at: python scripts/console_cost.py --rounds 4 --seconds 60. The page is a stand-in without a browser, in a process
-of its own (a browser draws on another machine); --chromium opens a real one here, whose drawing then counts, too.
-At the end a mission of six steps, started over the page's socket. Run it on a quiet machine; figures: docs/figures.md.
+of its own (a browser draws on another machine) that answers pictures and reads nothing else; what it takes of this
+machine is printed beside the console's own. --chromium opens a real one here, whose drawing then counts, too.
+Each round without is compared with the round with that ran beside it: the spread of those differences says how far a
+difference of the medians can be believed. At the end a mission of six steps, started over the page's socket. Run it on
+a quiet machine; figures: docs/figures.md.
 """
 
 from __future__ import annotations
@@ -57,10 +60,17 @@ steps:
 
 @dataclass
 class Figures:
-    """What was seen under one condition. gaps: between velocities while the robot moved, ms."""
+    """What was seen under one condition.
+
+    gaps: between velocities while the robot moved, ms; medians: of the decisions of each round, ms;
+    cpu, page_cpu, decider_cpu: of each round, % of a core.
+    """
 
     decisions: list[float] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
+    medians: list[float] = field(default_factory=list)
+    page_cpu: list[float] = field(default_factory=list)
+    decider_cpu: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
     memory_mb: list[float] = field(default_factory=list)
     load: list[float] = field(default_factory=list)
@@ -76,7 +86,31 @@ def quantile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
+@contextlib.contextmanager
+def cpu_of(process: int | None, found: list[float]) -> Iterator[None]:
+    """Take note of what a process uses meanwhile, % of a core."""
+    if process is None:
+        yield
+        return
+    seen = psutil.Process(process)
+    before, began = seen.cpu_times(), time.monotonic()
+    yield
+    after = seen.cpu_times()
+    used = after.user + after.system - before.user - before.system
+    found.append(100 * used / (time.monotonic() - began))
+
+
 def drive(stack: Stack, seconds: float, found: Figures) -> None:
+    """Let the robot work for so long, from room to room: one round."""
+    before = len(found.decisions)
+    with cpu_of(stack.decider.popen.pid, found.decider_cpu):
+        wander(stack, seconds, found)
+    if len(found.decisions) > before:
+        found.medians.append(statistics.median(found.decisions[before:]))
+    found.load.append(os.getloadavg()[0])
+
+
+def wander(stack: Stack, seconds: float, found: Figures) -> None:
     """Let the robot work for so long, from room to room."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -94,13 +128,17 @@ def drive(stack: Stack, seconds: float, found: Figures) -> None:
         # Of one motion: between two a stop is said, and then nothing.
         pairs = itertools.pairwise(stack.probe.heard(CMD_VEL, since))
         found.gaps += [1e3 * (b.at - a.at) for a, b in pairs if speed(a) > 0 and speed(b) > 0 and b.at - a.at < GAP_S]
-    found.load.append(os.getloadavg()[0])
 
 
 class Socket:
-    """A page without a browser: it draws every picture at once, and gives signs of life."""
+    """A page without a browser: it draws every picture at once, and gives signs of life.
 
-    def __init__(self, url: str) -> None:
+    reads: whether it takes in what it is told; one that only looks leaves words unread, for a browser
+    would read them on another machine.
+    """
+
+    def __init__(self, url: str, reads: bool = True) -> None:
+        self._reads = reads
         self._socket = connect(
             url.replace("http", "ws") + "socket", origin=url.rstrip("/"), max_queue=None  # type: ignore[arg-type]
         )
@@ -118,7 +156,9 @@ class Socket:
         with contextlib.suppress(ConnectionClosed):
             for message in self._socket:
                 if isinstance(message, bytes):
-                    self.send(t="drawn")
+                    self._socket.send('{"t": "drawn"}')
+                elif not self._reads:
+                    continue
                 elif (said := json.loads(message))["t"] == "state":
                     self.state = said
                 elif said["t"] == "no":
@@ -128,23 +168,23 @@ class Socket:
         with contextlib.suppress(ConnectionClosed):
             while True:
                 time.sleep(BEAT_S)
-                self.send(t="beat")
+                self._socket.send('{"t": "beat"}')
 
 
 @contextlib.contextmanager
-def page_on(url: str, chromium: bool) -> Iterator[None]:
-    """A page looks, in a process of its own."""
+def page_on(url: str, chromium: bool) -> Iterator[int | None]:
+    """A page looks, in a process of its own; gives the stand-in's."""
     if chromium:
         from tests.graph.browser import Browser
 
         with Browser() as browser:
             tab = browser.tab(url)
             tab.wait("Number(document.querySelector('#camera').dataset.frames) > 3", 30)
-            yield
+            yield None
         return
     page = subprocess.Popen([sys.executable, __file__, "--page", url])
     try:
-        yield
+        yield page.pid
     finally:
         page.kill()
         page.wait()
@@ -162,15 +202,11 @@ def with_console(stack: Stack, folder: Path, seconds: float, found: Figures, chr
     """A round with the console and a page."""
     node, url = start_console(stack, folder)
     try:
-        with page_on(url, chromium):
+        with page_on(url, chromium) as page:
             time.sleep(2.0)
-            seen = psutil.Process(node.popen.pid)
-            before, began = seen.cpu_times(), time.monotonic()
-            drive(stack, seconds, found)
-            after, took = seen.cpu_times(), time.monotonic() - began
-            used = after.user + after.system - before.user - before.system
-            found.cpu.append(100 * used / took)
-            found.memory_mb.append(seen.memory_info().rss / 1e6)
+            with cpu_of(node.popen.pid, found.cpu), cpu_of(page, found.page_cpu):
+                drive(stack, seconds, found)
+            found.memory_mb.append(psutil.Process(node.popen.pid).memory_info().rss / 1e6)
     finally:
         node.end()
 
@@ -206,6 +242,20 @@ def six_steps(stack: Stack, folder: Path) -> str:
     )
 
 
+def paired(without: list[float], beside: list[float]) -> list[float]:
+    """How far the second of each pair lies over the first, %."""
+    return [100 * (b / a - 1) for a, b in zip(without, beside, strict=False)]
+
+
+def spread(values: list[float]) -> str:
+    """The middle of values and their quartiles, in words."""
+    if len(values) < 2:
+        return ", ".join(f"{value:+.1f} %" for value in values) or "-"
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    each = ", ".join(f"{value:+.1f}" for value in values)
+    return f"median {middle:+.1f} %, quartiles {low:+.1f} and {high:+.1f} % ({each})"
+
+
 def report(without: Figures, beside: Figures) -> None:
     """Print what was measured."""
     for name, of, unit in (
@@ -218,12 +268,17 @@ def report(without: Figures, beside: Figures) -> None:
         a, b = of(without), of(beside)
         change = f"{100 * (b / a - 1):+.1f} %" if a else "-"
         print(f"{name}: {a:.2f} {unit} without, {b:.2f} with ({change}; asked ±{100 * ASKED:.0f} % of p50)")
+    print(f"decision p50, each round against its neighbour: {spread(paired(without.medians, beside.medians))}")
     counts = f"{len(without.decisions)} and {len(beside.decisions)} decisions"
     print(f"n = {counts}, {len(without.gaps)} and {len(beside.gaps)} velocities")
     print(
         f"console_node with a page: CPU {statistics.mean(beside.cpu):.1f} % of a core, "
         f"memory {max(beside.memory_mb):.0f} MB"
     )
+    if beside.page_cpu:
+        print(f"the page's stand-in, not counted above: CPU {statistics.mean(beside.page_cpu):.1f} % of a core")
+    a, b = statistics.mean(without.decider_cpu), statistics.mean(beside.decider_cpu)
+    print(f"vlm_nav_node: CPU {a:.1f} % of a core without, {b:.1f} % with")
     loads = ", ".join(f"{load:.1f}" for load in (*without.load, *beside.load))
     print(f"{os.cpu_count()} cores; load of the machine at the end of each round: {loads}")
 
@@ -238,7 +293,7 @@ def main() -> None:
     parser.add_argument("--page", metavar="URL", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.page:
-        Socket(options.page)
+        Socket(options.page, reads=False)
         threading.Event().wait()
     folder = Path(tempfile.mkdtemp())
     without, beside = Figures(), Figures()
