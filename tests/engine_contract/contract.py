@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from functools import lru_cache
 from io import StringIO
 from typing import Any
@@ -203,6 +203,37 @@ def check_whole_answer(
         assert verdict.forced == right[at : at + len(verdict.forced)]
         at += len(verdict.forced)
         number += 1
+
+
+def check_answers_together(
+    client: Client, model: LoadedModel, kinds: Mapping[int, tuple[Prompt, GenerationOptions]]
+) -> int:
+    """Sessions side by side, round by round, to each answer's end: exactly what is right stays.
+
+    Returns how many of them a forward held at most.
+    """
+    for one, kind in kinds.items():
+        client.open(one, *kind)
+    client.work()
+    right = {one: answer_of(model, *kind) for one, kind in kinds.items()}
+    at, epochs, together, number = dict.fromkeys(kinds, 1), dict.fromkeys(kinds, 0), 0, 0
+    for one in kinds:
+        opened = client.last(one)
+        assert isinstance(opened, Opened) and opened.token == right[one][0], opened
+    while going := [one for one in kinds if at[one] < len(right[one])]:
+        drafts = {one: drafted(right[one], at[one], 4, number + one, model.never_drafted) for one in going}
+        for one, (ids, _) in drafts.items():
+            client.draft(one, at[one], ids, epochs[one])
+        client.work()
+        for one, (ids, stays) in drafts.items():
+            verdict = client.last(one)
+            assert isinstance(verdict, VerdictDown), verdict
+            assert (verdict.last, verdict.token) == (stays, right[one][at[one] + stays])
+            together = max(together, verdict.batch)
+            at[one] += stays + 1
+            epochs[one] += stays < len(ids)
+        number += 1
+    return together
 
 
 def drafted(

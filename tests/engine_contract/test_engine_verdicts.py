@@ -13,8 +13,8 @@ from contract import (
     SETTINGS,
     Client,
     answer_of,
+    check_answers_together,
     check_whole_answer,
-    drafted,
     ending_options,
     prompt_of,
     wrong,
@@ -69,29 +69,9 @@ def test_a_grammar_that_cannot_be_followed_ends_one_session_alone(
 def test_sessions_of_all_kinds_share_forwards(client: Client, target: LoadedModel) -> None:
     settings = list(SETTINGS.values())
     kinds = {session: (prompt_of(session), settings[session % len(settings)]) for session in range(1, 17)}
-    for session, (prompt, options) in kinds.items():
-        client.open(session, prompt, options)
-    client.work()
-    right = {session: answer_of(target, *kind) for session, kind in kinds.items()}
-    assert all(client.of(one) and client.of(one)[0].token == right[one][0] for one in kinds)  # type: ignore[union-attr]
-    forwards, shared = client.engine.load.forwards, 0
-    at, epochs = dict.fromkeys(kinds, 1), dict.fromkeys(kinds, 0)
-    for number in range(40):
-        going = {
-            one: drafted(right[one], at[one], 4, number + one) for one in kinds if at[one] < len(right[one])
-        }
-        for one, (ids, _) in going.items():
-            client.draft(one, at[one], ids, epochs[one])
-        client.work()
-        for one, (ids, stays) in going.items():
-            verdict = client.last(one)
-            assert isinstance(verdict, VerdictDown), verdict
-            assert (verdict.last, verdict.token) == (stays, right[one][at[one] + stays])
-            shared = max(shared, verdict.batch)
-            at[one] += stays + 1
-            epochs[one] += stays < len(ids)
-    assert all(at[one] == len(right[one]) for one in kinds)
-    assert shared == len(kinds) and client.engine.load.forwards - forwards <= 40
+    forwards = client.engine.load.forwards
+    assert check_answers_together(client, target, kinds) == len(kinds)
+    assert client.engine.load.forwards - forwards <= 40
 
 
 def test_a_rejected_draft_voids_those_behind_it(client: Client, target: LoadedModel) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from contract import SETTINGS, Client, answer_of, drafted, prompt_of
+from contract import SETTINGS, Client, answer_of, check_answers_together, prompt_of
 
 from cloud_verifier.engine.interface import AnyEngine, Surroundings
-from specdec.link.wire import ErrorDown, Opened, VerdictDown
+from specdec.link.wire import ErrorDown, Opened
 from specdec.models import LoadedModel, Prompt
 from specdec.options import GenerationOptions
 
@@ -42,24 +42,7 @@ def test_who_loses_a_cache_to_others_goes_on_as_if_nothing_had_happened(target: 
             options = settings[number % len(settings)]
             prompt = Prompt(tuple(30 + (number * 3 + place * place) % 60 for place in range(120)))
             kinds[number + 1] = (prompt, options)
-        for one, (prompt, options) in kinds.items():
-            client.open(one, prompt, options)
-        client.work()
-        right = {one: answer_of(target, *kind) for one, kind in kinds.items()}
-        at, epochs = dict.fromkeys(kinds, 1), dict.fromkeys(kinds, 0)
-        for number in range(30):
-            going = [one for one in kinds if at[one] < len(right[one])]
-            drafts = {one: drafted(right[one], at[one], 4, number + one) for one in going}
-            for one, (ids, _) in drafts.items():
-                client.draft(one, at[one], ids, epochs[one])
-            client.work()
-            for one, (ids, stays) in drafts.items():
-                verdict = client.last(one)
-                assert isinstance(verdict, VerdictDown), verdict
-                assert (verdict.last, verdict.token) == (stays, right[one][at[one] + stays])
-                at[one] += stays + 1
-                epochs[one] += stays < len(ids)
-        assert all(at[one] >= len(right[one]) for one in kinds)
+        check_answers_together(client, target, kinds)
         taken = engine._core.preempted  # type: ignore[attr-defined]
         assert 0 < taken < engine.counters()["kv_evictions"], "of both kinds"
         for one in kinds:

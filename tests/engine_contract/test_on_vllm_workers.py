@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import psutil
 import pytest
-from contract import ACTIONS, GREEDY, SETTINGS, Client, answer_of, drafted, prompt_of
+from contract import ACTIONS, GREEDY, SETTINGS, Client, answer_of, check_answers_together, prompt_of
 
 from cloud_verifier.engine.interface import AnyEngine, Surroundings
 from cloud_verifier.errors import VerifierError
-from specdec.link.wire import LACKS_GRAMMARS, VerdictDown
+from specdec.link.wire import LACKS_GRAMMARS
 from specdec.models import LoadedModel
 from specdec.options import GenerationOptions
 
@@ -58,37 +58,14 @@ def shared(seeing_target: LoadedModel, failures: list[str]) -> Iterator[Client]:
     core._core.shutdown()
 
 
-def judge_all(client: Client, model: LoadedModel) -> None:
-    """Four sessions at once, two with a picture, round by round: exactly what is right stays, to each answer's end."""
-    kinds = {one: (prompt_of(one, one % 2, model), options) for one, options in enumerate(KINDS, 1)}
-    for one, kind in kinds.items():
-        client.open(one, *kind)
-    client.work()
-    right = {one: answer_of(model, *kind) for one, kind in kinds.items()}
-    assert all(client.of(one)[0].token == right[one][0] for one in kinds)  # type: ignore[union-attr]
-    at, epochs, together = dict.fromkeys(kinds, 1), dict.fromkeys(kinds, 0), 0
-    for number in range(40):
-        going = [one for one in kinds if at[one] < len(right[one])]
-        drafts = {one: drafted(right[one], at[one], 4, number + one, model.never_drafted) for one in going}
-        for one, (ids, _) in drafts.items():
-            client.draft(one, at[one], ids, epochs[one])
-        client.work()
-        for one, (ids, stays) in drafts.items():
-            verdict = client.last(one)
-            assert isinstance(verdict, VerdictDown), verdict
-            assert (verdict.last, verdict.token) == (stays, right[one][at[one] + stays])
-            together = max(together, verdict.batch)
-            at[one] += stays + 1
-            epochs[one] += stays < len(ids)
-    assert all(at[one] == len(right[one]) for one in kinds) and together == len(kinds)
-
-
 def test_processes_that_share_a_target_say_what_it_says_and_none_goes_unnoticed(
     shared: Client, seeing_target: LoadedModel, failures: list[str]
 ) -> None:
     workers = [one for one in psutil.Process().children() if "Worker_TP" in one.name()]
     assert len(workers) == WORKERS
-    judge_all(shared, seeing_target)
+    # Two of the four see a picture.
+    kinds = {n: (prompt_of(n, n % 2, seeing_target), options) for n, options in enumerate(KINDS, 1)}
+    assert check_answers_together(shared, seeing_target, kinds) == len(kinds)
     for session, options in enumerate(KINDS[:2], 20):
         shared.open(session, prompt_of(9), options, stream=True)
         shared.work()
