@@ -26,7 +26,7 @@ class Robot(Protocol):
     """One robot. Called by the web server's thread; nothing in here may wait."""
 
     def poll(self, watched: bool) -> tuple[str, ...]:
-        """Take in what tells nobody that it is there; returns what is new: frame, thought."""
+        """Take in what tells nobody that it is there; returns what is new: frame."""
         ...
 
     def frame(self) -> tuple[int, float, bytes] | None: ...

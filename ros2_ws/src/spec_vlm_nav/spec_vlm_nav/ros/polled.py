@@ -86,12 +86,6 @@ class Polled:
             found.append((at, deserialize_message(taken[0], self._kind)))
         return found
 
-    def drop(self) -> None:
-        """Forget what was not taken."""
-        for _ in range(self._depth):
-            if self._take() is None:
-                return
-
     def _take(self) -> Any:
         handle = self._subscription.handle
         with handle:

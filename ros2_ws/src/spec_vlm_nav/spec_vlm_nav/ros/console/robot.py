@@ -154,7 +154,9 @@ class Robot:
         self._lives = Polled(node, Supervision, f'{at}supervision', reliable)
         newest = QoSProfile(depth=1, reliability=_reliability(values, 'image_reliability'))
         raw = None if values['image_transport'] == 'compressed' else self._on_raw_image
-        self._make_sights = lambda: Sights(node, at, image, newest, raw)
+        self._make_sights = lambda: Sights(
+            node, at, image, newest, raw, (self._on_tokens, self._on_reasoning), self._group
+        )
         self._sights: Sights | None = None
         self._watched, self._watched_at, self._slow_at = False, -1e9, -1e9
         self._watch_changed = node.create_guard_condition(self._open_or_shut)
@@ -170,8 +172,9 @@ class Robot:
                 self._sights = None
 
     def poll(self, watched: bool) -> tuple[str, ...]:
-        """Read what wakes nobody; returns what is new of frame and thought."""
-        now, new = time.monotonic(), []
+        """Read what wakes nobody; returns what is new: frame."""
+        now = time.monotonic()
+        new: tuple[str, ...] = ()
         if watched:
             self._watched_at = now
         if (now - self._watched_at < UNWATCHED_S) is not self._watched:
@@ -182,13 +185,7 @@ class Robot:
             if sights is not None:
                 for at, picture in sights.pictures():
                     self._take_picture(picture, bytes(picture.data), now - _age(at))
-                    new = ['frame']
-                words, sentence = sights.tokens.take(), sights.reasoning.take()
-                if words is not None and self._thought.on_tokens(words.data):
-                    new.append('thought')
-                if sentence is not None:
-                    self._thought.on_sentence(sentence.data)
-                    new.append('thought')
+                    new = ('frame',)
             if now - self._slow_at >= SLOW_S:
                 self._slow_at = now
                 self._senses.look(None if sights is None else sights.scan.take())
@@ -197,7 +194,7 @@ class Robot:
                 if (life := self._lives.take()) is not None:
                     self._life = (now, life)
                     self._board.on_supervision(link_words(life), now)
-        return tuple(dict.fromkeys(new))
+        return new
 
     def _take_picture(self, message: CompressedImage | Image, data: bytes, at: float) -> None:
         self._count += 1
@@ -250,11 +247,20 @@ class Robot:
             frame = self._senses.frame_of(seen)
         record['frame'] = small_picture(frame) if frame else ''
         with self._lock:
-            if self._sights is not None:
-                self._sights.drop_words()
             self._thought.clear()
             self._decisions.append(record)
         self._wake(self.name, 'decision')
+
+    def _on_tokens(self, message: String) -> None:
+        with self._lock:
+            if not self._thought.on_tokens(message.data):
+                return
+        self._wake(self.name, 'thought')
+
+    def _on_reasoning(self, message: String) -> None:
+        with self._lock:
+            self._thought.on_sentence(message.data)
+        self._wake(self.name, 'thought')
 
     def _on_instruction(self, message: String) -> None:
         self._mark('begin', message.data)

@@ -29,6 +29,7 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image, LaserScan
 from spec_vlm_nav.ros.polled import Polled
+from spec_vlm_nav.ros.sparing import Sparing
 from std_msgs.msg import String
 
 RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT
@@ -45,33 +46,42 @@ class Sights:
         image: str,
         quality: QoSProfile,
         raw: Callable[[Image], None] | None,
+        words: tuple[Callable[[String], None], Callable[[String], None]],
+        group: Sparing,
     ) -> None:
-        """raw: for pictures that are yet to be encoded, in ROS's thread; None: JPEGs are sent."""
+        """
+        Subscribe.
+
+        words: told of tokens and of sentences at once: few, and in order with their decision.
+        raw: for pictures that are yet to be encoded, in ROS's thread; None: JPEGs are sent.
+        """
         self._node = node
-        self.tokens = Polled(node, String, f'{at}vlm_nav_node/tokens', RELIABLE)
-        self.reasoning = Polled(node, String, f'{at}vlm_nav_node/reasoning', RELIABLE)
+        qos = QoSProfile(depth=20, reliability=RELIABLE)
+        tokens, sentences = words
+        self._woken: list[Any] = [
+            node.create_subscription(
+                String, f'{at}vlm_nav_node/tokens', tokens, qos, callback_group=group
+            ),
+            node.create_subscription(
+                String, f'{at}vlm_nav_node/reasoning', sentences, qos, callback_group=group
+            ),
+        ]
         self.scan = Polled(node, LaserScan, f'{at}scan', BEST_EFFORT)
         self._pictures: Polled | None = None
-        self._raw: Any = None
         if raw is None:
             kind = CompressedImage
             self._pictures = Polled(node, kind, image, quality.reliability, FRAMES)
         else:
-            self._raw = node.create_subscription(Image, image, raw, quality)
+            self._woken.append(node.create_subscription(Image, image, raw, quality))
 
     def pictures(self) -> list[tuple[float, CompressedImage]]:
         """Return the pictures that came since the last call, and when each came (Unix, s)."""
         return [] if self._pictures is None else self._pictures.take_all()
 
-    def drop_words(self) -> None:
-        """Forget words that nobody has looked at: the decision they belong to is made."""
-        self.tokens.drop()
-        self.reasoning.drop()
-
     def destroy(self) -> None:
         """Subscribe to nothing any longer."""
-        for one in (self.tokens, self.reasoning, self.scan, self._pictures):
+        for one in (self.scan, self._pictures):
             if one is not None:
                 one.destroy()
-        if self._raw is not None:
-            self._node.destroy_subscription(self._raw)
+        for woken in self._woken:
+            self._node.destroy_subscription(woken)
