@@ -40,15 +40,11 @@ _HORIZON = 16
 """A change must pay within so many tokens: who knows what is then."""
 _DOUBT = 0.25
 """By so much, over the drafts that were compared, a token may take longer than expected."""
-_UNTOLD = 0.2
-"""The same, over the rounds of a kind of plan that there were, where the cloud does not tell what its rows cost."""
 _SETTLED_DRAFTS = 8
 _HOPELESS = 0.1
 """Where drafting takes so much longer than the cloud alone, as so many drafts say, that will hardly change soon."""
 _SHARED = 0.1
 """A second of drafting that costs the cloud more than this is no longer free."""
-_TRIED = 2
-"""Drafts of the cloud's own model, before it is thought of as any other plan."""
 _CLOUD_SHARE = 0.5
 """A draft forward in the cloud, of one on the edge, before it was tried: it is tried where that might pay."""
 
@@ -116,8 +112,6 @@ FIRST = Choice(
     Plan("alone"), "nothing is known yet: the cloud decodes alone while drafts are compared with it"
 )
 
-TRIAL = "the cloud has a draft model: a few of its drafts are tried first"
-
 
 class Controller:
     """Chooses plans for one decoder; keeps what it knows over the answers."""
@@ -143,8 +137,6 @@ class Controller:
         """The plan for the next round. now: the present one, None before an answer. remaining: tokens that may come."""
         measured = self._measured
         alone_s = measured.alone_s
-        if alone_s is not None and self._tries_cloud(now):
-            return Choice(Plan("cloud-sd", self._gamma), TRIAL)
         if alone_s is None or measured.draft_s is None:
             return Choice(now, FIRST.why) if now is not None else FIRST
         far = measured.rtt_s is not None
@@ -165,21 +157,11 @@ class Controller:
                 reckoned.fade()
         return Choice(best, self._words(best, plans))
 
-    def _tries_cloud(self, now: Plan | None) -> bool:
-        """Whether a draft model in the cloud is to be tried: it costs next to nothing to begin with, and what is known
-        of the edge's says little of its forwards there.
-        """
-        untried = self._measured.in_cloud.drafts < _TRIED
-        return self.drafts_in_cloud and untried and not self.knows_drafts and (now is None or now.in_cloud)
-
     def _safely_s(self, plan: Plan) -> float:
         """What a token may take with a plan; with drafts of which few were compared, more than what is expected."""
         if plan.mode == "alone":
             return _token_s(plan)
-        doubt = _DOUBT / max(self._measured.chain.drafts, 1)
-        if self._measured.told_rows_s(1) is None:
-            doubt += _UNTOLD / (1.0 + self._reckoned[plan.mode].rounds)
-        return _token_s(plan) * (1.0 + doubt)
+        return _token_s(plan) * (1.0 + _DOUBT / max(self._measured.chain.drafts, 1))
 
     def came(self, plan: Plan, took_s: float, cloud_s: float, gained: int) -> None:
         """A round of a plan: how long after the one before it ended, what the cloud took of that, and how many tokens

@@ -21,9 +21,6 @@ _READY = 1.1
 """Measured with `fsd` over simulated worlds of all kinds; every decoder finds its own multiple of it."""
 _AS_ALONE = 3.0
 """So many drafts are held to have waited as long as the cloud's own tokens do, until more have."""
-_FELT, _FEW_FELT = 12, 2
-"""Draft forwards that tell what they feel of the cloud, and how many must have."""
-_MOSTLY = 0.7
 _PRIOR_KEPT, _PRIOR_TRIED = 1.4, 2.0
 
 
@@ -102,7 +99,6 @@ class Measured:
         self._draft = RunningMedian()
         self._ahead = RunningMedian()
         self._draft_by_rows = ForwardTimes()
-        self._draft_quiet, self._draft_beside = RunningMedian(_FELT), RunningMedian(_FELT)
         self._verify = RunningMedian()
         self._verify_by_rows = ForwardTimes()
         self._several = CalmMean()
@@ -125,16 +121,13 @@ class Measured:
         self.kept = RunningMean(1.0)
         self.grown = RunningMean(0.5)
 
-    def drafted(self, forward_s: float, rows: int = 1, idle: bool = False) -> None:
-        """One forward of the draft model, of so many rows; 0: there was none. idle: the cloud had nothing to do."""
+    def drafted(self, forward_s: float, rows: int = 1) -> None:
+        """One forward of the draft model, of so many rows; 0: there was none."""
         self._draft.add(forward_s)
-        if idle:
-            self._feel(self._draft_quiet, forward_s, rows)
         self._priced(forward_s, rows)
 
     def drafted_in_shadow(self, forward_s: float, rows: int = 1) -> None:
         """One forward of the draft model while the cloud decoded alone."""
-        self._feel(self._draft_beside, forward_s, rows)
         quiet_s = self.beside.quiet_s(forward_s, forward_s)
         self._draft.add(quiet_s)
         self._priced(quiet_s, rows)
@@ -142,21 +135,7 @@ class Measured:
     def drafted_ahead(self, forward_s: float, rows: int = 1) -> None:
         """One forward of the draft model while a verdict was out."""
         self._ahead.add(forward_s)
-        if self._share_of_verifying > _MOSTLY:
-            self._feel(self._draft_beside, forward_s, rows)
         self._priced(self.beside.quiet_s(forward_s, forward_s * self._share_of_verifying), rows)
-
-    def _feel(self, forwards: RunningMedian, forward_s: float, rows: int) -> None:
-        """Compare forwards beside the cloud's with others; before there were any, with what they were told to take."""
-        times = self._draft_by_rows.times_usual(rows, forward_s) if rows else None
-        if times is None:
-            return
-        forwards.add(times)
-        quiet, laden = self._draft_quiet.value, self._draft_beside.value
-        if len(self._draft_quiet) < _FEW_FELT:
-            quiet = 1.0 if self.knows_draft_rows else None
-        if quiet is not None and laden is not None and len(self._draft_beside) >= _FEW_FELT:
-            self.beside.felt(quiet, laden)
 
     @property
     def _share_of_verifying(self) -> float:

@@ -186,8 +186,7 @@ class Rounds:
         forwards = 1 if self._chain is None else self._chain.forwards
         rows = 0 if self._predrafter is None else self._predrafter.rows_fed
         if forwards:
-            idle = not self._session.in_flight and not self._session.streams
-            self._measured.drafted((ended - started) / forwards, rows, idle)
+            self._measured.drafted((ended - started) / forwards, rows)
         self._session.record.drafted(name, started, ended, forwards)
         return True
 

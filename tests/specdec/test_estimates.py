@@ -7,7 +7,6 @@ import random
 import pytest
 
 from specdec.edge.estimates.beside import Beside
-from specdec.edge.estimates.forwards import ForwardTimes
 from specdec.edge.estimates.running import RunningMean
 from specdec.edge.measured import AcceptanceEstimate, Measured
 
@@ -75,50 +74,3 @@ def test_a_guess_gives_way_to_what_was_seen():
     for _ in range(100):
         mean.add(0.2)
     assert mean.against(0.9) == pytest.approx(0.2, abs=0.01)
-
-
-@pytest.mark.parametrize("told", [True, False])
-@pytest.mark.parametrize(("slower", "cost"), [(1.0, 0.0), (1.8, 0.444)])
-def test_a_draft_that_feels_the_cloud_tells_of_a_shared_core_before_the_cloud_does(
-    told: bool, slower: float, cost: float
-):
-    figures = Measured()
-    if told:
-        figures.told_of_drafts([(1, 10_000), (8, 16_000)])
-    else:
-        for _ in range(3):
-            figures.drafted(0.01, 1, idle=True)
-    for _ in range(2):
-        figures.drafted_in_shadow(0.01 * slower)
-    assert figures.beside.cost == pytest.approx(cost, abs=0.01)
-    figures.beside.add(0.1, 0.1, 0.0)  # and one forward of the cloud does not change it
-    assert figures.beside.cost == pytest.approx(cost, abs=0.01)
-    for _ in range(60):  # the cloud does not mind: that outweighs it
-        figures.beside.add(0.1, 0.1, 0.0)
-        figures.beside.add(0.1, 0.1, 0.1)
-    assert figures.beside.cost < 0.05
-
-
-def test_forwards_beside_the_cloud_alone_say_nothing_where_none_was_told_or_quiet():
-    figures = Measured()
-    for _ in range(8):
-        figures.drafted_in_shadow(0.05)
-        figures.drafted(0.01)  # while the cloud was at work, too
-    assert figures.beside.cost == 0.0
-
-
-def test_rows_that_nobody_tried_are_held_to_cost_a_little_and_then_what_others_did():
-    times = ForwardTimes()
-    times.add(1, 0.1)
-    guessed = times.measured_s(33)
-    assert guessed is not None and 0.11 < guessed < 0.16
-    for _ in range(20):
-        times.add(9, 0.1)
-        times.add(1, 0.1)
-    flat = times.measured_s(33)
-    assert flat is not None and 0.1 < flat < guessed
-    steep = ForwardTimes()
-    for _ in range(20):
-        steep.add(1, 0.1)
-        steep.add(9, 0.2)
-    assert (steep.measured_s(33) or 0.0) > 0.35

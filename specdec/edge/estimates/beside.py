@@ -7,12 +7,10 @@ from __future__ import annotations
 
 _KEPT = 0.98
 _RIDGE = 0.2
-"""As much evidence for what drafts felt of the cloud, nothing before any did, as squares of shares."""
+"""As much evidence for a cost of nothing, as squares of shares."""
 _FEW, _KNOWN = 1.5, 0.3
 """Forwards with more and with less beside them can be compared when squares of shares come to so much."""
 MOST_COST = 0.8
-_FELT = 0.1
-"""Less than this is what forwards vary by."""
 _MOST = 2.0
 """Forwards that took less than half the usual count as half."""
 
@@ -22,14 +20,6 @@ class Beside:
 
     def __init__(self) -> None:
         self._weight = self._x = self._y = self._xx = self._xy = 0.0
-        self._felt = 0.0
-
-    def felt(self, quiet: float, laden: float) -> None:
-        """What forwards of the draft took, in any unit, while the cloud did nothing and while it computed. Two that
-        share a core are slowed down alike; before the cloud's own forwards say more, that is held to be so.
-        """
-        cost = 1.0 - quiet / laden if laden > 0.0 else 0.0
-        self._felt = min(cost, MOST_COST) if cost > _FELT else 0.0
 
     def add(self, usual_s: float, took_s: float, beside_s: float) -> None:
         """A forward of the cloud. usual_s: what such a one takes at present; beside_s: of its time the edge drafted."""
@@ -53,8 +43,8 @@ class Beside:
     def cost(self) -> float:
         """From 0, a device each, up; 0.5 where they share one evenly."""
         if not self._weight:
-            return self._felt
-        slope = (self._xy - self._x * self._y / self._weight + _RIDGE * self._felt) / (self._spread + _RIDGE)
+            return 0.0
+        slope = (self._xy - self._x * self._y / self._weight) / (self._spread + _RIDGE)
         return min(max(slope, 0.0), MOST_COST)
 
     def quiet_s(self, took_s: float, beside_s: float) -> float:

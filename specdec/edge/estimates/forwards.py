@@ -16,12 +16,6 @@ _PRESENT = 8
 """Forwards that say how fast the device is at present."""
 _LEAST_RATE = 0.05
 """Of a further forward, in what rows are held to cost."""
-_ROW_COSTS = 0.008
-"""Of a forward of one row, that each further one is held to cost before anybody has tried: neither nothing, as on a
-GPU, nor as much as on a CPU.
-"""
-_SURE_ROWS = 2.0
-"""Rows apart that were measured outweigh that guess."""
 
 
 class ForwardTimes:
@@ -79,31 +73,13 @@ class ForwardTimes:
         wanted = _row_class(rows)
         near = wanted if wanted in self._costs else min(self._costs, key=lambda one: (abs(one - wanted), one))
         values = [self._usual(rows, near)]
-        if near != wanted and not self._told:
-            values[0] = max(values[0] + (wanted - near) * self._row_cost(), 0.1 * values[0])
         values += [self._usual(one, one) for one in self._costs if one > wanted]
         self._found[rows] = present * min(values)
         return self._found[rows]
 
-    def _row_cost(self) -> float:
-        """What a further row adds, as far as those that were measured say. Where nothing was told."""
-        few, many = min(self._costs), max(self._costs)
-        guess = _ROW_COSTS * self._costs[few]
-        more = max(0.0, self._costs[many] - self._costs[few])
-        return (more + _SURE_ROWS * guess) / (many - few + _SURE_ROWS)
-
     def usual_s(self, rows: int) -> float | None:
         """The same, but None where none of so many rows was measured, and nothing told of them."""
         return self.measured_s(rows) if self._told or _row_class(rows) in self._costs else None
-
-    def times_usual(self, rows: int, seconds: float) -> float | None:
-        """How many times as long a forward took as such ones do, or as was told of them, whatever is so at present;
-        None where nothing is known of so many rows.
-        """
-        if self._told:
-            return seconds / self._told_of(rows)
-        cost = self._costs.get(_row_class(rows))
-        return None if cost is None else seconds / cost
 
     def _usual(self, rows: int, row_class: int) -> float:
         """Of so many rows with the cost of a class."""

@@ -46,11 +46,9 @@ class Reckoning:
     def __init__(self) -> None:
         self._time = _Sums()
         self._tokens = _Sums()
-        self.rounds = 0
 
     def came(self, round_s: float, tokens: float, took_s: float, gained: int) -> None:
         """One round. round_s, tokens: as they were reckoned before any correction."""
-        self.rounds += 1
         if round_s > 0.0 and tokens > 0.0:
             self._time.add(round_s, min(took_s, _MOST * round_s * self.time), _TIME_KEPT)
             self._tokens.add(tokens, gained, _TOKENS_KEPT)
