@@ -39,16 +39,17 @@ MADE = {
     ("nav2_actions.py", "f'{name}/_action/cancel_goal'"): [],  # of the action
     ("subscriptions.py", "topic"): [],  # of subscribe
     ("sights.py", "image"): ["image"],
+    ("robot.py", "image"): ["image"],
     ("robot.py", "topic"): [],  # of on_topic
     ("robot.py", "odom"): ["odom"],
-    ("robot.py", "f'{at}{each}/set_parameters'"): ["motion_node/set_parameters", "vlm_nav_node/set_parameters"],
-    ("robot.py", "f'{at}{each}/get_parameters'"): ["motion_node/get_parameters", "vlm_nav_node/get_parameters"],
+    ("speaking.py", "f'{at}{each}/set_parameters'"): ["motion_node/set_parameters", "vlm_nav_node/set_parameters"],
+    ("speaking.py", "f'{at}{each}/get_parameters'"): ["motion_node/get_parameters", "vlm_nav_node/get_parameters"],
     ("polled.py", "topic"): [],  # of Polled
 }
 ACTIONS = {"action_server.py": {("execute", "navigate_instruction")}}
 ACTIONS["instructing.py"] = {("call", "navigate_instruction")}
 ACTIONS["orders.py"] = {("execute", "run_mission")}
-ACTIONS["robot.py"] = {("call", "run_mission")}
+ACTIONS["speaking.py"] = {("call", "run_mission")}
 ACTIONS["nav2_actions.py"] = {("call", "drive_on_heading"), ("call", "spin")}
 PARAMETERS = "describe_parameters get_parameter_types get_parameters list_parameters set_parameters"
 LIFECYCLE = "change_state get_available_states get_available_transitions get_state get_transition_graph"

@@ -13,11 +13,11 @@
 # limitations under the License.
 
 """
-One robot as the console hears it and speaks to it: all of ROS that a page needs, by its namespace.
+One robot as the console hears it: all of ROS that a page shows, by its namespace.
 
 Called from two threads: ROS calls the `_on_` methods, the web server everything else; what both
 touch is guarded by a lock. What comes often wakes nobody: the web server reads it by `poll`.
-Nothing is published here but orders of an operator.
+How it is spoken to is in `speaking`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,7 @@ import time
 from typing import Any
 
 from nav_msgs.msg import Odometry
-from rcl_interfaces.msg import Parameter as ParameterMessage
-from rcl_interfaces.srv import GetParameters, SetParameters
-from rclpy.action import ActionClient
 from rclpy.node import Node
-from rclpy.parameter import Parameter as RosParameter
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import CompressedImage, Image
 from spec_vlm_nav.camera.images import from_raw, to_jpeg
@@ -42,46 +38,43 @@ from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.errors import FrameError
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.console.decisions import decision_record
-from spec_vlm_nav.console.live import LIVE, live_rows
 from spec_vlm_nav.console.thought import Thought
-from spec_vlm_nav.motion.presence import OPERATOR
 from spec_vlm_nav.ros.console.senses import Senses, small_picture
 from spec_vlm_nav.ros.console.sights import Sights
 from spec_vlm_nav.ros.console.simulator import Simulator
+from spec_vlm_nav.ros.console.speaking import Answer, RELIABLE, Speaking
 from spec_vlm_nav.ros.convert.messages import frame_of, pose_of, status_of
 from spec_vlm_nav.ros.convert.view_messages import link_words, told_of
 from spec_vlm_nav.ros.polled import Polled
 from spec_vlm_nav.ros.sparing import Sparing
 from spec_vlm_nav.viewing.board import Board
 from spec_vlm_nav.viewing.track import Trail
-from spec_vlm_nav_interfaces.action import RunMission
 from spec_vlm_nav_interfaces.msg import (
     DecisionMetrics,
     MotionCommand,
     MotionStatus,
-    Presence,
     Supervision,
 )
-from spec_vlm_nav_interfaces.srv import ChangeMission
-from std_msgs.msg import Bool, Empty, String
+from std_msgs.msg import String
 
-RELIABLE = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
 SILENT_S = 1.5
 SLOW_S = 0.09  # a little less than every second poll
 UNWATCHED_S = 5.0  # a page that is loaded again finds all as it was
 KEPT_DECISIONS, KEPT_PLACES = 40, 60
 PATH_POINTS = 400
+FRAMES = 8  # between two polls; a decision may have been made from any of them
 AHEAD_M = 0.4  # where something is taken to be that the robot is against
-Answer = Callable[[bool, str], None]
 
 
-class Robot:
+class Robot(Speaking):
     """The robot of one namespace ("" for the root)."""
 
     def __init__(
         self, node: Node, name: str, values: dict[str, Value], wake: Callable[[str, str], None]
     ) -> None:
         """wake: told of the robot's name and what is new: frame, status, decision, log."""
+        at = f'/{name}/' if name else '/'
+        super().__init__(node, at, Sparing())
         self.name, self._node, self._wake = name, node, wake
         self._lock = threading.Lock()
         self._board, self._trail = Board(), Trail(0.05, 4000)
@@ -94,45 +87,11 @@ class Robot:
         self._mission: dict[str, Any] | None = None
         self._thought, self._instruction = Thought(), ''
         self._touched = False
-        self._parameters: dict[str, Any] = {}
         self._odom_at = -1e9
-        self._count = 0
-        at = f'/{name}/' if name else '/'
-        self._group = Sparing()
+        self._count = self._told = 0  # of pictures; up to which one poll has told
         self._senses = Senses(node, at)
         self._simulator = Simulator(node, at, self._group) if values['simulator'] else None
-        self._make_mouths(at)
         self._make_ears(at, values)
-
-    def _make_mouths(self, at: str) -> None:
-        node, group = self._node, self._group
-        self._instruct = node.create_publisher(
-            String, f'{at}instruction', RELIABLE, callback_group=group
-        )
-        self._stop = node.create_publisher(Empty, f'{at}stop', RELIABLE, callback_group=group)
-        self._estop = node.create_publisher(Bool, f'{at}e_stop', RELIABLE, callback_group=group)
-        self._reset = node.create_publisher(
-            Empty, f'{at}e_stop_reset', RELIABLE, callback_group=group
-        )
-        self._cancel = node.create_publisher(
-            Empty, f'{at}vlm_nav_node/cancel', RELIABLE, callback_group=group
-        )
-        self._presence = node.create_publisher(
-            Presence, f'{at}presence', RELIABLE, callback_group=group
-        )
-        self._missions: Any = ActionClient(node, RunMission, f'{at}run_mission')
-        self._change: Any = node.create_client(
-            ChangeMission, f'{at}mission_node/change', callback_group=group
-        )
-        self._set: dict[str, Any] = {}
-        self._get: dict[str, Any] = {}
-        for each in LIVE:
-            self._set[each] = node.create_client(
-                SetParameters, f'{at}{each}/set_parameters', callback_group=group
-            )
-            self._get[each] = node.create_client(
-                GetParameters, f'{at}{each}/get_parameters', callback_group=group
-            )
 
     def _make_ears(self, at: str, values: dict[str, Value]) -> None:
         """Subscribe: what may not wait wakes the executor, the rest is read by `poll`."""
@@ -153,9 +112,14 @@ class Robot:
         reliable = ReliabilityPolicy.RELIABLE
         self._lives = Polled(node, Supervision, f'{at}supervision', reliable)
         newest = QoSProfile(depth=1, reliability=_reliability(values, 'image_reliability'))
-        raw = None if values['image_transport'] == 'compressed' else self._on_raw_image
+        jpegs = values['image_transport'] == 'compressed'
+        # Also while nobody looks: a decision's card has the picture it was made from.
+        self._pictures = (
+            Polled(node, CompressedImage, image, newest.reliability, FRAMES) if jpegs else None
+        )
+        encode = None if jpegs else (image, self._on_raw_image, newest)
         self._make_sights = lambda: Sights(
-            node, at, image, newest, raw, (self._on_tokens, self._on_reasoning), self._group
+            node, at, (self._on_tokens, self._on_reasoning), encode, self._group
         )
         self._sights: Sights | None = None
         self._watched, self._watched_at, self._slow_at = False, -1e9, -1e9
@@ -174,7 +138,6 @@ class Robot:
     def poll(self, watched: bool) -> tuple[str, ...]:
         """Read what wakes nobody; returns what is new: frame."""
         now = time.monotonic()
-        new: tuple[str, ...] = ()
         if watched:
             self._watched_at = now
         if (now - self._watched_at < UNWATCHED_S) is not self._watched:
@@ -182,10 +145,8 @@ class Robot:
             self._watch_changed.trigger()
         with self._lock:
             sights = self._sights
-            if sights is not None:
-                for at, picture in sights.pictures():
-                    self._take_picture(picture, bytes(picture.data), now - _age(at))
-                    new = ('frame',)
+            self._read_pictures()
+            is_new, self._told = self._count != self._told, self._count
             if now - self._slow_at >= SLOW_S:
                 self._slow_at = now
                 self._senses.look(None if sights is None else sights.scan.take())
@@ -194,7 +155,12 @@ class Robot:
                 if (life := self._lives.take()) is not None:
                     self._life = (now, life)
                     self._board.on_supervision(link_words(life), now)
-        return new
+        return ('frame',) if is_new else ()
+
+    def _read_pictures(self) -> None:
+        if self._pictures is not None:
+            for at, picture in self._pictures.take_all():
+                self._take_picture(picture, bytes(picture.data), time.monotonic() - _age(at))
 
     def _take_picture(self, message: CompressedImage | Image, data: bytes, at: float) -> None:
         self._count += 1
@@ -244,6 +210,7 @@ class Robot:
         record = decision_record(message)
         seen = (message.frame_stamp.sec, message.frame_stamp.nanosec)
         with self._lock:
+            self._read_pictures()  # the one it was made from may not have been read yet
             frame = self._senses.frame_of(seen)
         record['frame'] = small_picture(frame) if frame else ''
         with self._lock:
@@ -372,63 +339,6 @@ class Robot:
             told |= {'rtt_ms': round(life[1].link_rtt_ms, 1)}
         return told
 
-    # -- orders
-
-    def stop(self) -> None:
-        """Stop."""
-        self._stop.publish(Empty())
-
-    def estop(self) -> None:
-        """Latch the emergency stop."""
-        self._estop.publish(Bool(data=True))
-
-    def reset(self) -> None:
-        """Take the emergency stop back."""
-        self._reset.publish(Empty())
-
-    def instruct(self, words: str) -> None:
-        """Begin an instruction."""
-        self._instruct.publish(String(data=words))
-
-    def cancel(self) -> None:
-        """Cancel the instruction."""
-        self._cancel.publish(Empty())
-
-    def hold(self, holder: str, holds: bool) -> None:
-        """Say that an operator has control, or has let go (dead man)."""
-        self._presence.publish(Presence(holder=holder, kind=OPERATOR, holds=holds))
-
-    def run_mission(self, text: str, answer: Answer) -> None:
-        """Begin a mission. answer: told whether it was taken, and how it ended."""
-        if not self._missions.server_is_ready():
-            answer(False, 'no mission_node is heard: start one (mission:=true)')
-            return
-
-        def on_result(future: Any) -> None:
-            result = future.result().result
-            answer(result.error_code == 0, result.error_msg or 'mission done')
-
-        def on_accepted(future: Any) -> None:
-            future.result().get_result_async().add_done_callback(on_result)
-
-        sent = self._missions.send_goal_async(RunMission.Goal(mission=text))
-        sent.add_done_callback(on_accepted)
-
-    def change_mission(
-        self, order: str, step: int, place: int, steps: str, answer: Answer
-    ) -> None:
-        """Give an order about the mission under way."""
-        if not self._change.service_is_ready():
-            answer(False, 'no mission_node is heard')
-            return
-        request = ChangeMission.Request(order=order, step=step, place=place, steps=steps)
-
-        def done(future: Any) -> None:
-            answer(future.result().success, future.result().message)
-
-        self._group.expect()
-        self._change.call_async(request).add_done_callback(done)
-
     def inject(self, fault: dict[str, Any], answer: Answer) -> None:
         """Begin a fault in the simulator."""
         if self._simulator is not None:
@@ -443,49 +353,6 @@ class Robot:
             self._trail, self._instruction = Trail(0.05, 4000), ''
             self._places.clear()
             self._senses.obstacles.clear()
-
-    # -- live parameters
-
-    def parameters(self) -> list[dict[str, Any]]:
-        """Return the live parameters with their ranges and what is known of their values."""
-        return live_rows(self._parameters)
-
-    def ask_parameters(self) -> None:
-        """Have the values told by the nodes."""
-        for node, names in LIVE.items():
-            client = self._get[node]
-            if client.service_is_ready():
-
-                def done(future: Any, node: str = node, names: tuple[str, ...] = names) -> None:
-                    for name, value in zip(names, future.result().values, strict=False):
-                        message = ParameterMessage(name=name, value=value)
-                        found = RosParameter.from_parameter_msg(message).value
-                        self._parameters[f'{node}/{name}'] = found
-
-                self._group.expect()
-                request = GetParameters.Request(names=list(names))
-                client.call_async(request).add_done_callback(done)
-
-    def set_parameter(self, node: str, name: str, value: Value, answer: Answer) -> None:
-        """Set a live parameter."""
-        client = self._set.get(node)
-        if client is None or name not in LIVE[node]:
-            answer(False, f'{node} {name} is no live parameter')
-            return
-        if not client.service_is_ready():
-            answer(False, f'{node} is not heard')
-            return
-        request = SetParameters.Request()
-        request.parameters = [RosParameter(name, value=value).to_parameter_msg()]
-
-        def done(future: Any) -> None:
-            result = future.result().results[0]
-            if result.successful:
-                self._parameters[f'{node}/{name}'] = value
-            answer(result.successful, result.reason or f'{name} = {value}')
-
-        self._group.expect()
-        client.call_async(request).add_done_callback(done)
 
 
 def _reliability(values: dict[str, Value], name: str) -> ReliabilityPolicy:

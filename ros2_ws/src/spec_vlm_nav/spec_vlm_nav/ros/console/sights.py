@@ -13,11 +13,10 @@
 # limitations under the License.
 
 """
-What is subscribed to only while a page looks: pictures, the model's words as they come, a laser.
+What is subscribed to only while a page looks: the model's words as they come, a laser.
 
-Without a reader nobody sends or makes them: the camera's driver has a copy less to write, the
-deciding node no tokens to publish. Made and destroyed in ROS's thread; whoever calls the rest
-holds the lock of the robot this belongs to.
+Without a reader nobody sends or makes them: the deciding node has no tokens to publish, a camera
+without JPEGs a copy less to write. Made and destroyed in ROS's thread.
 """
 
 from __future__ import annotations
@@ -27,13 +26,10 @@ from typing import Any
 
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from sensor_msgs.msg import CompressedImage, Image, LaserScan
+from sensor_msgs.msg import Image, LaserScan
 from spec_vlm_nav.ros.polled import Polled
 from spec_vlm_nav.ros.sparing import Sparing
 from std_msgs.msg import String
-
-RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT
-FRAMES = 8  # between two looks; a decision may have been made from any of them
 
 
 class Sights:
@@ -43,20 +39,19 @@ class Sights:
         self,
         node: Node,
         at: str,
-        image: str,
-        quality: QoSProfile,
-        raw: Callable[[Image], None] | None,
         words: tuple[Callable[[String], None], Callable[[String], None]],
+        encode: tuple[str, Callable[[Image], None], QoSProfile] | None,
         group: Sparing,
     ) -> None:
         """
         Subscribe.
 
         words: told of tokens and of sentences at once: few, and in order with their decision.
-        raw: for pictures that are yet to be encoded, in ROS's thread; None: JPEGs are sent.
+        encode: topic, who makes JPEGs of its pictures, their quality; None: they are JPEGs.
         """
         self._node = node
-        qos = QoSProfile(depth=20, reliability=RELIABLE)
+        qos = QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE)
+        self.scan = Polled(node, LaserScan, f'{at}scan', ReliabilityPolicy.BEST_EFFORT)
         tokens, sentences = words
         self._woken: list[Any] = [
             node.create_subscription(
@@ -66,22 +61,14 @@ class Sights:
                 String, f'{at}vlm_nav_node/reasoning', sentences, qos, callback_group=group
             ),
         ]
-        self.scan = Polled(node, LaserScan, f'{at}scan', BEST_EFFORT)
-        self._pictures: Polled | None = None
-        if raw is None:
-            kind = CompressedImage
-            self._pictures = Polled(node, kind, image, quality.reliability, FRAMES)
-        else:
-            self._woken.append(node.create_subscription(Image, image, raw, quality))
-
-    def pictures(self) -> list[tuple[float, CompressedImage]]:
-        """Return the pictures that came since the last call, and when each came (Unix, s)."""
-        return [] if self._pictures is None else self._pictures.take_all()
+        if encode is not None:
+            image, act, quality = encode
+            self._woken.append(
+                node.create_subscription(Image, image, act, quality, callback_group=group)
+            )
 
     def destroy(self) -> None:
         """Subscribe to nothing any longer."""
-        for one in (self.scan, self._pictures):
-            if one is not None:
-                one.destroy()
+        self.scan.destroy()
         for woken in self._woken:
             self._node.destroy_subscription(woken)
