@@ -41,7 +41,6 @@ RULE_LOOK = 'not seen: look where it may be'
 RULE_WALK = 'not seen: walk to where it may be seen'
 RULE_LOST = 'lost from view straight ahead: on'
 RULE_AGAIN = 'touched this way before: turn aside'
-RULE_BESIDE = 'something may be beside: keep off it'
 RULE_ROUND = 'to and fro on one spot: go round'
 
 LONGEST_M = 0.8  # one motion; more than that was not gone in a straight line
@@ -124,18 +123,13 @@ def _follow(
     led, move = _lead(state, seen)
     if move.action.distance_m and (turn := passing.around(place, bearing)):
         return _moved(state, Move(turn, ActionSource.EXPLORATION, RULE_AGAIN))
-    turn = passing.keeping_off(move.action, state.damped.last_action, bearing, seen.ahead_clear)
-    led = replace(led, passing=replace(passing, blocked=seen.ahead_clear is False))
-    if turn is not None:
-        led = replace(led, damped=replace(led.damped, last_action=turn))
-        move = Move(turn, ActionSource.EXPLORATION, RULE_BESIDE)
     return led, move
 
 
 def _moved(state: FrontierState, move: Move) -> tuple[FrontierState, Move]:
     """Return the memory after a move of the search's own, which the damping has to know of."""
     damped = SearchState(move.action, detours=state.damped.detours)
-    return replace(state, damped=damped, passing=replace(state.passing, blocked=False)), move
+    return replace(state, damped=damped), move
 
 
 def _go_round(
