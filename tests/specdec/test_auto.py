@@ -129,6 +129,30 @@ class TestChoices:
         assert controller.choose(alone, 1).plan.mode == "alone"
         assert controller.choose(alone, 64).plan.mode == "tree"
 
+    def test_a_change_must_pay_within_a_few_tokens_however_long_the_answer_may_be(self):
+        """A tree saves 9 ms a token here, the change costs 0.35 s: that takes some 40 tokens."""
+        controller = Controller(knowing(0.01, 0.1, 0.3, 0.5, 0.93), 4)
+        plans = {one.mode: one for one in controller._plans(0.1)}
+        gain_s = 0.1 - controller._safely_s(plans["tree"])
+        change_s = controller._change_s(Plan("alone"), plans["tree"])
+        assert 16 * gain_s < change_s < 60 * gain_s and gain_s > 0.005
+        assert controller.choose(Plan("alone", 0, 0.1), 10_000).plan.mode == "alone"
+
+    def test_few_drafts_are_not_believed_as_many_are(self):
+        few, many = (Controller(knowing(0.18, 0.3, 0.1, 0.62, 0.0), 4) for _ in range(2))
+        few._measured.chain.drafts, plan = 1, Plan("chain", 4, 0.1)
+        assert few._safely_s(plan) > 1.2 * many._safely_s(plan)
+        assert few._safely_s(Plan("alone", 0, 0.1)) == 0.1
+
+    def test_beside_a_shared_core_nothing_is_prepared_that_saves_less_than_it_costs(self):
+        for draft_s, is_worth_it in ((0.01, False), (0.09, True)):
+            figures = knowing(draft_s, 0.1, 0.0, 0.6, 0.6)
+            assert Controller(figures, 4).prepares(4)
+            for _ in range(20):  # drafted beside, a forward of the cloud takes twice its time
+                figures.beside.add(0.1, 0.1, 0.0)
+                figures.beside.add(0.1, 0.2, 0.2)
+            assert Controller(figures, 4).prepares(4) is is_worth_it
+
     def test_a_cloud_that_became_faster_is_seen_by_its_verdicts(self):
         figures = knowing(0.07, 0.6, 0.2, 0.5, 0.7)
         for _ in range(40):
