@@ -3,8 +3,8 @@
 Tests with bounds in real time (marked `graph` or `realtime`) mostly wait: they run in front, two files at a time. What
 only computes, mypy included, runs behind them and gets what they leave of the cores; its output is shown when it has
 ended. A bound in real time can be missed because of what ran beside it: what failed in front is asked once more when
-all else has ended, alone; what fails then has failed. What is given on the command line goes to both runs of pytest. With
-`--fast`, as `make check` gives it, tests are left out that are marked `graph` or `slow`.
+all else has ended, alone; what fails then has failed. What is given on the command line goes to both runs of pytest.
+With `--fast`, as `make check` gives it, tests are left out that are marked `graph` or `slow`.
 """
 
 from __future__ import annotations
