@@ -152,12 +152,15 @@ def test_tokens_are_coloured_while_they_come_and_the_page_tells_method_and_load(
     known = {"own", "drafted", "ahead"}
     growing = [parts for parts in seen if parts and all(kind in known for _, kind in parts)]
     assert growing, seen
-    cards = tab.run(
-        "[...document.querySelectorAll('#decisions .tokens')]"
-        ".map((card) => [...card.children].map((p) => [p.textContent, p.className]))"
-    )
-    first = growing[0]  # what came of it is on a card, which is told when it is whole
-    assert any(first == card[: len(first)] for card in cards), (first, cards)
+
+    def is_on_a_card():  # what came of it, which is told when it is whole; a decision that was given up has none
+        cards = tab.run(
+            "[...document.querySelectorAll('#decisions .tokens')]"
+            ".map((card) => [...card.children].map((p) => [p.textContent, p.className]))"
+        )
+        return any(parts == card[: len(parts)] for parts in growing for card in cards)
+
+    wait_until(is_on_a_card, 5, "what grew, on a card", lambda: str(growing))
     tab.wait_text("#figures", "a forward takes")
     assert "fsd" in tab.text("#figures")
     tab.close()
