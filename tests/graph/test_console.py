@@ -153,14 +153,16 @@ def test_tokens_are_coloured_while_they_come_and_the_page_tells_method_and_load(
     growing = [parts for parts in seen if parts and all(kind in known for _, kind in parts)]
     assert growing, seen
 
-    def is_on_a_card():  # what came of it, which is told when it is whole; a decision that was given up has none
+    first = growing[0]
+
+    def is_on_a_card():  # what came of it, which is told when it is whole
         cards = tab.run(
             "[...document.querySelectorAll('#decisions .tokens')]"
             ".map((card) => [...card.children].map((p) => [p.textContent, p.className]))"
         )
-        return any(parts == card[: len(parts)] for parts in growing for card in cards)
+        return any(first == card[: len(first)] for card in cards)
 
-    wait_until(is_on_a_card, 5, "what grew, on a card", lambda: str(growing))
+    wait_until(is_on_a_card, 5, f"on a card: {first}")
     tab.wait_text("#figures", "a forward takes")
     assert "fsd" in tab.text("#figures")
     tab.close()
