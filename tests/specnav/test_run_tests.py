@@ -1,0 +1,36 @@
+"""What `make test` does with tests that missed a bound in real time beside other work."""
+
+import importlib.util
+import json
+import sys
+
+import pytest
+
+from harness.paths import ROOT
+
+
+@pytest.fixture
+def runner(monkeypatch):
+    spec = importlib.util.spec_from_file_location("run_tests", ROOT / "scripts" / "run_tests.py")
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "run_tests", module)  # where dataclasses look for it
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("failed", [0, 1, 10, 11])
+def test_only_a_few_failures_are_asked_again_and_their_second_answer_counts(runner, monkeypatch, tmp_path, failed):
+    class Ended:
+        def wait(self):
+            return 7
+
+    asked = []
+    monkeypatch.setattr(runner, "start_tests", lambda *given: asked.append(given) or Ended())
+    file = tmp_path / "v" / "cache" / "lastfailed"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({f"test_{number}": True for number in range(failed)}))
+    code = runner.ask_again_alone("graph", tmp_path, ["-k", "some"])
+    if 0 < failed <= 10:
+        assert code == 7 and asked == [("graph", 0, ["-k", "some", "--lf", "--lfnf=none"])]
+    else:
+        assert code == 1 and not asked
