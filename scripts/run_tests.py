@@ -132,10 +132,10 @@ def main(arguments: Sequence[str]) -> int:
         if any(Path(argument.split("::")[0]).exists() for argument in rest):
             only, without = [], []  # what is named is what to read
         computing = start_tests(f"not ({front})", cores, [*rest, *without], behind=True)
-        cache = Path(tempfile.mkdtemp(prefix="specdec-tests-"))
-        mine = [*rest, *only, "-o", f"cache_dir={cache}"]
+        failures = tempfile.TemporaryDirectory()
+        mine = [*rest, *only, "-o", f"cache_dir={failures.name}"]
         tests = [start_tests(front, AT_ONCE, mine), computing]
-        again = partial(ask_again_alone, front, cache, mine)
+        again = partial(ask_again_alone, front, Path(failures.name), mine)
     try:
         tested = [job.wait() for job in tests]
     except KeyboardInterrupt:

@@ -111,13 +111,14 @@ class Robot(Speaking):
         self._odometry = Polled(node, Odometry, odom, _reliability(values, 'odom_reliability'))
         reliable = ReliabilityPolicy.RELIABLE
         self._lives = Polled(node, Supervision, f'{at}supervision', reliable)
-        newest = QoSProfile(depth=1, reliability=_reliability(values, 'image_reliability'))
-        jpegs = values['image_transport'] == 'compressed'
-        # Also while nobody looks: a decision's card has the picture it was made from.
-        self._pictures = (
-            Polled(node, CompressedImage, image, newest.reliability, FRAMES) if jpegs else None
-        )
-        encode = None if jpegs else (image, self._on_raw_image, newest)
+        sent = _reliability(values, 'image_reliability')
+        encode = None
+        self._pictures: Polled | None = None
+        if values['image_transport'] == 'compressed':
+            # Also while nobody looks: a decision's card has the picture it was made from.
+            self._pictures = Polled(node, CompressedImage, image, sent, FRAMES)
+        else:
+            encode = (image, self._on_raw_image, QoSProfile(depth=1, reliability=sent))
         self._make_sights = lambda: Sights(
             node, at, (self._on_tokens, self._on_reasoning), encode, self._group
         )
