@@ -297,6 +297,9 @@ class SessionWork:
         Drafts are a help: where the draft model fails, the answer goes on without it.
         """
         size = min(self._speculate, verifier.limit - len(verifier.answer) - 1)
+        if size < 1:  # the last token of all: a draft model need not even take in the prompt
+            yield from verifier.plan_step()
+            return 0
         try:
             draft = yield from self._draft(verifier.answer, size)
         except Exception as error:

@@ -28,6 +28,7 @@ from specdec.link.wire import (
     ErrorDown,
     Open,
     Opened,
+    Tokens,
     VerdictDown,
 )
 from specdec.models import LoadedModel, Prompt
@@ -42,20 +43,27 @@ class Cloud:
     """An engine that runs when it is told to, and what it said to whom."""
 
     def __init__(
-        self, model: LoadedModel, policy: Policy | None = None, kv_bytes: int = 1 << 62, shared_bytes: int = 0
+        self,
+        model: LoadedModel,
+        policy: Policy | None = None,
+        kv_bytes: int = 1 << 62,
+        shared_bytes: int = 0,
+        draft_model: LoadedModel | None = None,
     ) -> None:
         self.said: list[tuple[int, Down]] = []
         self.engine = Engine(
             model,
             lambda key, message, over: self.said.append((key[1], message)),
             EventLog(StringIO()),
+            draft_model,
             scheduler=Scheduler(policy),
             kv_bytes=kv_bytes,
             shared_bytes=shared_bytes,
         )
 
     def submit_open(self, session: int, ids: Sequence[int], **more: Any) -> None:
-        message = Open(session, more.pop("stream", False), sampling_to_wire(OPTIONS), list(ids), **more)
+        options = more.pop("options", OPTIONS)
+        message = Open(session, more.pop("stream", False), sampling_to_wire(options), list(ids), **more)
         self.engine.submit(OpenTask(key_of(session), message, 0.0))
 
     def submit_draft(self, session: int, round_: int, base: int, ids: Sequence[int]) -> None:
@@ -161,6 +169,26 @@ def test_nothing_of_a_session_that_has_failed_stays_until_the_collector_comes(te
         assert isinstance(cloud.last(2), ErrorDown) and watched() is None
     finally:
         gc.enable()
+
+
+def test_a_draft_model_is_left_in_peace_where_one_token_is_left(
+    text_pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cloud_verifier.engine import engine
+
+    original, rows = engine.forward_together, []
+
+    def forward(staged: Sequence[Staged]) -> list[torch.Tensor]:
+        rows.append([one.segment.rows for one in staged])
+        return original(staged)
+
+    monkeypatch.setattr(engine, "forward_together", forward)
+    cloud = Cloud(text_pair.target, draft_model=text_pair.draft)
+    cloud.submit_open(1, prompt_ids(1), stream=True, speculate=4, options=GenerationOptions(2))
+    cloud.work()
+    last = cloud.last(1)
+    assert isinstance(last, Tokens) and (last.ids, last.drafted) == (expected(text_pair, 1, 2)[1:], 0)
+    assert rows == [[3], [1]], "the prompt, and the token"
 
 
 def failing_for(monkeypatch: pytest.MonkeyPatch, session_rows: int, fail: Any) -> None:

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from specdec.edge.estimates.beside import Beside
+from specdec.edge.estimates.forwards import ForwardTimes
 from specdec.edge.estimates.running import RunningMean
 from specdec.edge.measured import AcceptanceEstimate, Measured
 
@@ -74,3 +75,36 @@ def test_a_guess_gives_way_to_what_was_seen():
     for _ in range(100):
         mean.add(0.2)
     assert mean.against(0.9) == pytest.approx(0.2, abs=0.01)
+
+
+TOLD = [(1, 100_000), (2, 120_000), (4, 140_000)]
+
+
+def timed(*forwards: tuple[int, float], told: bool = True) -> ForwardTimes:
+    """After forwards of (rows, seconds)."""
+    times = ForwardTimes()
+    times.told(TOLD if told else [])
+    for rows, seconds in forwards:
+        times.add(rows, seconds)
+    return times
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("before", [1, 6])
+def test_one_forward_that_took_long_changes_no_price(told: bool, before: int):
+    times = timed(*[(1, 0.1)] * before, (1, 0.26), *[(1, 0.1)] * 2, told=told)
+    assert times.measured_s(1) == pytest.approx(0.1)
+
+
+def test_a_device_that_became_slower_is_so_for_all_rows_whichever_tell_it():
+    rows = [(2, 0.12), (4, 0.14)] * 6
+    times = timed((1, 0.1), (1, 0.1), *rows, *[(one, 2.5 * seconds) for one, seconds in rows[:3] * 3])
+    assert times.measured_s(1) == pytest.approx(0.25, rel=0.1)
+    times = timed(*[(1, 0.1)] * 6, *[(1, 0.25)] * 12)
+    assert times.measured_s(4) == pytest.approx(0.35)
+
+
+def test_what_rows_cost_more_than_was_told_shows_beside_others():
+    times = timed(*[(1, 0.1)] * 4, *[(4, 0.28), (1, 0.1)] * 12)
+    assert times.measured_s(4) == pytest.approx(0.28, rel=0.1)
+    assert times.measured_s(1) == pytest.approx(0.1, rel=0.05)

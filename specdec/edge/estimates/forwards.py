@@ -7,45 +7,62 @@ slower for single rows, too.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-
-from specdec.edge.estimates.running import RunningMedian
+from statistics import median_high
 
 _ROW_CLASSES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 64)
 _PRESENT = 8
 """Forwards that say how fast the device is at present."""
 _LEAST_RATE = 0.05
 """Of a further forward, in what rows are held to cost."""
+_SETTLED = 3
+_HICCUP = 1.2
+"""Once so many forwards of so many rows were timed, one that is further off, times as long or as short, counts as so
+far off.
+"""
 
 
 class ForwardTimes:
     """What was measured, and what was told before."""
 
     def __init__(self) -> None:
-        self._present = RunningMedian(_PRESENT)
+        self._latest: deque[tuple[int, int, float]] = deque(maxlen=_PRESENT)
+        """Rows, their class, seconds."""
         self._costs: dict[int, float] = {}
         self._seen: dict[int, int] = {}
         self._told: list[tuple[int, float]] = []
         self._found: dict[int, float] = {}
 
     def add(self, rows: int, seconds: float) -> None:
-        """One forward more."""
+        """One forward more.
+
+        Where those before it had as many rows, it says how fast the device is, not what these rows cost: that shows
+        only beside forwards of other rows.
+        """
         if seconds <= 0.0:
             return
         self._found.clear()
         row_class = _row_class(rows)
-        seen, present = self._seen.get(row_class, 0), self._present.value
+        seen, present = self._seen.get(row_class, 0), self._present()
         self._seen[row_class] = seen + 1
         if row_class not in self._costs:
             if present is not None and not self._told:  # how much more it costs; of the present it says nothing
                 self._costs[row_class] = seconds / present
                 return
             self._costs[row_class] = 1.0 if self._told else seconds
-        usual = self._usual(rows, row_class)
-        self._present.add(seconds / usual)
-        if present is not None:
-            rate = max(1.0 / (seen + 2.0), _LEAST_RATE)
-            self._costs[row_class] *= (seconds / (usual * (self._present.value or 1.0))) ** rate
+        others = self._present(without=row_class)
+        if others is not None:
+            off = seconds / (self._usual(rows, row_class) * others)
+            if seen >= _SETTLED:
+                off = min(max(off, 1.0 / _HICCUP), _HICCUP)
+            self._costs[row_class] *= off ** max(1.0 / (seen + 2.0), _LEAST_RATE)
+        self._latest.append((rows, row_class, seconds))
+
+    def _present(self, without: int | None = None) -> float | None:
+        """How many times as long as usual forwards take now. without: forwards of this class do not count."""
+        shares = [seconds / self._usual(rows, one) for rows, one, seconds in self._latest if one != without]
+        return median_high(shares) if shares else None
 
     def told(self, row_us: Sequence[tuple[int, int]]) -> None:
         """What somebody has tried, (rows, microseconds)."""
@@ -67,7 +84,7 @@ class ForwardTimes:
         """
         if rows in self._found:
             return self._found[rows]
-        present = self._present.value
+        present = self._present()
         if present is None:
             return None
         wanted = _row_class(rows)
