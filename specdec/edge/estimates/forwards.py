@@ -1,25 +1,30 @@
 """What forwards take by the rows that share them, on a device whose load may change at any time.
 
-Two things are kept apart: how much more some rows cost than others, which stays as it is, and how fast the device is at
-present, which all forwards tell, whatever their rows. So a cloud that gets slower while trees are sent is known to be
-slower for single rows, too.
+Two things are kept apart: how fast the device is at present, which all forwards tell, whatever their rows, and how much
+more some rows cost than one, which stays as it is. So a cloud that gets slower while trees are sent is known to be
+slower for single rows, too. A forward that takes longer than expected is laid to what is known less of the two: a
+Kalman filter over logarithms of seconds, whose state is the device's present and, for each class of rows, their cost.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import math
 from collections.abc import Sequence
-from statistics import median_high
+
+import numpy
 
 _ROW_CLASSES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 64)
-_PRESENT = 8
-"""Forwards that say how fast the device is at present."""
-_LEAST_RATE = 0.05
-"""Of a further forward, in what rows are held to cost."""
-_SETTLED = 3
-_HICCUP = 1.2
-"""Once so many forwards of so many rows were timed, one that is further off, times as long or as short, counts as so
-far off.
+_NOISE = 0.1
+"""Of one forward, as a share; all figures are standard deviations."""
+_DRIFT = 0.03
+"""Of the device, from one forward to the next."""
+_UNKNOWN = 3.0
+"""Of the device before any."""
+_TOLD, _UNTOLD = 0.2, 0.4
+"""Of what rows cost, each time they double, where somebody has told it and where nobody has."""
+_ODD = 3.0
+"""Further off than so many deviations is a hiccup, which says nothing, or the device has changed: if the next one is,
+too.
 """
 
 
@@ -27,54 +32,56 @@ class ForwardTimes:
     """What was measured, and what was told before."""
 
     def __init__(self) -> None:
-        self._latest: deque[tuple[int, int, float]] = deque(maxlen=_PRESENT)
-        """Rows, their class, seconds."""
-        self._costs: dict[int, float] = {}
-        self._seen: dict[int, int] = {}
         self._told: list[tuple[int, float]] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing is measured. The state: the device, then the rows' costs, logarithms; the rows' may be anything that
+        a random walk by doublings might make of them (so what is near costs alike), and one row's is 0.
+        """
+        doublings = numpy.log2(_ROW_CLASSES)
+        spread = _TOLD if self._told else _UNTOLD
+        self._mean = numpy.zeros(1 + len(_ROW_CLASSES))
+        self._spread = numpy.zeros((self._mean.size, self._mean.size))
+        self._spread[0, 0] = _UNKNOWN**2
+        self._spread[1:, 1:] = spread**2 * numpy.minimum.outer(doublings, doublings)
+        self._seen: set[int] = set()
+        self._odd = 0.0
         self._found: dict[int, float] = {}
 
     def add(self, rows: int, seconds: float) -> None:
-        """One forward more.
-
-        Where those before it had as many rows, it says how fast the device is, not what these rows cost: that shows
-        only beside forwards of other rows.
-        """
+        """One forward more."""
         if seconds <= 0.0:
             return
         self._found.clear()
-        row_class = _row_class(rows)
-        seen, present = self._seen.get(row_class, 0), self._present()
-        self._seen[row_class] = seen + 1
-        if row_class not in self._costs:
-            if present is not None and not self._told:  # how much more it costs; of the present it says nothing
-                self._costs[row_class] = seconds / present
+        place = _class_of(rows)
+        off = math.log(seconds / self._told_of(rows)) - self._mean[0] - self._mean[1 + place]
+        self._spread[0, 0] += _DRIFT**2
+        with_all = self._spread[0] + self._spread[1 + place]
+        variance = with_all[0] + with_all[1 + place] + _NOISE**2
+        if self._seen and abs(off) > _ODD * math.sqrt(variance):
+            last, self._odd = self._odd, off
+            if last * off <= 0.0:
                 return
-            self._costs[row_class] = 1.0 if self._told else seconds
-        others = self._present(without=row_class)
-        if others is not None:
-            off = seconds / (self._usual(rows, row_class) * others)
-            if seen >= _SETTLED:
-                off = min(max(off, 1.0 / _HICCUP), _HICCUP)
-            self._costs[row_class] *= off ** max(1.0 / (seen + 2.0), _LEAST_RATE)
-        self._latest.append((rows, row_class, seconds))
-
-    def _present(self, without: int | None = None) -> float | None:
-        """How many times as long as usual forwards take now. without: forwards of this class do not count."""
-        shares = [seconds / self._usual(rows, one) for rows, one, seconds in self._latest if one != without]
-        return median_high(shares) if shares else None
+            self._spread[0, 0] += off**2  # the device has changed
+            with_all[0] += off**2
+            variance += off**2
+        else:
+            self._odd = 0.0
+        self._mean += with_all * (off / variance)
+        self._spread -= numpy.outer(with_all, with_all / variance)
+        self._seen.add(place)
 
     def told(self, row_us: Sequence[tuple[int, int]]) -> None:
         """What somebody has tried, (rows, microseconds)."""
         told = [(rows, us / 1e6) for rows, us in row_us]
         if told == self._told:
             return
-        self._found.clear()
-        if self._costs:  # what was measured is from now on the share of what was told
-            before = {one: self._usual(one, one) for one in self._costs}
-            self._told = told
-            self._costs = {one: seconds / self._told_of(one) for one, seconds in before.items()}
+        before = [(_ROW_CLASSES[place], self._usual_s(_ROW_CLASSES[place], place)) for place in sorted(self._seen)]
         self._told = told
+        self._begin()
+        for rows, seconds in before:  # what was measured still holds
+            self.add(rows, seconds)
 
     def measured_s(self, rows: int) -> float | None:
         """One of so many rows: no longer than one of more rows was found to take, which chance may say.
@@ -82,25 +89,21 @@ class ForwardTimes:
         Where none of so many was measured: what comes nearest, times what was told of the difference. None before any
         was measured.
         """
-        if rows in self._found:
-            return self._found[rows]
-        present = self._present()
-        if present is None:
+        if not self._seen:
             return None
-        wanted = _row_class(rows)
-        near = wanted if wanted in self._costs else min(self._costs, key=lambda one: (abs(one - wanted), one))
-        values = [self._usual(rows, near)]
-        values += [self._usual(one, one) for one in self._costs if one > wanted]
-        self._found[rows] = present * min(values)
+        if rows not in self._found:
+            wanted = _class_of(rows)
+            larger = [self._usual_s(_ROW_CLASSES[place], place) for place in self._seen if place > wanted]
+            self._found[rows] = min([self._usual_s(rows, wanted), *larger])
         return self._found[rows]
 
     def usual_s(self, rows: int) -> float | None:
         """The same, but None where none of so many rows was measured, and nothing told of them."""
-        return self.measured_s(rows) if self._told or _row_class(rows) in self._costs else None
+        return self.measured_s(rows) if self._told or _class_of(rows) in self._seen else None
 
-    def _usual(self, rows: int, row_class: int) -> float:
+    def _usual_s(self, rows: int, place: int) -> float:
         """Of so many rows with the cost of a class."""
-        return self._costs[row_class] * self._told_of(rows)
+        return math.exp(self._mean[0] + self._mean[1 + place]) * self._told_of(rows)
 
     @property
     def was_told(self) -> bool:
@@ -124,5 +127,6 @@ class ForwardTimes:
         return max(before[1], 1e-9)
 
 
-def _row_class(rows: int) -> int:
-    return next((limit for limit in _ROW_CLASSES if rows <= limit), _ROW_CLASSES[-1])
+def _class_of(rows: int) -> int:
+    """The place of the class that so many rows belong to."""
+    return next((place for place, limit in enumerate(_ROW_CLASSES) if rows <= limit), len(_ROW_CLASSES) - 1)
