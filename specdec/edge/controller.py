@@ -7,6 +7,7 @@ earn what changing costs before the answer ends.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -38,8 +39,8 @@ _WORTH_IT = 0.03
 """A plan that promises less than this over the present one is not worth a change."""
 _HORIZON = 16
 """A change must pay within so many tokens: who knows what is then."""
-_DOUBT = 0.25
-"""By so much, over the drafts that were compared, a token may take longer than expected."""
+_DOUBT = 0.3
+"""By so much, over the root of the drafts that were compared, a token may take longer than expected: as a mean is off."""
 _SETTLED_DRAFTS = 8
 _HOPELESS = 0.1
 """Where drafting takes so much longer than the cloud alone, as so many drafts say, that will hardly change soon."""
@@ -161,7 +162,7 @@ class Controller:
         """What a token may take with a plan; with drafts of which few were compared, more than what is expected."""
         if plan.mode == "alone":
             return _token_s(plan)
-        return _token_s(plan) * (1.0 + _DOUBT / max(self._measured.chain.drafts, 1))
+        return _token_s(plan) * (1.0 + _DOUBT / math.sqrt(max(self._measured.chain.drafts, 1)))
 
     def came(self, plan: Plan, took_s: float, cloud_s: float, gained: int) -> None:
         """A round of a plan: how long after the one before it ended, what the cloud took of that, and how many tokens

@@ -93,7 +93,7 @@ def timed(*forwards: tuple[int, float], told: bool = True) -> ForwardTimes:
 @pytest.mark.parametrize("before", [1, 6])
 def test_one_forward_that_took_long_changes_no_price(told: bool, before: int):
     times = timed(*[(1, 0.1)] * before, (1, 0.26), *[(1, 0.1)] * 2, told=told)
-    assert times.measured_s(1) == pytest.approx(0.1)
+    assert times.measured_s(1) == pytest.approx(0.1, rel=0.01)
 
 
 def test_a_device_that_became_slower_is_so_for_all_rows_whichever_tell_it():
@@ -101,7 +101,7 @@ def test_a_device_that_became_slower_is_so_for_all_rows_whichever_tell_it():
     times = timed((1, 0.1), (1, 0.1), *rows, *[(one, 2.5 * seconds) for one, seconds in rows[:3] * 3])
     assert times.measured_s(1) == pytest.approx(0.25, rel=0.1)
     times = timed(*[(1, 0.1)] * 6, *[(1, 0.25)] * 12)
-    assert times.measured_s(4) == pytest.approx(0.35)
+    assert times.measured_s(4) == pytest.approx(0.35, rel=0.01)
 
 
 def test_what_rows_cost_more_than_was_told_shows_beside_others():
