@@ -40,7 +40,7 @@ _WORTH_IT = 0.03
 _HORIZON = 16
 """A change must pay within so many tokens: who knows what is then."""
 _DOUBT = 0.3
-"""By so much, over the root of the drafts that were compared, a token may take longer than expected: as a mean is off."""
+"""By so much, over the root of the drafts that were compared, a token may take longer than expected: as means are."""
 _SETTLED_DRAFTS = 8
 _HOPELESS = 0.1
 """Where drafting takes so much longer than the cloud alone, as so many drafts say, that will hardly change soon."""
