@@ -13,7 +13,7 @@ from spec_vlm_nav.common.errors import ConsoleError
 from spec_vlm_nav.console.access import Role
 from spec_vlm_nav.console.orders import MOVING
 from spec_vlm_nav.console.words import put, understood
-from tests.robot.test_console_pages import World
+from tests.robot.console_world import World
 
 pytest.importorskip("starlette")
 

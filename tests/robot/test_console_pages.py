@@ -1,183 +1,15 @@
-"""The console without a browser: who may come in, who has control, what is asked for and what is told."""
+"""The console without a browser: what is asked for and what is told."""
 
 import asyncio
-import json
-import os
-import stat
 
 import pytest
 
-from spec_vlm_nav.common.errors import ConsoleError, ParameterError
-from spec_vlm_nav.console.access import (
-    Bucket,
-    Role,
-    add_token,
-    check_binding,
-    check_origin,
-    find_token,
-    make_token,
-    read_tokens,
-)
-from spec_vlm_nav.console.audit import Audit
-from spec_vlm_nav.console.control import Control
-from spec_vlm_nav.console.decisions import time_shares
+from spec_vlm_nav.common.errors import ParameterError
+from spec_vlm_nav.console.access import Role
 from spec_vlm_nav.console.live import LIVE, checked
-from spec_vlm_nav.console.pages import Pages
-from spec_vlm_nav.model.origins import Origin, origins_of
-from specdec.edge.stats import RoundStats
+from tests.robot.console_world import World
 
 pytest.importorskip("starlette")
-
-# -- who may come in
-
-
-def test_a_token_is_kept_as_its_hash_in_a_file_of_the_owners(tmp_path):
-    file = tmp_path / "tokens.json"
-    clear, token = make_token("anna", Role.OPERATOR)
-    add_token(file, token)
-    assert clear not in file.read_text() and stat.S_IMODE(os.stat(file).st_mode) == 0o600
-    assert find_token(read_tokens(file), clear).name == "anna"
-    assert find_token(read_tokens(file), clear[:-1]) is None and find_token(read_tokens(file), "") is None
-    newer, again = make_token("anna", Role.VIEWER)
-    add_token(file, again)
-    assert (
-        find_token(read_tokens(file), clear) is None
-        and find_token(read_tokens(file), newer).role is Role.VIEWER
-    )
-
-
-def test_tokens_that_others_can_read_or_that_are_none_are_refused(tmp_path):
-    file = tmp_path / "tokens.json"
-    add_token(file, make_token("anna", Role.OPERATOR)[1])
-    file.chmod(0o644)
-    with pytest.raises(ConsoleError, match="chmod 600"):
-        read_tokens(file)
-    file.chmod(0o600)
-    file.write_text('{"a": 1}')
-    with pytest.raises(ConsoleError, match="holds no tokens"):
-        read_tokens(file)
-
-
-def test_beyond_loopback_tokens_and_tls_are_needed():
-    tokens = (make_token("anna", Role.OPERATOR)[1],)
-    for host in ("127.0.0.1", "localhost", "::1", "127.0.0.9"):
-        check_binding(host, (), "", False)
-    for host in ("0.0.0.0", "192.168.1.4", "robot.local", ""):
-        with pytest.raises(ConsoleError, match="no tokens"):
-            check_binding(host, (), "cert.pem", False)
-        with pytest.raises(ConsoleError, match="without TLS"):
-            check_binding(host, tokens, "", False)
-        check_binding(host, tokens, "cert.pem", False)
-
-
-@pytest.mark.parametrize(
-    "origin, host, loopback, admitted",
-    [
-        ("http://127.0.0.1:8765", "127.0.0.1:8765", True, True),
-        ("http://localhost:8765", "localhost:8765", True, True),
-        ("https://robot:8765", "robot:8765", False, True),
-        ("http://evil.example", "127.0.0.1:8765", True, False),
-        ("http://127.0.0.1:9999", "127.0.0.1:8765", True, False),
-        ("http://rebound.example:8765", "rebound.example:8765", True, False),
-        ("null", "127.0.0.1:8765", True, False),
-        (None, "127.0.0.1:8765", True, False),
-        ("http://127.0.0.1:8765", None, True, False),
-        ("file://127.0.0.1:8765", "127.0.0.1:8765", True, False),
-    ],
-)
-def test_only_the_consoles_own_page_may_open_the_socket(origin, host, loopback, admitted):
-    assert (check_origin(origin, host, loopback) == "") is admitted
-
-
-def test_a_bucket_lets_through_so_many():
-    bucket = Bucket(2.0, 3.0)
-    assert [bucket.take(0.0) for _ in range(4)] == [True, True, True, False]
-    assert bucket.take(0.5) and not bucket.take(0.5)
-
-
-# -- who has control
-
-
-def test_control_is_taken_not_shared_and_lost_by_silence():
-    control = Control(0.6)
-    assert control.take(1, "anna", 0.0, False) == ""
-    assert "anna has control" in control.take(2, "ben", 0.1, False) and control.page == 1
-    assert control.take(2, "ben", 0.2, True) == "" and control.page == 2
-    control.beat(1, 5.0)
-    assert control.lost(0.7) == "" and control.lost(0.9) == "ben" and control.page is None
-    assert control.lost(1.0) == "", "said once"
-
-
-# -- what is asked for
-
-
-class FakeRobot:
-    def __init__(self):
-        self.done, self.standing, self.simulated = [], True, False
-        self.watched, self.new = None, ()
-
-    def __getattr__(self, name):
-        return lambda *given: self.done.append((name, *given[:2]))
-
-    def poll(self, watched):
-        self.watched, new, self.new = watched, self.new, ()
-        return new
-
-    def frame(self):
-        return (len(self.done) + 1, 0.0, b"jpeg")
-
-    def state(self):
-        return {"state": "STOPPED", "standing": self.standing, "simulator": self.simulated}
-
-    def map(self):
-        return {"path": [], "places": [], "fence_m": 0.0}
-
-    def decisions(self):
-        return []
-
-    def parameters(self):
-        return []
-
-
-class World:
-    """Pages over fake robots, in a loop that is not running: `take` needs none."""
-
-    def __init__(self, tmp_path, require_operator=False, names=("",)):
-        self.robots = {name: FakeRobot() for name in names}
-        self.file = tmp_path / "audit.jsonl"
-        self.pages = Pages(self, Audit(self.file, print), require_operator, 0.6)
-
-    def names(self):
-        return sorted(self.robots)
-
-    def all_names(self):
-        return sorted(self.robots)
-
-    def get(self, name):
-        return self.robots.get(name)
-
-    def health(self):
-        return []
-
-    def open(self, name="anna", role=Role.OPERATOR):
-        async def made():
-            return self.pages.open(name, role, "127.0.0.1", None)
-
-        return asyncio.run(made())
-
-    def done(self, name=""):
-        return [what for what in self.robots[name].done if what[0] not in ("ask_parameters", "hold")]
-
-    def told(self, page, kind):
-        found = []
-        while not page.outbox.empty():
-            message = page.outbox.get_nowait()
-            if isinstance(message, str) and (said := json.loads(message))["t"] == kind:
-                found.append(said)
-        return found
-
-    def audit(self):
-        return [json.loads(line) for line in self.file.read_text().splitlines()]
 
 
 def test_without_control_nothing_moves_and_with_it_does(tmp_path):
@@ -401,38 +233,6 @@ def test_several_robots_are_told_side_by_side_with_who_has_control(tmp_path):
     one, two = world.told(anna, "fleet")[0]["robots"]
     assert (one["name"], one["control"], two["name"], two["control"]) == ("one", "anna", "two", "")
     assert one["state"] == "STOPPED" and one["standing"] is True
-
-
-# -- what is shown
-
-
-def round_of(accepted, gained, ready=None):
-    return RoundStats(4, accepted, 0, 0, 0.0, 0.0, 0.0, gained, ready)
-
-
-def test_tokens_tell_how_they_came():
-    own, drafted, ahead, bare = (
-        o.value for o in (Origin.TARGET, Origin.DRAFTED, Origin.AHEAD, Origin.UNVERIFIED)
-    )
-    rounds = (round_of(2, 3), round_of(3, 4, ready=2), round_of(0, 1))
-    assert origins_of(rounds, 8, 8) == [drafted, drafted, own, ahead, ahead, drafted, own, own]
-    assert origins_of(rounds, 7, 7) == [drafted, drafted, own, ahead, ahead, drafted, own], (
-        "an end of sequence is no token"
-    )
-    assert origins_of(rounds[:1], 3, 5) == [drafted, drafted, own, bare, bare]
-    assert origins_of((), 2, 2) == [own, own]
-
-
-def test_a_decisions_time_is_split_without_counting_a_moment_twice():
-    spans = [
-        ("edge", "prepare frame", 0.0, 10.0),
-        ("edge", "prefill", 10.0, 40.0),
-        ("uplink", "open", 10.0, 20.0),
-        ("cloud", "prefill", 20.0, 60.0),
-        ("downlink", "verdict", 60.0, 70.0),
-    ]
-    assert time_shares(spans) == {"camera": 10.0, "edge": 0.0, "link": 20.0, "cloud": 40.0}
-    assert sum(time_shares(spans).values()) == 70.0
 
 
 def test_live_parameters_are_checked_against_their_tables():

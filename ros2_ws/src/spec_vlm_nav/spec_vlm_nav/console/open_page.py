@@ -25,6 +25,7 @@ from spec_vlm_nav.console.access import Bucket, Role
 from spec_vlm_nav.console.words import put
 
 RATE, BURST = 10.0, 30.0  # commands of one page
+CARDS = 12  # decisions that a page shows
 Send = Callable[[str | bytes], Awaitable[None]]
 
 
@@ -40,7 +41,7 @@ class Page:
     robot: str = ''
     in_flight: int = 0  # the picture that was sent and is not drawn yet
     sent_frame: int = 0
-    decisions: int = 0
+    decision: dict[str, Any] | None = None  # the last that it was told of
     bucket: Bucket = field(default_factory=lambda: Bucket(RATE, BURST))
     outbox: asyncio.Queue[str | bytes] = field(default_factory=lambda: asyncio.Queue(200))
 
@@ -48,3 +49,10 @@ class Page:
         """Have a message sent; one that cannot keep up loses it."""
         if not self.outbox.full():
             self.outbox.put_nowait(put(what, told))
+
+    def take_decisions(self, known: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return those of a robot that were not told of yet, the oldest first."""
+        places = (place for place, one in enumerate(known) if one is self.decision)
+        new = known[next(places, -1) + 1 :][-CARDS:]
+        self.decision = new[-1] if new else self.decision
+        return new

@@ -114,12 +114,12 @@ class Pages:
         return page
 
     def _welcome(self, page: Page) -> None:
-        page.sent_frame = page.in_flight = page.decisions = 0
+        page.sent_frame = page.in_flight = 0
+        page.decision = None
         robot = self._robots.get(page.robot)
         if robot is not None:
             robot.ask_parameters()
-            known = robot.decisions()
-            page.tell('decisions', all=known[-12:])
+            page.tell('decisions', all=page.take_decisions(robot.decisions()))
         self._tell_state(page)
         self._tell_map(page)
 
@@ -296,9 +296,13 @@ class Pages:
             elif what == 'map':
                 self._tell_map(page)
             elif what == 'decision' and (robot := self._robots.get(name)) is not None:
-                page.tell('decisions', new=robot.decisions()[-1:])
+                self._tell_decisions(page, robot)
         if what == 'status':
             self._look_whether_it_stands(name)
+
+    def _tell_decisions(self, page: Page, robot: Robot) -> None:
+        if new := page.take_decisions(robot.decisions()):
+            page.tell('decisions', new=new)
 
     def _look_whether_it_stands(self, name: str) -> None:
         robot, now = self._robots.get(name), time.monotonic()
