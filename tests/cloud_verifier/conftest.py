@@ -5,6 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from conftest_keys import keys, linked  # noqa: F401
 from conftest_servers import (  # noqa: F401
     model_root,
     pair,

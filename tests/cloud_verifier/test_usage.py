@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import zmq
+from conftest_keys import Keys
 from conftest_servers import PATIENCE_S, Pair, StartServer, patiently_connected
 from prometheus_client.parser import text_string_to_metric_families
-from test_keys import Keys
 from test_verifier_server import RawClient
 
 from cloud_verifier.config import ServerConfig

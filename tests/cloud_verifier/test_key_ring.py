@@ -1,0 +1,144 @@
+"""The key ring on disk, the edges' key files, and where a verifier may listen without any."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import zmq
+from conftest_keys import Keys
+from conftest_servers import Pair
+
+from cloud_verifier.config import ServerConfig
+from cloud_verifier.errors import VerifierError
+from cloud_verifier.logs import EventLog
+from cloud_verifier.net.server import Server
+from cloud_verifier.security.binding import is_loopback
+from cloud_verifier.security.folder import new_pair
+from cloud_verifier.security.keyring import Keyring, utc_now
+from cloud_verifier.security.records import Quota
+from specdec.edge.decoder import connect
+from specdec.errors import OptionsError
+from specdec.link.keys import read_key
+
+pytestmark = pytest.mark.skipif(not zmq.has("curve"), reason="this pyzmq has no CURVE")
+
+
+def test_a_key_ring_is_never_seen_half_written(keys: Keys) -> None:
+    keys.new("robot-1", Quota(sessions=2))
+    ring = Keyring(keys.folder.path, log := EventLog(stream := StringIO()))
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            while not stop.is_set():
+                keys.folder.rotate("robot-1", utc_now(), timedelta(hours=1))
+        except BaseException as error:
+            failures.append(error)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    changes = 0
+    until = time.monotonic() + 0.5
+    while time.monotonic() < until:
+        changes += ring.refresh()
+        assert ring.client("robot-1").quota == Quota(sessions=2)
+    stop.set()
+    writer.join()
+    assert log and not failures and changes > 2 and "client_left_out" not in stream.getvalue()
+    assert not [file for file in keys.folder.path.rglob("*.tmp")]
+
+
+def test_secrets_are_their_owners_only(keys: Keys) -> None:
+    file = keys.new("robot-1")
+    for secret in (file, keys.folder.path / "server.key", keys.folder.path / "edges/robot-1.key"):
+        assert secret.stat().st_mode & 0o077 == 0, secret
+    about = (keys.folder.path / "clients/robot-1.json").read_text()
+    assert read_key(file).secret not in about and read_key(file).public in about
+    assert read_key(file).secret not in repr(read_key(file))
+    (keys.folder.path / "server.key").chmod(0o640)
+    with pytest.raises(VerifierError, match=r"others may read the server's key .*: chmod 600"):
+        Keyring(keys.folder.path, EventLog(StringIO()))
+
+
+def test_a_class_that_does_not_exist_shuts_out_its_client_and_nobody_else(keys: Keys) -> None:
+    good, bad = (read_key(keys.new(name)).public for name in ("good", "bad"))
+    file = keys.folder.path / "clients/bad.json"
+    file.write_text(file.read_text().replace('"robot"', '"pilot"'))
+    ring = Keyring(keys.folder.path, EventLog(stream := StringIO()))
+    assert ring.holder(good) and ring.holder(bad) is None
+    (line,) = stream.getvalue().splitlines()
+    assert "'pilot'" in line and json.loads(line)["client"] == "bad"
+    ring.refresh()
+    assert len(stream.getvalue().splitlines()) == 1  # said once
+
+
+def test_a_quota_is_told_by_the_servers_names_for_bounds() -> None:
+    assert Quota().as_limits() == {}
+    assert Quota(2, 50.0, 1.5).as_limits() == {
+        "sessions": 2,
+        "messages_per_s": 50.0,
+        "burst": 100,
+        "queued_bytes": 3 * 2**19,
+    }
+
+
+@pytest.mark.parametrize("name", ["", ".hidden", "a/b", "../up", "a b", "x" * 65, "ä", "a\n"])
+def test_a_name_that_could_leave_the_folder_is_refused(keys: Keys, name: str) -> None:
+    with pytest.raises(VerifierError, match="is not usable"):
+        keys.new(name)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda file: file.unlink(), "cannot read key file"),
+        (lambda file: file.chmod(0o644), "chmod 600"),
+        (lambda file: file.write_text("secret: hunter2"), "is no key file of an edge"),
+        (lambda file: file.write_text("{}"), "is no key file of an edge"),
+        (lambda file: file.write_bytes(b"\xff" * 1000), "is no key file of an edge"),
+        (lambda file: (file.unlink(), file.mkdir(0o700)), "cannot read key file"),
+        (
+            lambda file: file.write_text(file.read_text().replace(read_key(file).public, new_pair()[0])),
+            "no pair",
+        ),
+    ],
+)
+def test_a_key_file_that_cannot_be_used_is_one_line(keys: Keys, spoil, said: str) -> None:
+    file = keys.new("robot-1")
+    spoil(file)
+    with pytest.raises(OptionsError, match=said) as refused:
+        connect("tcp://127.0.0.1:5555", key=file)
+    assert str(file) in str(refused.value) and "\n" not in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "[::1]", "lo"])
+def test_a_bind_on_this_machine_needs_no_keys(host: str) -> None:
+    assert is_loopback(f"tcp://{host}:5555")
+    ServerConfig("model", f"tcp://{host}:5555")
+
+
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "*", "[::]", "192.168.1.10", "eth0", "cloud.example", "", "[::ffff:1.2.3.4]"]
+)
+def test_a_bind_beyond_this_machine_wants_keys_or_insecure(host: str) -> None:
+    bind = f"tcp://{host}:5555"
+    with pytest.raises(VerifierError, match="open to other machines and there are no keys"):
+        ServerConfig("model", bind)
+    assert ServerConfig("model", bind, insecure=True).insecure
+    assert ServerConfig("model", bind, keys="ring").keys
+    with pytest.raises(VerifierError, match="exclude each other"):
+        ServerConfig("model", bind, keys="ring", insecure=True)
+
+
+def test_a_key_ring_that_is_none_is_told_before_anything_else(tmp_path: Path, text_pair: Pair) -> None:
+    config = ServerConfig(text_pair.target.path, "tcp://127.0.0.1:0", keys=str(tmp_path / "nowhere"))
+    with pytest.raises(VerifierError, match=r"cannot read the server's key .*: specnav keys new NAME"):
+        Server(config, text_pair.target, EventLog(StringIO()))
