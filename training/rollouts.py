@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from spec_vlm_nav.common.geometry import Pose
+from spec_vlm_nav.exploring.floor_reading import Body, Eye, Look
 from spec_vlm_nav.exploring.moves import ActionSource, Observation
 from spec_vlm_nav.exploring.policy import ExplorationPolicy
 from spec_vlm_nav.language.actions import Action, find_action, sees_target
@@ -32,6 +33,8 @@ MAX_DECISIONS = 50
 JPEG_QUALITY = 90
 TURN_ERROR = math.radians(1.5)
 MOVE_ERROR = 0.015
+SPARE_M = 0.04
+"""What a robot keeps from things beside it, over its radius."""
 _SPEED = 0.5
 _DT = 0.02
 
@@ -126,7 +129,7 @@ def roll_out(
     from navsim.base import BaseLimits, PlanarBase
     from navsim.scoring import score_episode
 
-    limits = BaseLimits(accel=100.0, turn_accel=100.0)
+    limits, body = BaseLimits(accel=100.0, turn_accel=100.0), simulated_body()
     runs = [
         Run(e, PlanarBase(e.room, e.start, limits), ExplorationPolicy(policy), random.Random(f"roll/{seed}/{e.seed}"))
         for e in episodes
@@ -139,7 +142,7 @@ def roll_out(
         for run, frame, answer in zip(active, frames, speaker.answer(active, frames, world), strict=True):
             if len(run.frames) < keep_frames:
                 run.frames.append(frame)
-            _carry_out(run, answer)
+            _carry_out(run, answer, Look(frame, body))
     scores = tuple(
         score_episode(
             run.episode,
@@ -154,7 +157,15 @@ def roll_out(
     return RolloutResult(tuple(runs), scores)
 
 
-def _carry_out(run: Run, answer: str) -> None:
+def simulated_body() -> Body:
+    """The simulator's camera and robot, as config/sim.yaml tells the nodes of them."""
+    from navsim.planner import ROBOT_RADIUS
+    from navsim.visibility import CAMERA_HFOV, EYE_HEIGHT
+
+    return Body(Eye(EYE_HEIGHT, CAMERA_HFOV), ROBOT_RADIUS + SPARE_M)
+
+
+def _carry_out(run: Run, answer: str, look: Look) -> None:
     run.answers.append(answer)
     action = find_action(answer)
     run.said_absent |= sees_target(answer) is False
@@ -162,7 +173,7 @@ def _carry_out(run: Run, answer: str) -> None:
         run.unparsed += 1
         return
     place = Pose(run.base.pose.x, run.base.pose.y, run.base.pose.yaw)
-    move = run.policy.decide(Observation.of(answer, action, run.contact, place))
+    move = run.policy.decide(Observation.of(answer, action, run.contact, place, look))
     run.explored += move.source is ActionSource.EXPLORATION
     run.contact = False
     if move.action.is_stop:

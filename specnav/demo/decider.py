@@ -32,4 +32,4 @@ def vlm_spec(
     }
     if prefetch is not None:
         parameters["prefetch"] = prefetch
-    return decider_spec(name, (config.robot_config,), environment, parameters)
+    return decider_spec(name, (config.sim_config, config.robot_config), environment, parameters)

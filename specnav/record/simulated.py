@@ -25,7 +25,9 @@ from navsim.base import PlanarBase
 from navsim.episodes import Episode, make_episode
 from navsim.errors import BadRequest
 from navsim.kinds import COLOURS, KIND_BY_NAME
+from spec_vlm_nav.camera.images import pixels
 from spec_vlm_nav.common.geometry import Motion, Pose
+from spec_vlm_nav.exploring.floor_reading import Look
 from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
 from spec_vlm_nav.exploring.policy import ExplorationPolicy
 from spec_vlm_nav.language.actions import Action, find_action, reasoning_of
@@ -35,7 +37,7 @@ from specdec.models import LoadedModel
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specnav.record.types import own_types
-from training.rollouts import OracleSpeaker, Run
+from training.rollouts import OracleSpeaker, Run, simulated_body
 
 if TYPE_CHECKING:
     from navsim.world import World
@@ -119,6 +121,7 @@ class _Frame:
 
     jpeg: bytes
     stamp_ns: int
+    look: Look
 
 
 def record_simulated(
@@ -176,7 +179,7 @@ class _Recording:
         self.tape, self.world, self.episode, self.number = tape, world, episode, number
         self.model, self.spec, self.config = model, spec, config
         self.base = PlanarBase(episode.room, episode.start)
-        self.policy = ExplorationPolicy(config.exploration)
+        self.policy, self.body = ExplorationPolicy(config.exploration), simulated_body()
         self.sequence = 0
         world.load(episode.room)
 
@@ -197,7 +200,8 @@ class _Recording:
     def _frame(self) -> _Frame:
         picture = self.world.render(self.base.pose)
         _, data = cv2.imencode(".jpg", picture[:, :, ::-1], [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
-        frame = _Frame(data.tobytes(), self.tape.time_ns)
+        jpeg = data.tobytes()
+        frame = _Frame(jpeg, self.tape.time_ns, Look(pixels(jpeg), self.body))
         header = {"stamp": self.tape.stamp(), "frame_id": "front_camera"}
         values = {"header": header, "format": "rgb8; jpeg compressed bgr8", "data": list(frame.jpeg)}
         self.tape.write(IMAGE, values)
@@ -215,7 +219,7 @@ class _Recording:
         self.tape.now_s += THINK_S
         move = None
         if action is not None:
-            move = self.policy.decide(Observation.of(text, action, contact, self._pose()))
+            move = self.policy.decide(Observation.of(text, action, contact, self._pose(), frame.look))
             self._command(move, frame)
         self._say(frame, text, ids, list(prompt.ids), action, move)
         return move

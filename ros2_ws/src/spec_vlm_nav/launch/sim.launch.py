@@ -45,7 +45,7 @@ ADDRESS = 'tcp://127.0.0.1:5555'  # the default of vlm_nav_node
 ARGUMENTS = {
     'namespace': ('', 'Namespace of the robot and the simulator.'),
     'params_file': (str(CONFIG / 'robot.yaml'), "Your parameters of the robot's nodes."),
-    'sim_params_file': (str(CONFIG / 'sim.yaml'), 'Parameters of the simulator.'),
+    'sim_params_file': (str(CONFIG / 'sim.yaml'), 'Parameters of the simulator and its robot.'),
     'use_sim_time': ('', 'true: the simulator publishes /clock and the nodes follow it.'),
     'log_level': ('info', 'debug, info, warn or error.'),
     'start_verifier': ('true', 'Start a cloud verifier here; false: use the one at `verifier`.'),
@@ -115,7 +115,8 @@ def start_all(context: LaunchContext) -> list[LaunchDescriptionEntity]:
         cmd = [sys.executable, *verifier]
         started.append(ExecuteProcess(cmd=cmd, name='cloud_verifier', output='screen'))
     passed_on = {name: given[name] for name in PASSED_ON}
-    robot = {'image': 'camera/image_raw/compressed', 'robot_params_file': ''}
+    robot = {'image': 'camera/image_raw/compressed'}
+    robot |= {'robot_params_file': given['sim_params_file']}
     robot |= {'simulator': 'true'}
     source = PythonLaunchDescriptionSource(str(HERE / 'go2.launch.py'))
     started.append(

@@ -94,6 +94,11 @@ def decode(data: bytes) -> Image.Image:
         ) from error
 
 
+def pixels(data: bytes) -> NDArray[np.uint8]:
+    """Decode completely to uint8 [rows, columns, 3] RGB. Raises FrameError."""
+    return np.asarray(decode(data))
+
+
 def from_raw(raw: RawImage) -> Image.Image:
     """Turn pixels into a picture. Raises FrameError for an unknown encoding or too few bytes."""
     if raw.encoding not in _ENCODINGS:

@@ -182,6 +182,32 @@ VLM_NAV = (
         live=True,
     ),
     Parameter(
+        'camera_height_m',
+        0.0,
+        'Of the camera over the floor, m. frontier_search then reads from the pictures where the '
+        'floor ends, and passes what it remembers beside the robot a little wider. 0: not known.',
+        0.0,
+        3.0,
+        live=True,
+    ),
+    Parameter(
+        'camera_view_rad',
+        1.5708,
+        'Width of the view in the pictures that the model gets, rad.',
+        0.3,
+        2.6,
+        live=True,
+    ),
+    Parameter('camera_tilt_rad', 0.0, 'Of the camera, downwards, rad.', -0.5, 1.2, live=True),
+    Parameter(
+        'robot_radius_m',
+        0.26,
+        'What the robot needs to either side to pass something, m.',
+        0.05,
+        2.0,
+        live=True,
+    ),
+    Parameter(
         'camera_timeout_s',
         1.0,
         'No frame for this long: stand still, s (receive time).',

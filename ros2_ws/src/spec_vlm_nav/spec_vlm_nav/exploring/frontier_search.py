@@ -19,7 +19,8 @@ While the model sees the target, it leads, damped as in the damped search. Where
 seen stays in the map, so a target that a detour lost is turned back to, and a look-alike that was
 looked at twice is not run after for ever. While the target is not seen, the next look is taken
 from where it finds most for its cost. Nothing is walked into that was touched, the search makes no
-step where the model calls the way blocked, and none backwards.
+step where the model calls the way blocked, and none backwards. Where the camera's height is
+known, what stood on the floor in earlier pictures and is beside the robot by now is passed wider.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ from dataclasses import dataclass, field, replace
 import math
 
 from spec_vlm_nav.common.geometry import Pose, wrap
+from spec_vlm_nav.exploring.beside import Beside
 from spec_vlm_nav.exploring.damped_search import damped_search, SearchState
 from spec_vlm_nav.exploring.detour import Detour, STRIDES
+from spec_vlm_nav.exploring.floor_reading import read_floor
 from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
 from spec_vlm_nav.exploring.passing import Passing
 from spec_vlm_nav.exploring.search_map import CELL, SearchMap
@@ -60,7 +63,7 @@ class FrontierState:
     Memory of the search, all of it.
 
     known: None before the first look with odometry. spot: where the target was seen last, metres;
-    misses: decisions since then that did not show it.
+    misses: decisions since then that did not show it. beside: what stands beside the robot.
     """
 
     known: SearchMap | None = None
@@ -70,10 +73,32 @@ class FrontierState:
     passing: Passing = field(default_factory=Passing)
     spot: tuple[float, float] | None = None
     misses: int = 0
+    beside: Beside = field(default_factory=Beside)
 
 
 def frontier_search(state: FrontierState, seen: Observation) -> tuple[FrontierState, Move]:
     """Return the new memory and the move."""
+    state, move = _searched(state, seen)
+    if seen.look is None or state.place is None or state.place is not seen.place:
+        return state, move
+    body, before = seen.look.body, state.beside.colour
+    read = read_floor(seen.look.picture, body.eye, before)
+    if read is None:
+        return state, move
+    beside, wider = state.beside.looks(state.place, *read).wider(
+        move,
+        state.place,
+        body.radius_m,
+        seen.ahead_clear,
+        seen.contact,
+        seen.sighting.distance if seen.sees_target and seen.sighting is not None else None,
+    )
+    state = replace(state, beside=beside)
+    return (state, move) if wider is move else _moved(state, wider)
+
+
+def _searched(state: FrontierState, seen: Observation) -> tuple[FrontierState, Move]:
+    """Return the new memory and the move by all but the floor."""
     place = seen.place
     if place is None or not place.is_finite:  # without odometry nothing can be learnt
         return _lead(state, seen)

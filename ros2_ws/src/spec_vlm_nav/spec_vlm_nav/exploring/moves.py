@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import enum
 
 from spec_vlm_nav.common.geometry import Pose
+from spec_vlm_nav.exploring.floor_reading import Look
 from spec_vlm_nav.language.actions import Action, ahead_clear, sees_target
 from spec_vlm_nav.language.sightings import Sighting, sighting_of
 
@@ -41,13 +42,19 @@ class Observation:
     ahead_clear: bool | None = None  # what its reasoning said of the way ahead; None: nothing
     sighting: Sighting | None = None  # where its reasoning said that the target is
     place: Pose | None = None  # by odometry, in a frame of its own; None: not known
+    look: Look | None = None  # the picture that the answer is about; None: not to be looked at
 
     @staticmethod
-    def of(text: str, proposed: Action, contact: bool, place: Pose | None) -> Observation:
+    def of(
+        text: str,
+        proposed: Action,
+        contact: bool,
+        place: Pose | None,
+        look: Look | None = None,
+    ) -> Observation:
         """Return what an answer, its action and the robot itself tell."""
-        return Observation(
-            proposed, sees_target(text), contact, ahead_clear(text), sighting_of(text), place
-        )
+        sees, clear, sighting = sees_target(text), ahead_clear(text), sighting_of(text)
+        return Observation(proposed, sees, contact, clear, sighting, place, look)
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,11 @@ class ExplorationPolicy:
         """Forget everything."""
         self.state: Memory = FrontierState() if self.name == FRONTIER_SEARCH else SearchState()
 
+    @property
+    def looks(self) -> bool:
+        """Whether it is to be told what the camera sees, beside what the model says of it."""
+        return self.name == FRONTIER_SEARCH
+
     def decide(self, seen: Observation) -> Move:
         """Return what to do at this decision."""
         if self.name == NONE:

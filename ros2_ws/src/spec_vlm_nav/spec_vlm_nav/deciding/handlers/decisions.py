@@ -22,12 +22,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from spec_vlm_nav.camera.images import pixels
 from spec_vlm_nav.common.codes import ErrorCode, Verification
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION
 from spec_vlm_nav.deciding.parts.current_decision import DecisionInProgress
 from spec_vlm_nav.deciding.parts.interfaces import Feedback, MotionRequest, Phase, SUPERVISOR
 from spec_vlm_nav.deciding.parts.rollback import OpenDecision
 from spec_vlm_nav.deciding.parts.situation import Situation
+from spec_vlm_nav.exploring.floor_reading import Look
 from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
 from spec_vlm_nav.language.actions import reasoning_of, STOP
 from spec_vlm_nav.model.answers import Answer
@@ -185,8 +187,10 @@ def _choose(s: Situation, event: ActionFound) -> Move:
     contact = s.motion.take_contact()
     if event.action.is_stop:
         return Move(STOP, ActionSource.MODEL)
-    place = s.instruction.odometer.place
-    return s.policy.decide(Observation.of(event.text, event.action, contact, place))
+    place, look = s.instruction.odometer.place, None
+    if s.config.body is not None and s.policy.looks:
+        look = Look(pixels(event.jpeg), s.config.body)
+    return s.policy.decide(Observation.of(event.text, event.action, contact, place, look))
 
 
 def _carry_out(

@@ -28,6 +28,7 @@ from spec_vlm_nav.camera.frame import Frame
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION
 from spec_vlm_nav.deciding.parts.report import Report
+from spec_vlm_nav.exploring.floor_reading import Body
 from spec_vlm_nav.language.prompting import MAX_INSTRUCTION_CHARS
 from spec_vlm_nav.model.answers import Job
 from spec_vlm_nav.model.decider import DRAFT_ONLY
@@ -73,6 +74,7 @@ class NavigatorConfig:
     prefetch: bool = False  # decide the next action while the motion before it settles
     prefetch_tolerance: float = 3.0  # mean difference of the two frames, grey levels of 255
     dry_run: bool = False  # decide, but move nothing
+    body: Body | None = None  # for what looks at the floor; None: the camera's height is not known
 
     @property
     def is_degradable(self) -> bool:

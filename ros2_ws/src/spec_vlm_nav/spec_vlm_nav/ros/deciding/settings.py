@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from spec_vlm_nav.camera.images import PictureOptions
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.deciding.parts.interfaces import NavigatorConfig
+from spec_vlm_nav.exploring.floor_reading import Body, Eye
 from spec_vlm_nav.model.decider import DecoderSettings
 from spec_vlm_nav.model.folders import find_model
 
@@ -77,4 +78,14 @@ def navigator_config(values: Mapping[str, Value]) -> NavigatorConfig:
         prefetch=bool(values['prefetch']),
         prefetch_tolerance=float(values['prefetch_tolerance']),
         dry_run=bool(values['dry_run']),
+        body=_body(values),
     )
+
+
+def _body(values: Mapping[str, Value]) -> Body | None:
+    """Return the camera over the floor and the robot's size; None where the height is not told."""
+    height_m = float(values['camera_height_m'])
+    if not height_m:
+        return None
+    eye = Eye(height_m, float(values['camera_view_rad']), float(values['camera_tilt_rad']))
+    return Body(eye, float(values['robot_radius_m']))

@@ -1,0 +1,152 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+Where the floor ends in a picture, by its colour.
+
+The floor before the robot's feet has a colour; upwards from there, column by column, it ends where
+four rows in a row have none like it. Where the camera is says how far that is. A wall as pale as
+the floor is missed, a dark rug taken for a thing: good enough for keeping some distance, not for
+anything that must be right. After I. Horswill, Polly: a vision-based artificial agent, AAAI 1993.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+COLUMNS = 56  # bearings that are told apart
+WIDEST = 224  # pixels; a larger picture is thinned out
+LEAST = (24, COLUMNS)  # rows, columns
+FOOT = 0.13  # of the rows, at the foot of the picture: what is there is floor, mostly
+SHADE, TINT = 35.0, 6.0  # of 255: brightness and hues so far off the floor's are none of it
+BIN = 4.0  # of hues, where the floor's colour is looked for
+OTHER = 10.0  # a foreground so far from the floor as it was is something that stands there
+NEW = 0.2  # weight of a new picture in the floor's colour
+RUN, ENOUGH = 4, 3  # rows, and how many of them must not be floor
+FAR_M = 2.5  # beyond this it is not told apart
+
+
+@dataclass(frozen=True)
+class Eye:
+    """A camera: its height above the floor, m, the width of its view, and its tilt, radians."""
+
+    height_m: float
+    width: float = math.pi / 2
+    down: float = 0.0
+
+
+@dataclass(frozen=True)
+class Body:
+    """What looks at the floor, and walks on it. radius_m: what it needs to either side, m."""
+
+    eye: Eye
+    radius_m: float
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """A picture, uint8 [rows, columns, 3] RGB, and whose it is."""
+
+    picture: NDArray[np.uint8]
+    body: Body
+
+
+@dataclass(frozen=True, eq=False)
+class FloorReading:
+    """
+    How far the floor goes by bearing.
+
+    bearings [n]: radians, left is positive, falling. ends [n]: metres from below the camera; inf:
+    it goes on.
+    """
+
+    bearings: Floats
+    ends: Floats
+
+
+Colour = tuple[float, float, float]
+"""Brightness and the two hues of a floor (Y, Cb, Cr without their offset)."""
+
+
+def read_floor(
+    picture: NDArray[np.uint8], eye: Eye, before: Colour | None = None
+) -> tuple[FloorReading, Colour] | None:
+    """
+    Return where the floor ends and its colour; None of a picture that is too small to tell.
+
+    picture: uint8 [rows, columns, 3], RGB. before: the floor's colour in earlier pictures.
+    """
+    if picture.ndim != 3 or picture.shape[2] != 3:
+        return None
+    step = max(1, picture.shape[1] // WIDEST)
+    picture = picture[::step, ::step]
+    rows, columns = picture.shape[:2]
+    if rows < LEAST[0] or columns < LEAST[1]:
+        return None
+    hues = _hues(picture)
+    colour = _floor_colour(hues[rows - max(4, round(FOOT * rows)) :], before)
+    off = np.abs(hues - np.asarray(colour, np.float32))
+    alike = (off[..., 0] < SHADE) & (off[..., 1] < TINT) & (off[..., 2] < TINT)
+    group = columns // COLUMNS
+    spare = (columns - group * COLUMNS) // 2
+    alike = alike[:, spare : spare + group * COLUMNS]
+    other = alike.reshape(rows, COLUMNS, group).mean(axis=2)[::-1] < 0.5
+    run = sum(other[at : rows - RUN + 1 + at].astype(np.int8) for at in range(RUN))
+    ends = (run >= ENOUGH) & other[: rows - RUN + 1]
+    # Rows of floor, from the foot up.
+    first = np.where(ends.any(axis=0), ends.argmax(axis=0), rows)
+    x = spare + (np.arange(COLUMNS) + 0.5) * group - columns / 2
+    y = rows / 2 - first
+    return _on_the_floor(x, y, columns / 2 / math.tan(eye.width / 2), eye), colour
+
+
+def _hues(picture: NDArray[np.uint8]) -> NDArray[np.float32]:
+    red, green, blue = np.moveaxis(picture.astype(np.float32), -1, 0)
+    bright = 0.299 * red + 0.587 * green + 0.114 * blue
+    return np.stack([bright, 0.564 * (blue - bright), 0.713 * (red - bright)], axis=-1)
+
+
+def _floor_colour(foot: NDArray[np.float32], before: Colour | None) -> Colour:
+    """Return the commonest colour at the picture's foot, unless something else stands there."""
+    pixels = foot.reshape(-1, 3)
+    bins = np.round(pixels[:, 1:] / BIN).astype(int)
+    keys = bins[:, 0] * 1000 + bins[:, 1]
+    values, counts = np.unique(keys, return_counts=True)
+    found = np.median(pixels[keys == values[counts.argmax()]], axis=0)
+    if before is None:
+        return _colour(found)
+    known = np.asarray(before)
+    if np.abs(found[1:] - known[1:]).max() > OTHER:
+        return before
+    return _colour((1.0 - NEW) * known + NEW * found)
+
+
+def _colour(values: NDArray[np.floating]) -> Colour:
+    return float(values[0]), float(values[1]), float(values[2])
+
+
+def _on_the_floor(x: Floats, y: Floats, focal: float, eye: Eye) -> FloorReading:
+    """Return where pixels so far right of and below the picture's middle show the floor."""
+    ahead = math.cos(eye.down) - math.sin(eye.down) * y / focal
+    below = math.sin(eye.down) + math.cos(eye.down) * y / focal
+    right = x / focal
+    with np.errstate(divide='ignore', invalid='ignore'):
+        far = np.where(below > 1e-6, eye.height_m * np.hypot(ahead, right) / below, np.inf)
+    return FloorReading(-np.arctan2(right, ahead), np.where(far < FAR_M, far, np.inf))

@@ -1,0 +1,127 @@
+"""What stands beside the robot, remembered: a step that would graze it is made a little to the side."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from spec_vlm_nav.common.geometry import Pose
+from spec_vlm_nav.exploring.beside import KEPT_LOOKS, RULE_WIDER, STRIDE_M, Beside
+from spec_vlm_nav.exploring.floor_reading import COLUMNS, Body, Eye, FloorReading, Look
+from spec_vlm_nav.exploring.frontier_search import FrontierState, frontier_search
+from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
+from spec_vlm_nav.language.actions import STOP, Action, ActionKind
+from spec_vlm_nav.language.sightings import Sighting
+from tests.robot.test_floor_reading import BOX, painted
+
+ON = Move(Action(ActionKind.FORWARD, 50), ActionSource.MODEL)
+BEARINGS = np.linspace(math.radians(44), -math.radians(44), COLUMNS)
+HERE, RADIUS = Pose(0.0, 0.0, 0.0), 0.26
+FREE = FloorReading(BEARINGS, np.full(COLUMNS, np.inf))
+BODY = Body(Eye(0.35), RADIUS)
+
+
+def seeing(*points, memory=None, place=HERE):
+    """A memory after a look at floor that ends at points (x, y)."""
+    ends = np.full(COLUMNS, np.inf)
+    for x, y in points:
+        bearing = math.atan2(y - place.y, x - place.x) - place.yaw
+        ends[np.abs(BEARINGS - bearing).argmin()] = math.hypot(x - place.x, y - place.y)
+    return (memory or Beside()).looks(place, FloorReading(BEARINGS, ends), (1.0, 2.0, 3.0))
+
+
+def asked(memory, move=ON, place=HERE, clear=True, contact=False, target_m=None):
+    return memory.wider(move, place, RADIUS, clear, contact, target_m)
+
+
+AT = Pose(0.8, 0.0, 0.0)  # 0.8 m on, what stood at (1, 0.2) is to the left
+LEFT_THING = (1.0, 0.2)
+
+
+def test_what_left_the_picture_is_passed_wider_by_a_turn_and_a_stride():
+    memory = seeing(LEFT_THING).looks(AT, FREE, (1.0, 2.0, 3.0))
+    memory, turn = asked(memory, place=AT)
+    assert turn.action.kind is ActionKind.TURN_RIGHT and turn.rule == RULE_WIDER
+    assert turn.source is ActionSource.EXPLORATION
+    turned = Pose(AT.x, AT.y, -math.radians(turn.action.amount))
+    assert memory.gap(turned, turned.yaw, STRIDE_M) > RADIUS
+    back = Move(Action(ActionKind.TURN_LEFT, 20), ActionSource.MODEL)  # the target is there
+    after, stride = asked(memory, back, turned)
+    assert stride.action == Action(ActionKind.FORWARD, 40) and after.way is None
+    assert asked(after, back, turned)[1] is back, "one stride, then the model leads again"
+
+
+@pytest.mark.parametrize("changed", [{"clear": False}, {"contact": True}, {"place": Pose(0.8, 0.5, -0.3)}])
+def test_no_stride_into_what_is_blocked_after_a_contact_or_from_somewhere_else(changed):
+    memory, turn = asked(seeing(LEFT_THING).looks(AT, FREE, (1.0, 2.0, 3.0)), place=AT)
+    turned = Pose(AT.x, AT.y, -math.radians(turn.action.amount))
+    back = Move(Action(ActionKind.TURN_LEFT, 20), ActionSource.MODEL)
+    assert asked(memory, back, **{"place": turned, **changed})[1] is back
+
+
+@pytest.mark.parametrize(
+    ("move", "changed"),
+    [
+        (Move(STOP, ActionSource.MODEL), {}),
+        (Move(Action(ActionKind.TURN_LEFT, 30), ActionSource.MODEL), {}),
+        (ON, {"target_m": 0.6}),
+    ],
+)
+def test_a_stop_a_turn_and_the_last_steps_to_the_target_are_the_models(move, changed):
+    memory = seeing(LEFT_THING).looks(AT, FREE, (1.0, 2.0, 3.0))
+    assert asked(memory, move, AT, **changed)[1] is move
+
+
+def test_what_is_wide_of_the_way_or_ahead_changes_nothing():
+    for thing in ((0.7, 0.45), (1.2, 0.05)):
+        assert asked(seeing(thing).looks(AT, FREE, (1.0, 2.0, 3.0)), place=AT)[1] is ON
+
+
+def test_where_no_small_turn_helps_the_step_is_made_as_it_was_meant():
+    things = [(1.0, 0.2), (1.0, -0.2), (1.1, 0.3), (1.1, -0.3), (1.2, 0.0)]
+    assert asked(seeing(*things).looks(AT, FREE, (1.0, 2.0, 3.0)), place=AT)[1] is ON
+
+
+def test_what_is_looked_through_or_far_or_long_ago_is_forgotten():
+    memory = seeing((1.0, 0.2))
+    assert len(memory.points) == 1
+    assert not len(memory.looks(HERE, FREE, (1.0, 2.0, 3.0)).points), "floor is seen where it stood"
+    assert not len(memory.looks(Pose(-2.0, 0.0, math.pi), FREE, (1.0, 2.0, 3.0)).points)
+    away = Pose(0.8, 0.0, math.pi)
+    for _ in range(KEPT_LOOKS - 1):
+        memory = memory.looks(away, FREE, (1.0, 2.0, 3.0))
+        assert len(memory.points) == 1
+    assert not len(memory.looks(away, FREE, (1.0, 2.0, 3.0)).points)
+
+
+def observed(place, picture, metres=3.0):
+    sighting = Sighting(0.0, metres)
+    return Observation(ON.action, True, False, True, sighting, place, Look(picture, BODY))
+
+
+def test_from_pictures_alone():
+    """A box that is seen, walked up to and gone from view: without a look it would be grazed."""
+    state, places = FrontierState(), [HERE, Pose(0.5, 0.0, 0.0), Pose(0.9, 0.0, 0.0)]
+    moves = []
+    for place in places:
+        picture = painted(BODY.eye, [(0.4, 0.18, 1.25 - place.x, BOX)])
+        before = state
+        state, move = frontier_search(state, observed(place, picture))
+        moves.append(move)
+        again = frontier_search(before, observed(place, picture))[1]
+        assert again == move, "a decision that is taken back leaves no trace"
+    assert moves[-1].rule == RULE_WIDER and moves[-1].action.kind is ActionKind.TURN_RIGHT
+    blind = FrontierState()
+    for place in places:
+        blind, move = frontier_search(blind, replace(observed(place, picture), look=None))
+        assert move.rule != RULE_WIDER
+
+
+def test_odometry_that_begins_anew_takes_the_memory_with_it():
+    state, _ = frontier_search(FrontierState(), observed(HERE, painted(BODY.eye, [(0.4, 0.1, 1.0, BOX)])))
+    assert len(state.beside.points)
+    state, _ = frontier_search(state, observed(Pose(9.0, 9.0, 0.0), painted(BODY.eye)))
+    assert not len(state.beside.points)
+    small = replace(observed(HERE, np.zeros((4, 4, 3), np.uint8)), place=Pose(9.0, 9.0, 0.1))
+    assert frontier_search(state, small)[0].beside is state.beside

@@ -1,0 +1,78 @@
+"""Where the floor ends in a picture: of floors, boxes and walls that are painted as a camera would see them."""
+
+import math
+
+import numpy as np
+import pytest
+
+from spec_vlm_nav.exploring.floor_reading import FAR_M, Eye, read_floor
+
+FLOOR, WALL, BOX = (150, 120, 90), (210, 205, 190), (200, 40, 40)
+SIM = Eye(0.35)
+
+
+def painted(eye, things=(), size=(140, 224), floor=FLOOR, wall_m=4.0, noise=6):
+    """Things are (left, right, metres ahead, colour), metres and left positive; they are upright, a metre high."""
+    rows, columns = size
+    focal = columns / 2 / math.tan(eye.width / 2)
+    x = (np.arange(columns) + 0.5 - columns / 2)[None, :] / focal
+    y = (np.arange(rows) + 0.5 - rows / 2)[:, None] / focal
+    ahead, below = math.cos(eye.down) - math.sin(eye.down) * y, math.sin(eye.down) + math.cos(eye.down) * y
+    picture = np.empty((rows, columns, 3))
+    picture[:] = WALL
+    on_floor = (below > 0) & (eye.height_m / np.maximum(below, 1e-9) * ahead < wall_m)
+    picture[np.broadcast_to(on_floor, (rows, columns))] = floor
+    for left, right, metres, colour in sorted(things, key=lambda one: -one[2]):
+        at = metres / np.maximum(ahead, 1e-9)
+        height, side = eye.height_m - at * below, -at * x
+        picture[(height > 0) & (height < 1.0) & (side < left) & (side > right)] = colour
+    picture += np.random.default_rng(0).normal(0, noise, (rows, columns, 1))
+    return np.clip(picture, 0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("eye", "size"),
+    [
+        (SIM, (140, 224)),
+        (SIM, (480, 640)),
+        (Eye(0.35, math.radians(100)), (140, 224)),
+        (Eye(0.6, math.pi / 2, math.radians(20)), (240, 320)),
+        (SIM, (60, 90)),
+    ],
+)
+@pytest.mark.parametrize("metres", [0.8, 1.3])
+def test_a_box_is_where_it_stands(eye, size, metres):
+    reading, _ = read_floor(painted(eye, [(0.5, 0.1, metres, BOX)], size), eye)
+    at = -metres * np.tan(reading.bearings)  # to the right of ahead, where a thing so far away is seen
+    on_box = (-at > 0.15) & (-at < 0.45)
+    assert on_box.sum() >= 3
+    assert reading.ends[on_box] == pytest.approx(metres / np.cos(reading.bearings[on_box]), rel=0.12)
+    beside = (-at < -0.1) | (-at > 0.7)
+    assert np.isinf(reading.ends[beside]).all(), f"the floor goes on for {FAR_M} m"
+    assert reading.bearings[0] > 0.3 > -0.3 > reading.bearings[-1]
+
+
+def test_a_wall_across_is_a_straight_line():
+    reading, _ = read_floor(painted(SIM, wall_m=1.5), SIM)
+    assert reading.ends * np.cos(reading.bearings) == pytest.approx(1.5, rel=0.1)
+
+
+def test_what_fills_the_foreground_is_no_floor_once_the_floor_is_known():
+    close = painted(SIM, [(0.4, -0.4, 0.4, BOX)])
+    _, colour = read_floor(painted(SIM), SIM)
+    reading, after = read_floor(close, SIM, colour)
+    assert after == colour
+    middle = np.abs(reading.bearings) < 0.4
+    assert reading.ends[middle].max() < 0.65, "as near as the picture shows"
+
+
+def test_the_floors_colour_follows_the_light():
+    _, colour = read_floor(painted(SIM), SIM)
+    for share in (0.95, 0.9, 0.85, 0.8, 0.75):
+        reading, colour = read_floor(painted(SIM, floor=tuple(share * one for one in FLOOR)), SIM, colour)
+        assert np.isinf(reading.ends).mean() > 0.9
+
+
+@pytest.mark.parametrize("shape", [(10, 224, 3), (140, 20, 3), (140, 224), (140, 224, 4), (0, 0, 3)])
+def test_pictures_that_tell_nothing_are_left_alone(shape):
+    assert read_floor(np.zeros(shape, np.uint8), SIM) is None
