@@ -35,8 +35,8 @@ def asked(memory, move=ON, place=HERE, clear=True, contact=False, target_m=None)
     return memory.wider(move, place, RADIUS, clear, contact, target_m)
 
 
-AT = Pose(0.8, 0.0, 0.0)  # 0.8 m on, what stood at (1, 0.2) is to the left
-LEFT_THING = (1.0, 0.2)
+AT = Pose(0.8, 0.0, 0.0)  # what stood at (1, 0.25) is to the left now
+LEFT_THING = (1.0, 0.25)
 
 
 def test_what_left_the_picture_is_passed_wider_by_a_turn_and_a_stride():
@@ -52,12 +52,14 @@ def test_what_left_the_picture_is_passed_wider_by_a_turn_and_a_stride():
     assert asked(after, back, turned)[1] is back, "one stride, then the model leads again"
 
 
-@pytest.mark.parametrize("changed", [{"clear": False}, {"contact": True}, {"place": Pose(0.8, 0.5, -0.3)}])
+@pytest.mark.parametrize("changed", [{"clear": False}, {"contact": True}, {"aside": 0.5}, {"aside": -0.5}])
 def test_no_stride_into_what_is_blocked_after_a_contact_or_from_somewhere_else(changed):
+    changed = dict(changed)
     memory, turn = asked(seeing(LEFT_THING).looks(AT, FREE, (1.0, 2.0, 3.0)), place=AT)
     turned = Pose(AT.x, AT.y, -math.radians(turn.action.amount))
+    turned = replace(turned, y=turned.y + changed.pop("aside", 0.0))
     back = Move(Action(ActionKind.TURN_LEFT, 20), ActionSource.MODEL)
-    assert asked(memory, back, **{"place": turned, **changed})[1] is back
+    assert asked(memory, back, turned, **changed)[1] is back
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,7 @@ def test_what_is_wide_of_the_way_or_ahead_changes_nothing():
 
 
 def test_where_no_small_turn_helps_the_step_is_made_as_it_was_meant():
-    things = [(1.0, 0.2), (1.0, -0.2), (1.1, 0.3), (1.1, -0.3), (1.2, 0.0)]
+    things = [(1.0, 0.25), (1.0, -0.25), (1.1, 0.3), (1.1, -0.3), (1.2, 0.0)]
     assert asked(seeing(*things).looks(AT, FREE, (1.0, 2.0, 3.0)), place=AT)[1] is ON
 
 
@@ -125,3 +127,5 @@ def test_odometry_that_begins_anew_takes_the_memory_with_it():
     assert not len(state.beside.points)
     small = replace(observed(HERE, np.zeros((4, 4, 3), np.uint8)), place=Pose(9.0, 9.0, 0.1))
     assert frontier_search(state, small)[0].beside is state.beside
+    lost = replace(observed(HERE, painted(BODY.eye)), place=None)
+    assert frontier_search(state, lost)[0].beside is state.beside, "where it looks from is not known"

@@ -38,7 +38,6 @@ KEPT_M, KEPT_LOOKS = 1.6, 25  # from the robot, and decisions: further or older 
 SEEN_M, THROUGH_M = 0.7, 0.15  # a point that far away, with floor so far behind it, is not there
 BESIDE, BESIDE_M = math.radians(22), 0.8  # what is straighter ahead, or further, the model sees
 SPARE_M = 0.03  # of a turn that is to help
-NEARER_M = 0.01  # is no nearer
 TURNS = range(8, 45, 4)  # degrees
 STRIDE_M = 0.4
 STRAIGHT, SPOT_M = math.radians(6), 0.2  # still where and as it turned
@@ -95,13 +94,6 @@ class Beside:
         past = along - np.clip(along, 0.0, distance)
         return float(np.hypot(past, across).min(initial=math.inf))
 
-    def _is_wide(
-        self, place: Pose, yaw: float, distance: float, radius: float, beside_only: bool = False
-    ) -> bool:
-        """Whether a way keeps its distance, or gets no nearer to what is too near already."""
-        now = self.gap(place, yaw, 0.0, beside_only)
-        return self.gap(place, yaw, distance, beside_only) > min(radius, now - NEARER_M)
-
     def wider(
         self,
         move: Move,
@@ -124,17 +116,17 @@ class Beside:
         if way is not None and not contact and clear is not False:
             is_there = abs(wrap(way.yaw - place.yaw)) < STRAIGHT
             is_there = is_there and math.hypot(way.x - place.x, way.y - place.y) < SPOT_M
-            if is_there and self._is_wide(place, place.yaw, STRIDE_M, radius):
+            if is_there and self.gap(place, place.yaw, STRIDE_M) > radius:
                 on = Action(ActionKind.FORWARD, round(100 * STRIDE_M))
                 return memory, Move(on, ActionSource.EXPLORATION, RULE_WIDER)
         if move.action.kind is not ActionKind.FORWARD:
             return memory, move
-        if self._is_wide(place, place.yaw, move.action.distance_m, radius, beside_only=True):
+        if self.gap(place, place.yaw, move.action.distance_m, beside_only=True) > radius:
             return memory, move
         for degrees in TURNS:
             for kind, sign in ((ActionKind.TURN_LEFT, 1), (ActionKind.TURN_RIGHT, -1)):
                 yaw = place.yaw + sign * math.radians(degrees)
-                if self._is_wide(place, yaw, STRIDE_M, radius + SPARE_M):
+                if self.gap(place, yaw, STRIDE_M) > radius + SPARE_M:
                     turn = Move(Action(kind, degrees), ActionSource.EXPLORATION, RULE_WIDER)
                     return replace(memory, way=Pose(place.x, place.y, yaw)), turn
         return memory, move
