@@ -32,7 +32,7 @@ from specnav.bench.run import methods_of, run_bench, unlike_before
 ALL = "all"
 FIGURES = ROOT / "docs" / "figures.md"
 _SHORT = {"limit": 2, "max_new_tokens": 48}
-"""Questions and tokens where every method runs at its paper's acceptance: all points within about 45 minutes."""
+"""Questions and tokens where every method runs at its paper's acceptance: all points within about an hour."""
 
 
 def run_points(flags: Mapping[str, Any], write: bool = False) -> int:
@@ -81,7 +81,7 @@ def _config_of(flags: Mapping[str, Any]) -> BenchConfig:
 def _run_each(names: list[str], folder: Path, flags: Mapping[str, Any]) -> int:
     console = Console(stderr=True)
     for number, name in enumerate(names, start=1):
-        place = folder / Path(name).stem
+        place = folder / _own_name(name)
         config = _config_of({**flags, "point": name, "out": place, "resume": place.is_dir()})
         if (place / RESULTS_FILE).is_file() and is_finished(config, place):
             say(console, f"point {number} of {len(names)}: {name} is done")
@@ -107,9 +107,14 @@ def point_names(given: str | None) -> list[str]:
     if given == ALL:
         return sorted(path.stem for path in POINTS.glob("*.yaml"))
     names = [name.strip() for name in (given or "").split(",") if name.strip()]
-    if len({Path(name).stem for name in names}) < len(names):
+    if len({_own_name(name) for name in names}) < len(names):
         raise UsageError(f"--point {given} names a point twice; give each once")
     return names
+
+
+def _own_name(point: str) -> str:
+    """Of a point that is named or given as a file; a name may hold dots, as dssd-opt6.7b does."""
+    return Path(point).name.removesuffix(".yaml")
 
 
 def is_finished(config: BenchConfig, folder: Path) -> bool:

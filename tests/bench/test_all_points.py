@@ -33,10 +33,10 @@ figures:
 
 @pytest.fixture
 def flags(model_root, tmp_path):
-    for name, rtt in (("near", 4), ("far", 12)):
+    for name, rtt in (("near", 4), ("far-6.7b", 12)):
         (tmp_path / f"{name}.yaml").write_text(POINT.format(name=name, rtt=rtt))
     return {
-        "point": f"{tmp_path / 'near.yaml'},{tmp_path / 'far.yaml'}",
+        "point": f"{tmp_path / 'near.yaml'},{tmp_path / 'far-6.7b.yaml'}",
         "methods": ("ar", "sd"),
         "limit": 1,
         "max_new_tokens": 6,
@@ -72,17 +72,17 @@ def test_a_page_over_all_points_says_ours_the_papers_and_why(tmp_path):
 def test_points_run_one_after_the_other_and_go_on_where_they_stopped(flags, capsys):
     assert run_points(flags) == 0
     folder = flags["out"]
-    assert {path.name for path in folder.iterdir()} == {"near", "far", INDEX_FILE, MARKDOWN_FILE}
-    assert load_bench(folder / "far").config["rtt_ms"] == 12
+    assert {path.name for path in folder.iterdir()} == {"near", "far-6.7b", INDEX_FILE, MARKDOWN_FILE}
+    assert load_bench(folder / "far-6.7b").config["rtt_ms"] == 12
     assert "The near explains itself." in (folder / "near" / "report.html").read_text()
     before = (folder / "near" / "results.json").read_bytes()
-    (folder / "far" / "results.json").unlink()  # it ended before its first question
-    (folder / "far" / "answers.jsonl").unlink()
-    (folder / "far" / "rounds.jsonl").unlink()
-    (folder / "far" / "report.html").unlink()
+    (folder / "far-6.7b" / "results.json").unlink()  # it ended before its first question
+    (folder / "far-6.7b" / "answers.jsonl").unlink()
+    (folder / "far-6.7b" / "rounds.jsonl").unlink()
+    (folder / "far-6.7b" / "report.html").unlink()
     assert run_points({**flags, "resume": True}) == 0
     assert (folder / "near" / "results.json").read_bytes() == before
-    assert load_bench(folder / "far").rows[0].questions == 1
+    assert load_bench(folder / "far-6.7b").rows[0].questions == 1
     assert "is done" in capsys.readouterr().err
     with pytest.raises(UsageError, match="is not empty"):
         run_points(flags)
@@ -93,6 +93,9 @@ def test_names_of_points():
     assert len(point_names("all")) == len(list(POINTS.glob("*.yaml")))
     with pytest.raises(UsageError, match="twice"):
         point_names("a,b,a")
+    assert point_names("a-1.5b,a-1.7b") == ["a-1.5b", "a-1.7b"]
+    with pytest.raises(UsageError, match="twice"):
+        point_names("a-1.5b,there/a-1.5b.yaml")
 
 
 def test_a_wrong_flag_ends_the_command_before_a_folder_is_made(flags):
