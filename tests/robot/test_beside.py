@@ -5,14 +5,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from spec_vlm_nav.camera.images import to_jpeg
 from spec_vlm_nav.common.geometry import Pose
+from spec_vlm_nav.deciding.parameters import VLM_NAV
 from spec_vlm_nav.exploring.beside import KEPT_LOOKS, RULE_WIDER, STRIDE_M, Beside
 from spec_vlm_nav.exploring.floor_reading import COLUMNS, Body, Eye, FloorReading, Look
 from spec_vlm_nav.exploring.frontier_search import FrontierState, frontier_search
 from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
-from spec_vlm_nav.language.actions import STOP, Action, ActionKind
+from spec_vlm_nav.language.actions import STOP, Action, ActionKind, find_action
 from spec_vlm_nav.language.sightings import Sighting
+from spec_vlm_nav.model.worker import ActionFound
+from spec_vlm_nav.motion.command import CommandKind
+from spec_vlm_nav.ros.deciding.settings import navigator_config
+from tests.robot.navigator_world import World
 from tests.robot.test_floor_reading import BOX, painted
 
 ON = Move(Action(ActionKind.FORWARD, 50), ActionSource.MODEL)
@@ -129,3 +136,21 @@ def test_odometry_that_begins_anew_takes_the_memory_with_it():
     assert frontier_search(state, small)[0].beside is state.beside
     lost = replace(observed(HERE, painted(BODY.eye)), place=None)
     assert frontier_search(state, lost)[0].beside is state.beside, "where it looks from is not known"
+
+
+@pytest.mark.parametrize(
+    ("told", "jpeg", "looks"),
+    [
+        (True, to_jpeg(Image.fromarray(painted(BODY.eye, [(0.4, 0.1, 1.0, BOX)]))), True),
+        (True, b"jpeg", False),
+        (False, to_jpeg(Image.fromarray(painted(BODY.eye))), False),
+    ],
+)
+def test_the_navigator_shows_the_picture_where_the_camera_is_told(told, jpeg, looks):
+    values = {one.name: one.default for one in VLM_NAV} | ({"camera_height_m": 0.35} if told else {})
+    world = World("frontier_search", body=navigator_config(values).body).instruct()
+    text = "I see the red chair, ahead, about 3.0 m, clear. The next action is move forward 50 cm."
+    found = ActionFound(world.jobs[-1].number, find_action(text), text, jpeg, world.now)
+    world.navigator.on_event(found, world.now)
+    assert world.kinds[-1] is CommandKind.MOVE, "a picture that cannot be read stops nobody"
+    assert (world.navigator.policy.state.beside.colour is not None) is looks

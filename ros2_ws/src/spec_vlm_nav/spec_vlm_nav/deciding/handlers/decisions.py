@@ -24,6 +24,7 @@ from dataclasses import replace
 
 from spec_vlm_nav.camera.images import pixels
 from spec_vlm_nav.common.codes import ErrorCode, Verification
+from spec_vlm_nav.common.errors import FrameError
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION
 from spec_vlm_nav.deciding.parts.current_decision import DecisionInProgress
 from spec_vlm_nav.deciding.parts.interfaces import Feedback, MotionRequest, Phase, SUPERVISOR
@@ -187,10 +188,18 @@ def _choose(s: Situation, event: ActionFound) -> Move:
     contact = s.motion.take_contact()
     if event.action.is_stop:
         return Move(STOP, ActionSource.MODEL)
-    place, look = s.instruction.odometer.place, None
-    if s.config.body is not None and s.policy.looks:
-        look = Look(pixels(event.jpeg), s.config.body)
+    place, look = s.instruction.odometer.place, _look(s, event.jpeg)
     return s.policy.decide(Observation.of(event.text, event.action, contact, place, look))
+
+
+def _look(s: Situation, jpeg: bytes) -> Look | None:
+    """Return the picture that an answer is about, for a policy that looks at the floor."""
+    if s.config.body is None or not s.policy.looks:
+        return None
+    try:
+        return Look(pixels(jpeg), s.config.body)
+    except FrameError:  # the model has seen more of it
+        return None
 
 
 def _carry_out(
