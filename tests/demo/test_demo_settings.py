@@ -114,6 +114,7 @@ def test_commands_carry_the_runs_settings() -> None:
     node = list(vlm_spec(config, "tcp://127.0.0.1:8", "ar", None, "vlm", {}).argv)
     assert not any("prefetch" in word for word in node)
     assert "prefetch:=false" in vlm_spec(config, "tcp://127.0.0.1:8", "ar", False, "vlm", {}).argv
+    assert node.index(str(config.sim_config)) < node.index(str(config.robot_config)), "yours count last"
     assert "gamma:=6" in node and 'method:="ar"' in node
 
 

@@ -1,14 +1,17 @@
 """What stands beside the robot, remembered: a step that would graze it is made a little to the side."""
 
 import math
-from dataclasses import replace
+from dataclasses import astuple, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from PIL import Image
 
 from spec_vlm_nav.camera.images import to_jpeg
 from spec_vlm_nav.common.geometry import Pose
+from spec_vlm_nav.common.parameters import check_all
 from spec_vlm_nav.deciding.parameters import VLM_NAV
 from spec_vlm_nav.exploring.beside import KEPT_LOOKS, RULE_WIDER, STRIDE_M, Beside
 from spec_vlm_nav.exploring.floor_reading import COLUMNS, Body, Eye, FloorReading, Look
@@ -21,7 +24,9 @@ from spec_vlm_nav.motion.command import CommandKind
 from spec_vlm_nav.ros.deciding.settings import navigator_config
 from tests.robot.navigator_world import World
 from tests.robot.test_floor_reading import BOX, painted
+from training.rollouts import simulated_body
 
+ROOT = Path(__file__).resolve().parents[2]
 ON = Move(Action(ActionKind.FORWARD, 50), ActionSource.MODEL)
 BEARINGS = np.linspace(math.radians(44), -math.radians(44), COLUMNS)
 HERE, RADIUS = Pose(0.0, 0.0, 0.0), 0.26
@@ -154,3 +159,11 @@ def test_the_navigator_shows_the_picture_where_the_camera_is_told(told, jpeg, lo
     world.navigator.on_event(found, world.now)
     assert world.kinds[-1] is CommandKind.MOVE, "a picture that cannot be read stops nobody"
     assert (world.navigator.policy.state.beside.colour is not None) is looks
+
+
+def test_the_rollouts_robot_is_the_one_that_the_simulators_parameters_tell_of():
+    told = yaml.safe_load((ROOT / "config/sim.yaml").read_text())["/**/vlm_nav_node"]["ros__parameters"]
+    check_all(VLM_NAV, told)
+    body, simulated = navigator_config({one.name: one.default for one in VLM_NAV} | told).body, simulated_body()
+    assert body.radius_m == pytest.approx(simulated.radius_m)
+    assert astuple(body.eye) == pytest.approx(astuple(simulated.eye), abs=1e-4)

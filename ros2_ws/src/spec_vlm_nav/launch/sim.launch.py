@@ -115,9 +115,11 @@ def start_all(context: LaunchContext) -> list[LaunchDescriptionEntity]:
         cmd = [sys.executable, *verifier]
         started.append(ExecuteProcess(cmd=cmd, name='cloud_verifier', output='screen'))
     passed_on = {name: given[name] for name in PASSED_ON}
-    robot = {'image': 'camera/image_raw/compressed'}
-    robot |= {'robot_params_file': given['sim_params_file']}
-    robot |= {'simulator': 'true'}
+    robot = {
+        'image': 'camera/image_raw/compressed',
+        'robot_params_file': given['sim_params_file'],
+        'simulator': 'true',
+    }
     source = PythonLaunchDescriptionSource(str(HERE / 'go2.launch.py'))
     started.append(
         IncludeLaunchDescription(source, launch_arguments={**passed_on, **robot}.items())
