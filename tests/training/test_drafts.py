@@ -13,91 +13,22 @@ from conftest_servers import Pair
 from specdec.edge.decoder import connect
 from specdec.models import load_model
 from specdec.verdict_log import Said, VerdictLog
+from tests.training.words import WORDS, said_by
 from training.drafts.curve import Point, draw_curve, read_curve, write_curve
 from training.drafts.figures import draft_figures, sampled_figures
 from training.drafts.logged import logged_texts, split
 from training.drafts.network import Network
 from training.drafts.ordinary import ordinary_request
+from training.drafts.prose import read_packages, request
 from training.drafts.remote import RemoteTarget
 from training.drafts.sources import Sources, gather, question_prompts, read_texts
 from training.drafts.start import start_folder
-from training.drafts.task import DistilSpec, DistilTask
 from training.drafts.train import TrainDraftConfig, train_draft
+from training.drafts.writing import write_answers
 from training.errors import TrainingError
-from training.exits.samples import Sample, save_samples
-from training.optimiser import MuonAdamW
+from training.exits.samples import Sample
 
 ROOT = Path(__file__).resolve().parents[2]
-WORDS = ["one two three", "four five six", "seven eight nine", "ten eleven twelve", "what is this", "say it again"]
-
-
-def said_by(network: Network, count: int = 6, seed: int = 1) -> list[Sample]:
-    return network.answer(question_prompts(network.loaded, WORDS[:count], "words"), 12, 1.0, seed)
-
-
-@pytest.fixture
-def task(model_root: Path, tmp_path: Path) -> DistilTask:
-    """The text pair's draft, about to learn from its target."""
-    target = Network(str(model_root / "text-target"))
-    prompts = question_prompts(target.loaded, WORDS, "words")
-    files = {name: tmp_path / f"{name}.jsonl" for name in ("texts", "given", "prompts", "held")}
-    save_samples(files["texts"], said_by(target))
-    save_samples(files["given"], [])
-    save_samples(files["prompts"], prompts)
-    save_samples(files["held"], target.answer(prompts, 12))
-    spec = DistilSpec(
-        str(model_root / "text-target"), str(model_root / "text-draft"), files["texts"], files["given"],
-        files["prompts"], files["held"], 48, 12, 0.5, 0.25, 0.0, 0.5, 4,
-    )  # fmt: skip
-    return DistilTask(spec, "cpu")
-
-
-def test_learning_brings_the_draft_nearer_to_the_target(task: DistilTask) -> None:
-    optimiser, losses, agrees = MuonAdamW(task.model), [], []
-    batch = task.batch(torch.Generator().manual_seed(0), 6)
-    for _ in range(30):
-        loss, said = task.loss(*batch)
-        task.model.zero_grad()
-        loss.backward()
-        optimiser.step(3e-3)
-        losses.append(float(loss.detach()))
-        agrees.append(float(said["agrees"]))
-    assert losses[-1] < 0.7 * losses[0] and agrees[-1] > agrees[0]
-
-
-def test_a_draft_that_is_the_target_has_nothing_to_learn(task: DistilTask, model_root: Path) -> None:
-    task.draft = Network(str(model_root / "text-target"))
-    loss, said = task.loss(*task.batch(torch.Generator().manual_seed(0), 4))
-    assert float(said["apart"]) == pytest.approx(0.0, abs=1e-5) and float(said["agrees"]) == pytest.approx(1.0)
-    assert task.at_checkpoint()["agreement"] == 1.0
-    assert float(loss.detach()) > 0.0  # the likeliest token is not certain
-
-
-def test_the_loss_is_the_mixture_it_is_said_to_be(task: DistilTask) -> None:
-    """Against distributions worked out row by row."""
-    batch = task.batch(torch.Generator().manual_seed(3), 3)
-    ids, positions, learn = batch[:3]
-    loss, _ = task.loss(*batch)
-    assert task.target is not None
-    wanted, count = 0.0, 0
-    for row in range(3):
-        p = task.target.logits(ids[row : row + 1], positions[row : row + 1])[0].softmax(-1)
-        q = task.draft.logits(ids[row : row + 1], positions[row : row + 1])[0].softmax(-1)
-        for place in range(ids.shape[1] - 1):
-            if learn[row, place + 1]:
-                a, b = p[place], q[place]
-                kl, reverse = float((a * (a / b).log()).sum()), float((b * (b / a).log()).sum())
-                hard = -float(b[a.argmax()].log())
-                wanted += 0.5 * (0.75 * kl + 0.25 * reverse) + 0.5 * hard
-                count += 1
-    assert float(loss.detach()) == pytest.approx(wanted / count, rel=1e-3)
-
-
-def test_half_the_rows_are_what_the_draft_says_now(task: DistilTask) -> None:
-    task.batch(torch.Generator().manual_seed(0), 4)
-    assert task._said and {text.origin for text in task._said} <= {f"words, question {n}" for n in range(1, 7)}
-    again = task.draft.answer([Sample(text.ids[: text.start], text.start) for text in task._said[:2]], 12, 0.0)
-    assert all(text.ids[: text.start] == said.ids[: said.start] for text, said in zip(again, task._said, strict=False))
 
 
 @pytest.mark.parametrize("kind", ["text", "vision"])
@@ -312,3 +243,42 @@ def test_composed_requests_are_the_same_for_a_seed_and_never_unfilled() -> None:
     made = [ordinary_request(random.Random(seed)) for seed in range(300)]
     assert made == [ordinary_request(random.Random(seed)) for seed in range(300)]
     assert len(set(made)) > 250 and not any("{" in text for text in made)
+
+
+def test_requests_about_installed_packages_are_the_same_for_a_seed(tmp_path: Path) -> None:
+    code = ROOT / "training" / "text" / "corpus.py"
+    for package in ("one", "two", "tests"):
+        (tmp_path / package / "tests").mkdir(parents=True)
+        (tmp_path / package / "part.py").write_bytes(code.read_bytes())
+        (tmp_path / package / "tests" / "test_part.py").write_text('"""Not a word of this is to be read by anyone."""')
+    (tmp_path / "one" / "broken.py").write_bytes(b"\xff\xfe")
+    reading = read_packages(tmp_path)
+    assert len(reading.talks) > 10 and any("standard library" in text for text in reading.prose)
+    assert len(set(reading.prose)) == len(reading.prose) and not any("Not a word" in text for text in reading.prose)
+    made = [request(reading, random.Random(seed)) for seed in range(60)]
+    assert made == [request(read_packages(tmp_path), random.Random(seed)) for seed in range(60)]
+    assert len(set(made)) > 30 and any("def " in text for text in made) and any("Summarise" in text for text in made)
+    nothing = read_packages(tmp_path / "one" / "tests")
+    assert not nothing.prose and not nothing.talks
+
+
+def test_answers_are_the_same_however_many_processes_write_them_and_none_is_written_twice(
+    model_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.drafts.writing.SHARD", 2)
+    target = Network(str(model_root / "text-target"))
+    prompts = question_prompts(target.loaded, WORDS, "words")
+    found = []
+    for workers in (1, 2):
+        run = tmp_path / str(workers)
+        run.mkdir()
+        seen: list[int] = []
+        texts = write_answers(target, prompts, 6, 0, run, workers, lambda done, _, seen=seen: seen.append(done))
+        found.append([(text.ids, text.start) for text in texts])
+        assert seen[-1] == 6 and sorted(file.name for file in run.iterdir())[-1] == "texts-0002.jsonl"
+    assert found[0] == found[1]
+    (tmp_path / "1" / "texts-0001.jsonl").unlink()
+    kept = {file: file.stat().st_mtime_ns for file in (tmp_path / "1").iterdir()}
+    again = write_answers(target, prompts, 6, 0, tmp_path / "1", 1, lambda done, total: None)
+    assert [(text.ids, text.start) for text in again] == found[0]
+    assert all(file.stat().st_mtime_ns == when for file, when in kept.items())

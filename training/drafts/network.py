@@ -64,16 +64,33 @@ class Network:
         """Where it computes."""
         return next(self.module.parameters()).device
 
-    def logits(self, ids: Tensor, positions: Tensor, features: Tensor | None = None) -> Tensor:
-        """float32 [n, length, vocabulary] of `Rows`; every row sees what stands before it."""
+    def logits(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        features: Tensor | None = None,
+        sees: Tensor | None = None,
+        where: Tensor | None = None,
+    ) -> Tensor:
+        """float32 [n, length, vocabulary] of `Rows`; every place sees what stands before it, or what `sees`, bool
+        [n, 1, length, length], lets it see. where: only of these flat places, [places, vocabulary].
+        """
         # Without a mask the library takes a jump in the positions for the beginning of another text.
-        how = {"position_ids": positions, "attention_mask": torch.ones_like(ids), "use_cache": False}
+        mask = torch.ones_like(ids) if sees is None else self._as_mask(sees)
+        how = {"position_ids": positions, "attention_mask": mask, "use_cache": False}
         if not self.sees:
-            found = self.module(input_ids=ids, **how).logits
+            out = self.module.get_decoder()(input_ids=ids, **how)
         else:
             out = self.module.model.language_model(inputs_embeds=self._embed(ids, features), **how)
-            found = self.module.lm_head(out.last_hidden_state)
-        return found[..., : self.vocabulary].float()
+        hidden = out.last_hidden_state
+        hidden = hidden if where is None else hidden.flatten(0, 1)[where]
+        return self.module.lm_head(hidden)[..., : self.vocabulary].float()
+
+    def _as_mask(self, sees: Tensor) -> Tensor:
+        """Kernels that add a mask to the scores want numbers."""
+        if self.module.config._attn_implementation == "sdpa":
+            return sees
+        return torch.zeros(sees.shape).masked_fill(~sees, torch.finfo(torch.float32).min)
 
     def _embed(self, ids: Tensor, features: Tensor | None) -> Tensor:
         hidden = self.module.get_input_embeddings()(ids)

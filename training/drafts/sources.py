@@ -16,13 +16,16 @@ from specdec.models.prompt import plain_prompt
 from training.drafts.logged import logged_texts, split
 from training.drafts.network import Progress
 from training.drafts.ordinary import ordinary_request
+from training.drafts.prose import opening, read_packages, request
 from training.errors import TrainingError
 from training.exits.samples import Sample
 from training.text.measure import read_questions
 
 TEXT_SUFFIXES = frozenset({".txt", ".md", ".rst", ".py", ".c", ".h", ".cpp", ".java", ".js", ".ts", ".rs", ".go"})
-ORDINARY_SHARE, OPENING_SHARE = 0.35, 0.15
-"""Of default prompts about text: ordinary requests, and code that only begins."""
+ORDINARY_SHARE, OPENING_SHARE, PROSE_SHARE = 0.25, 0.08, 0.45
+"""Of default prompts about text: ordinary requests, code that only begins, and what installed packages say. The others
+are about Python's library.
+"""
 SHORTEST_TEXT = 16
 
 
@@ -152,7 +155,9 @@ def read_texts(model: LoadedModel, place: Path, length: int) -> list[Sample]:
 def default_prompts(
     model: LoadedModel, count: int, held_out: int, folder: Path, seed: int, progress: Progress
 ) -> tuple[list[Sample], list[Sample]]:
-    """Rooms for a model with pictures; Python's library, code that begins, and ordinary requests for any other."""
+    """Rooms for a model with pictures; for any other Python's library, code that begins, ordinary requests, and what
+    the installed packages say.
+    """
     from training.exits.invented import questions_about_python, questions_about_rooms
 
     if model.is_multimodal:
@@ -162,10 +167,13 @@ def default_prompts(
             for number, (prompt, files) in enumerate(asked, 1)
         ]
         return prompts[held_out:], prompts[:held_out]
+    reading = read_packages()
+    prose = round(count * PROSE_SHARE) if reading.prose or reading.talks else 0
     ordinary, openings = round(count * ORDINARY_SHARE), round(count * OPENING_SHARE)
-    learnt, kept = questions_about_python(model, count - ordinary - openings, held_out, seed)
+    learnt, kept = questions_about_python(model, count - ordinary - openings - prose, held_out, seed)
     rng = random.Random(f"drafts/{seed}/ordinary")
     questions = [ordinary_request(rng) for _ in range(ordinary)] + code_openings(openings, rng)
+    questions += [request(reading, rng) for _ in range(prose)]
     prompts = [Sample(prompt.ids, len(prompt.ids), (), "python") for prompt, _ in learnt]
     prompts += question_prompts(model, questions, "composed")
     return prompts, [Sample(prompt.ids, len(prompt.ids), (), "held back") for prompt, _ in kept]
@@ -175,13 +183,8 @@ def code_openings(count: int, rng: random.Random) -> list[str]:
     """First lines of functions of the library's files that are not held back."""
     from training.text.corpus import library_folder, read_corpus
 
-    talks = read_corpus(library_folder()).train.talks
-    openings: list[str] = []
-    while len(openings) < count:
-        lines = rng.choice(talks).answer.split("\n")
-        if len(lines) > 2:
-            openings.append("\n".join(lines[: rng.randint(1, min(len(lines) - 1, 8))]) + "\n")
-    return openings
+    talks = [talk for talk in read_corpus(library_folder()).train.talks if talk.answer.count("\n") > 1]
+    return [opening(rng.choice(talks), rng) for _ in range(count)]
 
 
 def library_texts(model: LoadedModel, length: int) -> list[Sample]:

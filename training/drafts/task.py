@@ -9,6 +9,7 @@ that is what greedy acceptance asks for.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,15 +17,20 @@ import torch
 from torch import Tensor
 
 from training.drafts.figures import draft_figures
-from training.drafts.network import Network, Rows
-from training.exits.samples import Sample, load_samples
+from training.drafts.network import Network
+from training.drafts.packing import of_size, pack
+from training.drafts.teacher import Teacher, learnt_places
+from training.errors import TrainingError
+from training.exits.samples import Sample, cut, load_samples
 
 RENEWED_EVERY = 100
 """Batches between two rounds of the draft's own words; a checkpoint is kept after a whole number of rounds."""
 POOL = 96
 GREEDY_ROUNDS = 4
 """Every so many rounds the draft speaks greedily, else at temperature 1."""
-GAP_SHARE = 0.25
+LEARNT_SHARE = 0.75
+"""Of the places of a batch: room for what is learnt; the rest is prompts and what is left over in the rows."""
+LEAST = 1e-6
 
 
 @dataclass(frozen=True)
@@ -62,59 +68,65 @@ class DistilTask:
         self.draft = Network(spec.draft, device, trained=True)
         self.target = Network(spec.target, device) if spec.target else None
         self.model = self.draft.module
-        self.texts = load_samples(spec.texts)
-        self.given = load_samples(spec.given)
+        self.teacher = Teacher(self.target, spec.length)
+        self.texts, self.given = (self._fitting(_own_part(load_samples(file))) for file in (spec.texts, spec.given))
         self.prompts = load_samples(spec.prompts) if self.target is not None else []
         self.held_out = load_samples(spec.held_out)
         self._said: list[Sample] = []
         self._batches = 0
+        if not self.texts and not self.given:
+            raise TrainingError("no text is long enough to learn from: give prompts that are answered in more words")
 
     def batch(self, generator: torch.Generator, size: int) -> tuple[Tensor, ...]:
-        """ids, positions and learn as in `Rows`; pictures' features of draft and target, empty where there are none."""
-        said = round(size * self.spec.on_policy) if self.prompts else 0
-        if said and self._batches % RENEWED_EVERY == 0:
+        """ids, positions, sees and where as `Network.logits` takes them; likely int64 and chances float32 [places,
+        top], what the target says there; weights [places]; the pictures' features. sees and features are empty where
+        there are none.
+        """
+        if self.prompts and self.spec.on_policy and self._batches % RENEWED_EVERY == 0:
             self._said = self._speak(generator)
         self._batches += 1
-        given = round(size * self.spec.given_share) if self.given else 0
-        given = size - said if not self.texts else min(given, size - said)
-        samples = [
-            *_drawn(self._said, said, generator),
-            *_drawn(self.given, given, generator),
-            *_drawn(self.texts, size - said - given, generator),
-        ]
-        rows = self.draft.rows(samples, self.spec.length)
-        positions = rows.positions if self.draft.sees else self._with_gaps(rows, generator)
         none = torch.zeros(0)
-        seen = none if rows.features is None else rows.features
-        taught = none
-        if self.target is not None and rows.features is not None:
-            other = self.target.rows(samples, self.spec.length)
-            assert other.features is not None
-            taught = other.features
-        return rows.ids, positions, rows.learn, seen, taught
+        if self.draft.sees:
+            samples = [self._one(generator) for _ in range(size)]
+            rows = self.draft.rows(samples, self.spec.length)
+            ids, positions, sees, where = rows.ids[:, :-1], rows.positions[..., :-1], none, learnt_places(rows)
+            features = none if rows.features is None else rows.features
+        else:
+            packed = pack(lambda: self._one(generator), size, self.spec.length)
+            samples, features = packed.samples, none
+            ids, positions, sees, where = packed.ids, packed.positions, packed.sees, packed.where
+        lessons = self.teacher.lessons(samples)
+        likely = torch.cat([lesson.likely for lesson in lessons]).long()
+        chances = torch.cat([lesson.chances for lesson in lessons]).float()
+        places = math.ceil(LEARNT_SHARE * size * self.spec.length)
+        where, likely, chances, weights = of_size(where, (likely, chances), places, generator)
+        return ids, positions, sees, where, likely, chances, weights, features
 
     def loss(
-        self, ids: Tensor, positions: Tensor, learn: Tensor, seen: Tensor, taught: Tensor
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        sees: Tensor,
+        where: Tensor,
+        likely: Tensor,
+        chances: Tensor,
+        weights: Tensor,
+        features: Tensor,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Distance from the target's distribution, or surprise at its picks where only these are known."""
-        wanted, learn = ids[:, 1:], learn[:, 1:]
-        ids, positions = ids[:, :-1], positions[..., :-1]
-        log_q = self.draft.logits(ids, positions, seen if seen.numel() else None).log_softmax(-1)
-        weight = learn / learn.sum().clamp(min=1)
-        if self.target is None:
-            surprise = -log_q.gather(-1, wanted[..., None]).squeeze(-1)
-            agrees = ((log_q.argmax(-1) == wanted) * weight).sum()
-            total = (surprise * weight).sum()
-            return total, {"loss": total.detach(), "agrees": agrees.detach()}
-        with torch.no_grad():
-            log_p = self.target.logits(ids, positions, taught if taught.numel() else None).log_softmax(-1)
-            likeliest = log_p.argmax(-1)
-        forward = (log_p.exp() * (log_p - log_q)).sum(-1)
-        reverse = (log_q.exp() * (log_q - log_p)).sum(-1)
+        """Distance from the target's distribution: of its likeliest tokens each, and of all others together."""
+        logits = self.draft.logits(
+            ids, positions, features if features.numel() else None, sees if sees.numel() else None, where
+        )
+        log_q = logits.gather(-1, likely) - logits.logsumexp(-1, keepdim=True)
+        p, q = chances.exp(), log_q.exp()
+        others_p, others_q = ((1 - of.sum(-1)).clamp(min=LEAST) for of in (p, q))
+        others = others_p.log() - others_q.log()
+        forward = (p * (chances - log_q)).sum(-1) + others_p * others
+        reverse = (q * (log_q - chances)).sum(-1) - others_q * others
         apart = (1 - self.spec.reverse) * forward + self.spec.reverse * reverse
-        picked = -log_q.gather(-1, likeliest[..., None]).squeeze(-1)
-        total = (((1 - self.spec.hard) * apart + self.spec.hard * picked) * weight).sum()
-        agrees = ((log_q.argmax(-1) == likeliest) * weight).sum()
+        weight = weights / weights.sum().clamp(min=1)
+        total = (((1 - self.spec.hard) * apart - self.spec.hard * log_q[:, 0]) * weight).sum()
+        agrees = ((logits.argmax(-1) == likely[:, 0]) * weight).sum()
         return total, {
             "loss": total.detach(),
             "apart": (forward * weight).sum().detach(),
@@ -131,23 +143,31 @@ class DistilTask:
         prompts = _drawn(self.prompts, POOL, generator)
         greedy = self._batches // RENEWED_EVERY % GREEDY_ROUNDS == GREEDY_ROUNDS - 1
         seed = int(torch.randint(2**31, (1,), generator=generator))
-        return self.draft.answer(prompts, self.spec.new_tokens, 0.0 if greedy else 1.0, seed)
+        return self._fitting(self.draft.answer(prompts, self.spec.new_tokens, 0.0 if greedy else 1.0, seed))
 
-    def _with_gaps(self, rows: Rows, generator: torch.Generator) -> Tensor:
-        """Positions with one gap in some rows: what learns on short rows should know long distances, too (positional
-        skip-wise training, arXiv 2309.10400).
-        """
-        count, length = rows.ids.shape
-        room = min(self.draft.loaded.context_limit, 1 << 15) - length
-        if room < 2:
-            return rows.positions
-        split = torch.randint(1, length, (count, 1), generator=generator)
-        gap = torch.randint(1, room, (count, 1), generator=generator)
-        gap = gap * (torch.rand(count, 1, generator=generator) < GAP_SHARE)
-        return rows.positions + gap * (torch.arange(length)[None] >= split)
+    def _fitting(self, samples: list[Sample]) -> list[Sample]:
+        """Those that anything can be learnt from, cut to a row."""
+        return [found for sample in samples if (found := cut(sample, self.spec.length)) is not None]
+
+    def _one(self, generator: torch.Generator) -> Sample:
+        """One text to learn from: the draft's own words, one that was given, or the target's."""
+        lot = float(torch.rand((), generator=generator))
+        said, given = self.spec.on_policy, self.spec.given_share if self.given else 0.0
+        if self._said and lot < said:
+            return _drawn(self._said, 1, generator)[0]
+        if self.given and (not self.texts or lot >= 1 - min(given, 1 - said)):
+            return _drawn(self.given, 1, generator)[0]
+        return _drawn(self.texts or self._said, 1, generator)[0]
 
 
 def _drawn(samples: list[Sample], count: int, generator: torch.Generator) -> list[Sample]:
     if not samples:
         return []
     return [samples[index] for index in torch.randint(len(samples), (count,), generator=generator).tolist()]
+
+
+def _own_part(samples: list[Sample]) -> list[Sample]:
+    """What this process of several learns from: no two then work out what the target says to the same text."""
+    if not torch.distributed.is_initialized():
+        return samples
+    return samples[torch.distributed.get_rank() :: torch.distributed.get_world_size()] or samples

@@ -24,6 +24,7 @@ from training.drafts.remote import RemoteTarget
 from training.drafts.sources import Sources, gather
 from training.drafts.start import LAYERS, add_companions, start_folder
 from training.drafts.task import RENEWED_EVERY, DistilSpec, DistilTask
+from training.drafts.writing import write_answers
 from training.errors import TrainingError
 from training.exits.samples import Sample, load_samples, save_samples
 from training.folders import appearing_at_once, keep_settings, roomy
@@ -32,9 +33,6 @@ from training.text.stages import Stages, stages
 from training.threads import threads
 
 NAME = "draft"
-SHARD = 256
-"""Answers that the target writes between two files: what a stopped run does not write again."""
-SAMPLED_EVERY = 4
 MEASURED_SAMPLED = 64
 
 
@@ -200,20 +198,11 @@ class _Run:
         return RemoteTarget(stack.enter_context(connect(config.connect, key=config.key)), speaker)
 
     def _written(self, target: Network | RemoteTarget, prompts: list[Sample]) -> list[Sample]:
-        """The target's answers, a file for every SHARD of them; one in SAMPLED_EVERY files is sampled."""
-        order = list(prompts)
-        random.Random(f"drafts/{self.config.seed}/order").shuffle(order)
-        said: list[Sample] = []
+        """The target's answers, in an order of their own."""
+        config, order = self.config, list(prompts)
+        random.Random(f"drafts/{config.seed}/order").shuffle(order)
         with self.shown.counted("the target writes", len(order)) as progress:
-            for shard, at in enumerate(range(0, len(order), SHARD)):
-                file = self.run / f"texts-{shard:04d}.jsonl"
-                if not file.exists():
-                    warm = 1.0 if shard % SAMPLED_EVERY == SAMPLED_EVERY - 1 else 0.0
-                    part = order[at : at + SHARD]
-                    save_samples(file, target.answer(part, self.config.new_tokens, warm, self.config.seed + shard))
-                said += load_samples(file)
-                progress(len(said), len(order))
-        return said
+            return write_answers(target, order, config.new_tokens, config.seed, self.run, config.workers, progress)
 
     def _spec(self) -> DistilSpec:
         config = self.config
@@ -309,6 +298,9 @@ def _data(sources: Sources, sees: bool) -> str:
     if not sources.named:
         if sees:
             return "instructions beside frames of the simulator's training rooms, answered by the target"
-        return "questions about Python's standard library, code that begins, and composed ordinary requests"
+        return (
+            "questions about Python's standard library, code that begins, composed ordinary requests, and requests\n"
+            "about the paragraphs and functions of the packages that were installed"
+        )
     named = [*sources.questions, *sources.texts, *sources.bags, *sources.verdicts]
     return ", ".join(f"`{file.name}`" for file in named)

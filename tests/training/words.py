@@ -1,0 +1,14 @@
+"""A few questions, and what a model says to them."""
+
+from __future__ import annotations
+
+from training.drafts.network import Network
+from training.drafts.sources import question_prompts
+from training.exits.samples import Sample
+
+WORDS = ["one two three", "four five six", "seven eight nine", "ten eleven twelve", "what is this", "say it again"]
+
+
+def said_by(network: Network, count: int = 6, seed: int = 1) -> list[Sample]:
+    """Sampled answers of twelve tokens."""
+    return network.answer(question_prompts(network.loaded, WORDS[:count], "words"), 12, 1.0, seed)
