@@ -14,3 +14,4 @@ from conftest_servers import (  # noqa: F401
     text_pair,
     vision_pair,
 )
+from raw_client import client, server  # noqa: F401

@@ -12,9 +12,9 @@ import pytest
 import zmq
 from conftest_models import picture
 from conftest_servers import Pair
+from raw_client import OPTIONS, RawClient, open_message
 from test_client_bounds import png
 from test_verifier_process import verifier
-from test_verifier_server import OPTIONS, RawClient, open_message
 
 from specdec.link import wire
 from specdec.link.convert import sampling_to_wire

@@ -13,7 +13,7 @@ import zmq
 from conftest_models import picture
 from conftest_servers import Pair, StartServer
 from PIL import Image
-from test_verifier_server import RawClient, events, open_message, still_works
+from raw_client import RawClient, events, open_message, still_works
 
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.errors import OptionsError, VerifierBusy

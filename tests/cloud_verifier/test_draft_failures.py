@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from conftest_servers import Pair, RunningServer, StartServer
-from test_verifier_server import events
+from raw_client import events
 
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.models import LoadedModel, Prompt, chat_prompt

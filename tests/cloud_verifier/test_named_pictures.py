@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import conftest_models as tiny
 import pytest
 from conftest_servers import Pair, RunningServer, StartServer, patiently_connected
-from test_verifier_server import OPTIONS, RawClient, events
+from raw_client import OPTIONS, RawClient, events
 
 from cloud_verifier.net.clients import Clients
 from cloud_verifier.net.limits import Limits

@@ -12,7 +12,7 @@ import zmq
 from conftest_keys import Keys
 from conftest_servers import PATIENCE_S, Pair, StartServer, patiently_connected
 from prometheus_client.parser import text_string_to_metric_families
-from test_verifier_server import RawClient
+from raw_client import RawClient
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.engine.memory import TREE_TOKENS
