@@ -22,7 +22,7 @@ from training.drafts.ordinary import ordinary_request
 from training.drafts.prose import read_packages, request
 from training.drafts.remote import RemoteTarget
 from training.drafts.sources import Sources, gather, question_prompts, read_texts
-from training.drafts.start import start_folder
+from training.drafts.start import kept_dtype, start_folder
 from training.drafts.train import TrainDraftConfig, train_draft
 from training.drafts.writing import write_answers
 from training.errors import TrainingError
@@ -224,6 +224,12 @@ def test_layers_of_a_target_make_a_draft_that_begins_as_its_embeddings(text_pair
     ids = torch.arange(5)
     assert torch.equal(made.runner.embed(ids), text_pair.target.runner.embed(ids))
     assert start_folder("elsewhere", text_pair.target, tmp_path) == "elsewhere"
+
+
+def test_a_draft_of_a_targets_layers_is_kept_in_the_targets_number_type(tmp_path: Path) -> None:
+    target = load_model(ROOT / "default_models" / "text-target")
+    folder = start_folder("layers:0", target, tmp_path)
+    assert kept_dtype(target.path) == kept_dtype(folder) == torch.float16
 
 
 def test_the_curve_shows_what_the_log_says_last(tmp_path: Path) -> None:

@@ -10,7 +10,10 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
 from specdec.models import LoadedModel
+from specdec.models.loading import read_config
 from training.errors import TrainingError
 from training.folders import appearing_at_once
 
@@ -63,8 +66,14 @@ def _make(target: LoadedModel, picked: Sequence[int], folder: Path) -> None:
     if getattr(config, "max_window_layers", None) is not None:
         config.max_window_layers = min(config.max_window_layers, len(picked))
     with appearing_at_once(folder) as building:
-        module.save_pretrained(building)
+        module.to(kept_dtype(target.path)).save_pretrained(building)
         add_companions(target.path, building, target)
+
+
+def kept_dtype(path: str) -> torch.dtype:
+    """The number type of a model folder's weights; a draft made of it is kept in the same."""
+    told = getattr(read_config(path), "dtype", None)
+    return told if told in (torch.float16, torch.bfloat16) else torch.float32
 
 
 def add_companions(source: str, folder: Path, model: LoadedModel) -> None:

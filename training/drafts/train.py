@@ -22,7 +22,7 @@ from training.drafts.figures import DraftFigures, SampledFigures, draft_figures,
 from training.drafts.network import Network, check_same_vocabulary
 from training.drafts.remote import RemoteTarget
 from training.drafts.sources import Sources, gather
-from training.drafts.start import LAYERS, add_companions, start_folder
+from training.drafts.start import LAYERS, add_companions, kept_dtype, start_folder
 from training.drafts.task import RENEWED_EVERY, DistilSpec, DistilTask
 from training.drafts.writing import write_answers
 from training.errors import TrainingError
@@ -237,7 +237,7 @@ class _Run:
     def _trained(self, checkpoint: Path) -> Network:
         """The draft of a checkpoint, its weights rounded as they will be on disk: what is measured is what is kept."""
         draft = Network(self.start)
-        kept = _kept_as(draft)
+        kept = kept_dtype(draft.loaded.path)
         weights = read_checkpoint(checkpoint)["model"]
         draft.module.load_state_dict({name: value.to(kept).float() for name, value in weights.items()})
         return draft
@@ -247,7 +247,7 @@ class _Run:
     ) -> None:
         card = write_card(making, self.config.gamma, before, after, sampled)
         with roomy(self.config.out), appearing_at_once(self.config.out) as folder:
-            draft.module.to(_kept_as(draft)).save_pretrained(folder)
+            draft.module.to(kept_dtype(draft.loaded.path)).save_pretrained(folder)
             for weights in folder.glob("*.safetensors"):
                 weights.chmod(0o644)  # safetensors writes files for their owner alone
             add_companions(self.start, folder, draft.loaded)
@@ -278,14 +278,6 @@ class _Run:
             minutes=seconds / 60,
             machine=torch.cuda.get_device_name() if torch.cuda.is_available() else cores,
         )
-
-
-def _kept_as(draft: Network) -> torch.dtype:
-    """The number type of the folder that training starts from; of a draft made here, float16."""
-    from specdec.models.loading import read_config
-
-    told = getattr(read_config(draft.loaded.path), "dtype", None)
-    return told if told in (torch.float16, torch.bfloat16) else torch.float32
 
 
 def _origin(draft: str) -> str:
