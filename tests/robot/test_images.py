@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from spec_vlm_nav.camera.images import PictureOptions, RawImage, black_like, decode, prepare, to_jpeg
+from spec_vlm_nav.camera.images import PictureOptions, RawImage, black_like, decode, fit, prepare, to_jpeg
 from spec_vlm_nav.common.errors import FrameError
 
 AS_IS = PictureOptions()
@@ -98,3 +98,29 @@ def test_a_black_picture_is_refused_a_dark_one_is_not(level, refused):
             prepare(picture, PictureOptions())
     else:
         assert prepare(picture, PictureOptions()) == picture
+
+
+@pytest.mark.parametrize("size", [(1, 6000), (6000, 1), (1, 1)])
+def test_a_picture_of_odd_shape_never_grows_to_more_than_what_is_asked_for(size, monkeypatch):
+    made, resize = [], Image.Image.resize
+
+    def resized(picture, to, *how):
+        made.append(to)
+        return resize(picture, to, *how)
+
+    monkeypatch.setattr(Image.Image, "resize", resized)
+    assert fit(Image.new("RGB", size, (9, 80, 200)), 224, 224).size == (224, 224)
+    assert made == [(224, 224)]
+
+
+def test_a_picture_is_cropped_in_its_middle_before_it_is_scaled():
+    wide = np.zeros((100, 300, 3), np.uint8)
+    wide[:, 100:200] = 255
+    assert np.asarray(fit(Image.fromarray(wide), 50, 50)).min() > 200  # not 0
+
+
+def test_a_picture_of_sixteen_bits_is_refused_in_one_line():
+    out = io.BytesIO()
+    Image.fromarray(np.full((20, 20), 40_000, np.uint16)).save(out, "PNG")
+    with pytest.raises(FrameError, match="8 bits a channel"):
+        decode(out.getvalue())

@@ -83,6 +83,15 @@ def test_yaw_is_read_from_the_quaternion_and_a_missing_one_is_not_a_number():
     assert not pose_of(message).is_finite
 
 
+@pytest.mark.parametrize("length", [0.8, 1.0, 1.35])
+@pytest.mark.parametrize("degrees", [0, 30, 90, 170, -120])
+def test_yaw_does_not_depend_on_the_quaternions_length(length, degrees):
+    half = math.radians(degrees) / 2
+    message = Odometry()
+    message.pose.pose.orientation.z, message.pose.pose.orientation.w = length * math.sin(half), length * math.cos(half)
+    assert math.degrees(pose_of(message).yaw) == pytest.approx(degrees)
+
+
 def test_compressed_bytes_are_the_cameras_own():
     message = CompressedImage(format="jpeg", data=b"\xff\xd8 anything")
     message.header.stamp = STAMP

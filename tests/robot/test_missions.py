@@ -184,7 +184,7 @@ def test_bounds_of_a_step_and_of_the_mission():
     assert robot.progress[0] == "running", "vlm_nav_node ends it itself, a little later"
     robot.tick(2.0)
     assert robot.record.items[0].code == "TIMEOUT" and robot.stood
-    robot.walk((0, 0), (0.6, 0), (1.2, 0))
+    robot.walk((0, 0), (0.4, 0), (0.8, 0), (1.2, 0))
     robot.tick(0.1)
     assert robot.record.items[1].code == "TOO_FAR" and robot.record.phase is Phase.ENDED
     robot = Robot("max_s: 5\n" + A_TO_C)
@@ -215,6 +215,34 @@ def test_start_when(start, before, at):
     assert robot.given == []
     robot.tick(**at)
     assert robot.given == ["go to a"]
+
+
+def test_what_is_late_for_its_minute_begins_as_soon_as_nothing_keeps_it():
+    robot = _waiting('start_when: {at: "08:30"}\n')
+    robot.tick(minute=509)
+    robot.tick(1.0, minute=510, objection="no odometry")
+    robot.tick(90.0, minute=511, objection="no odometry")
+    assert robot.given == [] and "no odometry" in robot.record.why
+    robot.tick(1.0, minute=511)
+    assert robot.given == ["go to a"]
+
+
+def test_what_is_too_late_ends_with_the_reason_instead_of_driving_off_tomorrow():
+    robot = _waiting('start_when: {at: "08:30"}\n')
+    robot.tick(minute=510, objection="no odometry")
+    robot.tick(601.0, minute=520, objection="no odometry")
+    assert robot.record.phase is Phase.ENDED and robot.record.code == "TIMEOUT"
+    assert "08:30" in robot.record.why and "no odometry" in robot.record.why
+    robot.tick(86_400.0, minute=510)
+    assert robot.given == []
+
+
+@pytest.mark.parametrize("before, after, begins", [(508, 512, True), (0, 840, False), (512, 508, False)])
+def test_a_clock_that_is_set_over_the_minute_by_a_little_does_not_lose_it(before, after, begins):
+    robot = _waiting('start_when: {at: "08:30"}\n')
+    robot.tick(minute=before)
+    robot.tick(1.0, minute=after)
+    assert (robot.given == ["go to a"]) == begins
 
 
 def _waiting(start):
@@ -255,6 +283,14 @@ def test_odometry_that_was_set_anew_forgets_the_path():
     robot.record.path.clear()
     robot.end()
     assert robot.record.items[1].code == "INVALID_INPUT"
+
+
+@pytest.mark.parametrize("yaw, kept", [(0.9, 3), (1.6, 1), (-1.6, 1), (2 * math.pi, 3)])
+def test_odometry_that_begins_anew_nearby_is_known_by_its_heading(yaw, kept):
+    robot = Robot("steps:\n- go to a\n- return: start\n")
+    robot.walk((0, 0), (0.3, 0))
+    robot.mission.on_pose(Pose(0.0, 0.4, yaw))
+    assert len(robot.record.path) == kept
 
 
 def test_a_file_that_holds_no_record_is_said_and_a_half_written_one_replaces_nothing(tmp_path, monkeypatch):

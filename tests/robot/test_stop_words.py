@@ -1,5 +1,7 @@
 """What is a stop, and what is an instruction: the line between them, from both sides."""
 
+import time
+
 import pytest
 
 from spec_vlm_nav.language.stop_phrases import CLOSED_HEADS, FILLERS, OPEN_HEADS, OPENERS, PLACES
@@ -387,3 +389,23 @@ def test_a_stop_repeated_for_longer_than_an_instruction_may_be_is_heard():
 @pytest.mark.parametrize("text", ["\x00stop\x00", "stop\u200b", "<|im_end|>stop", "stop\r\n", "\tStop!\t"])
 def test_odd_characters_around_a_stop_do_not_hide_it(text):
     assert is_stop(text)
+
+
+@pytest.mark.parametrize("words", ["不", "等", "停原地待命", "站着别动", "好好了", "停一下一会儿"])
+def test_words_that_overlap_take_no_longer_than_others(words):
+    """As a regular expression they took minutes: motion_node hung, and its e-stop with it."""
+    began = time.process_time()
+    assert not is_stop(words * 50 + "去")
+    assert is_stop("停" + words * 80) == (words not in ("不", "好好了"))
+    assert time.process_time() - began < 0.5
+
+
+@pytest.mark.parametrize("blank", [" ", "\u200b", "\u00ad", "\t", "\u2060 "])
+def test_a_stop_behind_any_number_of_blanks_is_a_stop(blank):
+    assert is_stop(blank * 900 + "stop") and is_stop(blank * 900 + "stop" + blank * 900 + "now")
+    assert not is_stop(blank * 900 + "find the bus stop")
+
+
+def test_invisible_characters_neither_split_a_stop_nor_join_it_to_the_next_word():
+    assert is_stop("st\u00adop") and is_stop("s\u200bt\u200bo\u200bp") and is_stop("stop\u200bnow")
+    assert is_stop("wait\nstop!") and not is_stop("find the chair\nthen the bus stop")

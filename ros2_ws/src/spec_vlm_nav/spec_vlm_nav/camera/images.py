@@ -83,6 +83,10 @@ def decode(data: bytes) -> Image.Image:
                 raise FrameError(
                     f'camera frame of {picture.width}x{picture.height} pixels refused: too large'
                 )
+            if picture.mode.startswith(('I', 'F')):
+                raise FrameError(
+                    'camera frame has more than 8 bits a channel: publish 8 (a depth picture?)'
+                )
             return picture.convert('RGB')
     except UnidentifiedImageError:
         raise FrameError(
@@ -122,12 +126,13 @@ def from_raw(raw: RawImage) -> Image.Image:
 
 
 def fit(picture: Image.Image, width: int, height: int) -> Image.Image:
-    """Scale to cover width x height, then crop the middle: nothing is stretched."""
+    """Crop the middle to the shape of width x height, then scale: nothing is stretched."""
     scale = max(width / picture.width, height / picture.height)
-    size = (max(width, round(picture.width * scale)), max(height, round(picture.height * scale)))
-    scaled = picture.resize(size, Image.Resampling.BILINEAR)
-    left, top = (size[0] - width) // 2, (size[1] - height) // 2
-    return scaled.crop((left, top, left + width, top + height))
+    across, down = min(width / scale, picture.width), min(height / scale, picture.height)
+    left, top = (picture.width - across) / 2, (picture.height - down) / 2
+    # Cut out first: what a picture of one row would grow to has no bounds.
+    box = (left, top, left + across, top + down)
+    return picture.resize((width, height), Image.Resampling.BILINEAR, box)
 
 
 def within(picture: Image.Image, pixels: int) -> Image.Image:

@@ -151,6 +151,9 @@ class Navigator:
             refusal = Refusal(text, ErrorCode.INVALID_INPUT, str(error))
             self._happens(Event.REFUSAL, refusal, now)
             return self.number
+        if is_stop(words):
+            self.on_cancel(now)
+            return self.number
         if self._is.estopped_by:
             why = f'{self._is.estopped_by} is latched: reset it first'
             self._happens(Event.REFUSAL, Refusal(words, ErrorCode.ESTOPPED, why), now)

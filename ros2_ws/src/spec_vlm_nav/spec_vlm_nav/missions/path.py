@@ -23,7 +23,7 @@ from spec_vlm_nav.missions.record import Point
 
 MOST_POINTS = 4000
 ASIDE_M = 0.08  # the way back leaves the path driven by no more than that
-JUMP_M = 1.0  # between two messages: odometry was set anew
+JUMP_M, JUMP_RAD = 0.5, 1.0  # between two messages: odometry was set anew
 THERE_M = 0.15  # a corner counts as reached within that
 
 

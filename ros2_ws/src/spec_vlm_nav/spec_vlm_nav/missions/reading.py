@@ -44,10 +44,12 @@ import yaml
 
 LONGEST_FILE = 200_000  # characters
 DEEPEST = 5
+LEAST_TURN_DEG = 4.0  # odometry does not tell less from standing (driving.TURNED_RAD)
 MOST_PROBLEMS = 20
 MISSION_KEYS = ('name', 'steps', 'start_when', 'max_s', 'max_m', 'defaults')
 BOUND_KEYS = ('max_s', 'max_m', 'retries', 'on_failure')
 KINDS = tuple(kind.value for kind in Kind)
+_NUMBER = re.compile(r'[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?')
 Node = yaml.Node
 T = TypeVar('T')
 
@@ -188,8 +190,9 @@ class _Reader:
             yield Step(Kind.WAIT, number=self.number(value, kind, 0, 86_400), **bounds)
         elif kind == 'turn_deg':
             turn = self.number(value, kind, -360, 360)
-            if turn == 0 and not self.problems:
-                self.bad(value, 'a turn of 0 degrees', '-360 to 360 (left positive), not 0')
+            if abs(turn) < LEAST_TURN_DEG and not self.problems:
+                some = f'-360 to 360 (left positive), {LEAST_TURN_DEG:g} at least'
+                self.bad(value, f'a turn of {turn:g} degrees', some)
             yield Step(Kind.TURN, number=turn, **bounds)
         else:
             yield Step(Kind.RETURN, number=self._return(value), **bounds)
@@ -311,7 +314,8 @@ class _Reader:
         """Return a number in its bounds; `low` when it is none."""
         read_as: Callable[[str], float] = int if whole else float
         try:
-            if not isinstance(node, yaml.ScalarNode):
+            # Python also reads digits of other scripts, and 1_0.
+            if not isinstance(node, yaml.ScalarNode) or not _NUMBER.fullmatch(node.value):
                 raise ValueError
             value = float(read_as(node.value))
         except ValueError:

@@ -28,9 +28,10 @@ from typing import Protocol
 
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.common.errors import MissionError
-from spec_vlm_nav.common.geometry import Pose
+from spec_vlm_nav.common.geometry import Pose, wrap
 from spec_vlm_nav.missions import path as paths
 from spec_vlm_nav.missions.driving import Course, Turn, Way
+from spec_vlm_nav.missions.due import clock, Due, LATE_S, waits_for
 from spec_vlm_nav.missions.plan import Kind, MOST_STEPS, OnFailure, Plan, StartWhen, Step
 from spec_vlm_nav.missions.record import Item, Phase, Progress, Record
 
@@ -65,7 +66,7 @@ class Mission:
         self._out = outputs
         self._token = 0
         self._began = self._last = now
-        self._given = now
+        self._due = Due(record.plan.start, now)
         self._pose: Pose | None = None
         self._step_m = 0.0
         self._ends_at = math.inf  # the end of a wait
@@ -75,7 +76,7 @@ class Mission:
         """Take a new mission. wall: Unix time, s."""
         items = [Item(i + 1, step) for i, step in enumerate(plan.steps)]
         mission = cls(Record(plan, items, given_at=wall), outputs, now)
-        mission.record.why = _waits_for(plan)
+        mission.record.why = waits_for(plan.start)
         return mission
 
     @classmethod
@@ -179,7 +180,8 @@ class Mission:
         point = (pose.x, pose.y)
         known = (last.x, last.y) if last else (record.path[-1] if record.path else point)
         step_m = paths.far(known, point)
-        if step_m > paths.JUMP_M:
+        turned = abs(wrap(pose.yaw - last.yaw)) if last else 0.0
+        if step_m > paths.JUMP_M or turned > paths.JUMP_RAD:
             if record.path:
                 self._out.log('odometry was set anew: the path driven so far is forgotten')
             record.path.clear()
@@ -226,17 +228,16 @@ class Mission:
         self._last = now
 
     def _may_begin(self, now: float, minute: int, objection: str) -> bool:
-        start, self.record.why = self.record.plan.start, _waits_for(self.record.plan)
-        due = {
-            StartWhen.NOW: True,
-            StartWhen.READY: True,
-            StartWhen.SIGNAL: False,
-            StartWhen.AFTER: now - self._given >= start.after_s,
-            StartWhen.AT: minute == start.at_minute,
-        }[start.when]
-        if due and objection and start.when is not StartWhen.NOW:
-            self.record.why = f'waits: {objection}'
-        return due and (not objection or start.when is StartWhen.NOW)
+        start = self.record.plan.start
+        self.record.why = waits_for(start)
+        due = self._due.is_due(now, minute)
+        if start.when is StartWhen.NOW or not due or not objection:
+            return due
+        self.record.why = f'waits: {objection}'
+        if self._due.is_late(now):
+            late = f'could not begin at {clock(start.at_minute)}, nor within {LATE_S / 60:g} min'
+            self._end(ErrorCode.TIMEOUT, f'{late}: {objection}')
+        return False
 
     def _mind_bounds(self, item: Item | None, now: float) -> None:
         if item is None:
@@ -413,17 +414,6 @@ class Mission:
         items = self.record.items
         place = next(i for i, each in enumerate(items) if each.number == item.number)
         items[place] = item
-
-
-def _waits_for(plan: Plan) -> str:
-    start = plan.start
-    return {
-        StartWhen.NOW: '',
-        StartWhen.READY: '',
-        StartWhen.SIGNAL: 'waits for resume',
-        StartWhen.AFTER: f'begins {start.after_s:g} s after it was given',
-        StartWhen.AT: f'begins at {start.at_minute // 60:02}:{start.at_minute % 60:02}',
-    }[start.when]
 
 
 def _numbers(items: list[Item]) -> str:

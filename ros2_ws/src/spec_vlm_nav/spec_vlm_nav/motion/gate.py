@@ -44,6 +44,7 @@ from spec_vlm_nav.motion.watchdogs import (
 )
 
 EDGE_M = 0.05  # a motion that is so near to the geofence has reached it
+MOST_RETIRED = 10_000  # sessions that were replaced: to send new ones for days fills no memory
 
 
 _STATE_OF = {
@@ -75,7 +76,7 @@ class SafetyGate:
         self.refusals: Counter[str] = Counter()
         self.session: int | None = None
         self.sequence = 0
-        self._retired: set[int] = set()
+        self._retired: dict[int, None] = {}  # the latest last
         self._fenced: tuple[int, int] | None = None  # session and instruction
         self._instruction = 0
         self._latched: int | None = None  # the instruction that was ended
@@ -154,7 +155,9 @@ class SafetyGate:
     def _admit_in_order(self, command: Command, now: float) -> Refusal | None:
         if command.session != self.session:
             if self.session is not None:
-                self._retired.add(self.session)
+                self._retired[self.session] = None
+                if len(self._retired) > MOST_RETIRED:
+                    del self._retired[next(iter(self._retired))]
             # Instructions count from 1: only one of its own lifts the stop of an operator.
             self._latched = 0 if self.latched_by == OPERATOR_STOP else None
             self.session = command.session

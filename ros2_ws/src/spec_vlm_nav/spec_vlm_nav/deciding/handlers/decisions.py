@@ -115,7 +115,8 @@ def roll_back(s: Situation, event: Reconciled, now: float) -> None:
     s.abandon(ErrorCode.CANCELED, 'rolled back')
     s.stand(CommandKind.HOLD, SUPERVISOR, 'rolled back')
     s.decision.take_back()
-    s.policy.state = decision.policy_before
+    if s.policy is decision.policy:  # another one's memory means nothing to it
+        s.policy.state = decision.policy_before
     s.out.report(decision.told(Verification.ROLLED_BACK, event))
     instead = event.action.short if event.action is not None else 'no action'
     s.out.log('warn', f'rolled back {decision.action.short}: the verifier says {instead}')
@@ -167,7 +168,7 @@ def _act(s: Situation, current: DecisionInProgress, event: ActionFound, now: flo
     current.report = replace(current.report, sequence=sequence)
     if event.unverified:
         s.unverified.decision = OpenDecision(
-            current.job.number, event.action, sequence, current.report, before, now
+            current.job.number, event.action, sequence, current.report, s.policy, before, now
         )
         s.out.log('warn', f'UNVERIFIED, the draft model alone: {words}')
     s.out.spoke(reasoning, words, event.unverified)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from spec_vlm_nav.common.codes import Verification
 from spec_vlm_nav.deciding.parts.report import Report
-from spec_vlm_nav.exploring.policy import Memory
+from spec_vlm_nav.exploring.policy import ExplorationPolicy, Memory
 from spec_vlm_nav.language.actions import Action, reasoning_of
 from spec_vlm_nav.model.worker import Reconciled
 
@@ -30,14 +30,15 @@ class OpenDecision:
     """
     What has to be known to confirm it, or to take it back. at: when it was taken, s.
 
-    action: the draft model's own. policy_before: the exploration policy's memory before this
-    decision.
+    action: the draft model's own. policy, policy_before: the exploration policy that was
+    asked, and its memory before this decision.
     """
 
     job: int
     action: Action
     sequence: int
     report: Report
+    policy: ExplorationPolicy
     policy_before: Memory
     at: float
 

@@ -51,7 +51,8 @@ def pose_of(message: Odometry) -> Pose:
     norm = q.x * q.x + q.y * q.y + q.z * q.z + q.w * q.w
     if not 0.5 < norm < 2.0:
         return Pose(position.x, position.y, math.nan)
-    yaw = math.atan2(2 * (q.w * q.z + q.x * q.y), 1 - 2 * (q.y * q.y + q.z * q.z))
+    # Its length does not matter so: drivers round, and some do not normalise.
+    yaw = math.atan2(2 * (q.w * q.z + q.x * q.y), q.w**2 + q.x**2 - q.y**2 - q.z**2)
     return Pose(position.x, position.y, yaw)
 
 

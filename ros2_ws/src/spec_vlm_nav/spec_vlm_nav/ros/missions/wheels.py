@@ -108,9 +108,8 @@ class Wheels:
     def _give_sign_of_life(self) -> None:
         life = Supervision(session=self._session, camera_age_s=self._camera_age_s())
         life.header.stamp = self._node.get_clock().now().to_msg()
-        life.verifier_age_s = -1.0  # nothing here depends on it
-        if self._heard is not None:
-            life.link, life.link_rtt_ms = self._heard[1].link, self._heard[1].link_rtt_ms
+        # Nothing here depends on the verifier: a lost link ends no way back.
+        life.verifier_age_s, life.link = -1.0, Supervision.LINK_UNKNOWN
         self._life.publish(life)
 
     def _send(self, motion: Motion) -> int:

@@ -78,7 +78,8 @@ class MissionNode:
         self._pose: tuple[float, Pose] | None = None
         self._motion_at = -1e9  # when motion_node was last heard
         self._estopped = ''
-        self._stopped_since: float | None = None
+        self._stopped: float | None = None  # stamp of the operator's stop in force
+        self._is_told = False  # whether motion_node has ever said how it is
         self._ticks, self._is_saved, self._holds = 0, True, False
         kept = QoSProfile(
             depth=1,
@@ -182,11 +183,12 @@ class MissionNode:
         if self._estopped:
             self._pause(self._estopped)
         by_hand = status.state is MotionState.STOPPED and status.reason == OPERATOR_STOP
-        since = status.since if by_hand else 0.0
-        # The stop of before is told again and again: only a new one pauses.
-        if by_hand and self._stopped_since is not None and since > self._stopped_since:
+        stopped = status.since if by_hand else None
+        # The stop of before is told again and again: only a new one pauses. No order of stamps is
+        # asked for: clocks stand, or are set back.
+        if by_hand and self._is_told and stopped != self._stopped:
             self._pause(OPERATOR_STOP)
-        self._stopped_since = max(since, self._stopped_since or 0.0)
+        self._stopped, self._is_told = stopped, True
         self._wheels.on_status(status)
 
     def _on_button(self, message: Bool) -> None:
