@@ -396,7 +396,7 @@ def test_words_that_overlap_take_no_longer_than_others(words):
     """As a regular expression they took minutes: motion_node hung, and its e-stop with it."""
     began = time.process_time()
     assert not is_stop(words * 50 + "去")
-    assert is_stop("停" + words * 80) == (words not in ("不", "好好了"))
+    assert is_stop("停" + words * 50) == (words not in ("不", "好好了"))
     assert time.process_time() - began < 0.5
 
 
