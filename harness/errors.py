@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,6 +39,9 @@ def user_errors() -> Iterator[None]:
             if words := " ".join(said().split()):
                 print(f"specnav: error: {words}", file=sys.stderr)
             sys.exit(getattr(error, "exit_code", 2))
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            print(f"specnav: error: {error.strerror}: {error.filename or 'what is printed'}", file=sys.stderr)
+            sys.exit(1)
         # The rooms' error types are looked up only now: importing them costs seconds (torch).
         if not isinstance(error, (UsageError, HarnessError, *_room_errors())):
             raise

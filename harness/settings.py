@@ -23,12 +23,15 @@ def read_yaml(path: Path) -> dict[str, Any]:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that there is not
         raise UsageError(f"{path} is not valid YAML: {one_line(error)}") from error
     if content is None:
         return {}
     if not isinstance(content, dict):
         raise UsageError(f"{path} holds no settings; it should be a YAML mapping of names to values")
+    odd = [name for name in content if not isinstance(name, str)]
+    if odd:
+        raise UsageError(f"{path}: {odd[0]!r} is no name of a setting; write it in quotes if it is meant as one")
     return content
 
 

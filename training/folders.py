@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,6 +28,29 @@ def appearing_at_once(folder: Path) -> Iterator[Path]:
         folder.rename(old)
     building.rename(folder)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def check_place(out: Path, marks: Collection[str], **others: Path | str) -> None:
+    """Refuse a folder for results that holds anything else, before any work is done.
+
+    marks: a folder with one of these files in it, and without folders of its own, is an earlier result and may be
+    replaced. others: by name, folders that must still be there afterwards. Raises TrainingError.
+    """
+    place = out.resolve()
+    for name, other in others.items():
+        kept = Path(other).resolve()
+        if str(other) and kept.exists() and (kept == place or kept.is_relative_to(place)):
+            raise TrainingError(f"--out {out} would replace --{name} {other}: give another folder")
+        if str(other) and kept.exists() and place.is_relative_to(kept):
+            raise TrainingError(f"--out {out} lies in --{name} {other}: give another folder")
+    if not place.name:
+        raise TrainingError(f"--out {out} cannot be replaced: give a folder of its own")
+    if place.exists() and not place.is_dir():
+        raise TrainingError(f"--out {out} is a file: give a folder")
+    held = list(place.iterdir()) if place.exists() else []
+    ours = any(entry.name in marks for entry in held) and not any(entry.is_dir() for entry in held)
+    if held and not ours:
+        raise TrainingError(f"--out {out} holds something else already: give a new folder, or an empty one")
 
 
 @contextmanager

@@ -52,8 +52,9 @@ class LoopSettings:
 
 
 class Task(Protocol):
-    """A stage's model and loss. It may have `at_end()`: called after the last update, raises if something is wrong; and
-    `at_checkpoint()`: called in the first process before a checkpoint is kept, gives figures to be noted.
+    """A stage's model and loss. It may have `goes_on(step)`: so many updates were made before; `at_end()`: called after
+    the last update, raises if something is wrong; and `at_checkpoint()`: called in the first process before a
+    checkpoint is kept, gives figures to be noted.
     """
 
     @property
@@ -164,6 +165,8 @@ def _run(task: Task, settings: LoopSettings, rank: int, world: int, device: str,
         model.load_state_dict(saved["model"])
         optimiser.load_state_dict(saved["optimiser"])
         first, spent = int(saved["step"]), float(saved["seconds"])
+        if (goes_on := getattr(task, "goes_on", None)) is not None:
+            goes_on(first)
     loss_of = torch.compile(task.loss, dynamic=False) if settings.compile else task.loss
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     started = time.monotonic() - spent
@@ -177,7 +180,7 @@ def _run(task: Task, settings: LoopSettings, rank: int, world: int, device: str,
         if world > 1:
             torch.distributed.all_reduce(clock)
         done = max((step + 1) / settings.steps, clock.item() / 60 / settings.minutes if settings.minutes else 0.0)
-        generator = torch.Generator().manual_seed((settings.seed * 1_000_003 + step) * 64 + rank)
+        generator = torch.Generator().manual_seed(((settings.seed * 1_000_003 + step) * 64 + rank) % 2**63)
         batch = tuple(part.to(device) for part in task.batch(generator, settings.batch))
         with torch.autocast(device, dtype=torch.bfloat16):
             loss, said = loss_of(*batch)

@@ -147,6 +147,12 @@ class BenchConfig:
         return self.profile() != LinkProfile()
 
 
+SHAPES = (
+    ("acceptance", dict, "a mapping like {tau: 2.9, gamma: 4}"), ("measured", dict, "a mapping"),
+    ("assumed", (list, tuple), "a list of sentences"), ("figures", (list, tuple), "a list of figures"),
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class OperatingPoint:
     """One file of `config/points`; see the README there."""
@@ -172,7 +178,10 @@ class OperatingPoint:
     measured: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Times by rows are text in a file. Raises OptionsError."""
+        """Times by rows are text in a file. Raises OptionsError, and UsageError for values of another kind."""
+        for name, kind, shown in SHAPES:
+            if not isinstance(getattr(self, name), kind):
+                raise UsageError(f"operating point {self.title!r}: {name} is {getattr(self, name)!r}; give {shown}")
         for name in ("draft_ms", "verify_ms", "cloud_draft_ms"):
             if isinstance(getattr(self, name), str):
                 object.__setattr__(self, name, read_ms(getattr(self, name)))

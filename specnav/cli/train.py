@@ -14,6 +14,12 @@ train_app = typer.Typer(no_args_is_help=True, help="Train the default models.")
 Workers = Annotated[int, typer.Option(min=1, max=64, help="Processes, one CPU thread each.")]
 
 
+def _run_beside(out: Path) -> Path:
+    """The run folder where none is named."""
+    place = out.resolve()
+    return place.parent / f"{place.name}.run"
+
+
 @train_app.command(
     "vlm", epilog="Examples:  specnav train vlm   |   specnav train vlm --out runs/pair --minutes 30"
 )
@@ -149,7 +155,7 @@ def train_early_exits(
     config = TrainExitsConfig(
         target=target,
         out=out,
-        run=run or out.with_name(f"{out.name}.run"),
+        run=run or _run_beside(out),
         data=data,
         layers=layers,
         width=width,
@@ -242,7 +248,7 @@ def train_a_draft(
         target=target,
         draft=draft,
         out=out,
-        run=run or out.with_name(f"{out.name}.run"),
+        run=run or _run_beside(out),
         connect=connect,
         key=key,
         sources=sources,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,9 @@ def test_a_whole_run_leaves_a_draft_with_card_and_curve_and_goes_on_where_it_was
         ({"target": ""}, "layers can be taken"),
         ({"target": "", "draft": "somewhere"}, "nobody tells"),
         ({"sources": Sources(texts=(Path("/nowhere"),))}, "no text file"),
+        ({"key": Path("/nowhere")}, "--connect"),
+        ({"sources": Sources(instruction="go")}, "--bag"),
+        ({"out": Path("/")}, "--out"),
         ({"sources": Sources(bags=(Path("/nowhere"),))}, "takes no pictures"),
     ],
 )
@@ -131,6 +135,39 @@ def test_what_cannot_work_is_told_in_one_line(model_root: Path, tmp_path: Path, 
         train_draft(little(model_root, tmp_path, **changed))
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_nothing_is_replaced_that_is_no_draft(model_root: Path, tmp_path: Path) -> None:
+    thesis = tmp_path / "work" / "thesis.txt"
+    thesis.parent.mkdir()
+    thesis.write_text("years", encoding="utf-8")
+    target = shutil.copytree(model_root / "text-target", tmp_path / "target")
+    before = {file.name: file.read_bytes() for file in target.iterdir()}
+    places = {thesis.parent: "something else", thesis: "a file", target: "--target", target / "draft": "--target"}
+    places |= {tmp_path: "--target", tmp_path / "run": "--run"}
+    (tmp_path / "run").mkdir()
+    for place, said in places.items():
+        with pytest.raises(TrainingError, match=said):
+            train_draft(little(model_root, tmp_path, target=str(target), out=place))
+    assert thesis.read_text(encoding="utf-8") == "years"
+    assert {file.name: file.read_bytes() for file in target.iterdir()} == before
+
+
+def test_more_updates_of_a_run_that_ended_are_not_passed_over_in_silence(model_root: Path, tmp_path: Path) -> None:
+    train_draft(little(model_root, tmp_path, steps=1))
+    with pytest.raises(TrainingError, match="ended after 1 updates"):
+        train_draft(little(model_root, tmp_path, steps=3))
+    with (tmp_path / "run" / "draft.log").open("a", encoding="utf-8") as log:
+        log.write('{"step": 1, "sec')  # as a kill leaves it
+    assert train_draft(little(model_root, tmp_path, steps=1)).after.answers == 2
+
+
+def test_a_card_says_that_a_verifier_was_asked(
+    servers: dict[str, str], text_pair: Pair, model_root: Path, tmp_path: Path
+) -> None:
+    changed = {"target": "", "draft": str(model_root / "text-draft"), "connect": servers[text_pair.target.path]}
+    result = train_draft(little(model_root, tmp_path, steps=1, **changed))
+    assert "asked through a verifier" in (result.folder / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_draft_of_another_vocabulary_is_refused(model_root: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from shrunken import build
 
 from tests.training.words import WORDS, said_by
 from training.drafts.network import Network
@@ -94,6 +95,20 @@ def test_texts_in_one_row_do_not_see_each_other(model_root: Path, kernel: str) -
     found = network.logits(packed.ids, packed.positions, None, packed.sees, packed.where)
     alone = torch.cat([network.logits(*_alone(text))[0][text.start - 1 : -1] for text in packed.samples])
     torch.testing.assert_close(found, alone, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen3", "gemma3_text"])
+def test_logits_are_the_models_own_whatever_stands_behind_its_head(kind: str, tmp_path: Path) -> None:
+    network = Network(str(build(kind, tmp_path / kind)))
+    ids = torch.arange(2, 12)[None]
+    own = network.module(input_ids=ids).logits[..., : network.vocabulary]
+    where = torch.tensor([1, 4, 9])
+    positions = torch.arange(10)[None]
+    torch.testing.assert_close(network.logits(ids, positions), own, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(network.logits(ids, positions, where=where), own[0][where], rtol=1e-4, atol=1e-4)
+    assert network.packs(8) == (kind != "gemma3_text")
+    if getattr(network.module.config, "sliding_window", None):
+        assert not network.packs(network.module.config.sliding_window + 1)
 
 
 def test_the_teacher_is_asked_once_about_a_text_and_says_what_the_target_says(model_root: Path) -> None:

@@ -10,7 +10,8 @@ from training.drafts.figures import DraftFigures, SampledFigures
 @dataclass(frozen=True)
 class Making:
     """How a draft came about. data: in words; minutes: of training, all sittings; answers: how many of the target's it
-    learnt from; visits: tokens learnt from, each time counted.
+    learnt from; connected: whether the target was
+    asked through a verifier.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Making:
     seed: int
     minutes: float
     machine: str
+    connected: bool = False
 
 
 def write_card(
@@ -71,6 +73,8 @@ def _sizes(making: Making) -> str:
 
 
 def _recipe(making: Making) -> str:
+    if making.connected:
+        return f"Learnt {making.answers} answers of the target, its picks alone, asked through a verifier."
     if not making.target_parameters:
         return "Learnt the target's picks from verdicts that were logged, without the target."
     return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,12 +26,19 @@ class Point:
 
 
 def read_curve(log: Path) -> list[Point]:
-    """The points that the loop has noted; updates done again after a kill count as done last."""
+    """The points that the loop has noted; updates done again after a kill count as done last. What a kill has left
+    half written counts for nothing.
+    """
     try:
-        lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.exists() else []
-    except (OSError, ValueError) as error:
-        raise TrainingError(f"{log} cannot be read: delete the run folder and train again") from error
-    noted = {line["step"]: line for line in lines if "tau" in line}
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    except OSError as error:
+        raise TrainingError(f"{log} cannot be read ({error.strerror or error})") from error
+    noted: dict[int, dict] = {}
+    for line in lines:
+        with suppress(ValueError):
+            said = json.loads(line)
+            if isinstance(said, dict) and {"step", "seconds", "tau", "agreement"} <= said.keys():
+                noted[said["step"]] = said
     return [
         Point(step, noted[step]["seconds"], noted[step]["tau"], noted[step]["agreement"]) for step in sorted(noted)
     ]

@@ -20,6 +20,8 @@ from training.exits.samples import Sample
 
 TOGETHER = 128
 SEEN_BYTES = 2 << 30
+PLAIN = frozenset({"llama", "mistral", "qwen2", "qwen3"})
+"""Kinds of models without pictures that are nothing but layers, a norm and a head."""
 Progress = Callable[[int, int], None]
 
 
@@ -78,13 +80,28 @@ class Network:
         # Without a mask the library takes a jump in the positions for the beginning of another text.
         mask = torch.ones_like(ids) if sees is None else self._as_mask(sees)
         how = {"position_ids": positions, "attention_mask": mask, "use_cache": False}
-        if not self.sees:
-            out = self.module.get_decoder()(input_ids=ids, **how)
-        else:
+        if self.sees:
             out = self.module.model.language_model(inputs_embeds=self._embed(ids, features), **how)
+        elif self._is_plain:
+            out = self.module.get_decoder()(input_ids=ids, **how)
+        else:  # it may do more behind its head than is known here
+            found = self.module(input_ids=ids, **how).logits[..., : self.vocabulary].float()
+            return found if where is None else found.flatten(0, 1)[where]
         hidden = out.last_hidden_state
         hidden = hidden if where is None else hidden.flatten(0, 1)[where]
         return self.module.lm_head(hidden)[..., : self.vocabulary].float()
+
+    def packs(self, length: int) -> bool:
+        """Whether several texts may share a row of so many places: without pictures, of a kind whose attention takes
+        any mask as it is, and no window that would have to be cut into it.
+        """
+        config = self.module.config
+        window = getattr(config, "sliding_window", None) or length
+        return not self.sees and self._is_plain and window >= length
+
+    @property
+    def _is_plain(self) -> bool:
+        return getattr(self.module.config, "model_type", "") in PLAIN
 
     def _as_mask(self, sees: Tensor) -> Tensor:
         """Kernels that add a mask to the scores want numbers."""
@@ -151,7 +168,7 @@ class Network:
         done = 0
         for at in range(0, len(order), TOGETHER):
             chosen = order[at : at + TOGETHER]
-            generator = torch.Generator(self.device).manual_seed(seed * 1_000_003 + at)
+            generator = torch.Generator(self.device).manual_seed((seed * 1_000_003 + at) % 2**63)
             answers = self._answer([self.encode(prompts[i]) for i in chosen], new_tokens, temperature, generator)
             for index, answer in zip(chosen, answers, strict=True):
                 prompt = prompts[index]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from specdec.errors import ModelError
-from specdec.models import LoadedModel, chat_prompt
+from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.prompt import plain_prompt
 from training.drafts.logged import logged_texts, split
 from training.drafts.network import Progress
@@ -77,7 +77,8 @@ def gather(
     seed: int,
     progress: Progress,
 ) -> Gathered:
-    """Prompts of at most `longest` ids (pictures as one) and texts of at most `length`, `count` of the default ones.
+    """Prompts of at most `longest` ids (pictures counted in full) and texts of at most `length`, `count` of the
+    default ones.
 
     Raises TrainingError for what cannot be read, and where too little is left.
     """
@@ -99,7 +100,7 @@ def gather(
         prompts, made = default_prompts(model, count, held_out, folder, seed, progress)
         measured = measured or made
         texts = [] if model.is_multimodal else library_texts(model, length)
-    prompts, measured = _fitting(prompts, longest), _fitting(measured, longest)
+    prompts, measured = _fitting(model, prompts, longest), _fitting(model, measured, longest)
     if logged:
         said, kept = split(logged, held_out, seed)
         return Gathered(prompts, measured, texts, said, kept)
@@ -201,8 +202,26 @@ def library_texts(model: LoadedModel, length: int) -> list[Sample]:
     return texts
 
 
-def _fitting(prompts: Sequence[Sample], longest: int) -> list[Sample]:
-    return [prompt for prompt in prompts if len(prompt.ids) <= longest]
+def _fitting(model: LoadedModel, prompts: Sequence[Sample], longest: int) -> list[Sample]:
+    """Prompts of at most `longest` ids, every picture counted as the model sees it. Raises TrainingError."""
+    kept = [prompt for prompt in prompts if len(prompt.ids) <= longest]
+    seen = [(prompt, _length(model, prompt)) for prompt in kept]
+    if seen and all(count > longest for _, count in seen):
+        least = min(count for _, count in seen)
+        raise TrainingError(
+            f"no prompt has less than {least} tokens, its picture counted, and {longest} have room: give a larger "
+            "--length, or fewer --new-tokens"
+        )
+    return [prompt for prompt, count in seen if count <= longest]
+
+
+def _length(model: LoadedModel, prompt: Sample) -> int:
+    if not prompt.images:
+        return len(prompt.ids)
+    try:
+        return model.prompt_length(Prompt(prompt.ids, tuple(Path(file).read_bytes() for file in prompt.images)))
+    except (ModelError, OSError) as error:
+        raise TrainingError(f"{prompt.origin}: {error}; correct or remove it") from error
 
 
 def _opening(text: Sample, longest: int) -> Sample | None:

@@ -77,6 +77,10 @@ class DistilTask:
         if not self.texts and not self.given:
             raise TrainingError("no text is long enough to learn from: give prompts that are answered in more words")
 
+    def goes_on(self, step: int) -> None:
+        """Speak in the rounds in which an uninterrupted run would: a checkpoint is kept after whole rounds."""
+        self._batches = step
+
     def batch(self, generator: torch.Generator, size: int) -> tuple[Tensor, ...]:
         """ids, positions, sees and where as `Network.logits` takes them; likely int64 and chances float32 [places,
         top], what the target says there; weights [places]; the pictures' features. sees and features are empty where
@@ -86,7 +90,7 @@ class DistilTask:
             self._said = self._speak(generator)
         self._batches += 1
         none = torch.zeros(0)
-        if self.draft.sees:
+        if not self.draft.packs(self.spec.length):
             samples = [self._one(generator) for _ in range(size)]
             rows = self.draft.rows(samples, self.spec.length)
             ids, positions, sees, where = rows.ids[:, :-1], rows.positions[..., :-1], none, learnt_places(rows)
@@ -95,6 +99,8 @@ class DistilTask:
             packed = pack(lambda: self._one(generator), size, self.spec.length)
             samples, features = packed.samples, none
             ids, positions, sees, where = packed.ids, packed.positions, packed.sees, packed.where
+        if not len(where):
+            raise TrainingError("no token of an answer fits into a row: give a larger --length")
         lessons = self.teacher.lessons(samples)
         likely = torch.cat([lesson.likely for lesson in lessons]).long()
         chances = torch.cat([lesson.chances for lesson in lessons]).float()

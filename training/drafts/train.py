@@ -27,8 +27,8 @@ from training.drafts.task import RENEWED_EVERY, DistilSpec, DistilTask
 from training.drafts.writing import write_answers
 from training.errors import TrainingError
 from training.exits.samples import Sample, load_samples, save_samples
-from training.folders import appearing_at_once, keep_settings, roomy
-from training.loop import LoopSettings, read_checkpoint
+from training.folders import appearing_at_once, check_place, keep_settings, roomy
+from training.loop import LoopSettings, is_finished, read_checkpoint
 from training.text.stages import Stages, stages
 from training.threads import threads
 
@@ -86,6 +86,12 @@ class TrainDraftConfig:
             raise TrainingError(f"draft {self.draft}: layers can be taken of a target that is here, with --target")
         if not self.target and not self.connect and (not self.sources.verdicts or self.sources.asks):
             raise TrainingError("nobody tells what the target says: give --target, --connect, or only --verdict-log")
+        if self.sources.held_out and not self.target and not self.connect:
+            raise TrainingError("--held-out-questions needs a target that answers them: give --target or --connect")
+        if self.key is not None and not self.connect:
+            raise TrainingError("--key is for a verifier: give its address with --connect")
+        if self.sources.instruction and not self.sources.bags:
+            raise TrainingError("--instruction is for a bag without its own: give the bag with --bag")
         if self.new_tokens + 8 > self.length:
             raise TrainingError(f"length {self.length} leaves no room for a prompt before {self.new_tokens} new tokens")
 
@@ -104,6 +110,7 @@ def train_draft(config: TrainDraftConfig) -> DraftResult:
     from transformers.utils import logging as hf_logging
 
     config.check()
+    check_place(config.out, ("config.json",), target=config.target, run=config.run)
     hf_logging.disable_progress_bar()  # the library's own bars would break ours
     speaker = load_model(config.target or config.draft)
     if config.target and not config.draft.startswith(LAYERS):
@@ -144,6 +151,7 @@ class _Run:
         held_out = load_samples(self.held_out)
         before = self._figures("measuring: before", Network(self.start), held_out)
         settings = self._loop_settings()
+        self._check_end(settings)
         spec = self._spec()
         workers = 1 if torch.cuda.is_available() else self.config.workers
         self._note(before, settings)
@@ -225,6 +233,17 @@ class _Run:
             compile=config.compile,
         )
 
+    def _check_end(self, settings: LoopSettings) -> None:
+        """A run that has ended is not trained further: say so where more updates are asked for."""
+        if not is_finished(settings) or settings.minutes:
+            return
+        made = int(read_checkpoint(settings.checkpoint)["step"])
+        if made < settings.steps:
+            raise TrainingError(
+                f"the run in {self.run} ended after {made} updates: give another --run, and its draft as --draft, "
+                "to train on"
+            )
+
     def _note(self, before: DraftFigures, settings: LoopSettings) -> None:
         """The acceptance curve as it is by now."""
         points = [Point(0, 0.0, before.tau, before.agreement), *read_curve(self.run / f"{settings.name}.log")]
@@ -276,6 +295,7 @@ class _Run:
             lr=config.lr,
             seed=config.seed,
             minutes=seconds / 60,
+            connected=bool(config.connect),
             machine=torch.cuda.get_device_name() if torch.cuda.is_available() else cores,
         )
 

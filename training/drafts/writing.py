@@ -7,20 +7,28 @@ process with as many threads.
 from __future__ import annotations
 
 import multiprocessing
+import os
+import queue
 import signal
+import threading
+import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from training.drafts.network import Network, Progress
 from training.drafts.remote import RemoteTarget
+from training.errors import TrainingError
 from training.exits.samples import Sample, load_samples, save_samples
+from training.loop import parent_lives
 
 SHARD = 512
 SAMPLED_EVERY = 4
 """One in so many shards is sampled at temperature 1, the others are greedy."""
+Shard = tuple[Sequence[Sample], Path, int, int, int]
+"""Prompts, the file of their answers, most new tokens, the shard's number, the seed."""
 
 
 def write_answers(
@@ -33,29 +41,21 @@ def write_answers(
     progress: Progress,
 ) -> list[Sample]:
     """Answers of at most `new_tokens` in the order of `prompts`; its shards lie in `run`. Raises TrainingError."""
-    shards = [prompts[at : at + SHARD] for at in range(0, len(prompts), SHARD)]
-    files = [run / f"texts-{number:04d}.jsonl" for number in range(len(shards))]
-    todo = [number for number, file in enumerate(files) if not file.exists()]
-    done = sum(len(part) for number, part in enumerate(shards) if number not in todo)
-    asked = {number: (shards[number], files[number], new_tokens, number, seed) for number in todo}
+    parts = [prompts[at : at + SHARD] for at in range(0, len(prompts), SHARD)]
+    files = [run / f"texts-{number:04d}.jsonl" for number in range(len(parts))]
+    todo: list[Shard] = [
+        (part, file, new_tokens, number, seed)
+        for number, (part, file) in enumerate(zip(parts, files, strict=True))
+        if not file.exists()
+    ]
+    done = len(prompts) - sum(len(shard[0]) for shard in todo)
     if workers == 1 or len(todo) < 2 or not isinstance(target, Network) or target.device.type != "cpu":
-        for number in todo:
-            _write(target, *asked[number])
-            done += len(shards[number])
+        for shard in todo:
+            _write(target, *shard)
+            done += len(shard[0])
             progress(done, len(prompts))
     else:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([__name__, "training.drafts.task", "transformers.modeling_utils"])
-        with ProcessPoolExecutor(workers, context, _start, (target.loaded.path,)) as crew:
-            try:
-                written = {crew.submit(_write_here, *asked[number]): number for number in todo}
-                for one in as_completed(written):
-                    one.result()
-                    done += len(shards[written[one]])
-                    progress(done, len(prompts))
-            except BaseException:
-                crew.shutdown(cancel_futures=True)
-                raise
+        _write_together(target.loaded.path, todo, workers, lambda written: progress(done + written, len(prompts)))
     return [text for file in files for text in load_samples(file)]
 
 
@@ -66,16 +66,59 @@ def _write(
     save_samples(file, target.answer(prompts, new_tokens, warm, seed + number))
 
 
-_target: Network | None = None
+def _write_together(path: str, shards: Sequence[Shard], workers: int, progress: Any) -> None:
+    """Every process takes the next shard when it has written one; whatever happens, none goes on after this returns."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, "training.drafts.task", "transformers.modeling_utils"])
+    waiting, reports = context.Queue(), context.Queue()
+    for shard in shards:
+        waiting.put(shard)
+    crew = [
+        context.Process(target=_work, args=(path, waiting, reports), daemon=True)
+        for _ in range(min(workers, len(shards)))
+    ]
+    try:
+        for worker in crew:
+            worker.start()
+        left, written = len(shards), 0
+        while left:
+            try:
+                count, error = reports.get(timeout=1.0)
+            except queue.Empty:
+                if all(worker.is_alive() for worker in crew):
+                    continue
+                raise TrainingError(
+                    "a process that wrote answers died: run the same command again to go on"
+                ) from None
+            if error:
+                raise TrainingError(error)
+            left, written = left - 1, written + count
+            progress(written)
+    finally:
+        for worker in crew:
+            worker.terminate()
+            worker.join()
+        for line in (waiting, reports):
+            line.cancel_join_thread()
+            line.close()
 
 
-def _start(path: str) -> None:
-    global _target
+def _work(path: str, waiting: Any, reports: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops its workers
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
     torch.set_num_threads(1)
-    _target = Network(path)
+    try:
+        target = Network(path)
+        while True:
+            shard = waiting.get()
+            _write(target, *shard)
+            reports.put((len(shard[0]), ""))
+    except Exception as error:  # told to the parent, which stops everything
+        reports.put((0, f"the target cannot write its answers: {error}"))
 
 
-def _write_here(prompts: Sequence[Sample], file: Path, new_tokens: int, number: int, seed: int) -> None:
-    assert _target is not None, "the process was started with it"
-    _write(_target, prompts, file, new_tokens, number, seed)
+def _end_with_the_parent() -> None:
+    """A command that was killed leaves nobody behind who would write beside the next one."""
+    while parent_lives():
+        time.sleep(1.0)
+    os._exit(1)

@@ -33,7 +33,7 @@ from training.exits.measure import ExitFigures, exit_figures
 from training.exits.reading import read_conversations
 from training.exits.samples import Sample, load_samples, save_samples
 from training.exits.task import ExitTask, ExitTaskSpec
-from training.folders import appearing_at_once, keep_settings, roomy
+from training.folders import appearing_at_once, check_place, keep_settings, roomy
 from training.loop import LoopSettings, read_checkpoint
 from training.text.stages import Stages, stages
 from training.threads import threads
@@ -79,6 +79,7 @@ class TrainExitsConfig:
 def train_exits(config: TrainExitsConfig) -> ExitFigures:
     """Train exits, or go on training them; returns what was measured. Raises TrainingError and ModelError."""
     config.check()
+    check_place(config.out, ("exits.json",), target=config.target, run=config.run)
     if config.data != DEFAULT_DATA and not Path(config.data).is_file():
         raise TrainingError(f"data file {config.data} does not exist: give a file, or {DEFAULT_DATA}")
     model = load_model(config.target)

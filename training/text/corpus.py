@@ -12,6 +12,7 @@ import re
 import sysconfig
 import textwrap
 import tokenize
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -174,9 +175,7 @@ def topic_talks(topics: list[tuple[str, str]]) -> list[Talk]:
 def source_talks(source: str, path: str) -> list[Talk]:
     """One or two talks for every function of a module."""
     module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
+    if (tree := _parsed(source)) is None:
         return []
     talks, lines = [], source.split("\n")
     for owner, node in _functions(tree):
@@ -195,9 +194,7 @@ def source_talks(source: str, path: str) -> list[Talk]:
 
 def source_prose(source: str) -> list[str]:
     """The paragraphs of a module's docstrings."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
+    if (tree := _parsed(source)) is None:
         return []
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     said = [ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, documented)]
@@ -224,6 +221,16 @@ def first_paragraph(text: str) -> str:
     if len(words) <= LONGEST_QUESTION:
         return words
     return words[:LONGEST_QUESTION].rsplit(". ", 1)[0].rstrip(".") + "."
+
+
+def _parsed(source: str) -> ast.Module | None:
+    """None for what is no Python of this interpreter, or is nested deeper than it goes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of escapes that are none, in the code of others
+        try:
+            return ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
 
 
 def _beginning(text: str) -> str:
