@@ -11,6 +11,7 @@ from spec_vlm_nav.missions.driving import Driver, Turn, Way
 from spec_vlm_nav.missions.reading import read
 from spec_vlm_nav.missions.record import Phase, Progress, load, save
 from spec_vlm_nav.missions.run import Mission
+from spec_vlm_nav.missions.stops import Stops
 
 A_TO_C = "steps:\n- instruction: go to a\n- instruction: go to b\n- instruction: go to c\n"
 
@@ -291,6 +292,20 @@ def test_odometry_that_begins_anew_nearby_is_known_by_its_heading(yaw, kept):
     robot.walk((0, 0), (0.3, 0))
     robot.mission.on_pose(Pose(0.0, 0.4, yaw))
     assert len(robot.record.path) == kept
+
+
+@pytest.mark.parametrize(
+    "told, new",
+    [
+        ([(True, 5.0), (True, 5.0)], [False, False]),  # it was in force before anybody listened
+        ([(False, 1.0), (True, 5.0), (True, 5.0), (True, 6.0)], [False, True, False, True]),
+        ([(False, 990.0), (True, 1000.0), (False, 400.0), (True, 410.0)], [False, True, False, True]),
+        ([(False, 0.0), (True, 0.0), (False, 0.0), (True, 0.0)], [False, True, False, True]),
+    ],
+)
+def test_a_new_stop_is_known_whatever_the_clock_does(told, new):
+    stops = Stops()
+    assert [stops.is_new(*status) for status in told] == new
 
 
 def test_a_file_that_holds_no_record_is_said_and_a_half_written_one_replaces_nothing(tmp_path, monkeypatch):

@@ -45,6 +45,7 @@ from spec_vlm_nav.missions.reading import read
 from spec_vlm_nav.missions.record import load, Phase, Record, save
 from spec_vlm_nav.missions.results import results_json
 from spec_vlm_nav.missions.run import Mission
+from spec_vlm_nav.missions.stops import Stops
 from spec_vlm_nav.motion.command import OPERATOR_STOP
 from spec_vlm_nav.motion.presence import MISSION as HOLDER
 from spec_vlm_nav.ros.convert.messages import pose_of, status_of
@@ -78,8 +79,7 @@ class MissionNode:
         self._pose: tuple[float, Pose] | None = None
         self._motion_at = -1e9  # when motion_node was last heard
         self._estopped = ''
-        self._stopped: float | None = None  # stamp of the operator's stop in force
-        self._is_told = False  # whether motion_node has ever said how it is
+        self._stops = Stops()
         self._ticks, self._is_saved, self._holds = 0, True, False
         kept = QoSProfile(
             depth=1,
@@ -183,12 +183,8 @@ class MissionNode:
         if self._estopped:
             self._pause(self._estopped)
         by_hand = status.state is MotionState.STOPPED and status.reason == OPERATOR_STOP
-        stopped = status.since if by_hand else None
-        # The stop of before is told again and again: only a new one pauses. No order of stamps is
-        # asked for: clocks stand, or are set back.
-        if by_hand and self._is_told and stopped != self._stopped:
+        if self._stops.is_new(by_hand, status.since):
             self._pause(OPERATOR_STOP)
-        self._stopped, self._is_told = stopped, True
         self._wheels.on_status(status)
 
     def _on_button(self, message: Bool) -> None:

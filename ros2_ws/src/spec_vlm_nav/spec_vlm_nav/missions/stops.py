@@ -1,0 +1,33 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+
+"""Whether a stop of an operator is new: motion_node tells of the one in force again and again."""
+
+from __future__ import annotations
+
+
+class Stops:
+    """Remembers the stop in force. No order of stamps is asked for: clocks stand, or go back."""
+
+    def __init__(self) -> None:
+        self._is_told = False  # whether motion_node has said anything yet
+        self._since: float | None = None
+
+    def is_new(self, by_hand: bool, since: float) -> bool:
+        """Take note of a status; returns whether a stop has come since the one before."""
+        stopped = since if by_hand else None
+        is_new = self._is_told and by_hand and stopped != self._since
+        self._since, self._is_told = stopped, True
+        return is_new
