@@ -27,10 +27,10 @@ from navsim.errors import NavsimError
 from specdec.errors import SpecdecError
 from specnav.record.run import run_simulated
 from specnav.record.simulated import SimulatedConfig
+from training.drafts.data.sources import Sources
 from training.drafts.figures import DraftFigures, draft_figures
 from training.drafts.measure import perfect
 from training.drafts.network import Network
-from training.drafts.sources import Sources
 from training.drafts.train import TrainDraftConfig, train_draft
 from training.drafts.unseen import SPLIT, FirstDraft, LeftOut, episodes, train_first_draft, walked
 from training.errors import TrainingError

@@ -233,7 +233,7 @@ def train_a_draft(
 ) -> None:
     """Teach a draft model to foretell a target; a killed run continues where it stopped."""
     from harness.signals import ends_on_signals
-    from training.drafts.sources import Sources
+    from training.drafts.data.sources import Sources
     from training.drafts.train import TrainDraftConfig, train_draft
 
     sources = Sources(

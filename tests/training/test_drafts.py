@@ -16,13 +16,13 @@ from specdec.models import load_model
 from specdec.verdict_log import Said, VerdictLog
 from tests.training.words import WORDS, said_by
 from training.drafts.curve import Point, draw_curve, read_curve, write_curve
+from training.drafts.data.logged import logged_texts, split
+from training.drafts.data.ordinary import ordinary_request
+from training.drafts.data.prose import read_packages, request
+from training.drafts.data.sources import Sources, gather, question_prompts, read_texts
 from training.drafts.figures import draft_figures, sampled_figures
-from training.drafts.logged import logged_texts, split
 from training.drafts.network import Network
-from training.drafts.ordinary import ordinary_request
-from training.drafts.prose import read_packages, request
 from training.drafts.remote import RemoteTarget
-from training.drafts.sources import Sources, gather, question_prompts, read_texts
 from training.drafts.start import kept_dtype, start_folder
 from training.drafts.train import TrainDraftConfig, train_draft
 from training.drafts.writing import write_answers

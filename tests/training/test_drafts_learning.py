@@ -10,9 +10,9 @@ import torch
 from shrunken import build
 
 from tests.training.words import WORDS, said_by
+from training.drafts.data.sources import question_prompts
 from training.drafts.network import Network
 from training.drafts.packing import pack
-from training.drafts.sources import question_prompts
 from training.drafts.task import DistilSpec, DistilTask
 from training.drafts.teacher import Teacher
 from training.errors import TrainingError

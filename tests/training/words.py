@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from training.drafts.data.sources import question_prompts
 from training.drafts.network import Network
-from training.drafts.sources import question_prompts
 from training.exits.samples import Sample
 
 WORDS = ["one two three", "four five six", "seven eight nine", "ten eleven twelve", "what is this", "say it again"]

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 from specdec.errors import SpecdecError
+from training.drafts.data.sources import question_prompts
 from training.drafts.figures import draft_figures
 from training.drafts.network import Network
-from training.drafts.sources import question_prompts
 from training.errors import TrainingError
 from training.exits.samples import Sample, load_samples, save_samples
 from training.text.corpus import library_folder, read_corpus

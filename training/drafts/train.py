@@ -18,10 +18,10 @@ from specdec.link.channel import connect
 from specdec.models import LoadedModel, load_model
 from training.drafts.card import Making, write_card
 from training.drafts.curve import Point, read_curve, write_curve
+from training.drafts.data.sources import Sources, gather
 from training.drafts.figures import DraftFigures, SampledFigures, draft_figures, sampled_figures
 from training.drafts.network import Network, check_same_vocabulary
 from training.drafts.remote import RemoteTarget
-from training.drafts.sources import Sources, gather
 from training.drafts.start import LAYERS, add_companions, kept_dtype, start_folder
 from training.drafts.task import RENEWED_EVERY, DistilSpec, DistilTask
 from training.drafts.writing import write_answers

@@ -28,7 +28,7 @@ import time
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
-from spec_vlm_nav.common.codes import ErrorCode, SOURCES
+from spec_vlm_nav.common.codes import ErrorCode, LinkState, SOURCES
 from spec_vlm_nav.common.geometry import Motion, Pose
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.missions.driving import Course, Driver
@@ -109,7 +109,7 @@ class Wheels:
         life = Supervision(session=self._session, camera_age_s=self._camera_age_s())
         life.header.stamp = self._node.get_clock().now().to_msg()
         # Nothing here depends on the verifier: a lost link ends no way back.
-        life.verifier_age_s, life.link = -1.0, Supervision.LINK_UNKNOWN
+        life.verifier_age_s, life.link = -1.0, LinkState.UNKNOWN.value
         self._life.publish(life)
 
     def _send(self, motion: Motion) -> int:

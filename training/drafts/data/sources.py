@@ -13,10 +13,10 @@ from pathlib import Path
 from specdec.errors import ModelError
 from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.prompt import plain_prompt
-from training.drafts.logged import logged_texts, split
+from training.drafts.data.logged import logged_texts, split
+from training.drafts.data.ordinary import ordinary_request
+from training.drafts.data.prose import opening, read_packages, request
 from training.drafts.network import Progress
-from training.drafts.ordinary import ordinary_request
-from training.drafts.prose import opening, read_packages, request
 from training.errors import TrainingError
 from training.exits.samples import Sample
 from training.text.measure import read_questions
@@ -90,7 +90,7 @@ def gather(
     texts = [text for place in sources.texts for text in read_texts(model, place, length)]
     prompts += [opening for text in texts if (opening := _opening(text, longest)) is not None]
     if sources.bags:
-        from training.drafts.bags import bag_prompts
+        from training.drafts.data.bags import bag_prompts
 
         prompts += bag_prompts(sources.bags, sources.instruction, model, folder / "frames", progress)
     measured: list[Sample] = []
