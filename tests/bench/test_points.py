@@ -93,6 +93,20 @@ def test_wrong_points_are_refused(tmp_path):
         path.write_text(text)
         with pytest.raises(UsageError, match=words):
             load_point(str(path))
+    whole = "title: a\nmodels: b\nsource: c\n"
+    for text, words in (
+        (whole + "1: 2\n", "1 is no name"),
+        ("title: 2024-13-45\n", "not valid YAML"),
+        (whole + "assumed: 5\n", "assumed is 5; give a list"),
+        (whole + "figures: 3\n", "figures is 3"),
+        (whole + "acceptance: [1]\n", "acceptance is .1.; give a mapping"),
+        (whole + "measured: x\n", "measured is 'x'"),
+        ("[" * 3000, "not valid YAML"),
+    ):
+        path.write_text(text)
+        with pytest.raises(UsageError, match=words) as caught:
+            load_point(str(path))
+        assert "\n" not in str(caught.value)
     with pytest.raises(EvaluationError, match="no figure"):
         figure("fsd_000.robot.nothing")
     with pytest.raises(EvaluationError, match="no single figure"):

@@ -211,3 +211,14 @@ def test_a_stop_that_the_deciding_side_repeats_is_no_newer_stop():
     assert robot.core.state_key == key and robot.core.status.reason == OPERATOR_STOP
     robot.core.stop()
     assert robot.core.state_key != key
+
+
+def test_sessions_that_were_replaced_fill_no_memory_and_the_latest_stay_out(monkeypatch):
+    monkeypatch.setattr("spec_vlm_nav.motion.gate.MOST_RETIRED", 20)
+    robot = Robot(supervisor_timeout_s=1.0).moving()
+    for session in range(100, 200):
+        robot.send(stand(CommandKind.HOLD, sequence=1, session=session))
+    assert len(robot.core.gate._retired) == 20
+    robot.core.take_events()
+    robot.send(move(sequence=900, session=198))
+    assert "another one replaced" in robot.core.take_events()[-1].reason

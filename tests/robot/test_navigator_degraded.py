@@ -12,6 +12,7 @@ from spec_vlm_nav.common.codes import ErrorCode, MotionState, Verification
 from spec_vlm_nav.common.geometry import Motion
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.parts.interfaces import Phase
+from spec_vlm_nav.exploring.policy import ExplorationPolicy
 from spec_vlm_nav.motion.command import CommandKind
 from tests.robot.navigator_world import (
     FORWARD,
@@ -121,6 +122,14 @@ def test_a_stop_that_the_target_does_not_confirm_is_taken_back():
 def test_a_stop_that_nobody_confirms_is_given_up_in_the_end():
     world = unverified(degraded(), STOP).run(31)
     assert codes(world) == [(1, "LINK_LOST")]
+
+
+def test_a_rollback_leaves_the_memory_of_a_policy_that_came_in_between_alone():
+    world = World("damped_search", on_link_loss="draft_only_slow")
+    unverified(link(world.instruct(), LOST), TURN)
+    world.navigator.policy = other = ExplorationPolicy("frontier_search")
+    before = other.state
+    assert reconcile(world, FORWARD).navigator.policy.state is before
 
 
 def test_a_rollback_also_takes_back_what_the_exploration_policy_remembers():

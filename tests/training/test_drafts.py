@@ -144,6 +144,8 @@ def test_nothing_is_replaced_that_is_no_draft(model_root: Path, tmp_path: Path) 
     target = shutil.copytree(model_root / "text-target", tmp_path / "target")
     before = {file.name: file.read_bytes() for file in target.iterdir()}
     places = {thesis.parent: "something else", thesis: "a file", target: "--target", target / "draft": "--target"}
+    other = shutil.copytree(model_root / "text-draft", tmp_path / "other")  # somebody's model
+    places[other] = "something else"
     places |= {tmp_path: "--target", tmp_path / "run": "--run"}
     (tmp_path / "run").mkdir()
     for place, said in places.items():
@@ -151,6 +153,25 @@ def test_nothing_is_replaced_that_is_no_draft(model_root: Path, tmp_path: Path) 
             train_draft(little(model_root, tmp_path, target=str(target), out=place))
     assert thesis.read_text(encoding="utf-8") == "years"
     assert {file.name: file.read_bytes() for file in target.iterdir()} == before
+
+
+def test_a_draft_may_take_the_place_of_the_one_it_was_trained_from(model_root: Path, tmp_path: Path) -> None:
+    draft = shutil.copytree(model_root / "text-draft", tmp_path / "draft")
+    train_draft(little(model_root, tmp_path, draft=str(draft), out=draft, steps=1))
+    assert (draft / "acceptance.json").exists()
+
+
+@pytest.mark.parametrize("seed", [2**63 - 1, 10**12])
+def test_any_seed_will_do(model_root: Path, tmp_path: Path, seed: int) -> None:
+    assert train_draft(little(model_root, tmp_path, steps=1, seed=seed)).after.answers
+
+
+def test_a_row_too_short_for_a_picture_is_told_before_anything_is_written(tmp_path: Path) -> None:
+    changed = {role: str(ROOT / "default_models" / f"nav-{role}") for role in ("target", "draft")}
+    sources = Sources(bags=(ROOT / "tests" / "data" / "rooms.mcap",))
+    with pytest.raises(TrainingError, match="its picture counted"):
+        train_draft(little(ROOT, tmp_path, sources=sources, new_tokens=16, **changed))
+    assert not list((tmp_path / "run").glob("texts*"))
 
 
 def test_more_updates_of_a_run_that_ended_are_not_passed_over_in_silence(model_root: Path, tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from shrunken import build
 
+from specdec.models import chat_prompt
 from tests.training.words import WORDS, said_by
 from training.drafts.data.sources import question_prompts
 from training.drafts.network import Network
@@ -61,7 +63,7 @@ def test_a_draft_that_is_the_target_has_nothing_to_learn(task: DistilTask, model
 def test_the_loss_is_the_mixture_it_is_said_to_be(task: DistilTask) -> None:
     """Against whole distributions worked out text by text; what the lump leaves out is nothing where all is known."""
     assert task.target is not None
-    task.teacher = Teacher(task.target, task.spec.length, task.target.vocabulary)
+    task.teacher = Teacher(task.target, task.draft, task.spec.length, task.target.vocabulary)
     torch.manual_seed(0)
     spoken = iter([*task.texts, *task.texts][: 2 * len(task.texts)])
     heard: list[Sample] = []
@@ -114,7 +116,7 @@ def test_logits_are_the_models_own_whatever_stands_behind_its_head(kind: str, tm
 def test_the_teacher_is_asked_once_about_a_text_and_says_what_the_target_says(model_root: Path) -> None:
     target = Network(str(model_root / "text-target"))
     texts = said_by(target)
-    teacher = Teacher(target, 48, top=5)
+    teacher = Teacher(target, target, 48, top=5)
     lessons = teacher.lessons(texts)
     for text, lesson in zip(texts, lessons, strict=True):
         rows = target.logits(*_alone(text))[0][text.start - 1 : -1].log_softmax(-1)
@@ -123,6 +125,21 @@ def test_the_teacher_is_asked_once_about_a_text_and_says_what_the_target_says(mo
         torch.testing.assert_close(lesson.chances.float(), chances, rtol=0, atol=5e-3)
     teacher.target.logits = None  # type: ignore[union-attr,assignment]
     assert all(a is b for a, b in zip(lessons, teacher.lessons(texts), strict=True))
+
+
+@pytest.mark.parametrize("length", [30, 60, 120])
+def test_without_a_target_its_picks_stand_where_the_draft_foretells_them(
+    model_root: Path, tmp_path: Path, length: int
+) -> None:
+    """Also where pictures, which count as one id in a text, push its end out of the row."""
+    draft = Network(str(model_root / "vision-draft"))
+    Image.new("RGB", (84, 56), (40, 90, 200)).save(tmp_path / "seen.png")
+    asked = chat_prompt(draft.loaded, WORDS[0], [(tmp_path / "seen.png").read_bytes()])
+    said = Sample((*asked.ids, 5, 6, 7, 8, 9), len(asked.ids), (str(tmp_path / "seen.png"),), "picture")
+    rows = draft.rows([said], length)
+    (lesson,) = Teacher(None, draft, length).lessons([said])
+    assert lesson.likely[:, 0].tolist() == rows.ids[0, rows.learn[0].bool()].tolist()
+    assert lesson.likely[:, 0].tolist() == [5, 6, 7, 8, 9][: len(lesson.likely)] and not lesson.chances.any()
 
 
 def test_half_the_rows_are_what_the_draft_says_now(task: DistilTask) -> None:

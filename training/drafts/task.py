@@ -68,7 +68,7 @@ class DistilTask:
         self.draft = Network(spec.draft, device, trained=True)
         self.target = Network(spec.target, device) if spec.target else None
         self.model = self.draft.module
-        self.teacher = Teacher(self.target, spec.length)
+        self.teacher = Teacher(self.target, self.draft, spec.length)
         self.texts, self.given = (self._fitting(_own_part(load_samples(file))) for file in (spec.texts, spec.given))
         self.prompts = load_samples(spec.prompts) if self.target is not None else []
         self.held_out = load_samples(spec.held_out)

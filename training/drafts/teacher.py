@@ -39,16 +39,16 @@ class Lesson:
 class Teacher:
     """A target that remembers what it has said; without a target, the texts themselves say what it picked."""
 
-    def __init__(self, target: Network | None, length: int, top: int = TOP) -> None:
-        """length: what is longer is cut off behind, as in `Network.rows`."""
-        self.target, self.length = target, length
-        self.top = top if target is None else min(top, target.vocabulary)
+    def __init__(self, target: Network | None, draft: Network, length: int, top: int = TOP) -> None:
+        """draft: whose rows are learnt from. length: what is longer is cut off behind, as in `Network.rows`."""
+        self.target, self.draft, self.length = target, draft, length
+        self.top = min(top, draft.vocabulary)
         self._kept = SharedStore(KEPT_BYTES)
 
     def lessons(self, samples: Sequence[Sample]) -> list[Lesson]:
         """Of each sample, in their order."""
         if self.target is None:
-            return [_picked(sample, self.length) for sample in samples]
+            return [self._picked(sample) for sample in samples]
         found: dict[bytes, Lesson] = {}
         unknown: dict[bytes, Sample] = {}
         for sample in samples:
@@ -79,15 +79,16 @@ class Teacher:
         return [Lesson(likely.clone(), chances.clone()) for likely, chances in parts]
 
 
+    def _picked(self, sample: Sample) -> Lesson:
+        """The text's own tokens, as if they were certain."""
+        rows = self.draft.rows([sample], self.length)
+        likely = rows.ids[:, 1:].flatten()[learnt_places(rows)][:, None].int()
+        return Lesson(likely, torch.zeros(likely.shape, dtype=torch.float16))
+
+
 def learnt_places(rows: Rows) -> Tensor:
     """int64 [n]: where, in the flat [rows, length - 1] places of a batch, a token that is learnt is foretold."""
     return rows.learn[:, 1:].flatten().nonzero()[:, 0]
-
-
-def _picked(sample: Sample, length: int) -> Lesson:
-    """The text's own tokens, as if they were certain."""
-    ids = torch.tensor(sample.ids[max(sample.start, 1) : length], dtype=torch.int32)[:, None]
-    return Lesson(ids, torch.zeros(ids.shape, dtype=torch.float16))
 
 
 def _key(sample: Sample) -> bytes:

@@ -110,7 +110,9 @@ def train_draft(config: TrainDraftConfig) -> DraftResult:
     from transformers.utils import logging as hf_logging
 
     config.check()
-    check_place(config.out, ("config.json",), target=config.target, run=config.run)
+    started_from_itself = Path(config.draft).resolve() == config.out.resolve()
+    marks = ("acceptance.json", "config.json") if started_from_itself else ("acceptance.json",)
+    check_place(config.out, marks, target=config.target, run=config.run)
     hf_logging.disable_progress_bar()  # the library's own bars would break ours
     speaker = load_model(config.target or config.draft)
     if config.target and not config.draft.startswith(LAYERS):
