@@ -70,7 +70,7 @@ def test_stop_latches_and_the_node_idles_until_the_next_instruction():
     )
 
 
-@pytest.mark.parametrize("word", ["stop", " Stop. ", "HALT", "stop now", 30_000 * "\u200b" + "stop"])
+@pytest.mark.parametrize("word", ["stop", " Stop. ", "HALT", "stop now", 30_000 * "\u200b" + "stop", "<|stop|>"])
 def test_stop_is_heard_while_the_model_thinks(word):
     world = World().instruct()
     world.navigator.on_instruction(word, world.now)

@@ -408,4 +408,5 @@ def test_a_stop_behind_any_number_of_blanks_is_a_stop(blank):
 
 def test_invisible_characters_neither_split_a_stop_nor_join_it_to_the_next_word():
     assert is_stop("st\u00adop") and is_stop("s\u200bt\u200bo\u200bp") and is_stop("stop\u200bnow")
+    assert is_stop("go to the door\n \u200bstop!") and not is_stop("go to the bus stop!")
     assert is_stop("wait\nstop!") and not is_stop("find the chair\nthen the bus stop")
