@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 
 import pytest
 
+from harness.errors import user_errors
 from specnav.cli.app import main
 
 
@@ -63,6 +65,8 @@ def run(monkeypatch, capsys, *arguments):
             ["train", "exits", "--target", "/nowhere/model", "--out", "/nowhere/exits"],
             "/nowhere/model does not exist",
         ),
+        (["train", "draft", "--target", "/nowhere/t", "--draft", "layers:0", "--out", "."], "holds something else"),
+        (["train", "draft", "--target", "/nowhere/t", "--draft", "layers:0", "--out", "/"], "--out /"),
     ],
 )
 def test_wrong_input_is_one_clear_line(monkeypatch, capsys, arguments, said):
@@ -71,6 +75,12 @@ def test_wrong_input_is_one_clear_line(monkeypatch, capsys, arguments, said):
     complaint = [line for line in err.splitlines() if line.startswith("specnav: error: ")]
     assert len(complaint) == 1 and said in complaint[0]
     assert "Traceback" not in err
+
+
+def test_a_full_disk_is_told_whatever_was_being_written(capsys):
+    with pytest.raises(SystemExit) as end, user_errors():
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert end.value.code == 1 and capsys.readouterr().err.count("\n") == 1
 
 
 def test_values_out_of_range_are_refused_by_the_parser(monkeypatch, capsys):
