@@ -76,3 +76,19 @@ def test_the_floors_colour_follows_the_light():
 @pytest.mark.parametrize("shape", [(10, 224, 3), (140, 20, 3), (140, 224), (140, 224, 4), (0, 0, 3)])
 def test_pictures_that_tell_nothing_are_left_alone(shape):
     assert read_floor(np.zeros(shape, np.uint8), SIM) is None
+
+
+def test_a_wall_that_fills_the_foot_is_no_floor():
+    wall, open_floor = painted(SIM, wall_m=0.5), painted(SIM)
+    assert read_floor(wall, SIM) is None, "no floor was seen so far"
+    _, colour = read_floor(open_floor, SIM)
+    reading, after = read_floor(wall, SIM, colour)
+    assert after == colour
+    assert reading.ends.max() < 0.8, "as near as the picture shows"
+
+
+def test_a_wrong_floor_is_given_up_for_one_that_is_only_below_the_horizon():
+    as_wall = read_floor(painted(SIM, floor=WALL), Eye(0.35, SIM.width, math.radians(35)))[1]
+    reading, colour = read_floor(painted(SIM), SIM, as_wall)
+    assert np.isinf(reading.ends).mean() > 0.9
+    assert colour == pytest.approx(read_floor(painted(SIM), SIM)[1])

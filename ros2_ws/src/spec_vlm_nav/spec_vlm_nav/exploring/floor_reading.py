@@ -15,10 +15,12 @@
 """
 Where the floor ends in a picture, by its colour.
 
-The floor before the robot's feet has a colour; upwards from there, column by column, it ends where
-four rows in a row have none like it. Where the camera is says how far that is. A wall as pale as
-the floor is missed, a dark rug taken for a thing: good enough for keeping some distance, not for
-anything that must be right. After I. Horswill, Polly: a vision-based artificial agent, AAAI 1993.
+The floor before the robot's feet has a colour, which a wall that fills the picture's foot has
+not: the wall goes on above the horizon, the floor does not. Upwards from the feet, column by
+column, the floor ends where four rows in a row have none like it. Where the camera is says how
+far that is. A wall as pale as the floor is missed, a dark rug taken for a thing: good enough for
+keeping some distance, not for anything that must be right. After I. Horswill, Polly: a vision-
+based artificial agent, AAAI 1993.
 """
 
 from __future__ import annotations
@@ -38,6 +40,9 @@ FOOT = 0.13  # of the rows, at the foot of the picture: what is there is floor, 
 SHADE, TINT = 35.0, 6.0  # of 255: brightness and hues so far off the floor's are none of it
 BIN = 4.0  # of hues, where the floor's colour is looked for
 OTHER = 10.0  # a foreground so far from the floor as it was is something that stands there
+CANDIDATES = 6  # colours at the foot that are compared
+MORE = 0.1  # of the foot than of what is above the horizon has the floor's colour
+THIN = 3  # every third pixel of what is above the horizon is enough
 NEW = 0.2  # weight of a new picture in the floor's colour
 RUN, ENOUGH = 4, 3  # rows, and how many of them must not be floor
 FAR_M = 2.5  # beyond this it is not told apart
@@ -101,9 +106,13 @@ def read_floor(
     if rows < LEAST[0] or columns < LEAST[1]:
         return None
     hues = _hues(picture)
-    colour = _floor_colour(hues[rows - max(4, round(FOOT * rows)) :], before)
-    off = np.abs(hues - np.asarray(colour, np.float32))
-    alike = (off[..., 0] < SHADE) & (off[..., 1] < TINT) & (off[..., 2] < TINT)
+    focal = columns / 2 / math.tan(eye.width / 2)
+    horizon = round(rows / 2 - focal * math.tan(eye.down))
+    above = hues[: max(horizon, 0) : THIN, ::THIN]
+    colour = _floor_colour(hues[rows - max(4, round(FOOT * rows)) :], above, before)
+    if colour is None:
+        return None
+    alike = _alike(hues, np.asarray(colour, np.float32))
     group = columns // COLUMNS
     spare = (columns - group * COLUMNS) // 2
     alike = alike[:, spare : spare + group * COLUMNS]
@@ -114,7 +123,7 @@ def read_floor(
     first = np.where(ends.any(axis=0), ends.argmax(axis=0), rows)
     x = spare + (np.arange(COLUMNS) + 0.5) * group - columns / 2
     y = rows / 2 - first
-    return _on_the_floor(x, y, columns / 2 / math.tan(eye.width / 2), eye), colour
+    return _on_the_floor(x, y, focal, eye), colour
 
 
 def _hues(picture: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -123,19 +132,43 @@ def _hues(picture: NDArray[np.uint8]) -> NDArray[np.float32]:
     return np.stack([bright, 0.564 * (blue - bright), 0.713 * (red - bright)], axis=-1)
 
 
-def _floor_colour(foot: NDArray[np.float32], before: Colour | None) -> Colour:
-    """Return the commonest colour at the picture's foot, unless something else stands there."""
+def _floor_colour(
+    foot: NDArray[np.float32], above: NDArray[np.float32], before: Colour | None
+) -> Colour | None:
+    """
+    Return the colour of the floor; None where no picture so far has shown any.
+
+    foot [n, m, 3]: the hues of the picture's foot; above: of what is above the horizon, where
+    no floor is.
+    """
     pixels = foot.reshape(-1, 3)
     bins = np.round(pixels[:, 1:] / BIN).astype(int)
     keys = bins[:, 0] * 1000 + bins[:, 1]
     values, counts = np.unique(keys, return_counts=True)
-    found = np.median(pixels[keys == values[counts.argmax()]], axis=0)
-    if before is None:
-        return _colour(found)
+    likeliest = values[np.argsort(-counts, kind='stable')[:CANDIDATES]]
+    found, most = None, MORE
+    for key in likeliest:
+        colour = np.median(pixels[keys == key], axis=0)
+        more = _share(pixels, colour) - _share(above, colour)
+        if more > most:
+            found, most = colour, more
+    if found is None or before is None:
+        return before if found is None else _colour(found)
     known = np.asarray(before)
-    if np.abs(found[1:] - known[1:]).max() > OTHER:
-        return before
-    return _colour((1.0 - NEW) * known + NEW * found)
+    if np.abs(found[1:] - known[1:]).max() <= OTHER:
+        return _colour((1.0 - NEW) * known + NEW * found)
+    held = _share(pixels, known) - _share(above, known)
+    return before if held > -MORE else _colour(found)
+
+
+def _share(pixels: NDArray[np.float32], colour: NDArray[np.floating]) -> float:
+    """Return how much of the pixels has a colour."""
+    return float(_alike(pixels, colour).mean()) if pixels.size else 0.0
+
+
+def _alike(pixels: NDArray[np.float32], colour: NDArray[np.floating]) -> NDArray[np.bool_]:
+    off = np.abs(pixels - colour)
+    return (off[..., 0] < SHADE) & (off[..., 1] < TINT) & (off[..., 2] < TINT)
 
 
 def _colour(values: NDArray[np.floating]) -> Colour:

@@ -18,9 +18,11 @@ A search that remembers where it has looked and walked, by the robot's own odome
 While the model sees the target, it leads, damped as in the damped search. Where the target was
 seen stays in the map, so a target that a detour lost is turned back to, and a look-alike that was
 looked at twice is not run after for ever. While the target is not seen, the next look is taken
-from where it finds most for its cost. Nothing is walked into that was touched, the search makes no
-step where the model calls the way blocked, and none backwards. Where the camera's height is
-known, what stood on the floor in earlier pictures and is beside the robot by now is passed wider.
+from where it finds most for its cost. Nothing is walked into that was touched, and the search
+makes no step backwards, nor where the model calls the way blocked: but where it does not get away
+from a spot, and the camera's height is known, a short one where the picture shows that the floor
+goes on. By the floor, too, what stood in earlier pictures and is beside the robot by now is
+passed wider.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ from spec_vlm_nav.common.geometry import Pose, wrap
 from spec_vlm_nav.exploring.beside import Beside
 from spec_vlm_nav.exploring.damped_search import damped_search, SearchState
 from spec_vlm_nav.exploring.detour import Detour, STRIDES
-from spec_vlm_nav.exploring.floor_reading import read_floor
+from spec_vlm_nav.exploring.enclosed import CLEAR_M, Enclosed, FLOOR_M, LENGTH_M
+from spec_vlm_nav.exploring.floor_reading import Body, read_floor
 from spec_vlm_nav.exploring.moves import ActionSource, Move, Observation
 from spec_vlm_nav.exploring.passing import Passing
 from spec_vlm_nav.exploring.search_map import CELL, SearchMap
@@ -44,6 +47,7 @@ RULE_LOOK = 'not seen: look where it may be'
 RULE_WALK = 'not seen: walk to where it may be seen'
 RULE_LOST = 'lost from view straight ahead: on'
 RULE_AGAIN = 'touched this way before: turn aside'
+RULE_OUT = 'no way on from here: look for one out'
 RULE_ROUND = 'to and fro on one spot: go round'
 
 LONGEST_M = 0.8  # one motion; more than that was not gone in a straight line
@@ -74,20 +78,27 @@ class FrontierState:
     spot: tuple[float, float] | None = None
     misses: int = 0
     beside: Beside = field(default_factory=Beside)
+    enclosed: Enclosed = field(default_factory=Enclosed)
 
 
 def frontier_search(state: FrontierState, seen: Observation) -> tuple[FrontierState, Move]:
     """Return the new memory and the move."""
-    state, move = _searched(state, seen)
-    if seen.look is None or state.place is None or state.place is not seen.place:
-        return state, move
-    body, before = seen.look.body, state.beside.colour
-    read = read_floor(seen.look.picture, body.eye, before)
-    if read is None:
-        return state, move
-    beside, wider = state.beside.looks(state.place, *read).wider(
+    place = seen.place
+    if place is None or not place.is_finite:  # without odometry nothing can be learnt
+        return _lead(state, seen)
+    if state.place is not None and _apart(state.place, place) > JUMP_M:
+        state = FrontierState(damped=state.damped)
+    body, read = None, None
+    if seen.look is not None:
+        body = seen.look.body
+        read = read_floor(seen.look.picture, body.eye, state.beside.colour)
+    if body is None or read is None:
+        return _searched(state, seen, place)
+    state = replace(state, beside=state.beside.looks(place, *read))
+    state, move = _searched(state, seen, place, body)
+    beside, wider = state.beside.wider(
         move,
-        state.place,
+        place,
         body.radius_m,
         seen.ahead_clear,
         seen.contact,
@@ -97,15 +108,18 @@ def frontier_search(state: FrontierState, seen: Observation) -> tuple[FrontierSt
     return (state, move) if wider is move else _moved(state, wider)
 
 
-def _searched(state: FrontierState, seen: Observation) -> tuple[FrontierState, Move]:
-    """Return the new memory and the move by all but the floor."""
-    place = seen.place
-    if place is None or not place.is_finite:  # without odometry nothing can be learnt
-        return _lead(state, seen)
-    if state.place is not None and _apart(state.place, place) > JUMP_M:
-        state = FrontierState(damped=state.damped)
+def _searched(
+    state: FrontierState, seen: Observation, place: Pose, body: Body | None = None
+) -> tuple[FrontierState, Move]:
+    """
+    Return the new memory and the move by all but what stands beside the robot.
+
+    body: None where the floor could not be read.
+    """
     known = learn(_walked_to(state, place), seen, place)
-    state = replace(state, known=known, place=place)
+    is_shut = seen.sees_target is False and seen.ahead_clear is False
+    enclosed = state.enclosed.at(place, is_shut)
+    state = replace(state, known=known, place=place, enclosed=enclosed)
     if seen.proposed.is_stop or (not seen.sees_target and seen.ahead_clear is None):
         return _lead(state, seen)
     if seen.sees_target and seen.sighting is not None:
@@ -114,6 +128,10 @@ def _searched(state: FrontierState, seen: Observation) -> tuple[FrontierState, M
         state = replace(state, detour=detour, spot=_spot(sighting, place), misses=0)
     elif not seen.sees_target:
         state = replace(state, misses=state.misses + 1)
+    if body is not None and (state.enclosed.is_stuck or state.enclosed.strides):
+        state, move = _way_out(state, seen, place, body.radius_m)
+        if move is not None:
+            return _moved(state, move)
     if state.detour.strides and not seen.contact:
         state, move = _go_round(state, known, seen, place)
         if move is not None:
@@ -124,6 +142,28 @@ def _searched(state: FrontierState, seen: Observation) -> tuple[FrontierState, M
         state = replace(state, passing=state.passing.touches(place))
     known, move = _search(state, seen, place)
     return _moved(replace(state, known=known), move)
+
+
+def _way_out(
+    state: FrontierState, seen: Observation, place: Pose, radius: float
+) -> tuple[FrontierState, Move | None]:
+    """Return the next move out of where the robot stands; None: the search goes on as ever."""
+    if seen.contact:
+        state = replace(state, passing=state.passing.touches(place))
+    enclosed = state.enclosed
+    is_floor = enclosed.is_stuck and state.beside.gap(place, place.yaw, LENGTH_M) > radius
+    is_free = not seen.contact and not state.passing.has_touched(place)
+    if is_free and (seen.ahead_clear or is_floor):
+        far = CLEAR_M if seen.ahead_clear else FLOOR_M
+        on = Action(ActionKind.FORWARD, round(100 * far))
+        state = replace(state, enclosed=enclosed.strides_on())
+        return state, Move(on, ActionSource.EXPLORATION, RULE_OUT)
+    is_out, enclosed = enclosed.strides > 0, enclosed.without_way(place)
+    way = None if is_out else enclosed.untried(state.beside, place, radius)
+    if way is None:
+        enclosed = enclosed if is_out else enclosed.given_up()
+        return replace(state, enclosed=enclosed), None
+    return replace(state, enclosed=enclosed), _turn(limited(wrap(way - place.yaw)), RULE_OUT)
 
 
 def _lead(state: FrontierState, seen: Observation) -> tuple[FrontierState, Move]:

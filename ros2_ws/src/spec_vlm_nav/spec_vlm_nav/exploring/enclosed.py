@@ -1,0 +1,105 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+The way out of a place that the robot does not get away from.
+
+Where the model calls every way blocked, turning to where the target may be finds nothing more: a
+way out between two things may be a few degrees wide, or narrower than the model likes. So after
+some decisions on one spot the headings are tried one by one that no look from there has tried,
+those first where the pictures show floor as wide as the robot. A stride is made where the model
+calls the way clear, or, a shorter one, where the pictures show that the floor goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+import math
+
+from spec_vlm_nav.common.geometry import Pose, wrap
+from spec_vlm_nav.exploring.beside import Beside
+
+PATIENCE = 8  # decisions on one spot; with fewer, more was touched and not more found
+SHUT = 6  # of them, where each found the way blocked and nothing else
+SPOT_M = 0.15
+STRIDES = 2  # before the search goes on
+CLEAR_M, FLOOR_M = 0.5, 0.3  # of a stride: the way was called clear, or only the floor goes on
+LENGTH_M = 0.7  # of the floor that has to go on
+TRIED = math.radians(3.5)  # to either side of a look, its answer is the same
+FAR = math.radians(12)  # from every look: no heading gains by more
+STEP = 3  # degrees between headings that are compared
+WAY_M = 0.7  # of a way out; and more floor to either side than the robot needs:
+SPARE_M = 0.1
+UNSURE = 0.05  # of the worth of a heading where no floor is seen: the floor is often misread
+FARTHER = 0.15  # what a turn by half a circle takes off a heading's worth
+
+
+@dataclass(frozen=True)
+class Enclosed:
+    """
+    What is remembered of not getting away.
+
+    spot: where the robot stands, m; stays: decisions there; is_shut: all of them found the way
+    blocked and no target. strides: still to be made on the way out. tried: headings that led
+    nowhere.
+    """
+
+    spot: tuple[float, float] | None = None
+    stays: int = 0
+    is_shut: bool = True
+    strides: int = 0
+    tried: tuple[float, ...] = ()
+
+    def at(self, place: Pose, is_shut: bool) -> Enclosed:
+        """
+        Return the memory at a decision from a place.
+
+        is_shut: the way was called blocked, and the target was not seen.
+        """
+        here = (place.x, place.y)
+        if self.spot is not None and math.dist(self.spot, here) < SPOT_M:
+            return replace(self, stays=self.stays + 1, is_shut=self.is_shut and is_shut)
+        return Enclosed(here, 1, is_shut, self.strides)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the robot has been there for long."""
+        return self.stays > (SHUT if self.is_shut else PATIENCE)
+
+    def strides_on(self) -> Enclosed:
+        """Return the memory at a stride on the way out."""
+        return replace(self, strides=(self.strides or STRIDES) - 1)
+
+    def without_way(self, place: Pose) -> Enclosed:
+        """Return the memory after a look that found no way out."""
+        return replace(self, strides=0, tried=(*self.tried, place.yaw))
+
+    def given_up(self) -> Enclosed:
+        """Return the memory when every heading was tried: the search goes on for a while."""
+        return replace(self, stays=0, tried=())
+
+    def untried(self, beside: Beside, place: Pose, radius: float) -> float | None:
+        """Return the heading that is likeliest to lead out; None: all were tried."""
+        best, best_way = 0.0, None
+        for degrees in range(0, 360, STEP):
+            way = wrap(place.yaw + math.radians(degrees))
+            off = min((abs(wrap(way - yaw)) for yaw in self.tried), default=math.pi)
+            if off < TRIED:
+                continue
+            gap = min(beside.gap(place, way, WAY_M) / (radius + SPARE_M), 1.0)
+            worth = (UNSURE + gap) * min(off, FAR)
+            worth *= 1.0 - FARTHER * abs(wrap(way - place.yaw)) / math.pi
+            if worth > best:
+                best, best_way = worth, way
+        return best_way
