@@ -16,6 +16,7 @@ from spec_vlm_nav.language.sightings import Sighting
 from tests.robot.test_floor_reading import SIM, painted
 
 BODY = Body(SIM, 0.26)
+HERE, OPEN = Pose(1.0, 2.0, 0.5), painted(SIM)
 NEAR_M, FAR_M, WIDTH = 0.75, 4.0, math.radians(30)  # of a round wall, of what is behind its gap, and half the gap
 LEFT45 = Action(ActionKind.TURN_LEFT, 45)
 FORWARD = ActionKind.FORWARD
@@ -30,11 +31,11 @@ def scene(yaw, way):
     return painted(SIM, wall_m=(away * np.cos(bearings))[None, :])
 
 
-def story(decisions, way=None, sees=False, looks=True, contact_at=None):
+def story(decisions, way=None, sees=False, looks=True, contact_at=None, picture=None):
     """Turn as told on one spot, `way` (degrees) the only one with floor; the moves, each with its heading."""
     state, yaw, moves = FrontierState(), 0.3, []
     for k in range(decisions):
-        picture = scene(yaw, None if way is None else math.radians(way))
+        shown = scene(yaw, None if way is None else math.radians(way)) if picture is None else picture
         seen = Observation(
             LEFT45,
             sees,
@@ -42,7 +43,7 @@ def story(decisions, way=None, sees=False, looks=True, contact_at=None):
             False,
             Sighting(0.2, 2.0) if sees else None,
             Pose(1.0, 2.0, yaw),
-            Look(picture, BODY) if looks else None,
+            Look(shown, BODY) if looks else None,
         )
         state, move = frontier_search(state, seen)
         moves.append((yaw, move))
@@ -65,6 +66,31 @@ def test_it_stays_where_the_floor_ends_on_all_sides_and_where_no_camera_is_told(
         assert len(moves) == 80 and all(move.action.is_turn for _, move in moves)
 
 
+def test_where_no_picture_showed_floor_the_search_goes_on_as_without_one():
+    moves = story(30, picture=painted(SIM, wall_m=0.5))
+    assert len(moves) == 30 and all(move.rule != RULE_OUT for _, move in moves)
+
+
+def test_when_every_heading_was_tried_the_search_goes_on_for_a_while():
+    rules = [move.rule for _, move in story(130)]
+    first = rules.index(RULE_OUT)
+    pause = [rule != RULE_OUT for rule in rules[first:]].index(True)
+    assert pause > 30
+    assert RULE_OUT not in rules[first + pause : first + pause + SHUT]
+
+
+def test_a_second_stride_is_made_only_where_the_way_is_called_clear():
+    for clear in (False, True):
+        state, place = FrontierState(), HERE
+        for k in range(SHUT + 2):
+            seen = Observation(LEFT45, False, False, clear and k > SHUT, None, place, Look(OPEN, BODY))
+            state, move = frontier_search(state, seen)
+            if k == SHUT:
+                assert move.action.kind is FORWARD and move.rule == RULE_OUT
+                place = Pose(place.x + 0.3 * math.cos(place.yaw), place.y + 0.3 * math.sin(place.yaw), place.yaw)
+        assert (move.rule == RULE_OUT and move.action.kind is FORWARD) is clear
+
+
 def test_a_spot_is_given_time_before_the_model_is_passed_over():
     moves = story(50, 20)
     assert [move.rule == RULE_OUT for _, move in moves].index(True) == SHUT
@@ -84,9 +110,6 @@ def test_what_was_touched_is_not_walked_into_again():
     assert touched[len(free) - 1][1].action.is_turn
 
 
-HERE = Pose(1.0, 2.0, 0.5)
-
-
 def stuck():
     enclosed = Enclosed()
     for _ in range(PATIENCE + 1):
@@ -98,6 +121,19 @@ def test_another_place_is_another_spot():
     assert stuck().is_stuck
     there = stuck().without_way(HERE).at(Pose(1.3, 2.0, 0.5), False)
     assert not there.is_stuck and there.stays == 1 and not there.tried
+
+
+def test_floor_as_wide_as_the_robot_is_tried_first():
+    around = np.radians(np.arange(0, 360, 5))
+    open_way = wrap(HERE.yaw + 2.0)
+    ring = around[np.abs((around - open_way + math.pi) % (2 * math.pi) - math.pi) > math.radians(35)]
+    points = np.stack([HERE.x + 0.6 * np.cos(ring), HERE.y + 0.6 * np.sin(ring), 0 * ring], axis=1)
+    way = stuck().without_way(HERE).untried(Beside(points), HERE, 0.26)
+    assert abs(wrap(way - open_way)) < math.radians(20)
+
+
+def test_the_way_out_goes_on_at_the_next_place():
+    assert stuck().strides_on().at(Pose(1.3, 2.0, 0.5), False).strides == STRIDES - 1
 
 
 def test_strides_on_the_way_out_end():

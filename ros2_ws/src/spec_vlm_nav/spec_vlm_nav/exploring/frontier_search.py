@@ -152,8 +152,7 @@ def _way_out(
         state = replace(state, passing=state.passing.touches(place))
     enclosed = state.enclosed
     is_floor = enclosed.is_stuck and state.beside.gap(place, place.yaw, LENGTH_M) > radius
-    is_free = not seen.contact and not state.passing.has_touched(place)
-    if is_free and (seen.ahead_clear or is_floor):
+    if (seen.ahead_clear or is_floor) and not state.passing.has_touched(place):
         far = CLEAR_M if seen.ahead_clear else FLOOR_M
         on = Action(ActionKind.FORWARD, round(100 * far))
         state = replace(state, enclosed=enclosed.strides_on())
