@@ -16,7 +16,7 @@ from specdec.errors import OptionsError
 from specdec.sampling.recoveries import Recovery
 
 Cloud = Literal["stream", "verify", "split"]
-Overlap = Literal["idle", "continue", "stream", "hints", "guesses", "outcomes"]
+Overlap = Literal["idle", "continue", "stream", "hinted-stream", "hints", "guesses", "outcomes"]
 Leave = Literal["whole", "tokens"]
 HintOrder = Literal["priority", "fifo"]
 Nodes = Literal["all", "paid"]
@@ -25,6 +25,7 @@ DRAFTERS: tuple[DrafterName, ...] = ("model", "ngram", "both")
 NODES: tuple[Nodes, ...] = ("all", "paid")
 HINT_ORDERS: tuple[HintOrder, ...] = ("priority", "fifo")
 _PREDRAFTS: tuple[Overlap, ...] = ("hints", "guesses", "outcomes")
+_STREAMS: tuple[Overlap, ...] = ("stream", "hinted-stream")
 
 MAX_BUDGET = 1024
 MAX_DEPTH = 64
@@ -52,9 +53,10 @@ class Method:
     rejection and from what; recovery_size counts samples or entries. At temperature 0 ids suffice for all of
     them.
     overlap: what the edge does while a verdict is out: nothing ("idle"), draft on as if everything were
-    accepted and send that in the next round ("continue"), send it at once ("stream", up to in_flight drafts), or
-    pre-draft for several verdicts that may come: for those that early exits of the target hint at ("hints"), that
-    the draft model itself holds likely ("guesses"), or both ("outcomes").
+    accepted and send that in the next round ("continue"), send it at once ("stream", up to in_flight drafts), the
+    same, but where an early exit refutes what is on its way draft what it expects instead ("hinted-stream"), or
+    pre-draft for several verdicts that may come: for those that early exits of the target hint at ("hints"), that the
+    draft model itself holds likely ("guesses"), or both ("outcomes").
     rows: how many possible verdicts share a forward of pre-drafting (paper 000's hint threads). order, hint_order: what
     comes first there, and among the hints that the cloud sends.
     controlled: a controller changes all this during an answer (specdec.edge.controller).
@@ -111,12 +113,12 @@ class Method:
     @property
     def hints(self) -> int:
         """How many hints a round are of use."""
-        return 2 * self.rows if self.overlap in ("hints", "outcomes") else 0
+        return 2 * self.rows if self.overlap in ("hinted-stream", "hints", "outcomes") else 0
 
     @property
     def ahead(self) -> bool:
         """True where drafts go on behind one another before their verdicts are known."""
-        goes_on = self.overlap in ("continue", "stream") or self.leave == "tokens"
+        goes_on = self.overlap in ("continue", *_STREAMS) or self.leave == "tokens"
         return self.tree is None and goes_on
 
     def recovery_at(self, temperature: float) -> Recovery:
@@ -213,7 +215,7 @@ def get_method(name: str) -> Method:
         if method.split != (axis == "layers") or not (method.drafts or method.split):
             raise OptionsError(f"method {base!r} has no axis {axis!r}")
         method = AXES[axis](method, value)
-    if method.tree is not None and (method.overlap == "stream" or method.leave == "tokens"):
+    if method.tree is not None and (method.overlap in _STREAMS or method.leave == "tokens"):
         raise OptionsError(
             f"method {name!r}: a token tree leaves whole, one at a time; overlap:continue grows it on"
         )
@@ -221,8 +223,10 @@ def get_method(name: str) -> Method:
         raise OptionsError(
             f"method {name!r}: overlap:{method.overlap} goes with whole drafts and shared noise (ids only)"
         )
+    if method.overlap == "hinted-stream" and method.recovery is not Recovery.NOISE:
+        raise OptionsError(f"method {name!r}: overlap:hinted-stream goes with shared noise (ids only)")
     if method.drafter != "model" and (
-        method.tree is not None or method.predrafts or method.recovery is not Recovery.NOISE
+        method.tree is not None or method.hints or method.predrafts or method.recovery is not Recovery.NOISE
     ):
         raise OptionsError(
             f"method {name!r}: drafter:{method.drafter} drafts chains and sends ids only, "
@@ -293,13 +297,14 @@ def _with_overlap(method: Method, value: str) -> Method:
         return replace(method, overlap="idle", in_flight=2 if method.leave == "tokens" else 1)
     if value == "continue":
         return replace(method, overlap="continue", in_flight=2 if method.leave == "tokens" else 1)
-    if value == "stream":
-        return replace(method, overlap="stream", in_flight=STREAM_IN_FLIGHT)
+    for stream in _STREAMS:
+        if value == stream:
+            return replace(method, overlap=stream, in_flight=STREAM_IN_FLIGHT)
     for overlap in _PREDRAFTS:
         if value == overlap:
             return replace(method, overlap=overlap, in_flight=1)
     raise OptionsError(
-        f"overlap {value!r} is unknown: choose idle, continue, stream, {', '.join(_PREDRAFTS)}"
+        f"overlap {value!r} is unknown: choose idle, continue, {', '.join((*_STREAMS, *_PREDRAFTS))}"
     )
 
 
@@ -324,7 +329,7 @@ def _with_queues(method: Method, value: str) -> Method:
 
 def _with_leave(method: Method, value: str) -> Method:
     if value == "whole":
-        return replace(method, leave="whole", in_flight=method.in_flight if method.overlap == "stream" else 1)
+        return replace(method, leave="whole", in_flight=method.in_flight if method.overlap in _STREAMS else 1)
     if value == "tokens":
         return replace(method, leave="tokens", in_flight=max(2, method.in_flight))
     raise OptionsError(f"leave {value!r} is unknown: choose whole or tokens")

@@ -250,7 +250,7 @@ def formula_of(name: str) -> Formula | None:
         return CLOUD_SD if method.cloud_drafts else AR
     if method.predrafts:
         return HINTED
-    return {"idle": SYNCHRONOUS, "continue": PREDRAFTED, "stream": PIPELINED}[method.overlap]
+    return {"idle": SYNCHRONOUS, "continue": PREDRAFTED}.get(method.overlap, PIPELINED)
 
 
 def _pipelined(parts: Parts) -> float:

@@ -140,7 +140,7 @@ def _gain(row: BenchRow, one: Prediction, printed: Printed) -> str:
         )
     if method.cloud_drafts:
         found.append("both models are in the cloud, and no round pays the link")
-    if method.overlap in ("stream", "continue") and method.tree is None:
+    if method.overlap in ("stream", "hinted-stream", "continue") and method.tree is None:
         found.append("drafting goes on while verdicts are out (several drafts in flight)")
     return ", ".join(found) or "what the formula adds up overlaps, and first drafts are made while the prompt is read"
 

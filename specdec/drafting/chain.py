@@ -30,6 +30,7 @@ class ChainDrafter:
         self.at_once = False
         self.forwards = 0
         self._predicted: list[int] = []
+        self._aside: list[int] = []
         self._rows: dict[int, Tensor] = {}
 
     def prefill(self, prompt: Prompt) -> None:
@@ -39,11 +40,11 @@ class ChainDrafter:
     def plan_prefill(self, prompt: Prompt) -> Plan[None]:
         """The same as a plan."""
         yield from self._model.plan_prefill(prompt)
-        self._predicted = []
+        self._predicted, self._aside = [], []
         self._rows = {}
 
     def drafted(self, answer: Sequence[int]) -> int:
-        """How many tokens after `answer` are predicted already."""
+        """How many tokens after `answer` are predicted already, be it aside."""
         return len(self._predicted) - len(answer) if self._goes_on(answer) else 0
 
     def step(self, answer: Sequence[int], size: int) -> bool:
@@ -51,6 +52,24 @@ class ChainDrafter:
         with the context.
         """
         return carry_out(self.plan_step(answer, size))
+
+    def agrees(self, answer: Sequence[int]) -> bool:
+        """Whether `answer` is part of what is predicted, or goes on behind it."""
+        common = min(len(answer), len(self._predicted))
+        return list(answer[:common]) == self._predicted[:common]
+
+    def step_aside(self, answer: Sequence[int], size: int) -> bool:
+        """The same behind another answer that may turn out to be the verified one; what is predicted stays. Not with
+        sampled drafts, whose rows are kept by position.
+        """
+        assert not self._sampled, "the rows of both would have the same places"
+        if answer and answer[-1] >= self._model.vocab_size:
+            return False
+        before, self._predicted = self._predicted, self._aside
+        try:
+            return self.step(answer, size)
+        finally:
+            self._predicted, self._aside = before, self._predicted
 
     def plan_step(self, answer: Sequence[int], size: int) -> Plan[bool]:
         """The same as a plan."""
@@ -112,13 +131,16 @@ class ChainDrafter:
         return self.take(answer, size, size)
 
     def _goes_on(self, answer: Sequence[int]) -> bool:
-        """Whether what is predicted goes on behind `answer`, and its rows are still there.
+        """Whether what is predicted goes on behind `answer`, and its rows are still there; what was predicted aside
+        takes its place where that does.
 
         The rows of drafts on their way are forgotten; a link lost then takes the answer back to before them.
         """
         base = len(answer)
         if self._predicted[:base] != list(answer):
-            return False
+            if not self._aside or self._aside[:base] != list(answer):
+                return False
+            self._predicted, self._aside = self._aside, self._predicted
         return not self._sampled or base == len(self._predicted) or base in self._rows
 
     def _pick(self, rows: Tensor, position: int) -> Tensor:

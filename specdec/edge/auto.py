@@ -156,7 +156,7 @@ class AutoRounds:
         self._measured = measured
         self._clock = clock
         fixed = LengthPolicy("fixed", 1)
-        streaming = replace(METHODS["sd"], overlap="stream", in_flight=STREAM_IN_FLIGHT)
+        streaming = replace(METHODS["sd"], overlap="hinted-stream", in_flight=STREAM_IN_FLIGHT)
         self._rounds = Rounds(session, drafter, method, fixed, measured, clock)
         self._streaming = Rounds(session, chain, streaming, fixed, measured, clock)
         self._shadows = Shadows(drafter, measured, controller.shadows)

@@ -132,12 +132,21 @@ class Flight:
 
     def judged(self, round_: int) -> DraftInFlight | None:
         """What a verdict on `round_` is about: all drafts up to that one, from now on as one; None if it is stale."""
-        if not any(sent.round == round_ for sent in self._sent):
-            return None
-        while self._sent[0].round != round_:
-            first, second = self._sent.popleft(), self._sent.popleft()
-            self._sent.appendleft(first.followed_by(second))
-        return self._sent[0]
+        joined = self.up_to(round_)
+        if joined is not None:
+            while self._sent.popleft().round != round_:
+                pass
+            self._sent.appendleft(joined)
+        return joined
+
+    def up_to(self, round_: int) -> DraftInFlight | None:
+        """All drafts up to that round as one; None where that is not on its way."""
+        joined: DraftInFlight | None = None
+        for sent in self._sent:
+            joined = sent if joined is None else joined.followed_by(sent)
+            if sent.round == round_:
+                return joined
+        return None
 
     def settle(self, last: int, token: int | None) -> list[DraftInFlight]:
         """The verdict on the oldest draft: its nodes up to `last` stay and `token` follows (None: the next draft).

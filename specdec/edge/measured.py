@@ -90,8 +90,9 @@ class Measured:
     model; nodes: of trees, node by node. redrafted: share of a chain that had to be drafted after the verdict although
     it was prepared for (r of paper 000, as a share of the forwards). chain_ready, tree_ready: levels that stood when
     the verdict came, over `levels_ready`. kept: tokens accepted for each that the draft model expected to be; grown:
-    what a forward adds to that expectation, as a share of what went through it. shadowed: the edge was drafting while
-    the cloud went on by itself. beside: what drafting costs a cloud that computes meanwhile; beside_share: of a
+    what a forward adds to that expectation, as a share of what went through it. foretold: how often exits were right
+    where they expected something else than what was drafted. shadowed: the edge was drafting while the cloud went on
+    by itself. beside: what drafting costs a cloud that computes meanwhile; beside_share: of a
     verification, how much was drafted in.
     """
 
@@ -120,6 +121,7 @@ class Measured:
         self.shadowed = False
         self.kept = RunningMean(1.0)
         self.grown = RunningMean(0.5)
+        self.foretold = RunningMean(0.5)
 
     def drafted(self, forward_s: float, rows: int = 1) -> None:
         """One forward of the draft model, of so many rows; 0: there was none."""

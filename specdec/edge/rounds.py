@@ -11,6 +11,7 @@ from specdec.drafting import ChainDrafter, Drafter, OutcomeDrafter, Proposal, Tr
 from specdec.drafting.length import LengthPolicy
 from specdec.drafting.lookup.drafter import LookupDrafter
 from specdec.drafting.trees.budget import nodes_worth_sending
+from specdec.edge.aside import LIKELIER, Aside
 from specdec.edge.flight import Preparation
 from specdec.edge.measured import Measured
 from specdec.edge.session import EdgeSession
@@ -55,6 +56,9 @@ class Rounds:
         self._verdict_s: float | None = None
         self._promise = 0.0
         self._prepares = True
+        self._aside: Aside | None = None
+        if isinstance(drafter, ChainDrafter) and method.overlap == "hinted-stream":
+            self._aside = Aside(session, drafter, measured, clock)
 
     def resize(self, policy: LengthPolicy, prepares: bool = True) -> None:
         """From now on this decides how deep drafts become; nothing is on its way. prepares: drafting goes on while a
@@ -82,6 +86,8 @@ class Rounds:
             chunk = session.receive()
         if session.record.rounds > rounds:
             before, self._verdict_s = self._verdict_s, self._clock()
+            if self._aside is not None:
+                self._aside.came()
             if before is not None:
                 self._measured.went_on(len(chunk), self._verdict_s - before)
             self._count_ahead()
@@ -90,6 +96,8 @@ class Rounds:
     def _work(self) -> bool:
         """One step of drafting, or send what is drafted; False where there is nothing to do but wait."""
         session = self._session
+        if self._draft_aside(LIKELIER):
+            return True
         expected = session.expected
         room = session.room_after(expected)
         if session.may_send(expected):
@@ -107,7 +115,14 @@ class Rounds:
             return self._prepare(self._predrafter)
         drafted = self._step("draft ahead", expected, min(self._ahead(), room))
         self._is_ahead = self._is_ahead or drafted
-        return drafted
+        return drafted or self._draft_aside()
+
+    def _draft_aside(self, least: float = 0.0) -> bool:
+        """One forward for what an exit that is right so often expects instead of what is drafted."""
+        if self._aside is None or not self._aside.step(self._policy.size(self._measured), least):
+            return False
+        self._is_ahead = True
+        return True
 
     def _prepare(self, drafter: OutcomeDrafter) -> bool:
         """One forward for what the verdict may say, if it will be over when that comes."""

@@ -145,6 +145,20 @@ class EdgeSession:
         """The answer if everything on its way is accepted."""
         return self._flight.expected(self.answer)
 
+    @property
+    def hinted(self) -> tuple[list[int], float] | None:
+        """The answer as the deepest exit so far expects it to be after the next verdict, and how sure it is; None where
+        no exit has said anything.
+        """
+        if not self.hints:
+            return None
+        hint = max(self.hints, key=lambda hint: (hint.layer, hint.confidence))
+        sent = self._flight.up_to(hint.round)
+        if sent is None:
+            return None
+        path = [sent.draft.ids[node] for node in path_to(sent.draft, hint.last)]
+        return [*self.answer[: sent.draft.base], *path, hint.token], hint.confidence
+
     def room_after(self, expected: list[int]) -> int:
         """How many tokens a draft behind `expected` may have; the verdict brings one more."""
         return max(0, self._verified.limit - len(expected) - 1)
@@ -393,9 +407,11 @@ class EdgeSession:
         return self._finish_round(sent, message, token, size, now)
 
     def _take_hint(self, message: HintDown, size: int, now: float) -> list[int] | None:
-        """An early exit's word on the oldest draft on its way; on any other it comes too late or too early."""
-        sent = self._flight.oldest
-        if sent is None or message.round != sent.round or message.last > len(sent.draft.ids):
+        """An early exit's word on the draft that goes through the target, or on several that wait there as one; on any
+        other it comes too late.
+        """
+        sent, about = self._flight.oldest, self._flight.up_to(message.round)
+        if sent is None or about is None or message.last > len(about.draft.ids):
             return None
         sent.hints += 1
         sent.received_bytes += size

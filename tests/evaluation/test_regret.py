@@ -169,3 +169,17 @@ def test_promises_are_compared_over_windows_of_an_answer() -> None:
     found = windows(rounds)
     assert found == [(40.0, 44.0), (40.0, 44.0)] and mean_error(found) == pytest.approx(1 / 11)
     assert "9.1 %" in promises_chart("auto", found).caption
+
+
+@pytest.mark.parametrize(("right", "least", "most"), [(1.0, 1.1, 2.0), (0.0, 0.97, 1.01)])
+def test_hints_for_drafts_in_flight_are_worth_it_and_wrong_ones_cost_little(
+    right: float, least: float, most: float
+) -> None:
+    """An exit says with the same confidence what will be, or something else, half way through every verification."""
+    speeds = {"sd+overlap:stream": 0.0, "sd+overlap:hinted-stream": 0.0}
+    for seed in (3, 4, 5):
+        fit = replace(random_world(3).fit, sure_easy=0.6, sure_hard=0.4)
+        world = plain(seed=seed, draft=forwards(15.0, 0.0), fit=fit, hint_at=0.5, hint_right=right, answers=(128,))
+        for method in speeds:
+            speeds[method] += play(world, method, language_of(world)).tokens_per_s
+    assert least < speeds["sd+overlap:hinted-stream"] / speeds["sd+overlap:stream"] < most

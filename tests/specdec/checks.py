@@ -55,6 +55,7 @@ COMBINATIONS = [
     "sd+tree:12x4",
     "sd+overlap:continue",
     "sd+overlap:stream",
+    "sd+overlap:hinted-stream",
     "dssd+overlap:stream+leave:tokens",
     "sd+leave:tokens+length:online",
     "fsd+overlap:hints+queues:random/fifo",
