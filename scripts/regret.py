@@ -6,23 +6,32 @@ The real edge decodes, with its controller, drafters and estimates; forwards, li
     python scripts/regret.py --worlds 40                       # the worlds of the tests
     python scripts/regret.py --worlds 200 --first 10000        # fresh ones
     python scripts/regret.py --worlds 60 --bounds              # no auto: what somebody would lose who knew the world
+    python scripts/regret.py --worlds 60 --compare sd+overlap:hinted-stream,sd+overlap:stream   # two fixed methods
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import torch
 from rich.progress import Progress
 
 from evaluation.files import write_bytes_atomic
+from evaluation.regret import compared
 from evaluation.regret.bounds import bound_in, words
 from evaluation.regret.page import regret_page
 from evaluation.regret.study import Regret, regret_in
+from specdec.errors import OptionsError
+from specdec.methods import get_method
+
+T = TypeVar("T")
 
 
 def main() -> int:
@@ -35,19 +44,35 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=1, help="worlds at a time (1)")
     parser.add_argument("--out", type=Path, default=Path("runs/regret"), help="folder (runs/regret)")
     parser.add_argument("--bounds", action="store_true", help="what knowing the world beforehand would bring; no page")
+    parser.add_argument("--compare", metavar="A,B", help="no auto: one fixed method over another; no page")
     flags = parser.parse_args()
     if flags.worlds < 1 or flags.first < 0 or flags.processes < 1:
         parser.error("--worlds and --processes are at least 1, --first at least 0")
+    methods = flags.compare.split(",") if flags.compare else []
+    try:
+        if methods and (len(methods) != 2 or flags.bounds):
+            raise OptionsError("--compare takes two methods, as in sd,fsd, and no --bounds")
+        for name in methods:
+            if get_method(name).split or get_method(name).drafter != "model":
+                raise OptionsError(f"method {name!r} is not simulated")
+    except OptionsError as error:
+        parser.error(str(error))
     seeds = range(flags.first, flags.first + flags.worlds)
-    worlds = []
     with Progress() as progress, ProcessPoolExecutor(flags.processes, initializer=_one_thread) as pool:
+
+
+        def played(play: Callable[[int], T]) -> Iterable[T]:
+            return progress.track(pool.map(play, seeds), total=len(seeds), description="worlds")
+
         if flags.bounds:
-            print("\n".join(words(list(progress.track(pool.map(bound_in, seeds), total=len(seeds))))))
+            print("\n".join(words(list(played(bound_in)))))
             return 0
-        task = progress.add_task("worlds", total=len(seeds))
-        for one in pool.map(regret_in, seeds):
-            worlds.append(one)
-            progress.advance(task)
+        if methods:
+            first, second = methods
+            found_of_two = list(played(partial(compared.compared_in, first=first, second=second)))
+            print("\n".join(compared.words(found_of_two, first, second)))
+            return 0
+        worlds = list(played(regret_in))
     found = Regret(worlds=worlds)
     flags.out.mkdir(parents=True, exist_ok=True)
     write_bytes_atomic(flags.out / "regret.json", msgspec.json.format(msgspec.json.encode(found), indent=1))

@@ -25,7 +25,7 @@ _SHADOW_TOKENS = 1.5
 """A shadow draft takes no longer than the cloud for so many tokens, if it can be had so quickly."""
 _TOKENS_BETWEEN_PINGS = 8
 _TOKENS_BETWEEN_CHOICES = 4
-_TOKENS_BETWEEN_HOPELESS = 16
+_TOKENS_BETWEEN_HOPELESS = 32
 """While the cloud decodes alone; where drafting would take much longer; at first, after every token."""
 _BELIEVED = 0.9
 """Of what a draft model expects of its first drafts, before any was compared with what the target said."""
@@ -65,10 +65,15 @@ class Shadows:
         self._base: int | None = None
         self._depth = _SHADOW_DEPTH
 
+    @property
+    def wanted(self) -> bool:
+        """Whether there is one to make now."""
+        return self._base is not None or self._budget.due
+
     def step(self, answer: Sequence[int]) -> Callable[[], bool] | None:
         """The next forward for a shadow draft, or None where there is none to do now."""
         if self._base is None:
-            if not self._budget.due:
+            if not self.wanted:
                 return None
             self._base = len(answer)
             self._depth = self._how_deep()
@@ -204,7 +209,7 @@ class AutoRounds:
     def _listen(self) -> list[int]:
         """The cloud goes on alone: take what comes, and draft in its shadow."""
         session = self._session
-        chunk = session.poll()
+        chunk = session.poll() if self._shadows.wanted else session.receive()
         if chunk is None:
             work = self._shadows.step(session.answer)
             if work is not None and self._prefill is not None:

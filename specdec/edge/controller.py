@@ -14,6 +14,7 @@ from typing import Literal
 
 from specdec.drafting.draft import TreeSize
 from specdec.drafting.trees.budget import NOISE
+from specdec.edge.estimates.present import Present
 from specdec.edge.estimates.reckoning import Reckoning
 from specdec.edge.estimates.shadow_budget import ShadowBudget
 from specdec.edge.measured import Measured
@@ -44,6 +45,10 @@ _DOUBT = 0.3
 _SETTLED_DRAFTS = 8
 _HOPELESS = 0.1
 """Where drafting takes so much longer than the cloud alone, as so many drafts say, that will hardly change soon."""
+_NEAR_S, _PROVEN, _PLAIN = 5e-3, 2, 1.5
+"""A cloud with so short a round trip is to say so many tokens alone before plans are tried that promise less than so
+many times its speed.
+"""
 _SHARED = 0.1
 """A second of drafting that costs the cloud more than this is no longer free."""
 _CLOUD_SHARE = 0.5
@@ -121,9 +126,11 @@ class Controller:
         """gamma: the size that a plan has before anything is known."""
         self._measured = measured
         self._gamma = gamma
+        self._present = Present(measured)
         self._reckoned: dict[Mode, Reckoning] = {mode: Reckoning() for mode in MODES}
         self.shadows = ShadowBudget()
         self.hopeless = False
+        self._last = FIRST
         self.drafts_in_cloud = False
         self.trees = True
         self.several = True
@@ -134,9 +141,15 @@ class Controller:
         self.trees = LACKS_TREES not in welcome.lacks
         self.several = LACKS_SEVERAL not in welcome.lacks
 
+    def opening(self, remaining: int) -> Choice:
+        """The plan to begin an answer with. Where drafting is hopeless, the last one: the prompt waits for it."""
+        last = self._last
+        return last if self.hopeless and last.plan.in_cloud else self.choose(None, remaining)
+
     def choose(self, now: Plan | None, remaining: int) -> Choice:
         """The plan for the next round. now: the present one, None before an answer. remaining: tokens that may come."""
         measured = self._measured
+        self._present = Present(measured)
         alone_s = measured.alone_s
         if alone_s is None or measured.draft_s is None:
             return Choice(now, FIRST.why) if now is not None else FIRST
@@ -147,6 +160,8 @@ class Controller:
         settled = measured.chain.drafts >= _SETTLED_DRAFTS
         self.hopeless = settled and bool(drafting) and min(map(_token_s, drafting)) > (1.0 + _HOPELESS) * staying_s
         best = min(plans.values(), key=self._safely_s)
+        if self._is_unproven(best, plans["alone"]):
+            best = plans["alone"]
         if now is not None and now.mode in plans and best.mode != now.mode:
             present = plans[now.mode]
             best_s, present_s = self._safely_s(best), self._safely_s(present)
@@ -156,7 +171,15 @@ class Controller:
         for mode, reckoned in self._reckoned.items():
             if mode != best.mode and reckoned.longer > 1.0:
                 reckoned.fade()
-        return Choice(best, self._words(best, plans))
+        self._last = Choice(best, self._words(best, plans))
+        return self._last
+
+    def _is_unproven(self, best: Plan, alone: Plan) -> bool:
+        """Whether to measure the cloud's own tokens first: what was told of them may be old, and a cloud so near may be
+        this machine, where nobody can tell afterwards what it would take with nothing beside.
+        """
+        near = (self._measured.rtt_s or 0.0) < _NEAR_S and not best.in_cloud
+        return near and self._measured.tokens_alone < _PROVEN and _token_s(best) > _token_s(alone) / _PLAIN
 
     def _safely_s(self, plan: Plan) -> float:
         """What a token may take with a plan; with drafts of which few were compared, more than what is expected."""
@@ -175,16 +198,11 @@ class Controller:
         """Whether to draft on while a verdict is out: it saves drafting later, and makes the verdict late where both
         sides share a device.
         """
-        measured, cost = self._measured, self._beside_cost
+        measured, cost = self._measured, self._present.beside_cost
         if cost < _SHARED or measured.draft_s is None:
             return True
         saved_s = (1.0 - measured.redrafted.value) * size * measured.draft_s
-        return saved_s > cost * self._verify_s(size + 1)
-
-    @property
-    def _beside_cost(self) -> float:
-        """Of a second of drafting beside a forward of the cloud, the part that this gets longer by."""
-        return self._measured.beside.cost
+        return saved_s > cost * self._present.verify_s(size + 1)
 
     @property
     def knows_drafts(self) -> bool:
@@ -228,22 +246,23 @@ class Controller:
         taus = measured.in_cloud.by_depth(MAX_CHAIN, measured.chain)
 
         def round_s(size: int) -> float:
-            return size * draft_s + self._verify_s(size + 1) + measured.queue_alone_s
+            return size * draft_s + self._present.verify_s(size + 1) + measured.queue_alone_s
 
         size = min(SIZES, key=lambda size: round_s(size) / taus[size])
         return self._plan("cloud-sd", size, round_s(size), taus[size], round_s(size))
 
     def _chain(self, taus: Sequence[float]) -> Plan:
         """taus: tokens of a round by the draft's length."""
-        draft_s, ready = self._draft_s(1), self._measured.chain_ready.value
+        draft_s, ready = self._present.draft_s(1), self._measured.chain_ready.value
 
         def round_s(size: int) -> float:
             prepares = self.prepares(size)
             late = self._late(size, draft_s, size + 1, ready) if prepares else size
-            return late * draft_s + self._exchange_s(size + 1, prepares)
+            return late * draft_s + self._present.exchange_s(size + 1, prepares)
 
         size = min(SIZES, key=lambda size: round_s(size) / taus[size])
-        return self._plan("chain", size, round_s(size), taus[size], self._cloud_s(size + 1, self.prepares(size)))
+        cloud_s = self._present.cloud_s(size + 1, self.prepares(size))
+        return self._plan("chain", size, round_s(size), taus[size], cloud_s)
 
     def _tree(self) -> Plan:
         """The best of every depth and size. Fewer nodes take fewer rows of a forward, on either side, and bring fewer
@@ -256,7 +275,7 @@ class Controller:
         best: _Tree | None = None
         for size in range(2, MAX_TREE + 1):
             prepares = self.prepares(size)
-            exchanges = {budget: self._exchange_s(budget + 1, prepares) for budget in budgets}
+            exchanges = {budget: self._present.exchange_s(budget + 1, prepares) for budget in budgets}
             whole: _Tree | None = None
             cheapest: _Tree | None = None
             for budget, exchange_s in exchanges.items():
@@ -275,25 +294,21 @@ class Controller:
             if best is None or chosen.token_s < best.token_s:
                 best = chosen
         assert best is not None
-        cloud_s = self._cloud_s(best.budget + 1, self.prepares(best.size))
+        cloud_s = self._present.cloud_s(best.budget + 1, self.prepares(best.size))
         return self._plan("tree", best.size, best.round_s, best.tau, cloud_s, best.budget, best.grown)
 
     def _late(self, size: int, level_s: float, rows: int, ready: float) -> float:
         """Levels that are still to be drafted when a verdict has come. ready: times as many stand as time says."""
-        ahead_s = level_s / (1.0 - self._beside_cost * self._measured.beside_share.value)
-        return max(0.0, size - ready * self._measured.levels_ready(size, ahead_s, self._verify_s(rows, True)))
+        ahead_s = level_s * self._present.slower
+        return max(0.0, size - ready * Measured.levels_ready(size, ahead_s, self._present.exchange_s(rows, True)))
 
     def _level_s(self, budget: int, size: int) -> tuple[float, int]:
         """Seconds of a level, and `grown`: as a large tree, which brings no less, where that takes no longer."""
-        own_s = self._draft_s(TreeSize(budget, size).beam)
+        own_s = self._present.draft_s(TreeSize(budget, size).beam)
         if budget == TREE_BUDGET:
             return own_s, 0
-        large_s = self._draft_s(TreeSize(TREE_BUDGET, size).beam)
+        large_s = self._present.draft_s(TreeSize(TREE_BUDGET, size).beam)
         return (large_s, TREE_BUDGET) if large_s <= own_s else (own_s, 0)
-
-    def _draft_s(self, rows: int) -> float:
-        """A draft forward of so many rows."""
-        return self._measured.draft_rows_s(rows) or self._measured.draft_s or 0.0
 
     def _stream(self, taus: Sequence[float]) -> Plan:
         """Several drafts on their way (paper 002): a whole one costs what is slowest, any other the whole way round."""
@@ -301,8 +316,8 @@ class Controller:
 
         def cost(size: int) -> tuple[float, float]:
             """Seconds and tokens of a round."""
-            drafting_s, exchange_s = size * draft_s, self._exchange_s(size + 1, True)
-            verify_s = self._verify_s(size + 1, True)
+            drafting_s, exchange_s = size * draft_s, self._present.exchange_s(size + 1, True)
+            verify_s = self._present.verify_s(size + 1, True)
             whole = taus[size] - taus[size - 1]
             steady_s = max(drafting_s, verify_s, exchange_s / STREAM_IN_FLIGHT)
             # A draft that is accepted whole brings no token of its own: the next one on its way has it already.
@@ -310,23 +325,7 @@ class Controller:
 
         costs = {size: cost(size) for size in SIZES}
         size = min(costs, key=lambda size: costs[size][0] / costs[size][1])
-        return self._plan("stream", size, *costs[size], self._cloud_s(size + 1, True))
-
-    def _verify_s(self, rows: int, beside: bool = False) -> float:
-        """A verification of so many rows; as was told where none was measured, else as a token of the cloud alone.
-        beside: while the edge drafts on.
-        """
-        measured = self._measured
-        known_s = measured.verify_rows_s(rows) or measured.told_rows_s(rows)
-        quiet_s = known_s if known_s is not None else measured.alone_s or 0.0
-        return quiet_s / (1.0 - self._beside_cost * measured.beside_share.value) if beside else quiet_s
-
-    def _cloud_s(self, rows: int, beside: bool) -> float:
-        """Waiting and verifying."""
-        return self._measured.queue_s + self._verify_s(rows, beside)
-
-    def _exchange_s(self, rows: int, beside: bool) -> float:
-        return (self._measured.away_s or 0.0) + self._verify_s(rows, beside)
+        return self._plan("stream", size, *costs[size], self._present.cloud_s(size + 1, True))
 
     def _change_s(self, now: Plan, then: Plan) -> float:
         """What a change costs: the cloud, or the link, is idle for about a round trip; a draft starts from nothing."""

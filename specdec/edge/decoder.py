@@ -260,7 +260,7 @@ class EdgeDecoder:
                 self._measured.told(welcome.row_us)
                 if method.controlled:
                     self._controller.told(welcome)
-                    choice = self._controller.choose(None, options.max_new_tokens)
+                    choice = self._controller.opening(options.max_new_tokens)
                     method, gamma = opening(method, choice)
                 front_layers = front.layers if front is not None else 0
                 images = self._pictures.of(welcome, prompt.images)

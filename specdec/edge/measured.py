@@ -9,9 +9,8 @@ import math
 from collections.abc import Sequence
 
 from specdec.drafting.trees.acceptance import EXPECTED_AS, TreeAcceptance
-from specdec.edge.estimates.beside import Beside
 from specdec.edge.estimates.forwards import ForwardTimes
-from specdec.edge.estimates.running import CalmMean, RunningMean, RunningMedian
+from specdec.edge.estimates.running import CalmMean, QuietMedian, RunningMean, RunningMedian
 
 _FORGET = 0.98
 _MAX_DEPTH = 64
@@ -91,19 +90,18 @@ class Measured:
     it was prepared for (r of paper 000, as a share of the forwards). chain_ready, tree_ready: levels that stood when
     the verdict came, over `levels_ready`. kept: tokens accepted for each that the draft model expected to be; grown:
     what a forward adds to that expectation, as a share of what went through it. foretold: how often exits were right
-    where they expected something else than what was drafted. shadowed: the edge was drafting while the cloud went on
-    by itself. beside: what drafting costs a cloud that computes meanwhile; beside_share: of a
-    verification, how much was drafted in.
+    where they expected something else than what was drafted. tokens_alone: of the cloud alone, that were timed.
+    shadowed: the edge was drafting while the cloud went on by itself. beside_share: of a verification, how much was
+    drafted in.
     """
 
     def __init__(self) -> None:
-        self._draft = RunningMedian()
+        self._draft = QuietMedian()
         self._ahead = RunningMedian()
         self._draft_by_rows = ForwardTimes()
         self._verify = RunningMedian()
         self._verify_by_rows = ForwardTimes()
         self._several = CalmMean()
-        self.beside = Beside()
         self.beside_share = RunningMean(0.5)
         self._cloud_draft = RunningMedian()
         self._rtt = RunningMedian()
@@ -122,6 +120,7 @@ class Measured:
         self.kept = RunningMean(1.0)
         self.grown = RunningMean(0.5)
         self.foretold = RunningMean(0.5)
+        self.tokens_alone = 0
 
     def drafted(self, forward_s: float, rows: int = 1) -> None:
         """One forward of the draft model, of so many rows; 0: there was none."""
@@ -130,14 +129,13 @@ class Measured:
 
     def drafted_in_shadow(self, forward_s: float, rows: int = 1) -> None:
         """One forward of the draft model while the cloud decoded alone."""
-        quiet_s = self.beside.quiet_s(forward_s, forward_s)
-        self._draft.add(quiet_s)
-        self._priced(quiet_s, rows)
+        self._draft.add(forward_s, 1.0)
+        self._priced(forward_s, rows, forward_s)
 
     def drafted_ahead(self, forward_s: float, rows: int = 1) -> None:
         """One forward of the draft model while a verdict was out."""
         self._ahead.add(forward_s)
-        self._priced(self.beside.quiet_s(forward_s, forward_s * self._share_of_verifying), rows)
+        self._priced(forward_s, rows, forward_s * self._share_of_verifying)
 
     @property
     def _share_of_verifying(self) -> float:
@@ -145,9 +143,9 @@ class Measured:
         verify_s, away_s = self.verify_s, self.away_s
         return 1.0 if verify_s is None or away_s is None else verify_s / max(verify_s + away_s, 1e-9)
 
-    def _priced(self, forward_s: float, rows: int) -> None:
+    def _priced(self, forward_s: float, rows: int, beside_s: float = 0.0) -> None:
         if rows:
-            self._draft_by_rows.add(rows, forward_s)
+            self._draft_by_rows.add(rows, forward_s, beside_s)
 
     def told_of_drafts(self, row_us: Sequence[tuple[int, int]]) -> None:
         """What forwards of the draft model were found to take when it was loaded, (rows, microseconds)."""
@@ -160,7 +158,7 @@ class Measured:
 
     def draft_rows_s(self, rows: int) -> float | None:
         """One draft forward of so many rows; before any was measured as was told, None where nothing was."""
-        measured_s = self._draft_by_rows.measured_s(rows)
+        measured_s = self._draft_by_rows.measured_s(rows, self._verify_by_rows)
         return self._draft_by_rows.told_s(rows) if measured_s is None else measured_s
 
     def exchanged(
@@ -185,10 +183,7 @@ class Measured:
             self.beside_share.add(min(1.0, beside_s / verify_s))
 
     def _went_through(self, rows: int, verify_s: float, beside_s: float) -> None:
-        usual_s = self._verify_by_rows.usual_s(rows)
-        if usual_s is not None:
-            self.beside.add(usual_s, verify_s, beside_s)
-        self._verify_by_rows.add(rows, self.beside.quiet_s(verify_s, beside_s))
+        self._verify_by_rows.add(rows, verify_s, beside_s)
 
     def went_on(self, tokens: int, seconds: float) -> None:
         """A verdict with a draft on the way before it: how many tokens came, and how long after the verdict before."""
@@ -217,6 +212,7 @@ class Measured:
             return
         if tokens == 1:
             self._went_through(1, verify_s, beside_s)
+            self.tokens_alone += 1
         self._several.add(verify_s / tokens)
 
     def opened(self, rtt_s: float) -> None:
@@ -228,9 +224,15 @@ class Measured:
         self._rtt.add(rtt_s)
 
     @property
+    def beside(self) -> ForwardTimes:
+        """The cloud's forwards, which tell what drafting beside costs them."""
+        return self._verify_by_rows
+
+    @property
     def draft_s(self) -> float | None:
         """One draft forward (Tp)."""
-        return self._draft_by_rows.told_s(1) if self._draft.value is None else self._draft.value
+        median_s = self._draft.value(self.beside.beside_cost)
+        return self._draft_by_rows.told_s(1) if median_s is None else median_s
 
     @property
     def ahead_s(self) -> float | None:
@@ -305,13 +307,14 @@ class Measured:
         """There and back, and waiting in the cloud: a round's time beside drafting and verifying."""
         return None if self.rtt_s is None else self.rtt_s + self.queue_s
 
-    def levels_ready(self, size: int, level_s: float, verify_s: float) -> float:
+    @staticmethod
+    def levels_ready(size: int, level_s: float, exchange_s: float) -> float:
         """Levels of the next draft that stand when a verdict comes, as far as time decides that: the more forwards, the
-        more levels, and the fewer for each. level_s: that a forward takes; verify_s: a verification.
+        more levels, and the fewer for each. level_s: that a forward takes; exchange_s: from the draft's leaving on.
         """
         if level_s <= 0.0:
             return float(size)
-        forwards = ((self.away_s or 0.0) + verify_s) / level_s
+        forwards = exchange_s / level_s
         return size * (1.0 - math.exp(-_READY * forwards / size))
 
     def acceptance(self, depth: int) -> float:

@@ -219,9 +219,9 @@ class Rounds:
             if proposal.guess:
                 session.record.predrafted(self._spent_s == 0.0)
             preparation = replace(preparation, ready=ready, sync_ms=sync_ms)
-            self._ready = None
             if proposal.guess:
                 self._count_ready(proposal, ready)
+            self._ready = None
         session.send_draft(proposal, preparation)
         self._spent_s = 0.0
 
@@ -231,7 +231,7 @@ class Rounds:
             measured.redrafted.add(1 - ready / size)
         level_s, verify_s = measured.ahead_s, measured.verify_s
         if self._prepares and level_s is not None and verify_s is not None:
-            ratio = ready / max(measured.levels_ready(size, level_s, verify_s), 0.1)
+            ratio = ready / max(measured.levels_ready(size, level_s, (measured.away_s or 0.0) + verify_s), 0.1)
             (measured.chain_ready if proposal.draft.is_chain else measured.tree_ready).add(min(ratio, 3.0))
 
     def _count_ahead(self) -> None:

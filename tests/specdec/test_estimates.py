@@ -6,40 +6,73 @@ import random
 
 import pytest
 
-from specdec.edge.estimates.beside import Beside
 from specdec.edge.estimates.forwards import ForwardTimes
 from specdec.edge.estimates.running import RunningMean
 from specdec.edge.measured import AcceptanceEstimate, Measured
 
 
-def beside(cost: float, load: float = 1.0, noise: float = 0.1) -> Beside:
-    """After 60 forwards of 0.1 s, drafted in for any share of it; load: the second half take so much longer."""
-    found, draw = Beside(), random.Random(3)
+def beside(cost: float, load: float = 1.0, noise: float = 0.1, least: float = 0.0) -> ForwardTimes:
+    """After 60 forwards of 0.1 s, drafted in for any share of it; load: the second half take so much longer. least: of
+    the shares.
+    """
+    found, draw = ForwardTimes(), random.Random(3)
     for place in range(60):
-        share = draw.random()
+        share = draw.uniform(least, 1.0)
         usual_s = 0.1 * (load if place >= 30 else 1.0)
         took_s = usual_s / (1.0 - cost * share) * draw.uniform(1.0 - noise, 1.0 + noise)
-        found.add(0.1, took_s, share * took_s)
+        found.add(1, took_s, share * took_s)
     return found
 
 
 @pytest.mark.parametrize("cost", [0.0, 0.3, 0.5])
 def test_what_drafting_costs_the_cloud_is_told_from_its_forwards(cost: float):
-    assert beside(cost).cost == pytest.approx(cost, abs=0.06)
-    assert beside(cost).quiet_s(0.2, 0.2) == pytest.approx(0.2 * (1.0 - cost), abs=0.02)
+    assert beside(cost).beside_cost == pytest.approx(cost, abs=0.06)
+    assert beside(cost).measured_s(1) == pytest.approx(0.1, rel=0.1)
 
 
 def test_a_cloud_with_more_to_do_is_not_taken_for_a_shared_core():
-    assert beside(0.0, load=2.5).cost < 0.1
+    assert beside(0.0, load=2.5).beside_cost < 0.1
+    assert beside(0.0, load=2.5).measured_s(1) == pytest.approx(0.25, rel=0.1)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_cloud_that_is_slow_only_while_the_edge_drafts_is_not_taken_for_a_slow_one(told: bool):
+    """Two tokens of the cloud alone, then verdicts that were drafted beside for all of their time."""
+    times = timed((1, 0.1), (1, 0.1), told=told)
+    for _ in range(8):
+        times.add(1, 0.2, 0.2)
+    assert times.measured_s(1) == pytest.approx(0.1, rel=0.15)
+    assert times.beside_cost == pytest.approx(0.5, abs=0.1)
+
+
+def test_what_is_known_of_the_cost_is_kept_when_prices_are_told():
+    times = timed((1, 0.1), (1, 0.1), told=False)
+    for _ in range(8):
+        times.add(1, 0.2, 0.2)
+    before = times.beside_cost
+    times.told(TOLD)
+    assert times.beside_cost == pytest.approx(before, abs=0.05)
 
 
 def test_where_all_forwards_were_drafted_beside_one_without_is_due():
-    found = Beside()
+    found = ForwardTimes()
     for _ in range(4):
-        found.add(0.1, 0.1, 0.1)
+        found.add(1, 0.1, 0.1)
     assert found.quiet_is_due
-    found.add(0.1, 0.1, 0.0)
+    found.add(1, 0.1, 0.0)
     assert not found.quiet_is_due
+
+
+def test_what_the_clouds_forwards_say_of_sharing_holds_for_drafts_that_were_all_made_beside_it():
+    figures = Measured()
+    for _ in range(4):
+        figures.drafted_in_shadow(0.02, 1)
+    for _ in range(3):
+        figures.streamed(1, 0.1, 0)
+    for _ in range(6):
+        figures.streamed(1, 0.2, 0, beside_s=0.2)
+    assert figures.draft_rows_s(1) == pytest.approx(0.01, rel=0.3)
+    assert figures.draft_s == pytest.approx(0.01, rel=0.15)
 
 
 def test_one_draft_that_waited_long_is_weighed_against_the_tokens_of_the_cloud_alone():
@@ -54,8 +87,7 @@ def test_one_draft_that_waited_long_is_weighed_against_the_tokens_of_the_cloud_a
 
 
 def test_the_more_forwards_fit_into_an_exchange_the_more_levels_stand():
-    figures = Measured()
-    found = [figures.levels_ready(4, level_s, 0.1) for level_s in (0.1, 0.03, 0.001)]
+    found = [Measured.levels_ready(4, level_s, 0.1) for level_s in (0.1, 0.03, 0.001)]
     assert found == sorted(found) and found[0] < 1.1 and found[-1] == pytest.approx(4.0)
 
 

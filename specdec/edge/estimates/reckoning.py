@@ -14,7 +14,7 @@ _MOST = 4.0
 _TIME_KEPT, _TOKENS_KEPT = 0.9, 0.97
 _TIME_PRIOR, _TOKENS_PRIOR = 4.0, 12.0
 """Rounds that went as promised, before any."""
-_FADES = 0.95
+_FADES = 0.99
 
 
 @dataclass

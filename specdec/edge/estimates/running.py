@@ -31,6 +31,26 @@ class RunningMedian:
         return self._median
 
 
+class QuietMedian:
+    """The median of what the last forwards would have taken with nobody beside."""
+
+    def __init__(self, window: int = 32) -> None:
+        self._values: deque[tuple[float, float]] = deque(maxlen=window)
+        self._found: tuple[float, float | None] = (0.0, None)
+
+    def add(self, seconds: float, share: float = 0.0) -> None:
+        """One more. share: of its time somebody else computed."""
+        self._values.append((seconds, share))
+        self._found = (0.0, None)
+
+    def value(self, cost: float) -> float | None:
+        """cost: of a second of somebody else's work, as is known by now; None without values."""
+        if self._values and (self._found[1] is None or self._found[0] != cost):
+            values = sorted(seconds * (1.0 - cost * share) for seconds, share in self._values)
+            self._found = (cost, values[len(values) // 2])
+        return self._found[1]
+
+
 class CalmMean:
     """The mean of the last values where no hiccup counts as more than a few times the median: waits that vary, of which
     the median would tell too little.
