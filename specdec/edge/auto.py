@@ -25,7 +25,7 @@ _SHADOW_TOKENS = 1.5
 """A shadow draft takes no longer than the cloud for so many tokens, if it can be had so quickly."""
 _TOKENS_BETWEEN_PINGS = 8
 _TOKENS_BETWEEN_CHOICES = 4
-_TOKENS_BETWEEN_HOPELESS = 32
+_TOKENS_BETWEEN_HOPELESS = 16
 """While the cloud decodes alone; where drafting would take much longer; at first, after every token."""
 _BELIEVED = 0.9
 """Of what a draft model expects of its first drafts, before any was compared with what the target said."""
