@@ -16,6 +16,7 @@ from evaluation.regret.page import regret_page
 from evaluation.regret.playing import language_of, play
 from evaluation.regret.study import ENOUGH, OF_AR, Regret, regret_in
 from evaluation.regret.worlds import World, forwards, random_world
+from specdec.edge.aside import Aside
 from specdec.edge.controller import Choice, Controller, Plan
 from specdec.edge.stats import RoundStats
 from specdec.link.shaping import LinkProfile
@@ -183,3 +184,17 @@ def test_hints_for_drafts_in_flight_are_worth_it_and_wrong_ones_cost_little(
         for method in speeds:
             speeds[method] += play(world, method, language_of(world)).tokens_per_s
     assert least < speeds["sd+overlap:hinted-stream"] / speeds["sd+overlap:stream"] < most
+
+
+def test_an_exit_that_is_seldom_believed_is_drafted_for_where_nothing_else_is_to_be_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    least: list[float] = []
+    step = Aside.step
+    monkeypatch.setattr(Aside, "step", lambda self, size, at: at == 0.0 and (least.append(at) or step(self, size, at)))
+    world = plain(draft=forwards(2.0, 0.0), hint_at=0.5, hint_right=1.0, answers=(128,))
+    language = language_of(world)
+    with_hints, without = (
+        play(world, f"sd+overlap:{overlap}", language).tokens_per_s for overlap in ("hinted-stream", "stream")
+    )
+    assert least and with_hints > without

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from threading import Event
+
 import pytest
 from checks import UNLIKE
 from table_models import PROMPT
 
 from specdec.drafting import ChainDrafter, Draft, DraftModel
+from specdec.edge.aside import LIKELIER, Aside
 from specdec.edge.flight import DraftInFlight, Flight, Preparation
+from specdec.edge.measured import Measured
+from specdec.edge.session import EdgeSession
 from specdec.errors import OptionsError
+from specdec.link.wire import HintDown
 from specdec.methods import get_method
 from specdec.options import GenerationOptions
+from specdec.text.stop import StopText
 
 
 def new_drafter() -> ChainDrafter:
@@ -85,3 +92,68 @@ def test_it_goes_with_chains_and_ids_only(name: str) -> None:
 def test_a_lookup_does_not_draft_for_hints() -> None:
     with pytest.raises(OptionsError, match="drafts chains and sends ids only"):
         get_method("ngram+overlap:hinted-stream")
+
+
+class Hinted:
+    """A session that exits have said something about."""
+
+    def __init__(self, hinted: tuple[list[int], float] | None) -> None:
+        self.hinted = hinted
+        self.answer: list[int] = []
+        self.record = self
+
+    def room_after(self, answer: list[int]) -> int:
+        return 10 - len(answer)
+
+    def drafted(self, *_: object) -> None:
+        """Nobody keeps accounts."""
+
+
+def aside_of(hinted: tuple[list[int], float] | None) -> tuple[Aside, ChainDrafter, Measured, Hinted]:
+    drafter, measured, session = new_drafter(), Measured(), Hinted(hinted)
+    drafter.chain([], 3)
+    return Aside(session, drafter, measured, lambda: 0.0), drafter, measured, session  # type: ignore[arg-type]
+
+
+def test_the_deepest_exits_surest_word_counts_and_only_of_drafts_that_are_on_their_way() -> None:
+    history = [7, 8]
+    session = EdgeSession(None, lambda: 0.0, Event(), history, Measured(), StopText(None, (), history))  # type: ignore[arg-type]
+    for round_, ids in ((1, (3, 4)), (2, (5, 6))):
+        base = 2 * round_
+        session._flight.add(DraftInFlight(round_, Draft(base, ids), ids, ((1.0, 9),), Preparation(0.0)))
+    assert session.hinted is None
+    session.hints += [HintDown(1, 1, 0, 9, 0.9, 2, 0), HintDown(1, 1, 1, 9, 0.2, 5, 0), HintDown(1, 1, 2, 9, 0.4, 5, 0)]
+    assert session.hinted == ([7, 8, 3, 4, 9], 0.4)
+    session.hints[:] = [HintDown(1, 2, 3, 9, 0.7, 5, 0)]  # the exit sees both drafts as one
+    assert session.hinted == ([7, 8, 3, 4, 5, 9], 0.7)
+    session.hints[:] = [HintDown(1, 3, 0, 9, 0.7, 5, 0)]
+    assert session.hinted is None
+
+
+class TestAside:
+    def test_only_what_is_not_drafted_is_drafted_aside_and_no_longer_than_a_draft(self) -> None:
+        assert not aside_of(None)[0].step(2, 0.0)
+        aside, drafter, _, _ = aside_of(([5, 6], 0.9))
+        drafter.agrees = lambda answer: answer == [5, 6]  # type: ignore[method-assign]
+        assert not aside.step(2, 0.0)
+        expected = another(list(new_drafter().chain([], 3).guess)[:1])
+        aside, drafter, _, _ = aside_of((expected, 0.9))
+        assert [aside.step(2, 0.0) for _ in range(3)] == [True, True, False]
+        assert drafter.drafted(expected) == 2
+
+    def test_an_answer_that_is_as_long_as_it_may_be_is_not_drafted_behind(self) -> None:
+        assert not aside_of((another(list(range(10))), 0.9))[0].step(2, 0.0)
+
+    def test_an_exit_is_believed_first_as_often_as_it_was_right(self) -> None:
+        expected = another(list(new_drafter().chain([], 3).guess)[:1])
+        aside, _, measured, session = aside_of((expected, 0.9))
+        assert aside.step(2, LIKELIER), "before any verdict its own word counts"
+        for _ in range(60):  # it is always wrong
+            aside.step(2, LIKELIER)
+            aside.came()
+        assert measured.foretold.value < 0.1 and not aside.step(9, LIKELIER) and aside.step(9, 0.0)
+        session.answer = [*expected, 1]
+        for _ in range(60):
+            aside.step(9, LIKELIER)
+            aside.came()
+        assert measured.foretold.value > 0.9

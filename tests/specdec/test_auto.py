@@ -153,6 +153,23 @@ class TestChoices:
                 figures.beside.add(5, 0.2, 0.2)
             assert Controller(figures, 4).prepares(4) is is_worth_it
 
+    @pytest.mark.parametrize(("rtt_s", "tokens", "tries"), [(0.002, 0, False), (0.002, 2, True), (0.02, 0, True)])
+    def test_a_cloud_so_near_that_it_may_be_here_is_measured_alone_first(self, rtt_s: float, tokens: int, tries: bool):
+        figures = knowing(0.07, 0.1, rtt_s, 0.6, 0.0)
+        figures.tokens_alone = tokens
+        plan = Controller(figures, 4).choose(Plan("alone"), 64).plan
+        assert (plan.mode != "alone") is tries
+
+    def test_where_drafting_is_hopeless_an_answer_begins_without_weighing_plans(self, monkeypatch: pytest.MonkeyPatch):
+        controller = Controller(knowing(0.3, 0.1, 0.0, 0.3, 0.0), 4)
+        last = controller.choose(None, 64)
+        assert controller.hopeless and last.plan.mode == "alone"
+        monkeypatch.setattr(controller, "choose", lambda *_: pytest.fail("weighed"))
+        assert controller.opening(64) is last
+        controller.hopeless = False
+        monkeypatch.setattr(controller, "choose", lambda *_: "weighed")
+        assert controller.opening(64) == "weighed"
+
     def test_a_cloud_that_became_faster_is_seen_by_its_verdicts(self):
         figures = knowing(0.07, 0.6, 0.2, 0.5, 0.7)
         for _ in range(40):

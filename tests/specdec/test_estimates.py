@@ -7,7 +7,7 @@ import random
 import pytest
 
 from specdec.edge.estimates.forwards import ForwardTimes
-from specdec.edge.estimates.running import RunningMean
+from specdec.edge.estimates.running import QuietMedian, RunningMean
 from specdec.edge.measured import AcceptanceEstimate, Measured
 
 
@@ -107,6 +107,17 @@ def test_a_guess_gives_way_to_what_was_seen():
     for _ in range(100):
         mean.add(0.2)
     assert mean.against(0.9) == pytest.approx(0.2, abs=0.01)
+
+
+def test_a_quiet_median_is_of_what_was_measured_by_now_and_of_the_cost_that_is_known_by_now():
+    median = QuietMedian(3)
+    assert median.value(0.5) is None
+    median.add(0.2, 1.0)
+    assert median.value(0.0) == 0.2 and median.value(0.5) == pytest.approx(0.1)
+    for _ in range(3):
+        median.add(0.4)
+        assert median.value(0.5) in (0.1, 0.4)
+    assert median.value(0.5) == 0.4
 
 
 TOLD = [(1, 100_000), (2, 120_000), (4, 140_000)]
