@@ -133,8 +133,8 @@ def test_the_deepest_exits_surest_word_counts_and_only_of_drafts_that_are_on_the
 class TestAside:
     def test_only_what_is_not_drafted_is_drafted_aside_and_no_longer_than_a_draft(self) -> None:
         assert not aside_of(None)[0].step(2, 0.0)
-        aside, drafter, _, _ = aside_of(([5, 6], 0.9))
-        drafter.agrees = lambda answer: answer == [5, 6]  # type: ignore[method-assign]
+        aside, drafter, _, _ = aside_of(([3, 4], 0.9))
+        drafter.agrees = lambda answer: answer == [3, 4]  # type: ignore[method-assign]
         assert not aside.step(2, 0.0)
         expected = another(list(new_drafter().chain([], 3).guess)[:1])
         aside, drafter, _, _ = aside_of((expected, 0.9))
