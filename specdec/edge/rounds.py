@@ -11,8 +11,8 @@ from specdec.drafting import ChainDrafter, Drafter, OutcomeDrafter, Proposal, Tr
 from specdec.drafting.length import LengthPolicy
 from specdec.drafting.lookup.drafter import LookupDrafter
 from specdec.drafting.trees.budget import nodes_worth_sending
-from specdec.edge.aside import LIKELIER, Aside
 from specdec.edge.flight import Preparation
+from specdec.edge.hinted.aside import LIKELIER, Aside
 from specdec.edge.measured import Measured
 from specdec.edge.session import EdgeSession
 from specdec.methods import Method

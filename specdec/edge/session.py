@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from specdec.drafting import Draft, Proposal
 from specdec.edge.flight import DraftInFlight, Flight, Preparation
+from specdec.edge.hinted.heard import HeardHints
 from specdec.edge.liveness import Heartbeat, Resumes
 from specdec.edge.measured import Measured
 from specdec.edge.protocol import (
@@ -97,7 +98,7 @@ class EdgeSession:
         self._flight = Flight()
         self._heartbeat = Heartbeat(link)
         self._resumes = Resumes()
-        self.hints: list[HintDown] = []
+        self.hints = HeardHints()
 
     @property
     def answer(self) -> list[int]:
@@ -147,17 +148,8 @@ class EdgeSession:
 
     @property
     def hinted(self) -> tuple[list[int], float] | None:
-        """The answer as the deepest exit so far expects it to be after the next verdict, and how sure it is; None where
-        no exit has said anything.
-        """
-        if not self.hints:
-            return None
-        hint = max(self.hints, key=lambda hint: (hint.layer, hint.confidence))
-        sent = self._flight.up_to(hint.round)
-        if sent is None:
-            return None
-        path = [sent.draft.ids[node] for node in path_to(sent.draft, hint.last)]
-        return [*self.answer[: sent.draft.base], *path, hint.token], hint.confidence
+        """The answer that exits expect to be verified next, and how sure they are (see HeardHints.expected)."""
+        return self.hints.expected(self._flight, self.answer)
 
     def room_after(self, expected: list[int]) -> int:
         """How many tokens a draft behind `expected` may have; the verdict brings one more."""
@@ -224,9 +216,8 @@ class EdgeSession:
         """Send a draft that goes on behind what is expected."""
         self._round += 1
         number, epoch = self._number, self._flight.epoch
-        message: DraftUp | SampledUp
         if proposal.q is None:
-            message = draft_message(number, self._round, proposal.draft, epoch)
+            message: DraftUp | SampledUp = draft_message(number, self._round, proposal.draft, epoch)
         else:
             message = self._rejections.message(number, self._round, proposal.draft, proposal.q, epoch)
         self._send_round(message, proposal, preparation)
@@ -407,15 +398,8 @@ class EdgeSession:
         return self._finish_round(sent, message, token, size, now)
 
     def _take_hint(self, message: HintDown, size: int, now: float) -> list[int] | None:
-        """An early exit's word on the draft that goes through the target, or on several that wait there as one; on any
-        other it comes too late.
-        """
-        sent, about = self._flight.oldest, self._flight.up_to(message.round)
-        if sent is None or about is None or message.last > len(about.draft.ids):
+        if not self.hints.take(self._flight, message, size):
             return None
-        sent.hints += 1
-        sent.received_bytes += size
-        self.hints.append(message)
         self.record.hint(message.at_us, size, now)
         return []
 

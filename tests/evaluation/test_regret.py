@@ -16,8 +16,8 @@ from evaluation.regret.page import regret_page
 from evaluation.regret.playing import language_of, play
 from evaluation.regret.study import ENOUGH, OF_AR, Regret, regret_in
 from evaluation.regret.worlds import World, forwards, random_world
-from specdec.edge.aside import Aside
 from specdec.edge.controller import Choice, Controller, Plan
+from specdec.edge.hinted.aside import Aside
 from specdec.edge.stats import RoundStats
 from specdec.link.shaping import LinkProfile
 from specdec.link.wire import AloneUp, Open, Up

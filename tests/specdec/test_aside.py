@@ -9,8 +9,8 @@ from checks import UNLIKE
 from table_models import PROMPT
 
 from specdec.drafting import ChainDrafter, Draft, DraftModel
-from specdec.edge.aside import LIKELIER, Aside
 from specdec.edge.flight import DraftInFlight, Flight, Preparation
+from specdec.edge.hinted.aside import LIKELIER, Aside
 from specdec.edge.measured import Measured
 from specdec.edge.session import EdgeSession
 from specdec.errors import OptionsError
