@@ -142,9 +142,12 @@ class Controller:
         self.several = LACKS_SEVERAL not in welcome.lacks
 
     def opening(self, remaining: int) -> Choice:
-        """The plan to begin an answer with. Where drafting is hopeless, the last one: the prompt waits for it."""
-        last = self._last
-        return last if self.hopeless and last.plan.in_cloud else self.choose(None, remaining)
+        """The plan to begin an answer with. Where drafting is hopeless, the last one, if this verifier can do it: the
+        prompt waits for it.
+        """
+        plan = self._last.plan
+        possible = plan.mode == "alone" or (plan.mode == "cloud-sd" and self.drafts_in_cloud)
+        return self._last if self.hopeless and possible else self.choose(None, remaining)
 
     def choose(self, now: Plan | None, remaining: int) -> Choice:
         """The plan for the next round. now: the present one, None before an answer. remaining: tokens that may come."""

@@ -170,6 +170,15 @@ class TestChoices:
         monkeypatch.setattr(controller, "choose", lambda *_: "weighed")
         assert controller.opening(64) == "weighed"
 
+    def test_an_answer_does_not_begin_with_drafts_of_a_cloud_that_has_no_draft_model(self):
+        """The last verifier had one; this is another."""
+        controller = Controller(knowing(0.3, 0.1, 0.0, 0.3, 0.0), 4)
+        controller.choose(None, 64)
+        controller._last = Choice(Plan("cloud-sd", 4), "it was best")
+        assert controller.hopeless and controller.opening(64).plan.mode == "alone"
+        controller._last, controller.drafts_in_cloud = Choice(Plan("cloud-sd", 4), "it was best"), True
+        assert controller.opening(64).plan.mode == "cloud-sd"
+
     def test_a_cloud_that_became_faster_is_seen_by_its_verdicts(self):
         figures = knowing(0.07, 0.6, 0.2, 0.5, 0.7)
         for _ in range(40):
