@@ -60,7 +60,6 @@ def main() -> int:
     seeds = range(flags.first, flags.first + flags.worlds)
     with Progress() as progress, ProcessPoolExecutor(flags.processes, initializer=_one_thread) as pool:
 
-
         def played(play: Callable[[int], T]) -> Iterable[T]:
             return progress.track(pool.map(play, seeds), total=len(seeds), description="worlds")
 

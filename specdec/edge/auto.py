@@ -70,11 +70,9 @@ class Shadows:
         """Whether there is one to make now."""
         return self._base is not None or self._budget.due
 
-    def step(self, answer: Sequence[int]) -> Callable[[], bool] | None:
-        """The next forward for a shadow draft, or None where there is none to do now."""
+    def step(self, answer: Sequence[int]) -> Callable[[], bool]:
+        """The next forward for a shadow draft that is wanted."""
         if self._base is None:
-            if not self.wanted:
-                return None
             self._base = len(answer)
             self._depth = self._how_deep()
         before = list(answer[: self._base])
@@ -211,28 +209,30 @@ class AutoRounds:
         session = self._session
         chunk = session.poll() if self._shadows.wanted else session.receive()
         if chunk is None:
-            work = self._shadows.step(session.answer)
-            if work is not None and self._prefill is not None:
-                self._make_ready()
-                return []
-            if work is not None:
-                started = self._clock()
-                if work():
-                    ended = self._clock()
-                    self._measured.drafted_in_shadow(ended - started, self._drafter.rows_fed)
-                    self._drafting_s += ended - started
-                    self._measured.shadowed = True
-                    session.record.drafted("draft in the shadow", started, ended)
-                else:
-                    self._shadow_is_made()
-                return []
-            chunk = session.receive()
+            self._draft_in_shadow()
+            return []
         self._shadows.judge(session.answer, session.finished)
         pause = _TOKENS_BETWEEN_HOPELESS if self._controller.hopeless else _TOKENS_BETWEEN_PINGS
         if not session.finished and len(session.answer) >= self._pinged_at + pause:
             self._pinged_at = len(session.answer)
             session.ping()
         return chunk
+
+    def _draft_in_shadow(self) -> None:
+        """One forward, or the prompt's."""
+        work = self._shadows.step(self._session.answer)
+        if self._prefill is not None:
+            self._make_ready()
+            return
+        started = self._clock()
+        if not work():
+            self._shadow_is_made()
+            return
+        ended = self._clock()
+        self._measured.drafted_in_shadow(ended - started, self._drafter.rows_fed)
+        self._drafting_s += ended - started
+        self._measured.shadowed = True
+        self._session.record.drafted("draft in the shadow", started, ended)
 
     def _shadow_is_made(self) -> None:
         """Plan by the first one at once: every token until then is one of the cloud alone."""
@@ -290,7 +290,7 @@ class AutoRounds:
         rounds = self._streaming if plan.mode == "stream" else self._rounds
         streams = plan.mode == "stream"
         policy = LengthPolicy("fixed" if streams else "marginal", plan.size)
-        prepares = self._controller.prepares(plan.size) and not self._measured.beside.quiet_is_due
+        prepares = self._controller.prepares(plan.size) and not self._measured.cloud_forwards.quiet_is_due
         rounds.resize(policy, streams or prepares)
         self._drafter.shape, self._drafter.pays = plan.tree, self._rounds.nodes_worth_sending
         self._session.allow_in_flight(STREAM_IN_FLIGHT if plan.mode == "stream" else 1)

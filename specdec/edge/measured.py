@@ -178,12 +178,9 @@ class Measured:
         self._rtt.add(rtt_s)
         if queue_s is not None:
             self._queue.add(queue_s)
-        self._went_through(rows, verify_s, beside_s)
+        self._verify_by_rows.add(rows, verify_s, beside_s)
         if verify_s > 0.0:
             self.beside_share.add(min(1.0, beside_s / verify_s))
-
-    def _went_through(self, rows: int, verify_s: float, beside_s: float) -> None:
-        self._verify_by_rows.add(rows, verify_s, beside_s)
 
     def went_on(self, tokens: int, seconds: float) -> None:
         """A verdict with a draft on the way before it: how many tokens came, and how long after the verdict before."""
@@ -211,7 +208,7 @@ class Measured:
                 self._cloud_draft.add(max(0.0, verify_s - target_s) / drafted)
             return
         if tokens == 1:
-            self._went_through(1, verify_s, beside_s)
+            self._verify_by_rows.add(1, verify_s, beside_s)
             self.tokens_alone += 1
         self._several.add(verify_s / tokens)
 
@@ -224,14 +221,14 @@ class Measured:
         self._rtt.add(rtt_s)
 
     @property
-    def beside(self) -> ForwardTimes:
+    def cloud_forwards(self) -> ForwardTimes:
         """The cloud's forwards, which tell what drafting beside costs them."""
         return self._verify_by_rows
 
     @property
     def draft_s(self) -> float | None:
         """One draft forward (Tp)."""
-        median_s = self._draft.value(self.beside.beside_cost)
+        median_s = self._draft.value(self.cloud_forwards.beside_cost)
         return self._draft_by_rows.told_s(1) if median_s is None else median_s
 
     @property

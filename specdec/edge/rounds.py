@@ -219,9 +219,9 @@ class Rounds:
             if proposal.guess:
                 session.record.predrafted(self._spent_s == 0.0)
             preparation = replace(preparation, ready=ready, sync_ms=sync_ms)
+            self._ready = None
             if proposal.guess:
                 self._count_ready(proposal, ready)
-            self._ready = None
         session.send_draft(proposal, preparation)
         self._spent_s = 0.0
 

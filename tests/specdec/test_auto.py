@@ -149,8 +149,8 @@ class TestChoices:
             figures = knowing(draft_s, 0.1, 0.0, 0.6, 0.6)
             assert Controller(figures, 4).prepares(4)
             for _ in range(20):  # drafted beside, a forward of the cloud takes twice its time
-                figures.beside.add(5, 0.1, 0.0)
-                figures.beside.add(5, 0.2, 0.2)
+                figures.cloud_forwards.add(5, 0.1, 0.0)
+                figures.cloud_forwards.add(5, 0.2, 0.2)
             assert Controller(figures, 4).prepares(4) is is_worth_it
 
     @pytest.mark.parametrize(("rtt_s", "tokens", "tries"), [(0.002, 0, False), (0.002, 2, True), (0.02, 0, True)])

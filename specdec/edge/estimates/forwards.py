@@ -29,6 +29,7 @@ MOST_COST = 0.8
 _SURE_OF_COST = 0.15
 """Where that is known less well, and everything was measured beside such work, a forward without is due."""
 _MOSTLY = 0.5
+"""A forward that somebody else worked through so much of says nothing of one with nobody beside."""
 _TOLD, _UNTOLD = 0.2, 0.4
 """Of what rows cost, each time they double, where somebody has told it and where nobody has."""
 _ODD = 3.0
@@ -102,10 +103,6 @@ class ForwardTimes:
         """Whether somebody else worked beside all of the last forwards, and what that costs is not known."""
         return self._beside_all >= 2 and self._spread[-1, -1] > _SURE_OF_COST**2
 
-    def quiet_s(self, took_s: float, beside_s: float) -> float:
-        """What a forward would have taken with nobody beside."""
-        return took_s - self.beside_cost * min(beside_s, took_s)
-
     def told(self, row_us: Sequence[tuple[int, int]]) -> None:
         """What somebody has tried, (rows, microseconds)."""
         told = [(rows, us / 1e6) for rows, us in row_us]
@@ -146,8 +143,8 @@ class ForwardTimes:
 
     def _usual_s(self, rows: int, place: int) -> float:
         """Of so many rows with the cost of a class."""
-        mean = self._mean + self._shift
-        return math.exp(mean[0] + mean[1 + place]) * self._told_of(rows)
+        device, cost = self._mean[0] + self._shift[0], self._mean[1 + place] + self._shift[1 + place]
+        return math.exp(device + cost) * self._told_of(rows)
 
     @property
     def was_told(self) -> bool:

@@ -15,7 +15,7 @@ class Present:
         self._measured = measured
         self.away_s = measured.away_s or 0.0
         self.queue_s = measured.queue_s
-        self.beside_cost = measured.beside.beside_cost
+        self.beside_cost = measured.cloud_forwards.beside_cost
         self.slower = 1.0 / (1.0 - self.beside_cost * measured.beside_share.value)
         self._draft_s = measured.draft_s or 0.0
         self._drafts_s: dict[int, float] = {}

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 _OUTLIER = 4.0
 """So many times the median: what is more counts as that much."""
+
+
+def _median(values: Iterable[float]) -> float:
+    """The upper one of two in the middle."""
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2]
 
 
 class RunningMedian:
@@ -27,7 +34,7 @@ class RunningMedian:
     def value(self) -> float | None:
         """The median (the upper one of two in the middle); None without values."""
         if self._median is None and self._values:
-            self._median = sorted(self._values)[len(self._values) // 2]
+            self._median = _median(self._values)
         return self._median
 
 
@@ -46,8 +53,7 @@ class QuietMedian:
     def value(self, cost: float) -> float | None:
         """cost: of a second of somebody else's work, as is known by now; None without values."""
         if self._values and (self._found[1] is None or self._found[0] != cost):
-            values = sorted(seconds * (1.0 - cost * share) for seconds, share in self._values)
-            self._found = (cost, values[len(values) // 2])
+            self._found = (cost, _median(seconds * (1.0 - cost * share) for seconds, share in self._values))
         return self._found[1]
 
 
@@ -72,7 +78,7 @@ class CalmMean:
     def value(self) -> float | None:
         """The mean; None without values."""
         if self._mean is None and self._values:
-            most = _OUTLIER * sorted(self._values)[len(self._values) // 2]
+            most = _OUTLIER * _median(self._values)
             self._mean = sum(min(value, most) for value in self._values) / len(self._values)
         return self._mean
 
