@@ -24,6 +24,7 @@ _SHADOW_DEPTH = 5
 _SHADOW_TOKENS = 1.5
 """A shadow draft takes no longer than the cloud for so many tokens, if it can be had so quickly."""
 _TOKENS_BETWEEN_PINGS = 8
+_TOKENS_BETWEEN_NEAR_PINGS = 64
 _TOKENS_BETWEEN_CHOICES = 4
 _TOKENS_BETWEEN_HOPELESS = 16
 """While the cloud decodes alone; where drafting would take much longer; at first, after every token."""
@@ -165,6 +166,7 @@ class AutoRounds:
         self._shadows = Shadows(drafter, measured, controller.shadows)
         self._prefill = prefill
         self._drafting_s = 0.0
+        self._shadowed = False
         self._knew_drafts = controller.knows_drafts
         self._went_on_s: float | None = None
         self._pinged_at = -_TOKENS_BETWEEN_PINGS
@@ -193,35 +195,41 @@ class AutoRounds:
         before, self._went_on_s = self._went_on_s, self._clock()
         drafting_s, self._drafting_s = self._drafting_s, 0.0
         if before is None or not gained:
-            self._measured.shadowed = drafting_s > 0.0
+            self._shadowed = drafting_s > 0.0
+            self._controller.shadows.begin()
             return
-        took_s = self._went_on_s - before
-        if plan.token_s is not None:
-            self._session.record.promised(took_s, plan.token_s * gained)
+        took_s, cloud_s = self._went_on_s - before, self._session.record.last_cloud_s
         if plan.in_cloud:
-            self._controller.shadows.heard(gained, took_s, drafting_s, plan.mode == "alone")
-        if not self._measured.shadowed and (cloud_s := self._session.record.last_cloud_s) > 0.0:
+            self._controller.shadows.heard(gained, took_s, drafting_s, took_s >= cloud_s, plan.mode == "alone")
+        if not self._shadowed and cloud_s > 0.0:
             self._controller.came(plan, took_s, cloud_s, gained)
-        self._measured.shadowed = drafting_s > 0.0  # the forward that goes on has felt it, too
+        # The forward that goes on has felt a draft, too, and what came meanwhile was there when it was looked for.
+        self._shadowed = drafting_s > 0.0 or (self._shadowed and took_s < cloud_s)
 
     def _listen(self) -> list[int]:
         """The cloud goes on alone: take what comes, and draft in its shadow."""
         session = self._session
-        chunk = session.poll() if self._shadows.wanted else session.receive()
+        chunk = session.poll() if self._shadows.wanted or self._is_to_prefill else session.receive()
         if chunk is None:
             self._draft_in_shadow()
             return []
         self._shadows.judge(session.answer, session.finished)
-        pause = _TOKENS_BETWEEN_HOPELESS if self._controller.hopeless else _TOKENS_BETWEEN_PINGS
-        if not session.finished and len(session.answer) >= self._pinged_at + pause:
+        if not session.finished and len(session.answer) >= self._pinged_at + self._ping_pause:
             self._pinged_at = len(session.answer)
             session.ping()
         return chunk
 
+    @property
+    def _ping_pause(self) -> int:
+        """Tokens between two pings: each may make a forward late that is hardly longer than itself."""
+        if self._measured.may_feel_drafts_unseen:
+            return _TOKENS_BETWEEN_NEAR_PINGS
+        return _TOKENS_BETWEEN_HOPELESS if self._controller.hopeless else _TOKENS_BETWEEN_PINGS
+
     def _draft_in_shadow(self) -> None:
         """One forward, or the prompt's."""
-        work = self._shadows.step(self._session.answer)
-        if self._prefill is not None:
+        work = self._shadows.step(self._session.answer) if self._shadows.wanted else None
+        if self._prefill is not None or work is None:
             self._make_ready()
             return
         started = self._clock()
@@ -230,9 +238,14 @@ class AutoRounds:
             return
         ended = self._clock()
         self._measured.drafted_in_shadow(ended - started, self._drafter.rows_fed)
-        self._drafting_s += ended - started
-        self._measured.shadowed = True
+        self._has_drafted(ended - started)
         self._session.record.drafted("draft in the shadow", started, ended)
+
+    def _has_drafted(self, seconds: float) -> None:
+        """While the cloud went on alone."""
+        self._controller.shadows.drafted(seconds)
+        self._drafting_s += seconds
+        self._shadowed = True
 
     def _shadow_is_made(self) -> None:
         """Plan by the first one at once: every token until then is one of the cloud alone."""
@@ -243,14 +256,22 @@ class AutoRounds:
             self._reconsider()
         self._knew_drafts = controller.knows_drafts
 
+    @property
+    def _is_to_prefill(self) -> bool:
+        """Whether the draft model is to take in the prompt before a shadow draft is due: while the cloud does, too, the
+        edge has nothing else to do.
+        """
+        if self._prefill is None or self._controller.hopeless or self._measured.may_feel_drafts_unseen:
+            return False
+        return self._controller.shadows.affordable
+
     def _make_ready(self) -> None:
         """The draft model takes in the prompt, if it has not yet."""
         if self._prefill is not None:
             prefill, self._prefill = self._prefill, None
             started = self._clock()
             prefill()
-            self._drafting_s += self._clock() - started
-            self._measured.shadowed = True
+            self._has_drafted(self._clock() - started)
 
     def _reconsider(self) -> None:
         before = self._choice.plan
@@ -258,6 +279,8 @@ class AutoRounds:
         if length < self._considered_at + self._pause(before):
             return
         self._considered_at = length
+        if not self._controller.may_leave(before):
+            return
         remaining = self._session.room_after(self._session.answer) + 1
         choice = self._controller.choose(before, remaining)
         told = (before.mode, before.size) if before.in_cloud else None
@@ -279,7 +302,7 @@ class AutoRounds:
         self._choice = choice
         if plan.mode != before.mode:
             self._went_on_s = None
-        self._session.record.explain(plan.label, choice.why)
+        self._session.record.explain(plan.label, choice.why, plan.token_s, plan.mode != before.mode)
         if plan.in_cloud:
             return
         self._make_ready()

@@ -45,10 +45,10 @@ _DOUBT = 0.3
 _SETTLED_DRAFTS = 8
 _HOPELESS = 0.1
 """Where drafting takes so much longer than the cloud alone, as so many drafts say, that will hardly change soon."""
-_NEAR_S, _PROVEN, _PLAIN = 5e-3, 2, 1.5
-"""A cloud with so short a round trip is to say so many tokens alone before plans are tried that promise less than so
-many times its speed.
-"""
+_PROVEN, _PLAIN = 2, 1.5
+"""A near cloud is to say so many tokens alone before plans are tried that promise less than so many times its speed."""
+_NEWS = 0.1
+"""A link that is quicker by so much may change what is best."""
 _SHARED = 0.1
 """A second of drafting that costs the cloud more than this is no longer free."""
 _CLOUD_SHARE = 0.5
@@ -128,9 +128,10 @@ class Controller:
         self._gamma = gamma
         self._present = Present(measured)
         self._reckoned: dict[Mode, Reckoning] = {mode: Reckoning() for mode in MODES}
-        self.shadows = ShadowBudget()
+        self.shadows = ShadowBudget(measured)
         self.hopeless = False
         self._last = FIRST
+        self._weighed: tuple[int, float, list[Plan]] = (0, 0.0, [])
         self.drafts_in_cloud = False
         self.trees = True
         self.several = True
@@ -171,18 +172,42 @@ class Controller:
             gain_s = (present_s - best_s) * min(remaining, _HORIZON)
             if best_s > (1 - _WORTH_IT) * present_s or gain_s < self._change_s(now, best):
                 best = present
-        for mode, reckoned in self._reckoned.items():
-            if mode != best.mode and reckoned.longer > 1.0:
-                reckoned.fade()
+        self._fade(best)
+        self._weighed = measured.chain.drafts, measured.rtt_s or 0.0, drafting
         self._last = Choice(best, self._words(best, plans))
         return self._last
 
-    def _is_unproven(self, best: Plan, alone: Plan) -> bool:
-        """Whether to measure the cloud's own tokens first: what was told of them may be old, and a cloud so near may be
-        this machine, where nobody can tell afterwards what it would take with nothing beside.
+    def may_leave(self, now: Plan) -> bool:
+        """Whether weighing all plans anew may show one that is faster than a cloud that goes on alone: drafts were
+        compared, the link has become quicker, or the cloud so slow that what drafting was to take is less. Cheap.
         """
-        near = (self._measured.rtt_s or 0.0) < _NEAR_S and not best.in_cloud
-        return near and self._measured.tokens_alone < _PROVEN and _token_s(best) > _token_s(alone) / _PLAIN
+        drafts, rtt_s, drafting = self._weighed
+        measured = self._measured
+        alone_s = measured.alone_s
+        if now.mode != "alone" or self.drafts_in_cloud or alone_s is None or not drafting:
+            return True
+        if measured.chain.drafts != drafts or (measured.rtt_s or 0.0) < (1.0 - _NEWS) * rtt_s:
+            return True
+        self._fade(now)
+        least_s = min(self._reckoned[plan.mode].longer * plan.round_s / plan.tau for plan in drafting)
+        return least_s < alone_s
+
+    def _fade(self, taken: Plan) -> None:
+        """What was said of plans that are not taken is believed a little less."""
+        for mode, reckoned in self._reckoned.items():
+            if mode != taken.mode and reckoned.longer > 1.0:
+                reckoned.fade()
+
+    def _is_unproven(self, best: Plan, alone: Plan) -> bool:
+        """Whether to measure first: what a cloud told of its tokens may be old, and where it may be this machine nobody
+        can tell afterwards what they would take with nothing beside. There is no link to hide there, so that drafts
+        bring little, and where their cost is not seen it takes more of them to know.
+        """
+        measured = self._measured
+        if best.in_cloud or not measured.is_near or _token_s(best) <= _token_s(alone) / _PLAIN:
+            return False
+        few = measured.may_feel_drafts_unseen and measured.chain.drafts < _SETTLED_DRAFTS
+        return few or measured.tokens_alone < _PROVEN
 
     def _safely_s(self, plan: Plan) -> float:
         """What a token may take with a plan; with drafts of which few were compared, more than what is expected."""
@@ -334,9 +359,8 @@ class Controller:
         """What a change costs: the cloud, or the link, is idle for about a round trip; a draft starts from nothing."""
         if now.in_cloud == then.in_cloud:
             return 0.0
-        return (self._measured.rtt_s or 0.0) + then.size * (self._measured.draft_s or 0.0) * (
-            not then.in_cloud
-        )
+        drafting_s = 0.0 if then.in_cloud else then.size * (self._measured.draft_s or 0.0)
+        return (self._measured.rtt_s or 0.0) + drafting_s
 
     def _words(self, best: Plan, plans: dict[Mode, Plan]) -> str:
         """E.g. "tree 32x4: 258 ms a token (tau 3.4); chain 5: 340; alone: 622; RTT 240, draft 72, verify 620 ms"."""

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from specdec.drafting import ChainDrafter, Drafter, DraftModel, OutcomeDrafter, TreeDrafter
@@ -241,7 +241,7 @@ class EdgeDecoder:
         draft_model = self._new_draft_model(prompt, options)
         drafter = self._new_drafter(draft_model, prompt, options)
         front = self._new_front()
-        prefilled = False
+        prefill = None if drafter is None else cache(partial(self._prefill, session, drafter, prompt))  # once
         given = len(session.answer)
         while True:
             try:
@@ -265,13 +265,9 @@ class EdgeDecoder:
                 front_layers = front.layers if front is not None else 0
                 images = self._pictures.of(welcome, prompt.images)
                 session.open(prompt, options, welcome, method, gamma, images, front_layers)
-                later: Callable[[], None] | None = None
-                if drafter is not None and not prefilled:
-                    if method.cloud == "stream" and self._controller.hopeless:
-                        later = partial(self._prefill, session, drafter, prompt)
-                    else:
-                        self._prefill(session, drafter, prompt)
-                        prefilled = True
+                later = prefill if method.cloud == "stream" else None
+                if prefill is not None and later is None:
+                    prefill()
                 if (
                     isinstance(drafter, OutcomeDrafter)
                     and draft_model is not None

@@ -18,6 +18,7 @@ _AS_OTHERS = 4.0
 """Drafts of a kind that are held to be as good as others are, until more were compared."""
 _READY = 1.1
 """Measured with `fsd` over simulated worlds of all kinds; every decoder finds its own multiple of it."""
+_NEAR_S, _SHORT_S = 5e-3, 10e-3
 _AS_ALONE = 3.0
 """So many drafts are held to have waited as long as the cloud's own tokens do, until more have."""
 _PRIOR_KEPT, _PRIOR_TRIED = 1.4, 2.0
@@ -91,8 +92,7 @@ class Measured:
     the verdict came, over `levels_ready`. kept: tokens accepted for each that the draft model expected to be; grown:
     what a forward adds to that expectation, as a share of what went through it. foretold: how often exits were right
     where they expected something else than what was drafted. tokens_alone: of the cloud alone, that were timed.
-    shadowed: the edge was drafting while the cloud went on by itself. beside_share: of a verification, how much was
-    drafted in.
+    beside_share: of a verification, how much was drafted in.
     """
 
     def __init__(self) -> None:
@@ -116,7 +116,6 @@ class Measured:
         self.chain_ready, self.tree_ready = RunningMean(1.0), RunningMean(1.0)
         self._tokens = self._seconds = 0.0
         self._went = 0
-        self.shadowed = False
         self.kept = RunningMean(1.0)
         self.grown = RunningMean(0.5)
         self.foretold = RunningMean(0.5)
@@ -298,6 +297,18 @@ class Measured:
     def rtt_s(self) -> float | None:
         """There and back, without what the cloud did meanwhile."""
         return self._rtt_of_prompt if self._rtt.value is None else self._rtt.value
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the cloud may be this very machine: so short is the way there and back."""
+        return (self.rtt_s or 0.0) < _NEAR_S
+
+    @property
+    def may_feel_drafts_unseen(self) -> bool:
+        """Whether a near cloud's forwards are so short that what a draft does to a device that both share, its
+        clock and its caches, outlasts a dozen of them: no telling then from a device that is slow by itself.
+        """
+        return self.is_near and (self.alone_s or 0.0) < _SHORT_S
 
     @property
     def away_s(self) -> float | None:

@@ -40,12 +40,18 @@ class Recorder:
         self._predraft_hits = 0
         self._hints: list[tuple[float, int, float]] = []
         self._mode = self._why = ""
+        self._token_s: float | None = None
+        self._round_at_s: float | None = None
         self.resumes = 0
         self.opened_s: float | None = None
 
-    def explain(self, mode: str, why: str) -> None:
-        """What a controller chose for the rounds from now on, and its reason."""
-        self._mode, self._why = mode, why
+    def explain(self, mode: str, why: str, token_s: float | None, anew: bool) -> None:
+        """What a controller chose for the rounds from now on, its reason, and what it promised of a token. anew: the
+        next round tells of the change, too, and is compared with nothing.
+        """
+        self._mode, self._why, self._token_s = mode, why, token_s
+        if anew:
+            self._round_at_s = None
 
     def prompt_sent(self, size: int) -> None:
         """An opening message went up, with the prompt or what the edge's layers made of it."""
@@ -84,9 +90,14 @@ class Recorder:
         """Rounds so far."""
         return len(self._rounds)
 
-    def promised(self, took_s: float, promised_s: float) -> None:
-        """How long the last round took since the one before, and how long it was to take."""
-        self._rounds[-1] = replace(self._rounds[-1], took_ms=took_s * 1e3, promised_ms=promised_s * 1e3)
+    def _against_promise(self, gained: int, now: float) -> tuple[float, float]:
+        """A round is over that brought so many tokens: how long it took since the one before and how long it was to
+        take, ms; zeros where nobody promised anything.
+        """
+        before_s, self._round_at_s = self._round_at_s, now
+        if before_s is None or self._token_s is None or not gained:
+            return 0.0, 0.0
+        return (now - before_s) * 1e3, self._token_s * gained * 1e3
 
     @property
     def last_cloud_s(self) -> float:
@@ -123,6 +134,7 @@ class Recorder:
         wasted = [one for draft in refuted for one in draft.messages]
         for left, bytes_up in wasted:
             self._span("uplink", "refuted draft", left, now, bytes_up)
+        took_ms, promised_ms = self._against_promise(gained, now)
         self._rounds.append(
             RoundStats(
                 drafted=len(sent.draft.ids),
@@ -140,6 +152,8 @@ class Recorder:
                 why=self._why,
                 queue_ms=message.queue_us / 1e3,
                 batch=message.batch,
+                took_ms=took_ms,
+                promised_ms=promised_ms,
             )
         )
         if self._trace is not None:
@@ -153,6 +167,7 @@ class Recorder:
         self._exchange("decode", "token", ((began, 0),), size, now, message)
         accepted = max(0, min(len(message.ids) - 1, message.drafted))
         wait_ms = (now - since) * 1e3
+        took_ms, promised_ms = self._against_promise(len(message.ids), now)
         self._rounds.append(
             RoundStats(
                 message.drafted,
@@ -167,6 +182,8 @@ class Recorder:
                 why=self._why,
                 queue_ms=message.queue_us / 1e3,
                 batch=message.batch,
+                took_ms=took_ms,
+                promised_ms=promised_ms,
             )
         )
 
@@ -238,11 +255,14 @@ class Accounts:
     def __init__(self, record: Recorder, measured: Measured) -> None:
         self._record = record
         self._measured = measured
+        self._said_s: float | None = None
 
     def opened(self, message: Opened, sent: float, now: float) -> None:
         """The cloud has the prompt."""
         self._record.opened(message, sent, now)
         self._measured.opened(max(0.0, now - sent - _cloud_s(message)))
+        half_s = (self._measured.rtt_s or 0.0) / 2
+        self._said_s = min(now - half_s, sent + half_s + _cloud_s(message))
 
     def verdict(
         self,
@@ -262,6 +282,7 @@ class Accounts:
         those are new. foreseen: the draft had come too late, and took no forward.
         """
         self._record.verdict(message, sent, refuted, accepted, gained, size, now)
+        self._said_s = None
         sent.compare(verified, accepted, self._measured)
         if foreseen:
             return
@@ -279,9 +300,18 @@ class Accounts:
         self._record.streamed(message, size, since, now)
         if message.ids:
             verify_s, queue_s = message.verify_us / 1e6, message.queue_us / 1e6
-            said_s = now - (self._measured.rtt_s or 0.0) / 2
+            said_s = self._said(_cloud_s(message), since, now)
             beside_s = self._record.computed_between(said_s - verify_s, said_s)
             self._measured.streamed(len(message.ids), verify_s, message.drafted, queue_s, beside_s)
+
+    def _said(self, cloud_s: float, since: float, now: float) -> float:
+        """When the cloud said what it took so long for; it may have been there before anybody looked."""
+        said_s = now - (self._measured.rtt_s or 0.0) / 2
+        looked_late = now - since < cloud_s or self._record.computed_between(since, now) > 0.0
+        if looked_late and self._said_s is not None:
+            said_s = min(said_s, self._said_s + cloud_s)
+        self._said_s = said_s
+        return said_s
 
 
 def _cloud_s(message: Timed) -> float:

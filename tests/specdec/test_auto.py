@@ -160,6 +160,53 @@ class TestChoices:
         plan = Controller(figures, 4).choose(Plan("alone"), 64).plan
         assert (plan.mode != "alone") is tries
 
+    @pytest.mark.parametrize(("rtt_s", "drafts", "tries"), [(0.0, 7, False), (0.0, 8, True), (0.005, 7, True)])
+    def test_where_what_drafts_cost_is_not_seen_it_takes_more_of_them_to_try(
+        self, rtt_s: float, drafts: int, tries: bool
+    ):
+        """Forwards of 8 ms, on a device that the edge may share. Drafts promise to be at most 1.5 times as fast."""
+        figures = knowing(0.001 if rtt_s else 0.006, 0.008, rtt_s, 0.6, 0.0)
+        figures.chain.drafts = drafts
+        assert (Controller(figures, 4).choose(Plan("alone"), 64).plan.mode != "alone") is tries
+
+    def test_plans_are_weighed_anew_when_something_speaks_for_drafts(self):
+        def weighed() -> tuple[Controller, Measured, Plan]:
+            figures = knowing(0.3, 0.1, 0.2, 0.3, 0.0)
+            controller = Controller(figures, 4)
+            assert controller.may_leave(Plan("alone")), "nothing was weighed yet"
+            return controller, figures, controller.choose(Plan("alone"), 64).plan
+
+        controller, figures, plan = weighed()
+        assert plan.mode == "alone" and not controller.may_leave(plan)
+        assert controller.may_leave(Plan("chain", 4))
+        figures.chain.add(4, 4)
+        assert controller.may_leave(plan)
+        controller, figures, plan = weighed()
+        controller.drafts_in_cloud = True
+        assert controller.may_leave(plan)
+        controller, figures, plan = weighed()
+        for _ in range(12):
+            figures.pinged(0.1)
+        assert not controller.may_leave(plan), "most of what is known of the link is as before"
+        for _ in range(12):
+            figures.pinged(0.1)
+        assert controller.may_leave(plan)
+        controller, figures, plan = weighed()
+        for _ in range(40):
+            figures.streamed(1, 2.0, 0)
+        assert controller.may_leave(plan)
+
+    def test_what_was_said_against_a_plan_fades_while_plans_are_not_weighed(self):
+        controller = Controller(knowing(0.3, 0.1, 0.2, 0.3, 0.0), 4)
+        plans = {one.mode: one for one in controller._plans(0.1)}
+        for _ in range(8):
+            controller.came(plans["chain"], 4 * plans["chain"].round_s, plans["chain"].cloud_s, 1)
+        plan = controller.choose(Plan("alone"), 64).plan
+        before = controller._reckoned["chain"].longer
+        for _ in range(50):
+            assert not controller.may_leave(plan)
+        assert 1.0 < controller._reckoned["chain"].longer < before
+
     def test_where_drafting_is_hopeless_an_answer_begins_without_weighing_plans(self, monkeypatch: pytest.MonkeyPatch):
         controller = Controller(knowing(0.3, 0.1, 0.0, 0.3, 0.0), 4)
         last = controller.choose(None, 64)

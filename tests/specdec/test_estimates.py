@@ -8,7 +8,10 @@ import pytest
 
 from specdec.edge.estimates.forwards import ForwardTimes
 from specdec.edge.estimates.running import QuietMedian, RunningMean
+from specdec.edge.estimates.shadow_budget import ShadowBudget
 from specdec.edge.measured import AcceptanceEstimate, Measured
+from specdec.edge.recorder import Accounts, Recorder
+from specdec.link.wire import Opened, Tokens
 
 
 def beside(cost: float, load: float = 1.0, noise: float = 0.1, least: float = 0.0) -> ForwardTimes:
@@ -151,3 +154,63 @@ def test_what_rows_cost_more_than_was_told_shows_beside_others():
     times = timed(*[(1, 0.1)] * 4, *[(4, 0.28), (1, 0.1)] * 12)
     assert times.measured_s(4) == pytest.approx(0.28, rel=0.1)
     assert times.measured_s(1) == pytest.approx(0.1, rel=0.05)
+
+
+def heard_in_bursts(slower: float, rtt_s: float) -> ShadowBudget:
+    """A cloud of 0.1 s a token that takes so many times as long while the edge drafts: for 1.05 s, in which nobody
+    listens, so that what was said meanwhile is there at once; then for what is left of the token under way.
+    """
+    figures = Measured()
+    figures.pinged(rtt_s)
+    budget = ShadowBudget(figures)
+    for _ in range(6):
+        for _ in range(8):
+            budget.heard(1, 0.1, 0.0, True, True)
+        worked_s, at = 1.05 / slower, 1.05
+        for _ in range(int(worked_s / 0.1)):
+            budget.heard(1, at, at, False, True)
+            at = 0.0
+        left_s = 0.1 - worked_s % 0.1
+        budget.heard(1, at + left_s, at, left_s >= 0.1, True)
+        budget.heard(1, 0.1, 0.0, True, True)
+        budget.drafted(1.05)
+    return budget
+
+
+@pytest.mark.parametrize("slower", [1.0, 1.3, 2.0])
+def test_what_a_shadow_draft_costs_is_found_though_tokens_come_in_bursts(slower: float):
+    assert heard_in_bursts(slower, 0.05).cost == pytest.approx(1.0 - 1.0 / slower, abs=0.06)
+
+
+def test_a_near_cloud_pays_for_shadow_drafts_whatever_was_measured():
+    """Its cores may be the edge's, and stay slower for longer than a draft takes."""
+    far, near = heard_in_bursts(1.0, 0.05), heard_in_bursts(1.0, 0.001)
+    assert far.affordable and not near.affordable
+
+
+def test_what_was_before_a_pause_is_not_held_against_the_drafts_made_in_it():
+    budget = ShadowBudget(Measured())
+    for _ in range(8):
+        budget.heard(1, 0.1, 0.0, True, True)
+    before = budget.cost
+    budget.heard(1, 5.0, 0.2, False, True)
+    budget.begin()
+    budget.heard(1, 0.1, 0.0, True, True)
+    assert budget.cost == before
+
+
+def test_tokens_read_after_drafting_are_placed_where_the_cloud_said_them():
+    """Ten tokens of 0.1 s each, the first five of which the edge drafted through; it reads all of them afterwards."""
+    shares: list[float] = []
+    figures, record = Measured(), Recorder(lambda: 0.0)
+    accounts = Accounts(record, figures)
+    figures.streamed = lambda tokens, verify_s, drafted, queue_s, beside_s: shares.append(beside_s / verify_s)  # type: ignore[method-assign]
+    accounts.opened(Opened(1, 5, 64, 100_000, 0), 0.0, 0.1)
+    figures.pinged(0.0)
+    record.drafted("draft in the shadow", 0.1, 0.6)
+    since = 0.1
+    for place in range(10):
+        now = 0.61 if place < 5 else 0.1 * (place + 2)
+        accounts.streamed(Tokens(1, place, [7], 100_000, 0), 15, since, now)
+        since = now
+    assert shares == pytest.approx([1.0] * 5 + [0.0] * 5, abs=0.02)

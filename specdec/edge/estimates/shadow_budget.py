@@ -1,13 +1,17 @@
 """How often shadow drafts may be made: drafts that are only compared with what the cloud says by itself.
 
 They cost nothing where the edge has a device of its own, and as much as they take where edge and cloud share one: so it
-is measured how much slower the cloud's words come while one is made. What they cost in all stays a small share of the
-time, and where drafts are far from being worth their while they are made more and more seldom.
+is measured how much slower the cloud's words come while one is made. What they cost in all, the prompt that the draft
+model takes in for them included, stays a small share of the time, and where drafts are far from being worth their
+while they are made more and more seldom.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from specdec.edge.estimates.running import CalmMean
+from specdec.edge.measured import Measured
 
 SHARE = 0.005
 """Of the time, at most, that shadow drafts may make an answer longer."""
@@ -17,39 +21,76 @@ BETWEEN, MOST_BETWEEN = 8, 1024
 """Tokens between two shadow drafts, and the most where they do not pay."""
 _GUESS, _GUESS_TOKENS = 0.5, 2.0
 """Seconds that a second of shadow drafting costs, before that was measured; as if it had been found in so long."""
+_UNSEEN = 1.0
+"""What it is held to cost at least where not all of that can be seen."""
+
+
+@dataclass
+class _Stretch:
+    """Tokens from one that was waited for, with nothing drafted meanwhile, to the next such one: what comes while the
+    edge computes is there long before it is looked at, and single times say nothing.
+    """
+
+    tokens: int = 0
+    seconds: float = 0.0
+    drafting_s: float = 0.0
 
 
 class ShadowBudget:
     """Counts over the answers of one decoder."""
 
-    def __init__(self) -> None:
+    def __init__(self, measured: Measured) -> None:
+        """measured: tells whether all that shadow drafts cost is seen."""
+        self._measured = measured
         self._quiet = CalmMean(24)
+        self._stretch = _Stretch()
+        self._unjudged: list[_Stretch] = []
         self._alone_s = 0.0
-        self._drafted_s = 0.0
-        self._before_s = 0.0
+        self._drafted_s = self._risked_s = 0.0
+        self._making_s = self._one_s = 0.0
         self._late_s = self._compared_s = 0.0
         self._tokens = 0
         self._next = 0
         self._between = 1
 
-    def heard(self, tokens: int, seconds: float, drafting_s: float, steady: bool) -> None:
-        """Tokens of a cloud that goes on alone, so long after those before; drafting_s: of it went into drafts. steady:
-        it has no draft model, so that all tokens take about as long.
+    def begin(self) -> None:
+        """The cloud goes on alone from here; what was before says nothing of when its tokens come."""
+        self._stretch = _Stretch()
+
+    def heard(self, tokens: int, seconds: float, drafting_s: float, waited: bool, steady: bool) -> None:
+        """Tokens of a cloud that goes on alone, so long after those before; drafting_s: of it went into drafts. waited:
+        they were not there before they were looked for. steady: the cloud has no draft model, so that all tokens take
+        about as long.
         """
         self._tokens += tokens
         self._alone_s += seconds
-        self._drafted_s += drafting_s
-        before_s, self._before_s = self._before_s, drafting_s
+        stretch = self._stretch
+        stretch.tokens += tokens
+        stretch.seconds += seconds
+        stretch.drafting_s += drafting_s
+        if drafting_s > 0.0 or not waited:
+            return
+        self._stretch = _Stretch()
         if not steady:
             return
-        beside_s = drafting_s or before_s  # a forward that goes on when a draft is made has felt it, too
-        if beside_s <= 0.0:
-            self._quiet.add(seconds / tokens)
-            return
-        quiet_s = self._quiet.value
-        if quiet_s is not None:
-            self._late_s += min(max(seconds - tokens * quiet_s, -beside_s), 2.0 * beside_s)
-            self._compared_s += drafting_s
+        if stretch.drafting_s > 0.0:
+            self._unjudged.append(stretch)
+        else:
+            self._quiet.add(stretch.seconds / stretch.tokens)
+        if (quiet_s := self._quiet.value) is not None:
+            for one in self._unjudged:
+                late_s = one.seconds - one.tokens * quiet_s
+                self._late_s += min(max(late_s, -one.drafting_s), 2.0 * one.drafting_s)
+                self._compared_s += one.drafting_s
+            self._unjudged.clear()
+
+    def drafted(self, seconds: float) -> None:
+        """The edge computed so long for drafts while the cloud went on alone."""
+        self._making_s += seconds
+        if self._tokens:
+            self._drafted_s += seconds
+        else:
+            self._risked_s += seconds
 
     @property
     def cost(self) -> float:
@@ -58,12 +99,7 @@ class ShadowBudget:
         if known_s + self._compared_s <= 0.0:
             return _GUESS
         found = (_GUESS * known_s + self._late_s) / (known_s + self._compared_s)
-        return min(max(found, 0.0), 2.0)
-
-    @property
-    def cost_is_known(self) -> bool:
-        """Whether that was measured, and for long enough."""
-        return self._compared_s > _GUESS_TOKENS * (self._quiet.value or 0.0) / 2
+        return min(max(found, _UNSEEN if self._measured.may_feel_drafts_unseen else 0.0), 2.0)
 
     @property
     def due(self) -> bool:
@@ -72,14 +108,20 @@ class ShadowBudget:
 
     @property
     def affordable(self) -> bool:
-        """Whether what they have cost is little enough for another."""
-        token_s = self._quiet.value
-        if token_s is None:
-            token_s = self._alone_s / self._tokens if self._tokens else 0.0
-        return not self._tokens or self.cost * self._drafted_s <= AT_FIRST * token_s + SHARE * self._alone_s
+        """Whether what they have cost, and another would, is little enough. What was drafted before the very first
+        token does not count, where all costs are seen: it takes a few more drafts to see them.
+        """
+        if not self._tokens:
+            return True
+        token_s = self._quiet.value or self._alone_s / self._tokens
+        drafted_s = self._drafted_s + (self._risked_s if self._measured.may_feel_drafts_unseen else 0.0)
+        if self._compared_s > 0.0:
+            drafted_s += self._one_s
+        return self.cost * drafted_s <= AT_FIRST * token_s + SHARE * self._alone_s
 
     def made(self, known: bool, pays: bool) -> None:
         """One was made. known: enough is known of drafts to plan by. pays: drafts are, or may soon be, worth while."""
+        self._one_s, self._making_s = self._making_s, 0.0
         if not known:
             self._between = 1
         elif pays:
