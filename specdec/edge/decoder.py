@@ -408,7 +408,7 @@ def _drafting(advance: Callable[[], list[int]]) -> list[int]:
     """One step of a method that drafts. Raises DraftFailed for what neither the link nor the verifier has done."""
     try:
         return advance()
-    except (LinkLost, ProtocolError, OptionsError, Cancelled):
+    except (DraftFailed, LinkLost, ProtocolError, OptionsError, Cancelled):
         raise
     except Exception as error:
         raise _failed(error) from error
