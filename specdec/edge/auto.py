@@ -71,11 +71,15 @@ class Shadows:
         """Whether there is one to make now."""
         return self._base is not None or self._budget.due
 
-    def step(self, answer: Sequence[int]) -> Callable[[], bool]:
-        """The next forward for a shadow draft that is wanted."""
+    def begin(self, answer: Sequence[int]) -> None:
+        """One is to be made here, unless one is under way."""
         if self._base is None:
             self._base = len(answer)
             self._depth = self._how_deep()
+
+    def step(self, answer: Sequence[int]) -> Callable[[], bool]:
+        """The next forward for a shadow draft that is wanted."""
+        self.begin(answer)
         before = list(answer[: self._base])
         return lambda: self._grow(before)
 
@@ -228,10 +232,12 @@ class AutoRounds:
 
     def _draft_in_shadow(self) -> None:
         """One forward, or the prompt's."""
-        work = self._shadows.step(self._session.answer) if self._shadows.wanted else None
-        if self._prefill is not None or work is None:
+        if self._prefill is not None:
+            if self._shadows.wanted:  # it is made then, whatever the prompt has cost: else that was for nothing
+                self._shadows.begin(self._session.answer)
             self._make_ready()
             return
+        work = self._shadows.step(self._session.answer)
         started = self._clock()
         if not work():
             self._shadow_is_made()
@@ -302,7 +308,7 @@ class AutoRounds:
         self._choice = choice
         if plan.mode != before.mode:
             self._went_on_s = None
-        self._session.record.explain(plan.label, choice.why, plan.token_s, plan.mode != before.mode)
+        self._session.record.explain(plan.label, choice.why, plan.token_s, anew=self._went_on_s is None)
         if plan.in_cloud:
             return
         self._make_ready()

@@ -189,8 +189,7 @@ class Controller:
         if measured.chain.drafts != drafts or (measured.rtt_s or 0.0) < (1.0 - _NEWS) * rtt_s:
             return True
         self._fade(now)
-        least_s = min(self._reckoned[plan.mode].longer * plan.round_s / plan.tau for plan in drafting)
-        return least_s < alone_s
+        return min(self._reckoned_s(plan.mode, plan.round_s, plan.tau) for plan in drafting) < alone_s
 
     def _fade(self, taken: Plan) -> None:
         """What was said of plans that are not taken is believed a little less."""
@@ -237,6 +236,10 @@ class Controller:
         """Whether enough drafts were compared with what the target said."""
         return self._measured.chain.drafts >= ENOUGH_DRAFTS
 
+    def _reckoned_s(self, mode: Mode, round_s: float, tau: float) -> float:
+        """A token of a plan, as the formulas have it and corrected by what came of such plans."""
+        return self._reckoned[mode].longer * round_s / tau
+
     def _plan(
         self,
         mode: Mode,
@@ -247,7 +250,7 @@ class Controller:
         budget: int = TREE_BUDGET,
         grown: int = 0,
     ) -> Plan:
-        token_s = self._reckoned[mode].longer * round_s / tau
+        token_s = self._reckoned_s(mode, round_s, tau)
         return Plan(mode, size, token_s, budget, grown, round_s, tau, cloud_s)
 
     def _plans(self, alone_s: float) -> Iterator[Plan]:

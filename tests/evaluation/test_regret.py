@@ -123,6 +123,20 @@ def test_a_prompt_that_the_draft_model_takes_in_counts_as_much_as_its_drafts(mon
     assert counted[0] == pytest.approx(0.9) and max(counted[1:]) == pytest.approx(0.09)
 
 
+@pytest.mark.parametrize(("verify_ms", "rtt_ms", "taken"), [(100.0, 400.0, 4), (100.0, 1.0, 4), (5.0, 1.0, 0)])
+def test_a_prompt_is_taken_in_while_the_cloud_does_where_all_that_costs_is_seen(
+    verify_ms: float, rtt_ms: float, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a shadow draft is due: none ever is here."""
+    monkeypatch.setattr(ShadowBudget, "due", False)
+    world = plain(verify=forwards(verify_ms, 0.0), link=LinkProfile(rtt_ms, 0.0), answers=(48,) * 4)
+    at = []
+    prefill = Machine.prefill
+    monkeypatch.setattr(Machine, "prefill", lambda self: (at.append(self.now), prefill(self))[1])
+    play(world, "auto", language_of(world))
+    assert len(at) == taken
+
+
 def test_the_first_round_of_a_kind_of_plan_is_held_against_nothing_that_was_promised() -> None:
     """It tells of the change, too."""
     changes = 0

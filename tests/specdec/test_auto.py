@@ -6,7 +6,7 @@ import random
 
 import conftest_models as tiny
 import pytest
-from checks import SAMPLED, check_greedy, check_real_caches, check_seed_decides
+from checks import SAMPLED, UNLIKE, answer, check_greedy, check_real_caches, check_seed_decides
 from conftest_servers import Pair, patiently_connected
 from wired import WiredLink
 
@@ -253,6 +253,16 @@ class TestChoices:
         assert (
             Controller(knowing(0.01, 0.6, 0.0, 0.9, 0.9, drafts=3), 4).choose(None, 64).plan.mode == "alone"
         )
+
+
+def test_the_first_round_after_a_lost_link_is_held_against_nothing_that_was_promised(monkeypatch: pytest.MonkeyPatch):
+    """It took as long as the link was lost."""
+    promised = Choice(Plan("alone", token_s=1.0), "as always")
+    monkeypatch.setattr(Controller, "choose", lambda *_: promised)
+    for cuts in ((), (2,), (3,)):
+        _, cost = answer("auto", GenerationOptions(16), link=WiredLink(UNLIKE.target, UNLIKE.draft, cuts=cuts))
+        assert cost.resumes == len(cuts)
+        assert [one.promised_ms for one in cost.rounds].count(0.0) == 1 + cost.resumes
 
 
 def test_a_shadow_waits_for_the_tokens_it_is_compared_with():
