@@ -198,6 +198,7 @@ class AutoRounds:
         """A round is over: compare it with what was promised. The first one of a plan tells of the change, too."""
         before, self._went_on_s = self._went_on_s, self._clock()
         drafting_s, self._drafting_s = self._drafting_s, 0.0
+        self._controller.trial.came(not plan.in_cloud, gained, None if before is None else self._went_on_s - before)
         if before is None or not gained:
             self._shadowed = drafting_s > 0.0
             self._controller.shadows.begin()

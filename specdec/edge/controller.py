@@ -17,6 +17,7 @@ from specdec.drafting.trees.budget import NOISE
 from specdec.edge.estimates.present import Present
 from specdec.edge.estimates.reckoning import Reckoning
 from specdec.edge.estimates.shadow_budget import ShadowBudget
+from specdec.edge.estimates.trial import Trial
 from specdec.edge.measured import Measured
 from specdec.link.wire import LACKS_SEVERAL, LACKS_TREES, Welcome
 from specdec.methods import STREAM_IN_FLIGHT
@@ -129,6 +130,7 @@ class Controller:
         self._present = Present(measured)
         self._reckoned: dict[Mode, Reckoning] = {mode: Reckoning() for mode in MODES}
         self.shadows = ShadowBudget(measured)
+        self.trial = Trial(measured)
         self.hopeless = False
         self._last = FIRST
         self._weighed: tuple[int, float, list[Plan]] = (0, 0.0, [])
@@ -154,7 +156,7 @@ class Controller:
         """The plan for the next round. now: the present one, None before an answer. remaining: tokens that may come."""
         measured = self._measured
         self._present = Present(measured)
-        alone_s = measured.alone_s
+        alone_s = self._alone_s
         if alone_s is None or measured.draft_s is None:
             return Choice(now, FIRST.why) if now is not None else FIRST
         far = measured.rtt_s is not None
@@ -164,9 +166,12 @@ class Controller:
         settled = measured.chain.drafts >= _SETTLED_DRAFTS
         self.hopeless = settled and bool(drafting) and min(map(_token_s, drafting)) > (1.0 + _HOPELESS) * staying_s
         best = min(plans.values(), key=self._safely_s)
-        if self._is_unproven(best, plans["alone"]):
+        barred = self.trial.is_barred
+        if barred:
+            best = min((plan for plan in plans.values() if plan.in_cloud), key=self._safely_s)
+        elif self._is_unproven(best, plans["alone"]):
             best = plans["alone"]
-        if now is not None and now.mode in plans and best.mode != now.mode:
+        if now is not None and now.mode in plans and best.mode != now.mode and not barred:
             present = plans[now.mode]
             best_s, present_s = self._safely_s(best), self._safely_s(present)
             gain_s = (present_s - best_s) * min(remaining, _HORIZON)
@@ -174,7 +179,8 @@ class Controller:
                 best = present
         self._fade(best)
         self._weighed = measured.chain.drafts, measured.rtt_s or 0.0, drafting
-        self._last = Choice(best, self._words(best, plans))
+        why = self._words(best, plans)
+        self._last = Choice(best, f"{self.trial.why}; {why}" if barred else why)
         return self._last
 
     def may_leave(self, now: Plan) -> bool:
@@ -183,13 +189,24 @@ class Controller:
         """
         drafts, rtt_s, drafting = self._weighed
         measured = self._measured
-        alone_s = measured.alone_s
+        alone_s = self._alone_s
         if now.mode != "alone" or self.drafts_in_cloud or alone_s is None or not drafting:
             return True
         if measured.chain.drafts != drafts or (measured.rtt_s or 0.0) < (1.0 - _NEWS) * rtt_s:
             return True
         self._fade(now)
         return min(self._reckoned_s(plan.mode, plan.round_s, plan.tau) for plan in drafting) < alone_s
+
+    @property
+    def _alone_s(self) -> float | None:
+        """A token of the cloud alone. Where that may feel drafts for longer than is seen, it is as it was in peace:
+        else it would be taken for slow because the edge drafts, and drafting for worth its while because it is slow.
+        """
+        measured = self._measured
+        alone_s, in_peace_s = measured.alone_s, measured.alone_in_peace_s
+        if alone_s is None or in_peace_s is None or not measured.may_feel_drafts_unseen:
+            return alone_s
+        return min(alone_s, in_peace_s)
 
     def _fade(self, taken: Plan) -> None:
         """What was said of plans that are not taken is believed a little less."""

@@ -22,6 +22,8 @@ _NEAR_S, _SHORT_S = 5e-3, 10e-3
 _AS_ALONE = 3.0
 """So many drafts are held to have waited as long as the cloud's own tokens do, until more have."""
 _PRIOR_KEPT, _PRIOR_TRIED = 1.4, 2.0
+_IN_PEACE = 24
+"""Of a cloud that is left in peace, so many tokens tell what one takes: two dozen outlast what else a machine does."""
 
 
 class AcceptanceEstimate:
@@ -102,6 +104,7 @@ class Measured:
         self._verify = RunningMedian()
         self._verify_by_rows = ForwardTimes()
         self._several = CalmMean()
+        self._in_peace = RunningMedian(_IN_PEACE)
         self.beside_share = RunningMean(0.5)
         self._cloud_draft = RunningMedian()
         self._rtt = RunningMedian()
@@ -209,6 +212,8 @@ class Measured:
         if tokens == 1:
             self._verify_by_rows.add(1, verify_s, beside_s)
             self.tokens_alone += 1
+            if not beside_s:
+                self._in_peace.add(verify_s + queue_s)
         self._several.add(verify_s / tokens)
 
     def opened(self, rtt_s: float) -> None:
@@ -263,6 +268,15 @@ class Measured:
         if one_s is None:
             one_s = self._verify_by_rows.told_s(1)
         return None if one_s is None else one_s + self.queue_alone_s
+
+    @property
+    def alone_in_peace_s(self) -> float | None:
+        """A token of a cloud that decodes alone, as it was whenever the edge computed nothing meanwhile."""
+        return self._in_peace.value
+
+    def forget_peace(self) -> None:
+        """That may no longer hold: it is measured anew."""
+        self._in_peace = RunningMedian(_IN_PEACE)
 
     @property
     def cloud_draft_s(self) -> float | None:
