@@ -8,7 +8,7 @@ import msgspec
 
 from evaluation.regret.language import Language
 from evaluation.regret.playing import language_of, methods_in, play
-from evaluation.regret.study import ENOUGH
+from evaluation.regret.study import ENOUGH, OF_AR
 from evaluation.regret.worlds import World, random_world
 
 _OTHER_TEXT = 500_009
@@ -17,23 +17,37 @@ _WINDOW_TOKENS = 32
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
     """One world. informed: of the best fixed method's speed, what that one has here which is best in this world with
-    another text: a choice of somebody who knows the world but not what will be said. scatter: how far `sd` is from its
-    own mean speed in windows of an answer, on average: the error of a promise that knows the mean; None without any.
+    another text: a choice of somebody who knows the world but not what will be said; learned: what `auto` has that
+    answered with the other text before; informed_of_ar, learned_of_ar: of the speed of `ar`. scatter: how far `sd` is
+    from its own mean speed in windows of an answer, on average: the error of a promise that knows the mean; None
+    without any.
     """
 
     seed: int
     informed: float
+    informed_of_ar: float
+    learned: float
+    learned_of_ar: float
     scatter: float | None
 
 
 def bound_in(seed: int, most_answers: int = 4) -> Bound:
-    """One world, its fixed methods with two texts."""
+    """One world, its fixed methods with two texts, and `auto` with one after the other."""
     world = random_world(seed, most_answers)
     own, other = language_of(world), Language(seed + _OTHER_TEXT, world.fit, world.tokens)
     speeds = {name: play(world, name, own).tokens_per_s for name in methods_in(world)}
     elsewhere = {name: play(world, name, other).tokens_per_s for name in methods_in(world)}
     chosen = max(elsewhere, key=lambda name: elsewhere[name])
-    return Bound(seed=seed, informed=speeds[chosen] / max(speeds.values()), scatter=_scatter(world, own))
+    learned = play(world, "auto", own, heard=other).tokens_per_s
+    best, ar = max(speeds.values()), speeds["ar"]
+    return Bound(
+        seed=seed,
+        informed=speeds[chosen] / best,
+        informed_of_ar=speeds[chosen] / ar,
+        learned=learned / best,
+        learned_of_ar=learned / ar,
+        scatter=_scatter(world, own),
+    )
 
 
 def _scatter(world: World, language: Language) -> float | None:
@@ -53,12 +67,12 @@ def _scatter(world: World, language: Language) -> float | None:
 
 def words(found: list[Bound]) -> list[str]:
     """The findings in sentences."""
-    informed = [one.informed for one in found]
     scatter = [one.scatter for one in found if one.scatter is not None]
     told = [
         f"{len(found)} worlds: the fixed method that is best with another text of the same world has "
-        f"{median(informed):.3f} (median; mean {fmean(informed):.3f}, least {min(informed):.3f}) of the best one's "
-        f"speed with this text, and {ENOUGH} of it in {sum(one >= ENOUGH for one in informed)}."
+        + _share([one.informed for one in found], [one.informed_of_ar for one in found]),
+        "`auto` that has answered with the other text before has "
+        + _share([one.learned for one in found], [one.learned_of_ar for one in found]),
     ]
     if scatter:
         told.append(
@@ -66,3 +80,11 @@ def words(found: list[Bound]) -> list[str]:
             f"({len(scatter)} worlds): what a promise that knew the mean would be off by."
         )
     return told
+
+
+def _share(of_best: list[float], of_ar: list[float]) -> str:
+    return (
+        f"{median(of_best):.3f} (median; mean {fmean(of_best):.3f}, least {min(of_best):.3f}) of the best one's speed "
+        f"with this text, {ENOUGH} of it in {sum(one >= ENOUGH for one in of_best)}, and {OF_AR} of the speed of `ar` "
+        f"in {sum(one >= OF_AR for one in of_ar)} (least {min(of_ar):.3f})."
+    )

@@ -43,18 +43,34 @@ def language_of(world: World) -> Language:
     return Language(world.seed, world.fit, world.tokens)
 
 
-def play(world: World, method: str, language: Language) -> Played:
-    """All answers of a world, by one decoder. Raises AssertionError where an answer is not the target's own."""
+def play(world: World, method: str, language: Language, heard: Language | None = None) -> Played:
+    """All answers of a world, by one decoder. heard: it has answered in these words before, as long, and keeps what it
+    measured then. Raises AssertionError where an answer is not the target's own.
+    """
+    machine, decoder = _decoder(world, method, language)
+    if heard is not None:
+        _, earlier = _decoder(world, method, heard)
+        _answers(world, earlier, heard)
+        decoder.knows_as(earlier)
+    answers = _answers(world, decoder, language)
+    return Played(method, world.tokens, machine.now, machine.edge_s, answers)
+
+
+def _decoder(world: World, method: str, language: Language) -> tuple[Machine, EdgeDecoder]:
     machine = Machine(world, language)
     row_us = [(rows, round(1e3 * world.draft.at(rows))) for rows in ROWS[:-1]] if world.told else []
     draft = SimulatedDraft(language, machine.forward, machine.prefill, row_us)
-    decoder = EdgeDecoder(machine, draft, method, clock=machine)  # type: ignore[arg-type]
+    return machine, EdgeDecoder(machine, draft, method, clock=machine)  # type: ignore[arg-type]
+
+
+def _answers(world: World, decoder: EdgeDecoder, language: Language) -> tuple[AnswerStats, ...]:
     began, answers = 0, []
     for length in world.answers:
         ids: list[int] = []
         for chunk in decoder.generate(Prompt((began, 1)), GenerationOptions(length)):
             ids += chunk
-        assert ids == language.text[began : began + length], f"world {world.seed}: {method} says something else"
+        said = language.text[began : began + length]
+        assert ids == said, f"world {world.seed}: the answer from token {began} is not the target's"
         began += length
         answers.append(decoder.stats)
-    return Played(method, world.tokens, machine.now, machine.edge_s, tuple(answers))
+    return tuple(answers)

@@ -22,8 +22,8 @@ _NEAR_S, _SHORT_S = 5e-3, 10e-3
 _AS_ALONE = 3.0
 """So many drafts are held to have waited as long as the cloud's own tokens do, until more have."""
 _PRIOR_KEPT, _PRIOR_TRIED = 1.4, 2.0
-_IN_PEACE = 24
-"""Of a cloud that is left in peace, so many tokens tell what one takes: two dozen outlast what else a machine does."""
+_IN_PEACE, _OUTLASTS = 24, 8
+"""Of a cloud that is left in peace, so many tokens tell what one takes, but for the first ones after a draft."""
 
 
 class AcceptanceEstimate:
@@ -105,6 +105,7 @@ class Measured:
         self._verify_by_rows = ForwardTimes()
         self._several = CalmMean()
         self._in_peace = RunningMedian(_IN_PEACE)
+        self._quiet_run = 0
         self.beside_share = RunningMean(0.5)
         self._cloud_draft = RunningMedian()
         self._rtt = RunningMedian()
@@ -178,6 +179,7 @@ class Measured:
         if verify_s > 0.0:  # else what was known already has refuted the draft
             self._verify.add(verify_s)
         self._rtt.add(rtt_s)
+        self._quiet_run = 0
         if queue_s is not None:
             self._queue.add(queue_s)
         self._verify_by_rows.add(rows, verify_s, beside_s)
@@ -212,7 +214,8 @@ class Measured:
         if tokens == 1:
             self._verify_by_rows.add(1, verify_s, beside_s)
             self.tokens_alone += 1
-            if not beside_s:
+            self._quiet_run = 0 if beside_s else self._quiet_run + 1
+            if self._quiet_run > _OUTLASTS:
                 self._in_peace.add(verify_s + queue_s)
         self._several.add(verify_s / tokens)
 
@@ -271,7 +274,7 @@ class Measured:
 
     @property
     def alone_in_peace_s(self) -> float | None:
-        """A token of a cloud that decodes alone, as it was whenever the edge computed nothing meanwhile."""
+        """A token of a cloud that decodes alone, as it was where the edge had not drafted for a while; None before."""
         return self._in_peace.value
 
     def forget_peace(self) -> None:

@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from evaluation.bench.promises import mean_error, promises_chart, windows
+from evaluation.regret.bounds import bound_in, words
+from evaluation.regret.language import Language
 from evaluation.regret.machine import Machine
 from evaluation.regret.page import regret_page
 from evaluation.regret.playing import language_of, play
@@ -21,7 +23,7 @@ from specdec.edge.estimates.shadow_budget import ShadowBudget
 from specdec.edge.hinted.aside import Aside
 from specdec.edge.stats import RoundStats
 from specdec.link.shaping import LinkProfile
-from specdec.link.wire import AloneUp, Open, Up
+from specdec.link.wire import AloneUp, Down, Open, Up
 
 WORLDS = 40
 CHEAP = 0.15
@@ -97,6 +99,21 @@ def test_the_clock_adds_up_as_the_formulas_do() -> None:
     assert sd.seconds == pytest.approx(expected, rel=0.05)
 
 
+@pytest.mark.slow
+def test_bounds_tell_what_knowing_a_world_brings() -> None:
+    found = [bound_in(seed, most_answers=1) for seed in (3, 4)]
+    assert all(0.0 < one.informed <= 1.0 and one.learned > 0.8 and one.learned_of_ar > 0.9 for one in found)
+    told = words(found)
+    assert "2 worlds" in told[0] and "before has" in told[1] and "from its own mean" in told[2]
+
+
+def test_what_was_learned_in_other_words_makes_an_answer_quicker() -> None:
+    """Drafts pay here, which takes some tokens to find out; what is said later is the target's all the same."""
+    world = plain(verify=forwards(300.0, 0.0), fit=replace(plain().fit, easy=0.95))
+    own, other = language_of(world), Language(world.seed + 1, world.fit, world.tokens)
+    assert play(world, "auto", own, heard=other).seconds < play(world, "auto", own).seconds
+
+
 def test_a_shared_core_makes_drafting_and_decoding_wait_for_each_other() -> None:
     shared = plain(contention=1.0)
     language = language_of(shared)
@@ -148,6 +165,36 @@ def test_the_first_round_of_a_kind_of_plan_is_held_against_nothing_that_was_prom
                 changes += bool(before) and before != now
                 assert before == now or one.took_ms == one.promised_ms == 0.0
     assert changes > 2
+
+
+def test_drafts_that_the_cloud_feels_long_after_they_were_made_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forwards of 3 ms on this very machine, which take 2.5 times as long until 40 ms after the edge drafted. No single
+    forward tells that, and a cloud that is slow because the edge drafts makes drafting look worth its while: `auto`
+    once went on with that for ever, at 0.7 of the speed of `ar`.
+    """
+    now_s = felt_until_s = 0.0
+    works, receives = Machine.work, Machine.receive
+
+    def work(self: Machine, seconds: float) -> None:
+        nonlocal felt_until_s
+        works(self, seconds)
+        felt_until_s = self.now + 0.04
+
+    def receive(self: Machine, timeout_s: float) -> tuple[Down, int] | None:
+        nonlocal now_s
+        now_s = self.now
+        return receives(self, timeout_s)
+
+    monkeypatch.setattr(Machine, "work", work)
+    monkeypatch.setattr(Machine, "receive", receive)
+    monkeypatch.setattr(World, "phase", lambda *_: (0, 2.5 if now_s < felt_until_s else 1.0, 0.0))
+    world = plain(draft=forwards(1.8, 0.0), verify=forwards(3.0, 0.05), link=LinkProfile(0.3, 0.0), noise=0.05)
+    world = replace(world, fit=replace(world.fit, easy=0.2), answers=(96,) * 8)
+    speeds = {}
+    for method in ("ar", "sd", "auto"):
+        now_s = felt_until_s = 0.0
+        speeds[method] = play(world, method, language_of(world)).tokens_per_s
+    assert speeds["sd"] < 0.6 * speeds["ar"] and speeds["auto"] > 0.85 * speeds["ar"]
 
 
 def test_auto_finds_out_when_a_hopeless_world_has_changed() -> None:

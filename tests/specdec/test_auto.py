@@ -249,6 +249,24 @@ class TestChoices:
         figures.told([(1, 300_000), (8, 320_000), (32, 1_500_000)])
         assert Controller(figures, 4).choose(None, 64).plan.mode != "tree"
 
+    def test_a_near_cloud_that_is_slow_because_the_edge_drafts_is_left_in_peace(self):
+        """3 ms a token in peace; with verdicts of 9 ms since, it would seem to take 8 alone, and drafts 4 to 5."""
+        for rtt_s, peace in ((0.001, True), (0.006, False)):
+            figures = knowing(0.001, 0.003, rtt_s, 0.7, 0.8)
+            figures.told([(1, 3_000), (8, 3_300), (32, 6_000)])
+            for _ in range(40):
+                figures.exchanged(5, 0.009, rtt_s)
+            chosen = Controller(figures, 4).choose(Plan("tree", 4), 64)
+            assert figures.alone_s is not None and figures.alone_s > 0.007 and chosen.plan.in_cloud is peace
+
+    def test_drafts_that_lost_their_trial_are_left_whatever_they_promise(self):
+        controller = Controller(knowing(0.0005, 0.006, 0.001, 0.8, 0.9), 4)
+        before = controller.choose(Plan("alone"), 64).plan
+        for _ in range(6):
+            controller.trial.came(True, 4, 4 * 0.007)
+        after = controller.choose(before, 64)
+        assert not before.in_cloud and after.plan.mode == "alone" and after.why.startswith("no drafts for 64 tokens")
+
     def test_few_drafts_decide_nothing(self):
         assert (
             Controller(knowing(0.01, 0.6, 0.0, 0.9, 0.9, drafts=3), 4).choose(None, 64).plan.mode == "alone"

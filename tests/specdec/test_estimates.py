@@ -9,6 +9,7 @@ import pytest
 from specdec.edge.estimates.forwards import ForwardTimes
 from specdec.edge.estimates.running import QuietMedian, RunningMean
 from specdec.edge.estimates.shadow_budget import ShadowBudget
+from specdec.edge.estimates.trial import Trial
 from specdec.edge.measured import AcceptanceEstimate, Measured
 from specdec.edge.recorder import Accounts, Recorder
 from specdec.link.wire import Opened, Tokens
@@ -214,3 +215,87 @@ def test_tokens_read_after_drafting_are_placed_where_the_cloud_said_them():
         accounts.streamed(Tokens(1, place, [7], 100_000, 0), 15, since, now)
         since = now
     assert shares == pytest.approx([1.0] * 5 + [0.0] * 5, abs=0.02)
+
+
+def near(token_s: float, rtt_s: float = 0.001, tokens: int = 12) -> Measured:
+    """A near cloud that said so many tokens in peace, the first eight of which count for nothing."""
+    figures = Measured()
+    figures.pinged(rtt_s)
+    for _ in range(tokens):
+        figures.streamed(1, token_s, 0)
+    return figures
+
+
+def drafted(trial: Trial, token_s: float, tokens: int) -> list[bool]:
+    """Rounds of two tokens each, whether or not drafts are barred: after which they were."""
+    found = []
+    for _ in range(tokens // 2):
+        trial.came(True, 2, 2 * token_s)
+        found.append(trial.is_barred)
+    return found
+
+
+def test_drafts_that_lose_are_barred_and_for_longer_each_time():
+    trial = Trial(near(0.003))
+    assert drafted(trial, 0.004, 24) == [False] * 11 + [True]
+    assert "64 tokens: with them it took 4 ms a token, 3 without" in trial.why
+    trial.came(False, 63, None)
+    assert trial.is_barred
+    trial.came(False, 1, None)
+    assert not trial.is_barred
+    assert drafted(trial, 0.004, 24)[-1] and "128 tokens" in trial.why
+
+
+@pytest.mark.parametrize(("token_s", "rtt_s"), [(0.003, 0.02), (0.012, 0.001)])
+def test_a_cloud_that_is_far_or_slow_is_no_trial(token_s: float, rtt_s: float):
+    """What drafts cost it is seen."""
+    assert not any(drafted(Trial(near(token_s, rtt_s)), 2 * token_s, 400))
+
+
+def test_drafts_that_win_by_far_are_left_alone_and_others_give_the_cloud_peace_more_and_more_seldom():
+    assert not any(drafted(Trial(near(0.003)), 0.0019, 1000))
+    figures = near(0.003)
+    trial = Trial(figures)
+    assert drafted(trial, 0.0025, 96) == [False] * 47 + [True]
+    assert "8 tokens" not in trial.why and "12 tokens, to see" in trial.why and figures.alone_in_peace_s is None
+    for _ in range(12):
+        figures.streamed(1, 0.003, 0)
+        trial.came(False, 1, None)
+    assert not trial.is_barred and not any(drafted(trial, 0.0025, 190)) and drafted(trial, 0.0025, 2) == [True]
+
+
+def test_a_cloud_that_was_slow_at_the_time_is_found_to_be_quick_in_peace():
+    """4 ms a token, and 3 with drafts; 2.5 now."""
+    figures = near(0.004)
+    trial = Trial(figures)
+    assert drafted(trial, 0.003, 96)[-1]
+    for _ in range(12):
+        figures.streamed(1, 0.0025, 0)
+        trial.came(False, 1, None)
+    assert drafted(trial, 0.003, 24)[-1] and "3 ms a token, 2.5 without" in trial.why
+
+
+@pytest.mark.parametrize(("told_us", "peace"), [(3000, True), (5000, False), (0, True)])
+def test_a_cloud_that_never_had_peace_is_given_some_unless_drafts_beat_what_it_told(told_us: int, peace: bool):
+    figures = Measured()
+    figures.pinged(0.001)
+    if told_us:
+        figures.told([(1, told_us), (8, 2 * told_us)])
+    for _ in range(20):
+        figures.streamed(1, 0.004, 0, beside_s=0.004)
+    assert figures.alone_in_peace_s is None
+    assert drafted(Trial(figures), 0.003, 24)[-1] is peace
+
+
+def test_the_first_tokens_after_a_draft_are_not_in_peace():
+    figures = near(0.003, tokens=8)
+    assert figures.alone_in_peace_s is None
+    figures.streamed(1, 0.003, 0)
+    assert figures.alone_in_peace_s == 0.003
+    figures.exchanged(5, 0.02, 0.001)
+    for _ in range(8):
+        figures.streamed(1, 0.009, 0)
+    assert figures.alone_in_peace_s == 0.003
+    for _ in range(2):
+        figures.streamed(1, 0.009, 0)
+    assert figures.alone_in_peace_s == 0.009

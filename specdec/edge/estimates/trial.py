@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from specdec.edge.measured import Measured
 
-_TRY = 16
+_TRY = 24
 """Tokens with drafts, before they are judged."""
-_KEPT = 0.9
+_KEPT = 0.95
 """Of what tokens took before, at each round."""
 _BARRED = 64
-_PEACE, _BETWEEN_PEACE = 8, 96
+_PEACE, _BETWEEN_PEACE = 12, 96
 """Tokens of the cloud alone that tell what one takes, and tokens with drafts before it is asked for them."""
 _CLEAR = 1.5
 """So many times as quick as the cloud in peace needs no proof."""
@@ -46,18 +46,26 @@ class Trial:
         self._tokens = _KEPT * self._tokens + gained
         self._seconds = _KEPT * self._seconds + took_s
         self._tried += gained
-        in_peace_s = self._measured.alone_in_peace_s
-        if in_peace_s is None or self._tried < _TRY or not self._measured.may_feel_drafts_unseen:
+        if self._tried < _TRY or not self._measured.may_feel_drafts_unseen:
             return
-        alone_s = self._tokens * in_peace_s
-        if self._seconds > alone_s:
-            took = f"{1e3 * self._seconds / self._tokens:.3g} ms a token, {1e3 * in_peace_s:.3g} without"
+        in_peace_s = self._measured.alone_in_peace_s
+        alone_s = in_peace_s or self._measured.told_rows_s(1) or self._measured.alone_s or 0.0
+        drafting_s = self._seconds / self._tokens
+        if _CLEAR * drafting_s <= alone_s:
+            return
+        if in_peace_s is None:
+            self._leave_in_peace()
+        elif drafting_s > alone_s:
+            took = f"{1e3 * drafting_s:.3g} ms a token, {1e3 * alone_s:.3g} without"
             self._bar(self._barred_for, f"no drafts for {self._barred_for} tokens: with them it took {took}")
             self._barred_for = min(2 * self._barred_for, _MOST)
-        elif self._tried >= self._between_peace and _CLEAR * self._seconds > alone_s:
-            self._bar(_PEACE, f"no drafts for {_PEACE} tokens, to see what the cloud takes in peace")
+        elif self._tried >= self._between_peace:
             self._between_peace = min(2 * self._between_peace, _MOST)
-            self._measured.forget_peace()
+            self._leave_in_peace()
+
+    def _leave_in_peace(self) -> None:
+        self._measured.forget_peace()
+        self._bar(_PEACE, f"no drafts for {_PEACE} tokens, to see what the cloud takes in peace")
 
     def _bar(self, tokens: int, why: str) -> None:
         self.why = why
