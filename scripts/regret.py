@@ -5,7 +5,7 @@ The real edge decodes, with its controller, drafters and estimates; forwards, li
 
     python scripts/regret.py --worlds 40                       # the worlds of the tests
     python scripts/regret.py --worlds 200 --first 10000        # fresh ones
-    python scripts/regret.py --worlds 60 --bounds              # no auto: what somebody would lose who knew the world
+    python scripts/regret.py --worlds 60 --bounds              # what is lost by somebody who knows the world
     python scripts/regret.py --worlds 60 --compare sd+overlap:hinted-stream,sd+overlap:stream   # two fixed methods
 """
 
@@ -43,7 +43,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the seed of the first (0)")
     parser.add_argument("--processes", type=int, default=1, help="worlds at a time (1)")
     parser.add_argument("--out", type=Path, default=Path("runs/regret"), help="folder (runs/regret)")
-    parser.add_argument("--bounds", action="store_true", help="what knowing the world beforehand would bring; no page")
+    parser.add_argument("--bounds", action="store_true", help="what knowing the world beforehand brings; no page")
     parser.add_argument("--compare", metavar="A,B", help="no auto: one fixed method over another; no page")
     flags = parser.parse_args()
     if flags.worlds < 1 or flags.first < 0 or flags.processes < 1:
