@@ -20,6 +20,7 @@ from evaluation.regret.study import ENOUGH, OF_AR, Regret, regret_in
 from evaluation.regret.worlds import World, forwards, random_world
 from specdec.edge.controller import Choice, Controller, Plan
 from specdec.edge.estimates.shadow_budget import ShadowBudget
+from specdec.edge.estimates.trial import Trial
 from specdec.edge.hinted.aside import Aside
 from specdec.edge.stats import RoundStats
 from specdec.link.shaping import LinkProfile
@@ -195,6 +196,21 @@ def test_drafts_that_the_cloud_feels_long_after_they_were_made_are_given_up(monk
         now_s = felt_until_s = 0.0
         speeds[method] = play(world, method, language_of(world)).tokens_per_s
     assert speeds["sd"] < 0.6 * speeds["ar"] and speeds["auto"] > 0.85 * speeds["ar"]
+
+
+def test_every_round_is_told_to_the_trial_as_one_with_drafts_or_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[bool, int]] = []
+    came = Trial.came
+
+    def record(self: Trial, drafting: bool, gained: int, took_s: float | None) -> None:
+        told.append((drafting, gained))
+        came(self, drafting, gained, took_s)
+
+    monkeypatch.setattr(Trial, "came", record)
+    world = plain(answers=(64, 64))
+    rounds = [one for answer in play(world, "auto", language_of(world)).answers for one in answer.rounds]
+    assert told == [(one.mode.split()[0] not in ("alone", "cloud-sd"), one.gained) for one in rounds]
+    assert {drafting for drafting, _ in told} == {True, False}
 
 
 def test_auto_finds_out_when_a_hopeless_world_has_changed() -> None:

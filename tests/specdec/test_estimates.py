@@ -252,6 +252,22 @@ def test_a_cloud_that_is_far_or_slow_is_no_trial(token_s: float, rtt_s: float):
     assert not any(drafted(Trial(near(token_s, rtt_s)), 2 * token_s, 400))
 
 
+def test_a_bar_falls_where_the_cloud_turns_out_to_be_far():
+    figures = near(0.003)
+    trial = Trial(figures)
+    assert drafted(trial, 0.004, 24)[-1]
+    for _ in range(40):
+        figures.pinged(0.02)
+    assert not trial.is_barred
+
+
+def test_what_the_cloud_says_alone_is_not_held_against_drafts():
+    trial = Trial(near(0.003))
+    for _ in range(100):
+        trial.came(False, 1, 0.009)
+    assert not trial.is_barred and not any(drafted(trial, 0.0019, 100))
+
+
 def test_drafts_that_win_by_far_are_left_alone_and_others_give_the_cloud_peace_more_and_more_seldom():
     assert not any(drafted(Trial(near(0.003)), 0.0019, 1000))
     figures = near(0.003)
@@ -290,7 +306,7 @@ def test_a_cloud_that_never_had_peace_is_given_some_unless_drafts_beat_what_it_t
 def test_the_first_tokens_after_a_draft_are_not_in_peace():
     figures = near(0.003, tokens=8)
     assert figures.alone_in_peace_s is None
-    figures.streamed(1, 0.003, 0)
+    figures.streamed(1, 0.002, 0, queue_s=0.001)
     assert figures.alone_in_peace_s == 0.003
     figures.exchanged(5, 0.02, 0.001)
     for _ in range(8):
