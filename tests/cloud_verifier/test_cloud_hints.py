@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest_servers import Pair
+from conftest_servers import Pair, patiently_connected
 
 from cloud_verifier.config import NO_EXITS, ServerConfig
 from cloud_verifier.engine.engine import Engine
@@ -20,7 +20,6 @@ from cloud_verifier.errors import VerifierError
 from cloud_verifier.loading import load_hint_maker
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.server import Server
-from specdec.edge.decoder import connect
 from specdec.errors import ModelError, OptionsError
 from specdec.link.convert import sampling_to_wire
 from specdec.link.wire import Down, DraftUp, ErrorDown, HintDown, Open, Opened, VerdictDown
@@ -268,7 +267,7 @@ def test_hints_come_over_a_real_socket_before_their_verdict(text_pair: Pair, inl
     thread.start()
     prompt = Prompt(chat_prompt(model, "hello").ids)
     try:
-        with connect(server.bind) as link:
+        with patiently_connected(server.bind) as link:
             welcome = link.ensure_connected()
             assert welcome.exits == [0, 1] and not welcome.drafts
             link.send(Open(1, False, sampling_to_wire(GenerationOptions(30)), list(prompt.ids), hints=4))

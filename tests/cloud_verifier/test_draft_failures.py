@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from conftest_servers import Pair, RunningServer, StartServer
+from conftest_servers import Pair, RunningServer, StartServer, patiently_connected
 from raw_client import events
 
-from specdec.edge.decoder import EdgeDecoder, connect
+from specdec.edge.decoder import EdgeDecoder
 from specdec.models import LoadedModel, Prompt, chat_prompt
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
@@ -77,7 +77,7 @@ class TestDraftModels:
         assert sum("context" in record.getMessage() for record in caplog.records) == 1
 
     def _is_right(self, pair: Pair, server: RunningServer, method: str, prompt: Prompt) -> None:
-        with connect(server.address) as link:
+        with patiently_connected(server.address) as link:
             decoder = EdgeDecoder(link, pair.draft, method)
             got = [token for chunk in decoder.generate(prompt, OPTIONS) for token in chunk]
         assert got == generate_local(pair.target, prompt, OPTIONS)

@@ -6,14 +6,14 @@ import threading
 from io import StringIO
 
 import pytest
-from conftest_servers import Pair
+from conftest_servers import Pair, patiently_connected
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.server import Server
 from specdec.drafting.lookup.drafter import BetterDrafter, LookupDrafter
 from specdec.drafting.lookup.suffixes import Found, SuffixMemory, special_ids
-from specdec.edge.decoder import EdgeDecoder, connect
+from specdec.edge.decoder import EdgeDecoder
 from specdec.errors import OptionsError
 from specdec.methods import get_method
 from specdec.models import Prompt, chat_prompt
@@ -117,7 +117,7 @@ def test_an_edge_without_a_draft_model_gives_the_targets_answer(
 ) -> None:
     prompt = chat_prompt(text_pair.target, "one two one two one two one")
     options = GenerationOptions(24)
-    with connect(servers[text_pair.target.path]) as link:
+    with patiently_connected(servers[text_pair.target.path]) as link:
         alone = [t for c in EdgeDecoder(link, None, "ar").generate(prompt, options) for t in c]
         decoder = EdgeDecoder(link, None, "ngram")
         for _ in range(2):
@@ -133,7 +133,7 @@ def test_a_cloud_without_a_draft_model_looks_up_what_followed(text_pair: Pair) -
     server = Server(config, text_pair.target, EventLog(StringIO()))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    with connect(server.bind) as link:
+    with patiently_connected(server.bind) as link:
         alone = [t for c in EdgeDecoder(link, None, "ar").generate(prompt, options) for t in c]
         decoder = EdgeDecoder(link, None, "cloud-sd")
         assert [t for c in decoder.generate(prompt, options) for t in c] == alone

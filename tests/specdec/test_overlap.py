@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import conftest_models as tiny
 import pytest
-from conftest_servers import Pair
+from conftest_servers import Pair, patiently_connected
 
 from specdec.drafting import ChainDrafter, Draft, DraftModel
 from specdec.edge.decoder import EdgeDecoder, connect
@@ -143,7 +143,7 @@ class TestEpochs:
 def test_answers_are_the_targets(
     pair: Pair, servers: dict[str, str], method: str, options: GenerationOptions
 ) -> None:
-    with connect(servers[pair.target.path]) as link:
+    with patiently_connected(servers[pair.target.path]) as link:
         for prompt in prompts(pair.target):
             expected = generate_local(pair.target, prompt, options)
             for draft in (pair.draft, pair.target):
@@ -162,7 +162,7 @@ def test_stream_has_several_drafts_in_flight_over_a_slow_link(
     options = GenerationOptions(60, temperature=1.0, seed=3)
     expected = generate_local(text_pair.target, prompt, options)
     took: dict[str, float] = {}
-    with emulated(servers[text_pair.target.path], "--rtt", "60") as address, connect(address) as link:
+    with emulated(servers[text_pair.target.path], "--rtt", "60") as address, patiently_connected(address) as link:
         for method in ("sd", "sd+overlap:stream"):
             decoder = EdgeDecoder(link, text_pair.target, method, gamma=3)
             assert [t for chunk in decoder.generate(prompt, options) for t in chunk] == expected

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 
 import pytest
-from conftest_servers import Pair
+from conftest_servers import Pair, patiently_connected
 
-from specdec.edge.decoder import EdgeDecoder, connect
+from specdec.edge.decoder import EdgeDecoder
 from specdec.errors import ModelError, OptionsError
 from specdec.models import chat_prompt
 from specdec.options import GenerationOptions
@@ -18,7 +18,7 @@ OPTIONS = GenerationOptions(16)
 def test_answers_stay_and_drafts_get_better(text_pair: Pair, servers: dict[str, str]) -> None:
     """The target itself is taken for the new draft: from then on everything is accepted."""
     prompt = chat_prompt(text_pair.target, "say something")
-    with connect(servers[text_pair.target.path]) as link:
+    with patiently_connected(servers[text_pair.target.path]) as link:
         decoder = EdgeDecoder(link, text_pair.draft, "sd", 3)
         before = [t for c in decoder.generate(prompt, OPTIONS) for t in c]
         old_tau = decoder.stats.tau
@@ -32,7 +32,7 @@ def test_an_answer_in_progress_ends_with_the_model_it_has(
     text_pair: Pair, servers: dict[str, str]
 ) -> None:
     prompt = chat_prompt(text_pair.target, "say something")
-    with connect(servers[text_pair.target.path]) as link:
+    with patiently_connected(servers[text_pair.target.path]) as link:
         decoder = EdgeDecoder(link, text_pair.draft, "sd", 3)
         whole = [t for c in decoder.generate(prompt, OPTIONS) for t in c]
         answer = decoder.generate(prompt, OPTIONS)
@@ -51,7 +51,7 @@ def test_another_vocabulary_is_refused_and_the_old_draft_stays(
     stranger = copy.copy(text_pair.draft)
     stranger.__dict__["vocabulary_fingerprint"] = b"stranger"
     prompt = chat_prompt(text_pair.target, "say something")
-    with connect(servers[text_pair.target.path]) as link:
+    with patiently_connected(servers[text_pair.target.path]) as link:
         decoder = EdgeDecoder(link, text_pair.draft, "sd", 3)
         if connected:
             list(decoder.generate(prompt, OPTIONS))
@@ -63,7 +63,7 @@ def test_another_vocabulary_is_refused_and_the_old_draft_stays(
 
 
 def test_there_is_nothing_to_swap_where_nothing_drafts(text_pair: Pair, servers: dict[str, str]) -> None:
-    with connect(servers[text_pair.target.path]) as link:
+    with patiently_connected(servers[text_pair.target.path]) as link:
         for method in ("ar", "ngram"):
             with pytest.raises(OptionsError, match="no draft model"):
                 EdgeDecoder(link, None, method).swap_draft(text_pair.draft)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest_servers import Pair, StartServer
+from conftest_servers import Pair, StartServer, patiently_connected
 
-from specdec.edge.decoder import EdgeDecoder, connect
+from specdec.edge.decoder import EdgeDecoder
 from specdec.models import chat_prompt
 from specdec.options import GenerationOptions
 from specdec.verdict_log import Said, VerdictLog, VerdictLogError, read_verdicts
@@ -79,7 +79,7 @@ def test_what_cannot_be_used_is_said_in_one_line(tmp_path: Path) -> None:
 def test_an_edge_logs_what_it_was_told(text_pair: Pair, servers: dict[str, str], tmp_path: Path) -> None:
     prompt = chat_prompt(text_pair.target, "say something")
     log = VerdictLog(tmp_path, "prompts")
-    with connect(servers[text_pair.target.path]) as link:
+    with patiently_connected(servers[text_pair.target.path]) as link:
         decoder = EdgeDecoder(link, text_pair.draft, "sd", 3, verdict_log=log)
         said = [t for c in decoder.generate(prompt, GenerationOptions(12)) for t in c]
         stats = decoder.stats
@@ -95,7 +95,7 @@ def test_a_verifier_logs_what_it_has_said_when_a_session_ends(
 ) -> None:
     prompt = chat_prompt(text_pair.target, "say something")
     server = start_server(text_pair.target, verdict_log=str(tmp_path))
-    with connect(server.address) as link:
+    with patiently_connected(server.address) as link:
         decoder = EdgeDecoder(link, text_pair.draft, "sd", 3)
         said = [t for c in decoder.generate(prompt, GenerationOptions(12)) for t in c]
         list(decoder.generate(prompt, GenerationOptions(4)))  # the first session is closed for certain
