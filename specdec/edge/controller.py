@@ -185,13 +185,17 @@ class Controller:
 
     def may_leave(self, now: Plan) -> bool:
         """Whether weighing all plans anew may show one that is faster than a cloud that goes on alone: drafts were
-        compared, the link has become quicker, or the cloud so slow that what drafting was to take is less. Cheap.
+        compared, the link has become quicker, or the cloud so slow that what drafting was to take is less. Never while
+        drafts are barred. Cheap.
         """
         drafts, rtt_s, drafting = self._weighed
         measured = self._measured
         alone_s = self._alone_s
         if now.mode != "alone" or self.drafts_in_cloud or alone_s is None or not drafting:
             return True
+        if self.trial.is_barred:
+            self._fade(now)
+            return False
         if measured.chain.drafts != drafts or (measured.rtt_s or 0.0) < (1.0 - _NEWS) * rtt_s:
             return True
         self._fade(now)

@@ -266,6 +266,9 @@ class TestChoices:
             controller.trial.came(True, 4, 4 * 0.007)
         after = controller.choose(before, 64)
         assert not before.in_cloud and after.plan.mode == "alone" and after.why.startswith("no drafts for 64 tokens")
+        assert not controller.may_leave(after.plan), "weighing plans anew would change nothing"
+        controller.trial.came(False, 64, None)
+        assert controller.may_leave(after.plan)
 
     def test_few_drafts_decide_nothing(self):
         assert (
