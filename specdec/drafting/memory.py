@@ -59,6 +59,7 @@ class PromptMemory:
         self._session: ModelSession | None = None
         self._fed: _Fed | None = None
         self._feeding: _Fed | None = None
+        self._worked = False
         self.looked_at = 0
         self.vision_s = 0.0
         self.taken_over = 0
@@ -75,7 +76,12 @@ class PromptMemory:
         return self._session
 
     def rest(self) -> None:
-        """An answer is over: keep no more than is allowed between two, and nothing of what was drafted."""
+        """An answer is over: keep no more than is allowed between two, and nothing of what was drafted. Costs nothing
+        after an answer that never took the prompt in.
+        """
+        if not self._worked:
+            return
+        self._worked = False
         if self._session is not None:
             self._session.rollback(self._session.length)
         if self._session is not None and self._session.kv_bytes > self._most_bytes:
@@ -85,6 +91,7 @@ class PromptMemory:
     @torch.inference_mode()
     def prepare(self, prompt: Prompt) -> Prepared:
         """A prompt as the model takes it, and how much of it the session holds already. Raises ModelError."""
+        self._worked = True
         digests = [digest_of(picture) for picture in prompt.images]
         # A prompt that is too long is refused before anything is decoded (TRAPS 33).
         fits = self._model.prompt_length(prompt) < self._model.context_limit

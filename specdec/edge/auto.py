@@ -219,7 +219,8 @@ class AutoRounds:
             self._draft_in_shadow()
             return []
         self._shadows.judge(session.answer, session.finished)
-        if not session.finished and len(session.answer) >= self._pinged_at + self._ping_pause:
+        since = len(session.answer) - self._pinged_at
+        if since >= _TOKENS_BETWEEN_PINGS and since >= self._ping_pause and not session.finished:
             self._pinged_at = len(session.answer)
             session.ping()
         return chunk

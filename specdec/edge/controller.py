@@ -118,6 +118,8 @@ class _Tree:
 FIRST = Choice(
     Plan("alone"), "nothing is known yet: the cloud decodes alone while drafts are compared with it"
 )
+_NOTHING: tuple[int, float, list[Plan]] = (0, 0.0, [])
+"""Weighed: at how many drafts that were compared, at what round trip, which plans beside the cloud alone."""
 
 
 class Controller:
@@ -133,24 +135,28 @@ class Controller:
         self.trial = Trial(measured)
         self.hopeless = False
         self._last = FIRST
-        self._weighed: tuple[int, float, list[Plan]] = (0, 0.0, [])
+        self._weighed = _NOTHING
         self.drafts_in_cloud = False
         self.trees = True
         self.several = True
 
     def told(self, welcome: Welcome) -> None:
-        """What the verifier's engine can do: plans are made of that."""
+        """What the verifier's engine can do: plans are made of that, and weighed anew where it is not as before."""
+        before = self.drafts_in_cloud, self.trees, self.several
         self.drafts_in_cloud = welcome.drafts
         self.trees = LACKS_TREES not in welcome.lacks
         self.several = LACKS_SEVERAL not in welcome.lacks
+        if before != (self.drafts_in_cloud, self.trees, self.several):
+            self._weighed = _NOTHING
 
     def opening(self, remaining: int) -> Choice:
-        """The plan to begin an answer with. Where drafting is hopeless, the last one, if this verifier can do it: the
-        prompt waits for it.
+        """The plan to begin an answer with. Where drafting is hopeless, or the cloud near and its tokens short, the
+        last one, if this verifier can do it: the prompt waits for it, and plans are weighed after a few tokens anyway.
         """
         plan = self._last.plan
         possible = plan.mode == "alone" or (plan.mode == "cloud-sd" and self.drafts_in_cloud)
-        return self._last if self.hopeless and possible else self.choose(None, remaining)
+        at_once = possible and (self.hopeless or self._measured.may_feel_drafts_unseen)
+        return self._last if at_once else self.choose(None, remaining)
 
     def choose(self, now: Plan | None, remaining: int) -> Choice:
         """The plan for the next round. now: the present one, None before an answer. remaining: tokens that may come."""
@@ -178,7 +184,8 @@ class Controller:
             if best_s > (1 - _WORTH_IT) * present_s or gain_s < self._change_s(now, best):
                 best = present
         self._fade(best)
-        self._weighed = measured.chain.drafts, measured.rtt_s or 0.0, drafting
+        others = [plan for plan in plans.values() if plan.mode != "alone"]
+        self._weighed = measured.chain.drafts, measured.rtt_s or 0.0, others
         why = self._words(best, plans)
         self._last = Choice(best, f"{self.trial.why}; {why}" if barred else why)
         return self._last
@@ -188,10 +195,10 @@ class Controller:
         compared, the link has become quicker, or the cloud so slow that what drafting was to take is less. Never while
         drafts are barred. Cheap.
         """
-        drafts, rtt_s, drafting = self._weighed
+        drafts, rtt_s, others = self._weighed
         measured = self._measured
         alone_s = self._alone_s
-        if now.mode != "alone" or self.drafts_in_cloud or alone_s is None or not drafting:
+        if now.mode != "alone" or alone_s is None or not others:
             return True
         if self.trial.is_barred:
             self._fade(now)
@@ -199,7 +206,8 @@ class Controller:
         if measured.chain.drafts != drafts or (measured.rtt_s or 0.0) < (1.0 - _NEWS) * rtt_s:
             return True
         self._fade(now)
-        return min(self._reckoned_s(plan.mode, plan.round_s, plan.tau) for plan in drafting) < alone_s
+        best_s = min(self._reckoned_s(plan.mode, plan.round_s, plan.tau) for plan in others)
+        return best_s * self._doubt < alone_s
 
     @property
     def _alone_s(self) -> float | None:
@@ -231,9 +239,11 @@ class Controller:
 
     def _safely_s(self, plan: Plan) -> float:
         """What a token may take with a plan; with drafts of which few were compared, more than what is expected."""
-        if plan.mode == "alone":
-            return _token_s(plan)
-        return _token_s(plan) * (1.0 + _DOUBT / math.sqrt(max(self._measured.chain.drafts, 1)))
+        return _token_s(plan) * (1.0 if plan.mode == "alone" else self._doubt)
+
+    @property
+    def _doubt(self) -> float:
+        return 1.0 + _DOUBT / math.sqrt(max(self._measured.chain.drafts, 1))
 
     def came(self, plan: Plan, took_s: float, cloud_s: float, gained: int) -> None:
         """A round of a plan: how long after the one before it ended, what the cloud took of that, and how many tokens

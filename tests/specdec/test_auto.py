@@ -18,7 +18,7 @@ from specdec.edge.flight import DraftInFlight, Preparation
 from specdec.edge.measured import Measured
 from specdec.edge.recorder import Accounts, Recorder
 from specdec.errors import OptionsError
-from specdec.link.wire import HintDown, Opened, VerdictDown
+from specdec.link.wire import PROTOCOL_VERSION, HintDown, Opened, VerdictDown, Welcome
 from specdec.methods import get_method
 from specdec.models import chat_prompt
 from specdec.models.local import generate_local
@@ -182,8 +182,10 @@ class TestChoices:
         figures.chain.add(4, 4)
         assert controller.may_leave(plan)
         controller, figures, plan = weighed()
-        controller.drafts_in_cloud = True
-        assert controller.may_leave(plan)
+        controller.told(Welcome(PROTOCOL_VERSION))
+        assert not controller.may_leave(plan), "the verifier is as it was"
+        controller.told(Welcome(PROTOCOL_VERSION, drafts=True))
+        assert controller.may_leave(plan), "this one can do more"
         controller, figures, plan = weighed()
         for _ in range(12):
             figures.pinged(0.1)
@@ -195,6 +197,25 @@ class TestChoices:
         for _ in range(40):
             figures.streamed(1, 2.0, 0)
         assert controller.may_leave(plan)
+
+    def test_a_draft_model_in_the_cloud_is_weighed_anew_only_where_it_may_pay(self):
+        figures = knowing(0.3, 0.1, 0.2, 0.3, 0.0)
+        controller = Controller(figures, 4)
+        controller.drafts_in_cloud = True
+        plan = controller.choose(Plan("alone"), 64).plan
+        assert plan.mode == "alone" and not controller.may_leave(plan)
+        for _ in range(40):
+            figures.streamed(1, 0.6, 0)
+        assert controller.may_leave(plan), "next to what a token takes now, drafts cost little"
+
+    def test_plans_that_are_doubted_are_not_weighed_again_and_again(self):
+        """Of three drafts that were compared nobody knows much: what they promise is not enough, and stays so."""
+        figures = knowing(0.09, 0.1, 0.2, 0.6, 0.0)
+        controller = Controller(figures, 4)
+        controller.drafts_in_cloud, figures.chain.drafts = True, 3
+        plan, promised = controller.choose(Plan("alone"), 64).plan, controller._cloud_sd()
+        assert plan.mode == "alone" and plan.token_s is not None and promised.token_s is not None
+        assert promised.token_s < 0.95 * plan.token_s and not controller.may_leave(plan)
 
     def test_what_was_said_against_a_plan_fades_while_plans_are_not_weighed(self):
         controller = Controller(knowing(0.3, 0.1, 0.2, 0.3, 0.0), 4)
@@ -216,6 +237,18 @@ class TestChoices:
         controller.hopeless = False
         monkeypatch.setattr(controller, "choose", lambda *_: "weighed")
         assert controller.opening(64) == "weighed"
+
+    @pytest.mark.parametrize(
+        ("rtt_s", "verify_s", "at_once"), [(0.0, 0.008, True), (0.0, 0.1, False), (0.2, 0.008, False)]
+    )
+    def test_a_near_clouds_prompt_does_not_wait_for_plans_to_be_weighed(
+        self, rtt_s: float, verify_s: float, at_once: bool
+    ):
+        controller = Controller(knowing(0.01, verify_s, rtt_s, 0.6, 0.0), 4)
+        controller._last = last = Choice(Plan("alone"), "it was best")
+        assert (controller.opening(64) is last) is at_once
+        controller._last = last = Choice(Plan("tree", 4), "it was best")
+        assert controller.opening(64) is not last
 
     def test_an_answer_does_not_begin_with_drafts_of_a_cloud_that_has_no_draft_model(self):
         """The last verifier had one; this is another."""

@@ -83,6 +83,20 @@ def test_another_picture_of_the_same_size_is_another_one(vision_pair: Pair) -> N
     assert memory.taken_over == model.encode(first).picture_starts[0]
 
 
+def test_an_answer_without_drafts_costs_what_is_kept_nothing(
+    text_pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, prompt = PromptMemory(text_pair.draft, PLENTY), Prompt(tuple(range(40, 80)))
+    drafts(text_pair.draft, prompt, memory)
+    kept = memory.kept_bytes
+    monkeypatch.setattr(type(memory.session()), "rollback", lambda *_: pytest.fail("there is nothing to roll back"))
+    memory.rest()
+    monkeypatch.undo()
+    assert memory.kept_bytes == kept > 0
+    assert drafts(text_pair.draft, prompt, memory) == drafts(text_pair.draft, prompt, None)
+    assert memory.taken_over == len(prompt.ids) - 1
+
+
 @pytest.mark.parametrize("most", [0, 3000, 40_000, 100_000])
 def test_what_is_kept_stays_within_its_bound(vision_pair: Pair, most: int) -> None:
     model, memory = vision_pair.draft, PromptMemory(vision_pair.draft, most)

@@ -95,11 +95,15 @@ class ShadowBudget:
     @property
     def cost(self) -> float:
         """Seconds that a second of shadow drafting makes an answer longer."""
+        return self._cost(self._measured.may_feel_drafts_unseen)
+
+    def _cost(self, unseen: bool) -> float:
+        """unseen: not all of it is seen."""
         known_s = _GUESS_TOKENS * (self._quiet.value or 0.0)
         if known_s + self._compared_s <= 0.0:
             return _GUESS
         found = (_GUESS * known_s + self._late_s) / (known_s + self._compared_s)
-        return min(max(found, _UNSEEN if self._measured.may_feel_drafts_unseen else 0.0), 2.0)
+        return min(max(found, _UNSEEN if unseen else 0.0), 2.0)
 
     @property
     def due(self) -> bool:
@@ -114,10 +118,11 @@ class ShadowBudget:
         if not self._tokens:
             return True
         token_s = self._quiet.value or self._alone_s / self._tokens
-        drafted_s = self._drafted_s + (self._risked_s if self._measured.may_feel_drafts_unseen else 0.0)
+        unseen = self._measured.may_feel_drafts_unseen
+        drafted_s = self._drafted_s + (self._risked_s if unseen else 0.0)
         if self._compared_s > 0.0:
             drafted_s += self._one_s
-        return self.cost * drafted_s <= AT_FIRST * token_s + SHARE * self._alone_s
+        return self._cost(unseen) * drafted_s <= AT_FIRST * token_s + SHARE * self._alone_s
 
     def made(self, known: bool, pays: bool) -> None:
         """One was made. known: enough is known of drafts to plan by. pays: drafts are, or may soon be, worth while."""
