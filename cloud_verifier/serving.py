@@ -27,7 +27,7 @@ from cloud_verifier.security.keyring import Keyring
 from specdec.models import GgufOptions, LoadedModel, load_draft, load_model
 from specdec.models.threads import set_threads
 from specdec.models.timing.pacing import pace
-from specdec.models.timing.row_times import time_rows
+from specdec.models.timing.row_times import paced_row_times, time_rows
 from specdec.sampling.disturbed import Disturbance
 from specdec.tracing import Tracing, tracing_from_environment
 
@@ -99,10 +99,13 @@ def _own_server(config: ServerConfig, log: EventLog, tracing: Tracing | None) ->
     for loaded in (model, draft_model):
         if loaded is not None:
             warm_up(loaded)
-    server.tell_prices(time_rows(model, config.verify_ms))
+    row_us = time_rows(model, config.verify_ms)
     pace(model, config.verify_ms)
+    draft_us = 0
     if draft_model is not None:
         pace(draft_model, config.draft_ms)
+        draft_us = paced_row_times(draft_model)[0][1]
+    server.tell_prices(row_us, draft_us)
     return server
 
 

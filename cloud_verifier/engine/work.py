@@ -112,6 +112,7 @@ class SessionWork:
         self._drafter: ChainDrafter | LookupDrafter | None = None
         self._alone = False
         self._speculate = 0
+        self._drafting_s = 0.0
         self._rounds: list[tuple[int, int]] = []
 
     @property
@@ -269,7 +270,7 @@ class SessionWork:
     def _step(self) -> Plan[None]:
         verifier = self._opened()
         base = len(verifier.answer)
-        drafted = 0
+        drafted, self._drafting_s = 0, 0.0
         if self._speculate:
             drafted = yield from self._speculative_step(verifier)
         else:
@@ -277,7 +278,8 @@ class SessionWork:
         self._alone = not verifier.finished
         times, ids = self._times(), verifier.answer[base:]
         self._count(times, len(ids), drafted, min(drafted, len(ids) - 1))
-        self._send(Tokens(self.key[1], base, ids, *times, drafted, self.batch))
+        draft_us = min(int(self._drafting_s * 1e6), times[0])
+        self._send(Tokens(self.key[1], base, ids, *times, drafted, self.batch, draft_us))
 
     def _plain_step(self, verifier: Verifier) -> Plan[None]:
         """One forward without a draft model; where a grammar leaves few ways on, they go along, and it makes several
@@ -314,11 +316,16 @@ class SessionWork:
         return len(draft.ids)
 
     def _draft(self, answer: list[int], size: int) -> Plan[Draft]:
+        """Times itself, but for the first draft, which the prompt, and all of the answer, come before."""
+        is_first = self._drafter is None
         if self._drafter is None:
             drafter = self._new_drafter()
             yield from drafter.plan_prefill(prompt_from_wire(self._message))
             self._drafter = drafter
+        began_s, waited_s = self._shop.clock(), self.waited_s
         proposal = yield from self._drafter.plan_chain(answer, size)
+        took_s = self._shop.clock() - began_s - (self.waited_s - waited_s)
+        self._drafting_s = 0.0 if is_first else max(0.0, took_s)
         return proposal.draft
 
     def _new_drafter(self) -> ChainDrafter | LookupDrafter:

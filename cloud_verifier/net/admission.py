@@ -114,6 +114,7 @@ class Admission:
         self._next_look_s = float("-inf")
         self.closed = False
         self.row_us: list[tuple[int, int]] = []
+        self.draft_us = 0
         self._opened = 0
 
     def take(self, identity: bytes, frames: list[bytes]) -> None:
@@ -393,6 +394,7 @@ class Admission:
             allowed,
             self.row_us,
             self._can.lacks,
+            self.draft_us,
         )
 
     def _complain(self, client: Client) -> None:

@@ -232,9 +232,11 @@ class Server:
         finally:
             self._shut_down(engine_thread)
 
-    def tell_prices(self, row_us: list[tuple[int, int]]) -> None:
-        """What forwards take by their rows, (rows, microseconds): edges that connect from now on are told."""
-        self._admission.row_us = row_us
+    def tell_prices(self, row_us: list[tuple[int, int]], draft_us: int = 0) -> None:
+        """What forwards take by their rows, (rows, microseconds), and one of the draft model: edges that connect from
+        now on are told.
+        """
+        self._admission.row_us, self._admission.draft_us = row_us, draft_us
         self._engine.tell_prices(row_us)
 
     def _submit(self, task: Task) -> None:

@@ -39,7 +39,8 @@ NEVER = math.inf
 @dataclass
 class Job:
     """A forward that waits or runs. wait_s, left_s: until it begins, and of it. ran_s: so far, longer than it would
-    take by itself where it shares a core. about: what asked for it; None: the cloud goes on alone.
+    take by itself where it shares a core. drafted, draft_s: tokens of the cloud's own draft model before it, and of
+    whole_s what they take. about: what asked for it; None: the cloud goes on alone.
     """
 
     about: DraftUp | Open | None
@@ -49,6 +50,7 @@ class Job:
     came_s: float
     rows: int
     drafted: int = 0
+    draft_s: float = 0.0
     hint: HintDown | None = None
     ran_s: float = 0.0
 
@@ -164,7 +166,7 @@ class Cloud:
                 more_s = drafted * self._world.cloud_draft.at(1) / 1e3
                 self._job.left_s += more_s
                 self._job.whole_s += more_s
-                self._job.drafted = drafted
+                self._job.drafted, self._job.draft_s = drafted, more_s
 
     def _new_job(self, about: DraftUp | Open | None, rows: int, times: float, came_s: float | None = None) -> Job:
         _, slower, wait_ms = self._world.phase(self._begins + len(self._answer))
@@ -192,7 +194,9 @@ class Cloud:
             if job.drafted:
                 ids = self._cloud_round(base, job.drafted)
             self._answer += ids
-            self._say(self._now, Tokens(self._session, base, ids, compute_us, queue_us, job.drafted))
+            share = job.draft_s / job.whole_s if job.drafted else 0.0
+            tokens = Tokens(self._session, base, ids, compute_us, queue_us, job.drafted, 1, round(share * compute_us))
+            self._say(self._now, tokens)
 
     def _next(self, place: int) -> int:
         return self._text[self._begins + place]

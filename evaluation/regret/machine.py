@@ -93,6 +93,7 @@ class Machine:
             exits=[1] if world.hint_at else [],
             drafts=world.cloud_draft is not None,
             row_us=[(rows, round(1e3 * world.verify.at(rows))) for rows in ROWS[:-1]] if world.told else [],
+            draft_us=round(1e3 * world.cloud_draft.at(1)) if world.told and world.cloud_draft is not None else 0,
         )
 
     def begin_answer(self, ids: Sequence[int], images: Sequence[bytes]) -> None:

@@ -247,10 +247,12 @@ class Controller:
 
     def came(self, plan: Plan, took_s: float, cloud_s: float, gained: int) -> None:
         """A round of a plan: how long after the one before it ended, what the cloud took of that, and how many tokens
-        it brought. A cloud that has become slower was no wrong promise: what it takes is measured by itself.
+        it brought. A cloud that has become slower was no wrong promise: what it takes is measured by itself. Nor
+        is it one that its own drafts bring less: that is known of these very rounds.
         """
         round_s = plan.round_s - plan.cloud_s + cloud_s
-        self._reckoned[plan.mode].came(round_s, plan.tau, took_s, gained)
+        brought = plan.tau if plan.mode == "cloud-sd" else gained
+        self._reckoned[plan.mode].came(round_s, plan.tau, took_s, brought)
 
     def prepares(self, size: int) -> bool:
         """Whether to draft on while a verdict is out: it saves drafting later, and makes the verdict late where both

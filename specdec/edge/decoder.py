@@ -263,7 +263,7 @@ class EdgeDecoder:
                 check_method(welcome, method, options)
                 if method.drafts:
                     check_draft_size(welcome, gamma if method.tree is None else method.tree.budget)
-                self._measured.told(welcome.row_us)
+                self._measured.told(welcome.row_us, welcome.draft_us)
                 if method.controlled:
                     self._controller.told(welcome)
                     choice = self._controller.opening(options.max_new_tokens)

@@ -12,7 +12,7 @@ from specdec.drafting.trees.acceptance import EXPECTED_AS, TreeAcceptance
 from specdec.edge.estimates.forwards import ForwardTimes
 from specdec.edge.estimates.running import CalmMean, QuietMedian, RunningMean, RunningMedian
 
-_FORGET = 0.98
+_FORGET, _FADES = 0.98, 0.98
 _MAX_DEPTH = 64
 _AS_OTHERS = 4.0
 """Drafts of a kind that are held to be as good as others are, until more were compared."""
@@ -40,6 +40,13 @@ class AcceptanceEstimate:
         for place in range(min(known, kept + 1, _MAX_DEPTH)):
             self._tried[place] = _FORGET * self._tried[place] + 1.0
             self._kept[place] = _FORGET * self._kept[place] + (place < kept)
+
+    def fade(self) -> None:
+        """A token was said that no such draft was compared with: what was found counts a little less. Else what
+        happened to come first would be believed for as long as such drafts look bad, and none would be tried again.
+        """
+        self._tried = [_FADES * tried for tried in self._tried]
+        self._kept = [_FADES * kept for kept in self._kept]
 
     def expect(self, chances: Sequence[float]) -> None:
         """What is held of one draft that nothing was compared with: the chance of each depth to be reached. It is as
@@ -108,6 +115,7 @@ class Measured:
         self._quiet_run = 0
         self.beside_share = RunningMean(0.5)
         self._cloud_draft = RunningMedian()
+        self._told_cloud_draft_s = 0.0
         self._rtt = RunningMedian()
         self._queue = CalmMean()
         self._queue_alone = CalmMean()
@@ -198,19 +206,32 @@ class Measured:
         return self._tokens / self._seconds if self._went >= 4 and self._seconds > 0.0 else None
 
     def streamed(
-        self, tokens: int, verify_s: float, drafted: int, queue_s: float = 0.0, beside_s: float = 0.0
+        self,
+        tokens: int,
+        verify_s: float,
+        drafted: int,
+        queue_s: float = 0.0,
+        beside_s: float = 0.0,
+        draft_s: float = 0.0,
     ) -> None:
         """Tokens of a cloud that decodes alone. drafted: by its own draft model before; 0: it has none, or does
-        without. queue_s: waiting. beside_s: as in `exchanged`.
+        without. queue_s: waiting. beside_s: as in `exchanged`, of the target's forward. draft_s: of verify_s, the draft
+        model's; 0: nobody said.
         """
         self._queue_alone.add(queue_s)
         if drafted:
             accepted = min(drafted, tokens - 1)
             self.in_cloud.add(min(drafted, accepted + 1), accepted)
+            if draft_s > 0.0:
+                self._cloud_draft.add(draft_s / drafted)
+                self._verify_by_rows.add(drafted + 1, verify_s - draft_s, beside_s)
+                return
             target_s = self.verify_rows_s(drafted + 1) or self.told_rows_s(drafted + 1)
-            if target_s is not None:
+            if target_s is not None and not self._told_cloud_draft_s:
                 self._cloud_draft.add(max(0.0, verify_s - target_s) / drafted)
             return
+        if self.in_cloud.drafts:
+            self.in_cloud.fade()
         if tokens == 1:
             self._verify_by_rows.add(1, verify_s, beside_s)
             self.tokens_alone += 1
@@ -248,9 +269,12 @@ class Measured:
         """One verification (Tq)."""
         return self._verify.value
 
-    def told(self, row_us: Sequence[tuple[int, int]]) -> None:
-        """What the verifier says that its forwards take, (rows, microseconds)."""
+    def told(self, row_us: Sequence[tuple[int, int]], draft_us: int = 0) -> None:
+        """What the verifier says that its forwards take, (rows, microseconds), and one of its own draft model; 0: it
+        does not say.
+        """
         self._verify_by_rows.told(row_us)
+        self._told_cloud_draft_s = draft_us / 1e6
 
     def verify_rows_s(self, rows: int) -> float | None:
         """One verification of so many rows (see ForwardTimes.measured_s)."""
@@ -283,8 +307,8 @@ class Measured:
 
     @property
     def cloud_draft_s(self) -> float | None:
-        """One forward of the cloud's own draft model."""
-        return self._cloud_draft.value
+        """One forward of the cloud's own draft model; before any was timed, as was told."""
+        return self._cloud_draft.value or self._told_cloud_draft_s or None
 
     @property
     def queue_s(self) -> float:

@@ -100,6 +100,11 @@ class Recorder:
         return (now - before_s) * 1e3, self._token_s * gained * 1e3
 
     @property
+    def last_drafted(self) -> int:
+        """Draft tokens of the last round, by whichever side."""
+        return self._rounds[-1].drafted
+
+    @property
     def last_cloud_s(self) -> float:
         """What the cloud took for the last round, waiting included; 0 where it took no forward."""
         last = self._rounds[-1]
@@ -301,8 +306,9 @@ class Accounts:
         if message.ids:
             verify_s, queue_s = message.verify_us / 1e6, message.queue_us / 1e6
             said_s = self._said(_cloud_s(message), since, now)
-            beside_s = self._record.computed_between(said_s - verify_s, said_s)
-            self._measured.streamed(len(message.ids), verify_s, message.drafted, queue_s, beside_s)
+            draft_s = min(message.draft_us / 1e6, verify_s)
+            beside_s = self._record.computed_between(said_s - verify_s + draft_s, said_s)
+            self._measured.streamed(len(message.ids), verify_s, message.drafted, queue_s, beside_s, draft_s)
 
     def _said(self, cloud_s: float, since: float, now: float) -> float:
         """When the cloud said what it took so long for; it may have been there before anybody looked."""

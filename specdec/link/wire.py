@@ -197,7 +197,8 @@ class Welcome(Struct, frozen=True, array_like=True, tag=33):
     exits: layers with an early exit, which hints come from. drafts: whether the verifier has a draft model of its own.
     token: a secret to show when this client connects again. allowed: what it may ask for. row_us: what forwards of the
     target take by their rows, (rows, microseconds), rows rising, where the verifier has tried; it had no clients then.
-    lacks: what its engine cannot do, in LACKS_* words; others count for nothing.
+    lacks: what its engine cannot do, in LACKS_* words; others count for nothing. draft_us: what a forward of its own
+    draft model takes, found likewise; 0: it has none, or does not say.
     """
 
     version: Count
@@ -213,6 +214,7 @@ class Welcome(Struct, frozen=True, array_like=True, tag=33):
     allowed: Allowed = Allowed()
     row_us: Annotated[list[tuple[Count, Micros]], Meta(max_length=64)] = []
     lacks: Annotated[list[Name], Meta(max_length=64)] = []
+    draft_us: Micros = 0
 
 
 class Opened(Struct, frozen=True, array_like=True, tag=34):
@@ -287,7 +289,8 @@ class Tokens(Struct, frozen=True, array_like=True, tag=36):
     """Streamed tokens of a cloud that decodes alone. base: length of the answer before them.
 
     drafted: how many its own draft model had proposed. verify_us: all forwards behind these tokens. batch: as in
-    VerdictDown.
+    VerdictDown. draft_us: of verify_us, what the draft model took for these drafts; 0: none, or more than that, as when
+    it first takes in the prompt.
     """
 
     session: Count
@@ -297,6 +300,7 @@ class Tokens(Struct, frozen=True, array_like=True, tag=36):
     queue_us: Micros
     drafted: Count = 0
     batch: Count = 1
+    draft_us: Micros = 0
 
 
 class Pong(Struct, frozen=True, array_like=True, tag=37):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
+import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import StringIO
 from typing import Any
 
@@ -48,6 +49,7 @@ class Cloud:
         kv_bytes: int = 1 << 62,
         shared_bytes: int = 0,
         draft_model: LoadedModel | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.said: list[tuple[int, Down]] = []
         self.engine = Engine(
@@ -58,6 +60,7 @@ class Cloud:
             scheduler=Scheduler(policy),
             kv_bytes=kv_bytes,
             shared_bytes=shared_bytes,
+            clock=clock,
         )
 
     def submit_open(self, session: int, ids: Sequence[int], **more: Any) -> None:
@@ -188,6 +191,37 @@ def test_a_draft_model_is_left_in_peace_where_one_token_is_left(
     last = cloud.last(1)
     assert isinstance(last, Tokens) and (last.ids, last.drafted) == (expected(text_pair, 1, 2)[1:], 0)
     assert rows == [[3], [1]], "the prompt, and the token"
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_tokens_tell_what_their_drafts_took(text_pair: Pair, monkeypatch: pytest.MonkeyPatch, others: int) -> None:
+    """A forward of the draft model takes 1 ms here, one of the target 10. What another session's prompts take between,
+    this one has waited; and what its own draft model takes to take in the prompt says nothing of a draft.
+    """
+    from cloud_verifier.engine import engine
+
+    now, original = [0.0], engine.forward_together
+
+    def forward(staged: Sequence[Staged]) -> list[torch.Tensor]:
+        if others and len(cloud.said) > 3 and not prompts:
+            prompts.append(7)
+            cloud.submit_open(7, list(range(30, 130)))
+        of_target = any(one.extension.session.model is text_pair.target for one in staged)
+        now[0] += 0.010 if of_target else 0.001
+        return original(staged)
+
+    prompts: list[int] = []
+    cloud = Cloud(text_pair.target, draft_model=text_pair.draft, clock=lambda: now[0])
+    monkeypatch.setattr(engine, "forward_together", forward)
+    cloud.submit_open(1, prompt_ids(1), stream=True, speculate=3, options=GenerationOptions(22))
+    cloud.work()
+    said = [message for number, message in cloud.said if number == 1 and isinstance(message, Tokens)]
+    whole = [one for one in said if one.drafted == 3]
+    assert whole[0].draft_us == 0 and len(whole) > 3 and len(prompts) == others
+    assert said[-1].drafted == 0, "one token was left"
+    assert not any(one.draft_us for one in said if not one.drafted)
+    for one in whole[1:]:
+        assert abs(one.draft_us - 3_000) <= 1 and abs(one.verify_us - 13_000) <= 1, one
 
 
 def failing_for(monkeypatch: pytest.MonkeyPatch, session_rows: int, fail: Any) -> None:

@@ -41,7 +41,10 @@ class TestHandshake:
         assert len(time_rows(text_pair.target, clock=lambda: float(next(passing)))) == 1, "no more than a second"
         server.server.tell_prices(prices)
         welcome = client.ask(wire.Hello(wire.PROTOCOL_VERSION, "test"))
-        assert isinstance(welcome, wire.Welcome) and welcome.row_us == prices
+        assert isinstance(welcome, wire.Welcome) and (welcome.row_us, welcome.draft_us) == (prices, 0)
+        server.server.tell_prices(prices, 1_250)
+        welcome = client.ask(wire.Hello(wire.PROTOCOL_VERSION, "test"))
+        assert isinstance(welcome, wire.Welcome) and welcome.draft_us == 1_250
 
     def test_other_version_is_refused_with_both_numbers(
         self, client: RawClient, server: RunningServer

@@ -22,9 +22,10 @@ from specdec.edge.controller import Choice, Controller, Plan
 from specdec.edge.estimates.shadow_budget import ShadowBudget
 from specdec.edge.estimates.trial import Trial
 from specdec.edge.hinted.aside import Aside
+from specdec.edge.recorder import Recorder
 from specdec.edge.stats import RoundStats
 from specdec.link.shaping import LinkProfile
-from specdec.link.wire import AloneUp, Down, Open, Up
+from specdec.link.wire import AloneUp, Down, Open, Tokens, Up
 
 WORLDS = 40
 CHEAP = 0.15
@@ -262,6 +263,47 @@ def test_tokens_of_the_step_that_fails_are_not_lost(monkeypatch: pytest.MonkeyPa
     world = plain()
     assert play(world, "auto", language_of(world)).tokens == 64
     assert next(calls) == after + 1, "the answer went on without drafts"
+
+
+def test_what_was_on_its_way_when_plans_changed_is_not_held_against_the_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Forty tokens come after each change that the cloud had said before it heard of that."""
+    drafted: list[int] = []
+    held: set[tuple[str, bool]] = set()
+    streamed, turns = Recorder.streamed, count()
+
+    def choose(self: Controller, now: Plan | None, remaining: int) -> Choice:
+        size = 3 * (next(turns) // 24 % 2)
+        return Choice(Plan("cloud-sd" if size else "alone", size, 1.0, round_s=1.0, cloud_s=1.0), "made up")
+
+    def noted(self: Recorder, message: Tokens, size: int, since: float, now: float) -> None:
+        drafted.append(message.drafted)
+        assert message.draft_us == pytest.approx(1_000 * message.drafted, abs=1)
+        streamed(self, message, size, since, now)
+
+    def came(self: Controller, plan: Plan, took_s: float, cloud_s: float, gained: int) -> None:
+        held.add((plan.mode, drafted[-1] > 0))
+
+    monkeypatch.setattr(Recorder, "streamed", noted)
+    monkeypatch.setattr(Controller, "choose", choose)
+    monkeypatch.setattr(Controller, "came", came)
+    monkeypatch.setattr(Controller, "may_leave", lambda *_: True)
+    world = plain(
+        verify=forwards(5.0, 0.0), cloud_draft=forwards(1.0, 0.0), link=LinkProfile(200.0, 0.0), answers=(400,)
+    )
+    (answer,) = play(world, "auto", language_of(world)).answers
+    rounds = [(one.mode.split()[0], one.drafted > 0) for one in answer.rounds[1:-1]]
+    assert {mode for mode, drafts in rounds if drafts != (mode == "cloud-sd")} == {"alone", "cloud-sd"}, "late ones"
+    assert held == {("alone", False), ("cloud-sd", True)}
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_where_a_cloud_tells_what_its_draft_model_takes_that_is_used_from_the_first_token_on(told: bool) -> None:
+    world = plain(cloud_draft=forwards(2.5, 0.0), told=told, answers=(16,))
+    assert Machine(world, language_of(world)).ensure_connected().draft_us == (2_500 if told else 0)
+    (answer,) = play(world, "auto", language_of(world)).answers
+    assert answer.rounds[0].mode.startswith("cloud-sd") is told
 
 
 def test_promises_are_compared_over_windows_of_an_answer() -> None:

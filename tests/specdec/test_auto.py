@@ -208,6 +208,24 @@ class TestChoices:
             figures.streamed(1, 0.6, 0)
         assert controller.may_leave(plan), "next to what a token takes now, drafts cost little"
 
+    def test_a_cloud_that_tells_what_its_drafts_take_may_draft_from_the_first_token_on(self):
+        figures = Measured()
+        figures.told_of_drafts([(1, 60_000)])
+        figures.told([(1, 100_000), (8, 110_000)], 5_000)
+        controller = Controller(figures, 4)
+        assert controller.opening(64).plan.mode == "alone", "it has no draft model"
+        controller.told(Welcome(PROTOCOL_VERSION, drafts=True))
+        assert controller.opening(64).plan.mode == "cloud-sd"
+
+    def test_what_the_clouds_drafts_bring_is_not_held_against_them_twice(self):
+        """That they are accepted less than was expected is known of the rounds themselves."""
+        controller = Controller(knowing(0.3, 0.1, 0.2, 0.3, 0.0), 4)
+        cloud, chain = controller._cloud_sd(), next(one for one in controller._plans(0.1) if one.mode == "chain")
+        for _ in range(40):
+            for plan in (cloud, chain):
+                controller.came(plan, plan.round_s, plan.cloud_s, 1)
+        assert controller._reckoned["cloud-sd"].longer == 1.0 < controller._reckoned["chain"].longer
+
     def test_plans_that_are_doubted_are_not_weighed_again_and_again(self):
         """Of three drafts that were compared nobody knows much: what they promise is not enough, and stays so."""
         figures = knowing(0.09, 0.1, 0.2, 0.6, 0.0)

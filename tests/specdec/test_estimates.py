@@ -7,6 +7,7 @@ import random
 import pytest
 
 from specdec.edge.estimates.forwards import ForwardTimes
+from specdec.edge.estimates.reckoning import Reckoning
 from specdec.edge.estimates.running import QuietMedian, RunningMean
 from specdec.edge.estimates.shadow_budget import ShadowBudget
 from specdec.edge.estimates.trial import Trial
@@ -103,6 +104,77 @@ def test_drafts_in_the_cloud_are_held_to_be_as_good_as_here_until_they_were_trie
     for _ in range(50):
         there.add(4, 0)
     assert there.chance(0, here) < 0.15
+
+
+def test_what_a_cloud_says_of_its_drafts_tells_what_either_model_takes():
+    """4 drafts of 2 ms and a forward of 20 ms, on a cloud that has become twice as slow as it was."""
+    figures, record = Measured(), Recorder(lambda: 0.0)
+    accounts = Accounts(record, figures)
+    figures.told([(1, 10_000), (8, 10_000)], 1_000)
+    assert figures.cloud_draft_s == 0.001, "as was told"
+    accounts.opened(Opened(1, 5, 64, 10_000, 0), 0.0, 0.01)
+    for place in range(20):
+        now = 0.028 * (place + 1)
+        first = place == 0  # the draft model has taken in the prompt, too, and nothing is said of its drafts
+        tokens = Tokens(1, 2 * place, [7, 8], 500_000 if first else 28_000, 0, 4, draft_us=0 if first else 8_000)
+        accounts.streamed(tokens, 15, now - 0.028, now)
+        assert not first or figures.cloud_draft_s == 0.001
+    assert figures.cloud_draft_s == pytest.approx(0.002)
+    assert figures.alone_s == pytest.approx(0.020, rel=0.1) and figures.tokens_alone == 0
+
+
+def test_while_the_cloud_drafts_only_its_targets_forward_counts_as_drafted_beside():
+    """The edge drafts for as long as the cloud's draft model does, and no longer."""
+    said: list[tuple[float, float]] = []
+    figures, record = Measured(), Recorder(lambda: 0.0)
+    accounts = Accounts(record, figures)
+    figures.streamed = lambda tokens, verify_s, drafted, queue_s, beside_s, draft_s: said.append((beside_s, draft_s))  # type: ignore[method-assign]
+    figures.pinged(0.0)
+    record.drafted("draft in the shadow", 0.0, 0.04)
+    accounts.streamed(Tokens(1, 0, [7], 100_000, 0, 4, draft_us=40_000), 15, 0.0, 0.1)
+    accounts.streamed(Tokens(1, 0, [7], 100_000, 0, 4, draft_us=900_000), 15, 0.1, 0.2)
+    assert [draft_s for _, draft_s in said] == [0.04, 0.1] and said[0][0] == pytest.approx(0.0)
+
+
+def test_a_cloud_that_does_not_say_what_drafts_take_is_asked_of_the_difference():
+    figures = Measured()
+    for _ in range(12):
+        figures.streamed(1, 0.010, 0)
+    figures.streamed(2, 0.018, 4)
+    assert figures.cloud_draft_s == pytest.approx(0.002, rel=0.01)
+
+
+def test_drafts_of_the_cloud_that_came_off_badly_are_tried_again():
+    """They are no worse than the edge's: those were only compared where the text was hard."""
+    figures = Measured()
+    for _ in range(50):
+        figures.chain.add(4, 3)
+    for _ in range(10):
+        figures.streamed(1, 0.01, 4, draft_s=0.001)
+    badly, as_here = figures.in_cloud.chance(0, figures.chain), figures.chain.chance(0)
+    for _ in range(100):
+        figures.streamed(1, 0.01, 0)
+    assert badly < 0.4 < 0.7 * as_here < figures.in_cloud.chance(0, figures.chain) <= as_here
+
+
+def test_rounds_that_a_link_brings_together_are_reckoned_together():
+    """Five tokens at a time, 5 ms each, by a link whose delay varies: neither quicker than that, nor a hiccup."""
+    for bursts in (40, 41):
+        alone = Reckoning()
+        for _ in range(bursts):
+            for took_s in (0.025, 0.0, 0.0, 0.0, 0.0):
+                alone.came(0.005, 1.0, took_s, 1)
+        assert alone.longer == pytest.approx(1.0, abs=0.05)
+
+
+def test_a_hiccup_is_one_however_many_rounds_wait_behind_it():
+    reckoned = Reckoning()
+    for _ in range(20):
+        reckoned.came(0.1, 2.0, 0.1, 2)
+    before = reckoned.longer
+    reckoned.came(0.1, 2.0, 60.0, 2)
+    reckoned.came(0.1, 2.0, 0.0, 2)
+    assert before == pytest.approx(1.0) and 1.0 < reckoned.longer < 2.0
 
 
 def test_a_guess_gives_way_to_what_was_seen():
@@ -205,7 +277,7 @@ def test_tokens_read_after_drafting_are_placed_where_the_cloud_said_them():
     shares: list[float] = []
     figures, record = Measured(), Recorder(lambda: 0.0)
     accounts = Accounts(record, figures)
-    figures.streamed = lambda tokens, verify_s, drafted, queue_s, beside_s: shares.append(beside_s / verify_s)  # type: ignore[method-assign]
+    figures.streamed = lambda tokens, verify_s, drafted, queue_s, beside_s, draft_s: shares.append(beside_s / verify_s)  # type: ignore[method-assign]
     accounts.opened(Opened(1, 5, 64, 100_000, 0), 0.0, 0.1)
     figures.pinged(0.0)
     record.drafted("draft in the shadow", 0.1, 0.6)

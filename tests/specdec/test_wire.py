@@ -38,6 +38,8 @@ DOWN = [
     wire.VerdictDown(1, 2, 3, None, 5, 6),
     wire.RowDown(1, 2, 3, b"1234", b"5678", 1, 0.25, 5, 6),
     wire.Tokens(1, 2, [3], 4, 5),
+    wire.Tokens(1, 2, [3, 4], 900, 5, 4, 2, draft_us=300),
+    wire.Welcome(5, "model", drafts=True, draft_us=1_250),
     wire.Pong(1, 2, 3),
     wire.ErrorDown(1, wire.ERROR_BUSY, "full"),
     wire.HintDown(1, 2, 3, 4, 0.75, 5, 600),

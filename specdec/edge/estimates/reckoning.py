@@ -30,6 +30,11 @@ class _Sums:
         self.came = kept * self.came + came
         self.one = promised
 
+    def more(self, promised: float, came: float) -> None:
+        """Of the last one."""
+        self.promised += promised
+        self.came += came
+
     def fade(self) -> None:
         self.promised *= _FADES
         self.came *= _FADES
@@ -40,18 +45,45 @@ class _Sums:
         return (self.came + known) / (self.promised + known) if self.promised > 0.0 else 1.0
 
 
+@dataclass
+class _Burst:
+    """Rounds that came together: the first one late, the others at once behind it. longer: as was reckoned before."""
+
+    promised: float = 0.0
+    came: float = 0.0
+    longer: float = 1.0
+
+    @property
+    def counted(self) -> float:
+        """Of the time that they took, what is no hiccup."""
+        return min(self.came, _MOST * self.promised * self.longer)
+
+
 class Reckoning:
     """Of one kind of plan."""
 
     def __init__(self) -> None:
         self._time = _Sums()
         self._tokens = _Sums()
+        self._burst = _Burst()
 
-    def came(self, round_s: float, tokens: float, took_s: float, gained: int) -> None:
-        """One round. round_s, tokens: as they were reckoned before any correction."""
-        if round_s > 0.0 and tokens > 0.0:
-            self._time.add(round_s, min(took_s, _MOST * round_s * self.time), _TIME_KEPT)
-            self._tokens.add(tokens, gained, _TOKENS_KEPT)
+    def came(self, round_s: float, tokens: float, took_s: float, gained: float) -> None:
+        """One round. round_s, tokens: as they were reckoned before any correction. One that came sooner than was
+        promised has waited behind the one before, if that was late, as it is where a link's delay varies: together they
+        say what they took, and whether it was a hiccup.
+        """
+        if round_s <= 0.0 or tokens <= 0.0:
+            return
+        self._tokens.add(tokens, gained, _TOKENS_KEPT)
+        burst = self._burst
+        if burst.promised and took_s < round_s * burst.longer:
+            counted = burst.counted
+            burst.promised += round_s
+            burst.came += took_s
+            self._time.more(round_s, burst.counted - counted)
+        else:
+            self._burst = _Burst(round_s, took_s, self.time)
+            self._time.add(round_s, self._burst.counted, _TIME_KEPT)
 
     def fade(self) -> None:
         """Another kind of plan was taken."""
