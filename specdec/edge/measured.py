@@ -308,7 +308,8 @@ class Measured:
     @property
     def cloud_draft_s(self) -> float | None:
         """One forward of the cloud's own draft model; before any was timed, as was told."""
-        return self._cloud_draft.value or self._told_cloud_draft_s or None
+        timed_s = self._cloud_draft.value
+        return self._told_cloud_draft_s or None if timed_s is None else timed_s
 
     @property
     def queue_s(self) -> float:

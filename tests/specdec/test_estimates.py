@@ -140,8 +140,12 @@ def test_a_cloud_that_does_not_say_what_drafts_take_is_asked_of_the_difference()
     figures = Measured()
     for _ in range(12):
         figures.streamed(1, 0.010, 0)
+    assert figures.cloud_draft_s is None
     figures.streamed(2, 0.018, 4)
     assert figures.cloud_draft_s == pytest.approx(0.002, rel=0.01)
+    for _ in range(2):
+        figures.streamed(2, 0.009, 4)
+    assert figures.cloud_draft_s == 0.0, "it looks them up, which takes no time"
 
 
 def test_drafts_of_the_cloud_that_came_off_badly_are_tried_again():
