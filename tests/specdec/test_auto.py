@@ -40,6 +40,8 @@ def restless(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return Choice(plan, "at random")
 
     monkeypatch.setattr(Controller, "choose", choose)
+    monkeypatch.setattr(Controller, "opening", lambda self, remaining: self.choose(None, remaining))
+    monkeypatch.setattr(Controller, "may_leave", lambda *_: True)
     monkeypatch.setattr("specdec.edge.auto._TOKENS_BETWEEN_CHOICES", 1)
     return made
 

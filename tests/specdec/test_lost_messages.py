@@ -154,6 +154,7 @@ class TestLateAndLost:
         prompt, right, honest = case
         plans = iter([Plan("chain", 3), Plan("alone"), Plan("alone")])  # the last one with the first shadow draft
         monkeypatch.setattr(Controller, "choose", lambda *given: Choice(next(plans, Plan("chain", 3)), "so"))
+        monkeypatch.setattr(Controller, "opening", lambda self, remaining: self.choose(None, remaining))
         received = 0
 
         def script(message: wire.Up, send: Callable[[wire.Down], None]) -> None:
