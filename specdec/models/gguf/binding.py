@@ -22,6 +22,7 @@ _ERROR = 4
 _UNUSED = 2
 """Its attribute of tokens that only fill up the vocabulary."""
 _TEXT_BYTES = 1 << 16
+_CPU_FLAGS = Path("/proc/cpuinfo")
 
 
 class _Log:
@@ -65,6 +66,18 @@ def available() -> bool:
     return True
 
 
+@functools.cache
+def _says_amx() -> bool:
+    """Whether the processor says that it multiplies in tiles (AMX). In a virtual machine that may not be true:
+    llama.cpp takes its word, and the first such instruction ends the process. So weights are not laid out for it;
+    drafts are too few rows to miss it.
+    """
+    try:
+        return "amx_tile" in _CPU_FLAGS.read_text()
+    except OSError:
+        return False
+
+
 def takes_gpu() -> bool:
     """Whether this build of llama.cpp can put layers on a GPU."""
     return bool(library().llama_supports_gpu_offload())
@@ -79,6 +92,7 @@ class LlamaModel:
         settings = self._library.llama_model_default_params()
         settings.n_gpu_layers = gpu_layers
         settings.vocab_only = vocabulary_only
+        settings.use_extra_bufts = settings.use_extra_bufts and not _says_amx()
         with _LOADING:
             _LOG.error = ""
             self.handle = self._library.llama_model_load_from_file(str(path).encode(), settings)
