@@ -112,7 +112,6 @@ class SessionWork:
         self._drafter: ChainDrafter | LookupDrafter | None = None
         self._alone = False
         self._speculate = 0
-        self._drafting_s = 0.0
         self._rounds: list[tuple[int, int]] = []
 
     @property
@@ -270,15 +269,14 @@ class SessionWork:
     def _step(self) -> Plan[None]:
         verifier = self._opened()
         base = len(verifier.answer)
-        drafted, self._drafting_s = 0, 0.0
+        drafted, draft_us = 0, 0
         if self._speculate:
-            drafted = yield from self._speculative_step(verifier)
+            drafted, draft_us = yield from self._speculative_step(verifier)
         else:
             yield from self._plain_step(verifier)
         self._alone = not verifier.finished
         times, ids = self._times(), verifier.answer[base:]
         self._count(times, len(ids), drafted, min(drafted, len(ids) - 1))
-        draft_us = min(int(self._drafting_s * 1e6), times[0])
         self._send(Tokens(self.key[1], base, ids, *times, drafted, self.batch, draft_us))
 
     def _plain_step(self, verifier: Verifier) -> Plan[None]:
@@ -293,30 +291,33 @@ class SessionWork:
         yield from verifier.plan_verify(draft)
         verifier.epoch = epoch  # the edge's drafts know nothing of this one
 
-    def _speculative_step(self, verifier: Verifier) -> Plan[int]:
-        """One round with the cloud's own draft model; returns how many tokens were drafted.
+    def _speculative_step(self, verifier: Verifier) -> Plan[tuple[int, int]]:
+        """One round with the cloud's own draft model; returns how many tokens were drafted, and in how many
+        microseconds; 0 where that is not known.
 
         Drafts are a help: where the draft model fails, the answer goes on without it.
         """
         size = min(self._speculate, verifier.limit - len(verifier.answer) - 1)
         if size < 1:  # the last token of all: a draft model need not even take in the prompt
             yield from verifier.plan_step()
-            return 0
+            return 0, 0
         try:
-            draft = yield from self._draft(verifier.answer, size)
+            draft, draft_us = yield from self._draft(verifier.answer, size)
         except Exception as error:
             self._drafter, self._speculate = None, 0
             reason = f"{type(error).__name__}: {error}"[:500]
             self.use.log.warning("draft_failed", reason=reason)
             yield from verifier.plan_step()
-            return 0
+            return 0, 0
         epoch = verifier.epoch
         yield from verifier.plan_verify(draft)
         verifier.epoch = epoch  # the edge's drafts know nothing of this one
-        return len(draft.ids)
+        return len(draft.ids), draft_us
 
-    def _draft(self, answer: list[int], size: int) -> Plan[Draft]:
-        """Times itself, but for the first draft, which the prompt, and all of the answer, come before."""
+    def _draft(self, answer: list[int], size: int) -> Plan[tuple[Draft, int]]:
+        """A draft, and the microseconds that it took; 0 for the first, which the prompt and all of the answer come
+        before.
+        """
         is_first = self._drafter is None
         if self._drafter is None:
             drafter = self._new_drafter()
@@ -325,8 +326,7 @@ class SessionWork:
         began_s, waited_s = self._shop.clock(), self.waited_s
         proposal = yield from self._drafter.plan_chain(answer, size)
         took_s = self._shop.clock() - began_s - (self.waited_s - waited_s)
-        self._drafting_s = 0.0 if is_first else max(0.0, took_s)
-        return proposal.draft
+        return proposal.draft, 0 if is_first else max(0, int(took_s * 1e6))
 
     def _new_drafter(self) -> ChainDrafter | LookupDrafter:
         """The cloud's own: of a session alone, so that nothing of one client's answers shows in another's times."""

@@ -13,6 +13,7 @@ from specdec.edge.estimates.forwards import ForwardTimes
 from specdec.edge.estimates.running import CalmMean, QuietMedian, RunningMean, RunningMedian
 
 _FORGET, _FADES = 0.98, 0.98
+"""With each draft that is compared; with each token that none was compared with."""
 _MAX_DEPTH = 64
 _AS_OTHERS = 4.0
 """Drafts of a kind that are held to be as good as others are, until more were compared."""

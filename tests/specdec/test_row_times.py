@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import conftest_models as tiny
 import pytest
 
+from cloud_verifier import serving
+from cloud_verifier.config import ServerConfig
+from cloud_verifier.logs import EventLog
 from specdec.drafting.row_prices import RowPrices
 from specdec.edge.decoder import EdgeDecoder
 from specdec.edge.measured import Measured
@@ -28,6 +33,31 @@ def test_an_edge_knows_what_its_draft_takes_before_the_first_answer() -> None:
     draft = load_draft(tiny.built_pairs() / "text-draft")
     measured = EdgeDecoder(None, draft, "fsd")._measured  # type: ignore[arg-type]
     assert measured.draft_s == pytest.approx(draft.row_us[0][1] / 1e6) and measured.knows_draft_rows
+
+
+@pytest.mark.parametrize("drafts", [True, False])
+def test_a_verifier_tells_what_its_models_take_as_they_are_paced(monkeypatch: pytest.MonkeyPatch, drafts: bool) -> None:
+    told: list[tuple[list[tuple[int, int]], int]] = []
+
+    class Told:
+        """Stands in for a server, which would open sockets."""
+
+        def __init__(self, *given: object, **more: object) -> None: ...
+
+        def tell_prices(self, row_us: list[tuple[int, int]], draft_us: int) -> None:
+            told.append((row_us, draft_us))
+
+    monkeypatch.setattr(serving, "Server", Told)
+    pairs = tiny.built_pairs()
+    config = ServerConfig(
+        str(pairs / "text-target"),
+        draft_model=str(pairs / "text-draft") if drafts else "",
+        verify_ms=read_ms("50:1,90:32"),
+        draft_ms=read_ms("40:1,90:32"),
+    )
+    serving._own_server(config, EventLog(StringIO()), None)
+    ((row_us, draft_us),) = told
+    assert (row_us[0], row_us[-1]) == ((1, 50_000), (32, 90_000)) and draft_us == (40_000 if drafts else 0)
 
 
 def test_what_was_told_holds_until_something_is_measured_and_bends_what_is() -> None:

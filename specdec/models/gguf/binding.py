@@ -92,7 +92,8 @@ class LlamaModel:
         settings = self._library.llama_model_default_params()
         settings.n_gpu_layers = gpu_layers
         settings.vocab_only = vocabulary_only
-        settings.use_extra_bufts = settings.use_extra_bufts and not _says_amx()
+        if _says_amx():
+            settings.use_extra_bufts = False
         with _LOADING:
             _LOG.error = ""
             self.handle = self._library.llama_model_load_from_file(str(path).encode(), settings)
