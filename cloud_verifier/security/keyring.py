@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -11,6 +12,9 @@ from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
 from cloud_verifier.security.folder import CLIENTS, KeyFolder, ServerKey, client_files, read_client
 from cloud_verifier.security.records import ClientKey
+
+_SETTLED_NS = 50_000_000
+"""A folder's time of change moves in steps of up to 10 ms: of two changes in one step only the first shows in it."""
 
 
 def utc_now() -> datetime:
@@ -31,6 +35,7 @@ class Keyring:
         self._by_public: dict[str, ClientKey] = {}
         self._read: dict[Path, tuple[tuple[int, int, int], ClientKey | None]] = {}
         self._unreadable = False
+        self._changed_ns: int | None = None
         if not (self.path / CLIENTS).is_dir():
             raise VerifierError(f"{self.path} has no folder {CLIENTS}: specnav keys new NAME makes one")
         self.refresh()
@@ -56,9 +61,19 @@ class Keyring:
         previous = client.previous
         return client if previous is not None and self._now() < previous.until else None
 
+    @property
+    def is_touched(self) -> bool:
+        """Whether a client may have been made, revoked or rotated since `refresh`: one look, however many clients."""
+        try:
+            return (self.path / CLIENTS).stat().st_mtime_ns != self._changed_ns
+        except OSError:
+            return False
+
     def refresh(self) -> bool:
         """Read what has changed; True where anything has. Keeps what it knows while the folder cannot be read."""
         try:
+            changed_ns = (self.path / CLIENTS).stat().st_mtime_ns
+            self._changed_ns = changed_ns if abs(time.time_ns() - changed_ns) > _SETTLED_NS else None
             found = {}
             for file in client_files(self.path):
                 with contextlib.suppress(FileNotFoundError):  # taken away in between

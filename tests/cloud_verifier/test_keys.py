@@ -132,9 +132,13 @@ def test_a_verifier_that_is_not_there_is_a_lost_link_with_a_key_too(keys: Keys) 
         link.ensure_connected()
 
 
+@pytest.mark.parametrize("reading_s", [0.0, 0.2])
 def test_an_edge_goes_on_once_its_key_is_authorised_again(
-    start_server: StartServer, text_pair: Pair, keys: Keys, linked
+    start_server: StartServer, text_pair: Pair, keys: Keys, linked, monkeypatch, reading_s: float
 ) -> None:
+    # However long the folder took to read before: then it is not read again for a while unless it has changed.
+    refresh = Keyring.refresh
+    monkeypatch.setattr(Keyring, "refresh", lambda ring: (time.sleep(reading_s), refresh(ring))[1])
     running = started(start_server, text_pair, keys)
     file = keys.new("robot-1")
     keys.folder.revoke("robot-1", utc_now())
