@@ -204,10 +204,11 @@ class AutoRounds:
             self._controller.shadows.begin()
             return
         took_s, cloud_s = self._went_on_s - before, self._session.record.last_cloud_s
+        drafted = self._session.record.last_drafted > 0
         if plan.in_cloud:
-            self._controller.shadows.heard(gained, took_s, drafting_s, took_s >= cloud_s, plan.mode == "alone")
+            self._controller.shadows.heard(gained, took_s, drafting_s, took_s >= cloud_s, drafted)
         # What comes for a round trip after a change, the cloud has said as it was told before.
-        of_before = plan.in_cloud and (self._session.record.last_drafted > 0) != (plan.mode == "cloud-sd")
+        of_before = plan.in_cloud and drafted != (plan.mode == "cloud-sd")
         if not self._shadowed and cloud_s > 0.0 and not of_before:
             self._controller.came(plan, took_s, cloud_s, gained)
         # The forward that goes on has felt a draft, too, and what came meanwhile was there when it was looked for.

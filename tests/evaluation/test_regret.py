@@ -271,6 +271,8 @@ def test_what_was_on_its_way_when_plans_changed_is_not_held_against_the_new_one(
     """Forty tokens come after each change that the cloud had said before it heard of that."""
     drafted: list[int] = []
     held: set[tuple[str, bool]] = set()
+    told: set[tuple[bool, bool]] = set()
+    heard = ShadowBudget.heard
     streamed, turns = Recorder.streamed, count()
 
     def choose(self: Controller, now: Plan | None, remaining: int) -> Choice:
@@ -285,7 +287,12 @@ def test_what_was_on_its_way_when_plans_changed_is_not_held_against_the_new_one(
     def came(self: Controller, plan: Plan, took_s: float, cloud_s: float, gained: int) -> None:
         held.add((plan.mode, drafted[-1] > 0))
 
+    def listened(self: ShadowBudget, tokens: int, s: float, drafting_s: float, waited: bool, by_cloud: bool) -> None:
+        told.add((drafted[-1] > 0, by_cloud))
+        heard(self, tokens, s, drafting_s, waited, by_cloud)
+
     monkeypatch.setattr(Recorder, "streamed", noted)
+    monkeypatch.setattr(ShadowBudget, "heard", listened)
     monkeypatch.setattr(Controller, "choose", choose)
     monkeypatch.setattr(Controller, "came", came)
     monkeypatch.setattr(Controller, "may_leave", lambda *_: True)
@@ -296,6 +303,7 @@ def test_what_was_on_its_way_when_plans_changed_is_not_held_against_the_new_one(
     rounds = [(one.mode.split()[0], one.drafted > 0) for one in answer.rounds[1:-1]]
     assert {mode for mode, drafts in rounds if drafts != (mode == "cloud-sd")} == {"alone", "cloud-sd"}, "late ones"
     assert held == {("alone", False), ("cloud-sd", True)}
+    assert told == {(False, False), (True, True)}
 
 
 @pytest.mark.parametrize("told", [True, False])

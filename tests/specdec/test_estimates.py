@@ -242,14 +242,14 @@ def heard_in_bursts(slower: float, rtt_s: float) -> ShadowBudget:
     budget = ShadowBudget(figures)
     for _ in range(6):
         for _ in range(8):
-            budget.heard(1, 0.1, 0.0, True, True)
+            budget.heard(1, 0.1, 0.0, True, False)
         worked_s, at = 1.05 / slower, 1.05
         for _ in range(int(worked_s / 0.1)):
-            budget.heard(1, at, at, False, True)
+            budget.heard(1, at, at, False, False)
             at = 0.0
         left_s = 0.1 - worked_s % 0.1
-        budget.heard(1, at + left_s, at, left_s >= 0.1, True)
-        budget.heard(1, 0.1, 0.0, True, True)
+        budget.heard(1, at + left_s, at, left_s >= 0.1, False)
+        budget.heard(1, 0.1, 0.0, True, False)
         budget.drafted(1.05)
     return budget
 
@@ -268,11 +268,24 @@ def test_a_near_cloud_pays_for_shadow_drafts_whatever_was_measured():
 def test_what_was_before_a_pause_is_not_held_against_the_drafts_made_in_it():
     budget = ShadowBudget(Measured())
     for _ in range(8):
-        budget.heard(1, 0.1, 0.0, True, True)
+        budget.heard(1, 0.1, 0.0, True, False)
     before = budget.cost
-    budget.heard(1, 5.0, 0.2, False, True)
+    budget.heard(1, 5.0, 0.2, False, False)
     budget.begin()
-    budget.heard(1, 0.1, 0.0, True, True)
+    budget.heard(1, 0.1, 0.0, True, False)
+    assert budget.cost == before
+
+
+def test_a_stretch_in_which_the_cloud_drafted_says_nothing_of_what_drafts_cost():
+    figures = Measured()
+    figures.pinged(0.05)
+    budget = ShadowBudget(figures)
+    for _ in range(8):
+        budget.heard(1, 0.1, 0.0, True, False)
+    before = budget.cost
+    budget.heard(4, 0.5, 0.0, False, True)
+    budget.heard(1, 0.4, 0.4, False, False)
+    budget.heard(1, 0.1, 0.0, True, False)
     assert budget.cost == before
 
 

@@ -34,6 +34,7 @@ class _Stretch:
     tokens: int = 0
     seconds: float = 0.0
     drafting_s: float = 0.0
+    drafted: bool = False
 
 
 class ShadowBudget:
@@ -57,10 +58,10 @@ class ShadowBudget:
         """The cloud goes on alone from here; what was before says nothing of when its tokens come."""
         self._stretch = _Stretch()
 
-    def heard(self, tokens: int, seconds: float, drafting_s: float, waited: bool, steady: bool) -> None:
+    def heard(self, tokens: int, seconds: float, drafting_s: float, waited: bool, drafted: bool) -> None:
         """Tokens of a cloud that goes on alone, so long after those before; drafting_s: of it went into drafts. waited:
-        they were not there before they were looked for. steady: the cloud has no draft model, so that all tokens take
-        about as long.
+        they were not there before they were looked for. drafted: the cloud drafted for them, so that single ones say
+        nothing of how long a token takes.
         """
         self._tokens += tokens
         self._alone_s += seconds
@@ -68,10 +69,11 @@ class ShadowBudget:
         stretch.tokens += tokens
         stretch.seconds += seconds
         stretch.drafting_s += drafting_s
+        stretch.drafted |= drafted
         if drafting_s > 0.0 or not waited:
             return
         self._stretch = _Stretch()
-        if not steady:
+        if stretch.drafted:
             return
         if stretch.drafting_s > 0.0:
             self._unjudged.append(stretch)
