@@ -313,7 +313,7 @@ class AutoRounds:
         self._choice = choice
         if plan.mode != before.mode:
             self._went_on_s = None
-        self._session.record.explain(plan.label, choice.why, plan.token_s, anew=self._went_on_s is None)
+        self._session.record.explain(plan.label, choice.why, plan.promised_s, anew=self._went_on_s is None)
         if plan.in_cloud:
             return
         self._make_ready()

@@ -181,6 +181,19 @@ def test_a_hiccup_is_one_however_many_rounds_wait_behind_it():
     assert before == pytest.approx(1.0) and 1.0 < reckoned.longer < 2.0
 
 
+def test_what_is_promised_of_a_choice_allows_for_luck_until_it_is_known_what_comes():
+    """Choices are made by what was reckoned all the same."""
+    reckoned = Reckoning(usual=0.8)
+    assert reckoned.longer == 1.0 and reckoned.to_promise == pytest.approx(1.25)
+    for _ in range(200):
+        reckoned.came(0.1, 4.0, 0.1, 4)
+    assert reckoned.longer == pytest.approx(1.0) and 1.0 < reckoned.to_promise < 1.08
+    disappointing = Reckoning(usual=0.8)
+    for _ in range(200):
+        disappointing.came(0.1, 4.0, 0.1, 3.2)
+    assert disappointing.longer < disappointing.to_promise == pytest.approx(1.25)
+
+
 def test_a_guess_gives_way_to_what_was_seen():
     mean = RunningMean(0.5)
     assert mean.value == 0.5 and mean.against(0.9) == 0.9

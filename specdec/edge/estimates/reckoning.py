@@ -3,6 +3,9 @@
 A formula knows nothing of what a machine does beside: forwards that share a core, a scheduler, messages in a process.
 So time and tokens of rounds are compared with what was promised, each kind of plan by itself, and the next promise of
 that kind is made longer or shorter by as much. What was not tried for long is believed again, little by little.
+
+The plan that looks best does so by luck in part, so what is chosen usually brings less than was reckoned. Choosing by
+what was reckoned tries more, and pays; what is promised of the choice allows for it.
 """
 
 from __future__ import annotations
@@ -39,10 +42,10 @@ class _Sums:
         self.promised *= _FADES
         self.came *= _FADES
 
-    def factor(self, prior: float) -> float:
-        """How many times as much came as was promised."""
+    def factor(self, prior: float, usual: float = 1.0) -> float:
+        """How many times as much came as was promised. usual: of what else is not known; prior: rounds of that."""
         known = prior * self.one
-        return (self.came + known) / (self.promised + known) if self.promised > 0.0 else 1.0
+        return (self.came + usual * known) / (self.promised + known) if self.promised > 0.0 else usual
 
 
 @dataclass
@@ -62,7 +65,9 @@ class _Burst:
 class Reckoning:
     """Of one kind of plan."""
 
-    def __init__(self) -> None:
+    def __init__(self, usual: float = 1.0) -> None:
+        """usual: so many times as many tokens as are reckoned come of a plan of this kind that is chosen."""
+        self._usual = usual
         self._time = _Sums()
         self._tokens = _Sums()
         self._burst = _Burst()
@@ -104,3 +109,8 @@ class Reckoning:
     def longer(self) -> float:
         """A token takes so many times as long as is reckoned."""
         return self.time / self.tokens
+
+    @property
+    def to_promise(self) -> float:
+        """The same of a plan that is chosen."""
+        return self.time / self._tokens.factor(_TOKENS_PRIOR, self._usual)
