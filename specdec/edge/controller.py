@@ -120,7 +120,7 @@ FIRST = Choice(
     Plan("alone"), "nothing is known yet: the cloud decodes alone while drafts are compared with it"
 )
 _USUALLY: dict[Mode, float] = {"cloud-sd": 0.94, "chain": 0.89, "tree": 0.86, "stream": 0.89}
-"""Tokens that come of a plan that is chosen, for each that was reckoned: medians of random worlds (docs/auto.md)."""
+"""Tokens that come of a plan that is chosen, for each that was reckoned, as in random worlds (docs/auto.md)."""
 _NOTHING: tuple[int, float, list[Plan]] = (0, 0.0, [])
 """Weighed: at how many drafts that were compared, at what round trip, which plans beside the cloud alone."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from datetime import timedelta
@@ -53,6 +54,23 @@ def test_a_key_ring_is_never_seen_half_written(keys: Keys) -> None:
     writer.join()
     assert log and not failures and changes > 2 and "client_left_out" not in stream.getvalue()
     assert not [file for file in keys.folder.path.rglob("*.tmp")]
+
+
+def test_one_look_tells_whether_any_key_was_changed(keys: Keys) -> None:
+    """Also of a change in the same step of the folder's clock as the last reading; who only knocks changes nothing."""
+    keys.new("robot-1")
+    clients = keys.folder.path / "clients"
+    ring = Keyring(keys.folder.path, EventLog(StringIO()))
+    about = clients.stat()
+    keys.folder.revoke("robot-1", utc_now())
+    os.utime(clients, ns=(about.st_atime_ns, about.st_mtime_ns))
+    assert ring.is_touched and ring.refresh()
+
+    long_ago = about.st_mtime_ns - 10**9
+    os.utime(clients, ns=(long_ago, long_ago))
+    assert not ring.refresh() and not ring.is_touched
+    keys.folder.rotate("robot-1", utc_now(), timedelta(0))
+    assert ring.is_touched and ring.refresh()
 
 
 def test_secrets_are_their_owners_only(keys: Keys) -> None:

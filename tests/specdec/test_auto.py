@@ -344,12 +344,13 @@ class TestChoices:
 
 def test_the_first_round_after_a_lost_link_is_held_against_nothing_that_was_promised(monkeypatch: pytest.MonkeyPatch):
     """It took as long as the link was lost."""
-    promised = Choice(Plan("alone", token_s=1.0, promised_s=1.0), "as always")
+    promised = Choice(Plan("alone", token_s=0.5, promised_s=1.0), "as always")
     monkeypatch.setattr(Controller, "choose", lambda *_: promised)
     for cuts in ((), (2,), (3,)):
         _, cost = answer("auto", GenerationOptions(16), link=WiredLink(UNLIKE.target, UNLIKE.draft, cuts=cuts))
         assert cost.resumes == len(cuts)
         assert [one.promised_ms for one in cost.rounds].count(0.0) == 1 + cost.resumes
+        assert all(one.promised_ms in (0.0, 1e3 * one.gained) for one in cost.rounds)
 
 
 def test_a_shadow_waits_for_the_tokens_it_is_compared_with():
