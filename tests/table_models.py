@@ -64,6 +64,7 @@ class TableRunner:
     """Stands in for a DecoderRunner: hidden states are rows of the table, found from what each session was fed."""
 
     sees_layers = False
+    static = None
     joint = None
 
     def __init__(self, table: Tensor) -> None:
@@ -76,6 +77,9 @@ class TableRunner:
     def embed(self, ids: Tensor) -> Tensor:
         """Ids int64 [rows] -> [rows, 1]."""
         return ids[:, None]
+
+    def rotary(self, segments: object) -> None:
+        """There is none."""
 
     def forward(
         self, hidden: Tensor, rotary: object, segments: Sequence[TableSegment], *others: object
@@ -156,7 +160,7 @@ class TableSession:
             self, tuple(ids), None if parents is None else tuple(parents), last_only, None, observer
         )
 
-    def room_for(self, extension: Extension) -> tuple[TableSegment, tuple[Tensor, Tensor]]:
+    def room_for(self, extension: Extension) -> TableSegment:
         """Where its rows go."""
         before = [state for _, state in self._tree] + [self._states[-1]]
         past, rows = len(before), extension.rows
@@ -166,8 +170,7 @@ class TableSession:
         else:  # node numbers go on behind the tree's; the end of the chain stands between both
             assert all(-1 <= parent < past - 1 + row for row, parent in enumerate(extension.parents))
             parents = [past - 1 if p < 0 else p + (p >= past - 1) for p in extension.parents]
-        nothing = torch.empty(rows, 0)
-        return TableSegment(before, past, rows, parents), (nothing, nothing)
+        return TableSegment(before, past, rows, parents)
 
     def hold(self, extension: Extension) -> None:
         """Count in what a forward has been over."""

@@ -41,6 +41,7 @@ from cloud_verifier.logs import EventLog
 from specdec.errors import ModelError, OptionsError, ProtocolError
 from specdec.link.wire import ERROR_BUSY, ERROR_INTERNAL, ERROR_REFUSED, Down, ErrorDown
 from specdec.models import LoadedModel
+from specdec.models.loaded import record_forwards
 from specdec.models.plans import Extension, Plan, Prepared, Staged, forward_together, stage
 from specdec.row_ms import RowMs
 from specdec.tracing import Tracing
@@ -91,7 +92,7 @@ class Engine:
         self._paused: set[bytes] = set()
         self._beside = None if hint_maker is None else hint_maker.beside
         self._hint_share = HintShare(clock, self.load.hints)
-        models = [model] if draft_model is None else [model, draft_model]
+        models = self._models = [model] if draft_model is None else [model, draft_model]
         self.prompts = Prompts(shared_bytes, self._arrive, lambda one: self._plans.get(one.work.key) is one.plan)
         a_token = sum(each.runner.kv_bytes_a_token for each in models)
         self.budget = KvBudget(kv_bytes, a_token, self.prompts.store.leave)
@@ -125,6 +126,8 @@ class Engine:
     def run(self) -> None:
         """Work until stop()."""
         with torch.inference_mode():
+            for model in self._models:
+                record_forwards(model)
             while not self._stopping:
                 if not self._waiting and not self._unbegun:
                     self._take_arrivals(self._arriving.get())

@@ -94,7 +94,8 @@ class ChainDrafter:
     def _plan_run(self, count: int) -> Plan[None]:
         """Predict so many tokens, up to an end."""
 
-        ids = yield from self._model.cursor.plan_run(self._predicted, count, self._pick)
+        banned = None if self._sampled else self._model.banned
+        ids = yield from self._model.cursor.plan_run(self._predicted, count, self._pick, banned)
         self.forwards = count
         ends = [place for place, token in enumerate(ids) if token in self._model.eos_ids]
         self._predicted += ids[: ends[0] + 1] if ends else ids

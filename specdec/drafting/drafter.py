@@ -88,6 +88,7 @@ class DraftModel:
         self.never_drafted = model.never_drafted
         banned = sorted(model.never_drafted)
         self.stays_on_device = model.device.type != "cpu"
+        self.banned = tuple(banned)
         self._banned = torch.tensor(banned, device=model.device) if banned else None
 
     def prefill(self, prompt: Prompt) -> None:
@@ -106,7 +107,7 @@ class DraftModel:
     @property
     def runs(self) -> bool:
         """Whether it pays, and is possible, to draft on without having read what was drafted."""
-        return self.stays_on_device and self.cursor.runs
+        return (self.stays_on_device or self._model.runner.static is not None) and self.cursor.runs
 
     def room(self, answer_length: int) -> int:
         """How many tokens may still be drafted before the draft model's context is full."""

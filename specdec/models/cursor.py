@@ -17,6 +17,7 @@ from specdec.models.plans import Extension, Plan, Prepared, carry_out
 from specdec.models.prompt import EncodedPrompt
 from specdec.models.runner import LayerObserver
 from specdec.models.session import ModelSession
+from specdec.models.static import MOST_IN_A_RUN, ChainRun
 from specdec.options import GenerationOptions
 from specdec.sampling.adjust import Adjuster
 from specdec.sampling.choices import Choices
@@ -156,21 +157,39 @@ class SessionCursor:
         asked = self._adjuster is not None and self._adjuster.active
         return not asked and self._session.takes_embeddings and self._session.runner.sees_layers
 
-    def plan_run(self, answer: Sequence[int], count: int, pick: Callable[[Tensor, int], Tensor]) -> Plan[list[int]]:
+    def plan_run(
+        self,
+        answer: Sequence[int],
+        count: int,
+        pick: Callable[[Tensor, int], Tensor],
+        banned: Sequence[int] | None = None,
+    ) -> Plan[list[int]]:
         """The `count` tokens that follow an answer when each is picked after the one before; read once, at the end.
 
         pick: from logits [1, vocab] and an answer position to the id int64 [1], on the device. What is read while the
-        device works would make it wait.
+        device works would make it wait. banned: ids that `pick` never takes, where it is otherwise the session's
+        Chooser; the run may then be one launch. None: it is something else.
         """
         session = self._session
-        row = yield from self._plan_rows_of_model(answer, (), None)
+        static = session.runner.static
+        if static is not None and banned is not None and 1 < count <= MOST_IN_A_RUN and answer:
+            start = self._sync(list(answer), len(answer))
+            run = ChainRun(count, self._options, len(answer), tuple(banned))
+            found: Tensor = yield Extension(session, tuple(answer[start:]), run=run)
+            if found.dim() == 1:
+                ids: list[int] = found.tolist()
+                self._fed.extend([*answer[start:], *ids[:-1]])
+                return ids
+            self._fed.extend(answer[start:])
+            row = found[-1:]
+        else:
+            row = yield from self._plan_rows_of_model(answer, (), None)
         picked = [pick(row, len(answer))]
         try:
             while len(picked) < count:
-                hidden = session.runner.embed(picked[-1])
-                row = yield Extension(session, hidden=hidden, last_only=True)
+                row = yield Extension(session, (0,), last_only=True, device_ids=picked[-1])
                 picked.append(pick(row, len(answer) + len(picked)))
-            ids: list[int] = torch.cat(picked).tolist()
+            ids = torch.cat(picked).tolist()
             self._fed.extend(ids[:-1])
         finally:  # of what was broken off nobody knows the ids
             session.rollback(self._prompt_length + len(self._fed))

@@ -16,6 +16,7 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from specdec.errors import ModelError
+from specdec.models.direct.pixels import like_library
 from specdec.models.positions import Grid
 from specdec.models.sizes import FORMATS, PictureRules, picture_size, smart_resize
 
@@ -76,7 +77,7 @@ class ImagePreparer:
             )
         else:
             processor = Qwen2VLImageProcessorPil.from_pretrained(path)
-        return cls(processor, find_process_vision_info(), most_pixels)
+        return cls(like_library(processor) or processor, find_process_vision_info(), most_pixels)
 
     def prepare(self, images: Sequence[bytes]) -> PreparedImages:
         """Encoded images (JPEG, PNG) -> pixels and grids. Raises ModelError for bytes that are no image."""

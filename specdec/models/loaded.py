@@ -23,6 +23,7 @@ from specdec.models.positions import expand_image_pads, image_token_count, mrope
 from specdec.models.prompt import EncodedPrompt, Prompt
 from specdec.models.runner import DecoderRunner
 from specdec.models.session import ModelSession
+from specdec.models.static.tower import RecordedTower, record_tower
 from specdec.models.sizes import PictureRules, picture_size
 from specdec.sampling.disturbed import Disturbance
 from specdec.sampling.grammar import Grammar, Grammars
@@ -71,6 +72,9 @@ class LoadedModel:
             if compiled:
                 runner.try_out()
         pad_id = None if preparer is None else network.config.image_token_id
+        self._tower: RecordedTower | None = None
+        if preparer is not None and runner.static is not None and runner.device.type == "cuda":
+            self._tower = record_tower(network.model.visual, network.config.vision_config, runner.device)
         self._stand_on(runner, tokenizer, path, eos_token_ids, preparer, pad_id)
 
     def _stand_on(
@@ -264,6 +268,8 @@ class LoadedModel:
 
         Of a model with deepstack, what goes into its first layers stands beside it: [tokens, hidden_size * (1 + n)].
         """
+        if self._tower is not None:
+            return self._tower(pixel_values, [(int(t), int(h), int(w)) for t, h, w in grids.tolist()])
         found = self.network.get_image_features(
             pixel_values.to(self.device), image_grid_thw=grids.to(self.device)
         )
@@ -295,6 +301,21 @@ class LoadedModel:
         }
         ids.add(self.tokenizer.get_vocab().get("<|vision_pad|>"))
         return frozenset(i for i in ids if i is not None and 0 <= i < self.vocab_size)
+
+
+_RECORDED_AHEAD = 32
+"""Rows of the largest forward that is recorded before it is needed."""
+
+
+def record_forwards(model: LoadedModel) -> None:
+    """Record the usual sizes of a model's static path in the calling thread, which from then on alone replays them.
+
+    Does nothing for a model without one (see specdec.models.static). To be called in torch's inference mode.
+    """
+    static = model.runner.static
+    if static is not None:
+        static.claim()
+        static.warm_up(model.runner.new_cache(_RECORDED_AHEAD), _RECORDED_AHEAD)
 
 
 def fingerprint(tokens: Mapping[int, str]) -> bytes:

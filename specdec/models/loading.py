@@ -140,14 +140,16 @@ def eos_ids(hf_model: Any, tokenizer: Any) -> frozenset[int]:
 
 
 def _resolve_device(device: str) -> torch.device:
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        place = torch.device(device)
+        place = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
     except RuntimeError as error:
         raise ModelError(f"device {device!r} is unknown: choose auto, cpu or cuda") from error
-    if place.type == "cuda" and not torch.cuda.is_available():
-        raise ModelError(f"device {device!r} is not available: this machine or this torch has no CUDA")
+    if place.type == "cuda":
+        if not torch.cuda.is_available():
+            raise ModelError(f"device {device!r} is not available: this machine or this torch has no CUDA")
+        # On Hopper torch prefers cuDNN's attention, which plans anew (about 30 ms) for every new cache length. What is
+        # left are torch's own flash and memory-efficient kernels.
+        torch.backends.cuda.enable_cudnn_sdp(False)
     return place
 
 

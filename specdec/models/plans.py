@@ -20,6 +20,7 @@ from specdec.models.attention.segment import Segment
 from specdec.models.images import PreparedImages, SeenPicture
 from specdec.models.prompt import EncodedPrompt, Prompt
 from specdec.models.runner import DecoderRunner, LayerObserver
+from specdec.models.static import ChainRun
 
 T = TypeVar("T")
 
@@ -30,8 +31,8 @@ class Extensible(Protocol):
     runner: DecoderRunner
     layers: range | None
 
-    def room_for(self, extension: Extension) -> tuple[Segment, tuple[Tensor, Tensor]]:
-        """Where an extension's rows go, and their rotary factors."""
+    def room_for(self, extension: Extension) -> Segment:
+        """Where an extension's rows go."""
         ...
 
     def hold(self, extension: Extension) -> None:
@@ -71,7 +72,8 @@ class Extension:
 
     ids: one token a row. hidden: rows [n, hidden_size] that go into the session's layers instead of the embeddings of
     `ids`, which are not looked at then. last_only: only the last row's logits are wanted. observer: sees this session's
-    rows after each layer.
+    rows after each layer. device_ids: int64 [rows] that count instead of `ids`, where the host has not read them. run:
+    predict a chain behind these rows and return its ids (`StaticForward.chain`) where that can be, else their logits.
     """
 
     session: Extensible
@@ -80,6 +82,13 @@ class Extension:
     last_only: bool = False
     hidden: Tensor | None = None
     observer: LayerObserver | None = None
+    device_ids: Tensor | None = None
+    run: ChainRun | None = None
+
+    @property
+    def more(self) -> int:
+        """Tokens that the session will hold behind its rows."""
+        return 0 if self.run is None else self.run.count - 1
 
     @property
     def rows(self) -> int:
@@ -168,7 +177,6 @@ class Staged:
 
     extension: Extension
     segment: Segment
-    rotary: tuple[Tensor, Tensor]
 
 
 @torch.inference_mode()
@@ -194,7 +202,7 @@ def extend_many(extensions: Sequence[Extension]) -> list[Tensor]:
     any session has changed, where one of them cannot be extended so.
     """
     joint = extensions[0].session.runner.joint
-    if joint is not None and len(extensions) == 1:
+    if joint is not None and len(extensions) == 1 and extensions[0].run is None:
         return [joint.extend(extensions[0])]
     return forward_together([stage(extension) for extension in extensions])
 
@@ -209,8 +217,7 @@ def stage(extension: Extension) -> Staged:
         if low < 0 or high >= session.runner.vocab_size:
             token = low if low < 0 else high
             raise ModelError(f"token id {token} is outside the vocabulary of {session.runner.vocab_size}")
-    segment, rotary = session.room_for(extension)
-    return Staged(extension, segment, rotary)
+    return Staged(extension, session.room_for(extension))
 
 
 def forward_together(staged: Sequence[Staged]) -> list[Tensor]:
@@ -220,6 +227,13 @@ def forward_together(staged: Sequence[Staged]) -> list[Tensor]:
     Returns the logits float32 of each, in order. A forward that fails raises what it raises; no session has changed.
     """
     runner = staged[0].extension.session.runner
+    static = runner.static
+    if static is not None and static.takes(staged):
+        if staged[0].extension.run is not None:
+            return [static.chain(staged[0])]
+        _check_together(staged)
+        return static.logits(staged, _observer(staged))
+    staged = [replace(one, extension=replace(one.extension, run=None)) for one in staged]
     hidden = hidden_together(staged)
     wanted = []
     start = 0
@@ -235,26 +249,30 @@ def hidden_together(staged: Sequence[Staged]) -> Tensor:
     """The same, but returns what comes out of the sessions' last layers: [rows of all, hidden_size]."""
     first = staged[0].extension
     runner = first.session.runner
-    if any(one.extension.together_with != first.together_with for one in staged):
-        raise ModelError("sessions of different models cannot share a forward: group them by model")
+    _check_together(staged)
+    static = runner.static
+    if static is not None and not static.cuts and first.session.layers is not None and static.takes(staged):
+        return static.hidden(staged, _observer(staged))
     segments = [one.segment for one in staged]
-    if len(staged) == 1:
-        rotary = staged[0].rotary
-    else:
-        rotary = (
-            torch.cat([one.rotary[0] for one in staged]),
-            torch.cat([one.rotary[1] for one in staged]),
-        )
+    rotary = runner.rotary(segments)
     hidden = runner.forward(_input(runner, staged), rotary, segments, _observer(staged), first.session.layers)
     for one in staged:
         one.extension.session.hold(one.extension)
     return hidden
 
 
+def _check_together(staged: Sequence[Staged]) -> None:
+    if any(one.extension.together_with != staged[0].extension.together_with for one in staged):
+        raise ModelError("sessions of different models cannot share a forward: group them by model")
+
+
 def _input(runner: DecoderRunner, staged: Sequence[Staged]) -> Tensor:
     """What goes into the first layer: [rows, hidden_size]. The ids of all are looked up at once."""
     if len(staged) == 1 and staged[0].extension.hidden is None:
-        return runner.embed(torch.tensor(staged[0].extension.ids, device=runner.device))
+        known = staged[0].extension.device_ids
+        return runner.embed(
+            torch.tensor(staged[0].extension.ids, device=runner.device) if known is None else known
+        )
     ids = [token for one in staged if one.extension.hidden is None for token in one.extension.ids]
     embedded = runner.embed(torch.tensor(ids, device=runner.device)) if ids else None
     if embedded is not None and all(one.extension.hidden is None for one in staged):

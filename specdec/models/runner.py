@@ -23,6 +23,7 @@ from specdec.models.attention.segment import Segment
 from specdec.models.families import Family, Layer, is_plain
 from specdec.models.layers.compiled import CompiledPieces
 from specdec.models.layers.pieces import Pieces, PlainPieces, Projected
+from specdec.models.static import StaticForward, make_static
 
 LayerObserver = Callable[[int, Tensor], None]
 """Called after each layer with (layer index, hidden [rows, hidden_size])."""
@@ -83,18 +84,17 @@ class DecoderRunner:
         self.layer_count: int = config.num_hidden_layers
         self.context_limit: int = config.max_position_embeddings
         self.vocab_size = vocab_size
-        self._eps: float = config.rms_norm_eps
+        self.eps: float = config.rms_norm_eps
         self._embedding: Tensor = text_model.embed_tokens.weight
-        self._embedding_scale = self.hidden_size**0.5 if family.scaled_embeddings else 0.0
         self._final_norm: Tensor = family.norm(text_model.norm)
         self._rotary = text_model.rotary_emb
-        self._ropes = family.ropes
+        self.ropes = family.ropes
         self._deepstack = family.deepstack
         layers = text_model.layers[: self.layer_count]
-        self._layers: list[Layer] = [family.read_layer(layer, config, i) for i, layer in enumerate(layers)]
+        self.layers: list[Layer] = [family.read_layer(layer, config, i) for i, layer in enumerate(layers)]
         if deterministic:
-            self._layers = [_in_blocks(layer) for layer in self._layers]
-        self._windows = {layer.window for layer in self._layers}
+            self.layers = [_in_blocks(layer) for layer in self.layers]
+        self.windows = {layer.window for layer in self.layers}
         scalar = getattr(config, "query_pre_attn_scalar", None)
         scale = None if scalar is None else scalar**-0.5
         self._cap: float | None = getattr(config, "final_logit_softcapping", None)
@@ -104,20 +104,25 @@ class DecoderRunner:
             self._lm_head = invariant.in_blocks(self._lm_head)
         self.device: torch.device = self._embedding.device
         self.dtype: torch.dtype = self._embedding.dtype
+        self._embedding_scale: Tensor | None = None
+        if family.scaled_embeddings:  # rounded as the library rounds it
+            self._embedding_scale = torch.tensor(self.hidden_size**0.5, dtype=self.dtype, device=self.device)
         self.attention: Attention = attention_for(
             self.heads // self.kv_heads, self.head_dim, self.dtype, self.device, scale, deterministic
         )
-        plain = PlainPieces(self.heads, self.kv_heads, self.head_dim, self.hidden_size, self._eps)
-        self._pieces: Pieces = CompiledPieces(plain, self._layers, self.device) if compiled else plain
+        plain = PlainPieces(self.heads, self.kv_heads, self.head_dim, self.hidden_size, self.eps)
+        self._pieces: Pieces = CompiledPieces(plain, self.layers, self.device) if compiled else plain
         self._tables: tuple[Tensor, Tensor] | None = None
         self.pacer: Pace | None = None
         self.joint: Joint | None = None
         self.passes = 0
+        self.static: StaticForward | None = None if deterministic else make_static(self, scale)
 
     def new_cache(self, capacity: int, layers: int | None = None) -> Tensor:
         """An empty KV cache [layers, 2, kv_heads, capacity, head_dim], of all layers or so many."""
         shape = (self.layer_count if layers is None else layers, 2, self.kv_heads, capacity, self.head_dim)
-        return torch.empty(shape, dtype=self.dtype, device=self.device)
+        make = torch.zeros if self.device.type == "cpu" and self.static is not None else torch.empty
+        return make(shape, dtype=self.dtype, device=self.device)  # the reference operations read unused slots
 
     @property
     def kv_bytes_a_token(self) -> int:
@@ -127,9 +132,7 @@ class DecoderRunner:
     def embed(self, ids: Tensor) -> Tensor:
         """ids int64 [rows] -> hidden [rows, hidden_size]."""
         hidden = F.embedding(ids, self._embedding)
-        if self._embedding_scale:  # rounded as the library rounds it
-            hidden = hidden * torch.tensor(self._embedding_scale, dtype=self.dtype, device=self.device)
-        return hidden
+        return hidden if self._embedding_scale is None else hidden * self._embedding_scale
 
     def rotary_at(self, positions: Tensor, highest: int | None = None) -> tuple[Tensor, Tensor]:
         """Rotary factors (cos, signed sin), each [rows, 1, head_dim], of all kinds of layers side by side.
@@ -141,6 +144,20 @@ class DecoderRunner:
             return self._compute_rotary(positions[:, None])
         cos, sin = self._table((int(positions.max()) if highest is None else highest) + 1)
         return cos[positions], sin[positions]
+
+    def rotary(self, segments: Sequence[Segment]) -> tuple[Tensor, Tensor]:
+        """Rotary factors of the rows of some segments, one after another."""
+        found = [self._rotary_of(segment.positions) for segment in segments]
+        if len(found) == 1:
+            return found[0]
+        return torch.cat([cos for cos, _ in found]), torch.cat([sin for _, sin in found])
+
+    def _rotary_of(self, positions: Sequence[int] | Tensor) -> tuple[Tensor, Tensor]:
+        if isinstance(positions, Tensor):
+            return self.rotary_at(positions)
+        if isinstance(positions, range):
+            return self.rotary_range(positions.start, positions.stop)
+        return self.rotary_at(torch.tensor(positions, device=self.device), max(positions))
 
     def rotary_range(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """Rotary factors of consecutive positions, as views of the table."""
@@ -176,15 +193,15 @@ class DecoderRunner:
                 )
         sights = {
             window: [self.attention.sight(segment, window) for segment in segments]
-            for window in self._windows
+            for window in self.windows
         }
         span, pieces = layers or range(self.layer_count), self._pieces
         hidden, rotaries = pieces.begin(hidden, self._by_rope(rotary))
-        layer = self._layers[span.start]
+        layer = self.layers[span.start]
         projected = pieces.enter(layer, hidden, *rotaries[layer.rope])
         for index in span:
             attended = self._attend(index - first, projected, segments, sights[layer.window])
-            following = self._layers[index + 1] if index + 1 < span.stop else None
+            following = self.layers[index + 1] if index + 1 < span.stop else None
             if following is None or index < len(added):
                 hidden = pieces.leave(layer, hidden, attended)
                 if index < len(added):
@@ -196,18 +213,25 @@ class DecoderRunner:
                     layer, following, hidden, attended, *rotaries[following.rope]
                 )
             if observer is not None:
-                observer(index, pieces.hand_out(hidden))
+                observer(index, hidden)
             layer = following or layer
-        return pieces.hand_out(hidden)
+        return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Final norm and LM head: hidden [rows, hidden_size] -> float32 [rows, vocab_size], real vocabulary
         only.
         """
+        return self.finish(self.head(hidden))
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Final norm and the LM head's product: hidden [rows, hidden_size] -> what `finish` takes."""
         if self._lm_head_is_exact:
             hidden = hidden.float()
-        normed = F.rms_norm(hidden, (self.hidden_size,), self._final_norm.to(hidden.dtype), self._eps)
-        logits = self._lm_head(normed)[:, : self.vocab_size].float()
+        return self._lm_head(F.rms_norm(hidden, (self.hidden_size,), self._final_norm.to(hidden.dtype), self.eps))
+
+    def finish(self, raw: Tensor, copy: bool = False) -> Tensor:
+        """What `head` gives -> logits. copy: never share its memory."""
+        logits = raw[:, : self.vocab_size].to(torch.float32, copy=copy)
         return logits if self._cap is None else self._cap * torch.tanh(logits / self._cap)
 
     def head_rows(self, ids: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -251,7 +275,8 @@ class DecoderRunner:
         try:
             for past, rows in ((0, 1), (1, 3)):
                 hidden = self.embed(torch.arange(rows, device=self.device))
-                self.forward(hidden, self.rotary_range(past, past + rows), [Segment(cache, past, rows)])
+                segment = Segment(cache, past, rows, positions=range(past, past + rows))
+                self.forward(hidden, self.rotary([segment]), [segment])
         except Exception as error:  # compilers fail in many ways; the cause stays attached
             lines = str(error).strip().splitlines() or [type(error).__name__]
             raise ModelError(f"compiling failed ({lines[0][:200]}): do not compile") from error
@@ -269,7 +294,7 @@ class DecoderRunner:
 
     def _by_rope(self, rotary: tuple[Tensor, Tensor]) -> list[tuple[Tensor, Tensor]]:
         """The factors of each kind of layers."""
-        if len(self._ropes) < 2:
+        if len(self.ropes) < 2:
             return [rotary]
         cos, sin = (torch.split(part, self.head_dim, -1) for part in rotary)
         return list(zip(cos, sin, strict=True))
@@ -288,7 +313,7 @@ class DecoderRunner:
         reference = self._embedding[:1]
         multi_axis = hasattr(self._rotary, "mrope_section")
         where = (positions if multi_axis else positions[0]).to(self.device)
-        kinds = self._ropes or (None,)
+        kinds = self.ropes or (None,)
         found = [self._rotary(reference, where, *(() if kind is None else (kind,))) for kind in kinds]
         cos = [cos[0] for cos, _ in found]
         # rotate_half(x) * sin == roll(x) * sin with the first half of sin negated: one operation less a layer.

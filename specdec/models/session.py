@@ -237,8 +237,8 @@ class ModelSession:
             grown[:, :, :, :held] = self._cache[:, :, :, :held]
         self._cache = grown
 
-    def room_for(self, extension: Extension) -> tuple[Segment, tuple[Tensor, Tensor]]:
-        """Where an extension's rows go and their rotary factors; nothing but room in the cache changes.
+    def room_for(self, extension: Extension) -> Segment:
+        """Where an extension's rows go; nothing but room in the cache changes.
 
         Raises ModelError where the session cannot be extended so.
         """
@@ -249,18 +249,15 @@ class ModelSession:
                 "the session holds a speculative tree: keep a path or roll back before extending"
             )
         past, rows = self._length, extension.rows
-        self._reserve(past + rows)
+        self._reserve(past + rows + extension.more)
         assert self._cache is not None
         prompt = self._prompt_positions
         if extension.hidden is not None and prompt is not None and past < prompt.shape[1]:
-            rotary = self.runner.rotary_at(prompt[:, past : past + rows].to(self.runner.device))
-        else:
-            rotary = self.runner.rotary_range(past + self._delta, past + self._delta + rows)
-        return Segment(self._cache, past, rows), rotary
+            return Segment(self._cache, past, rows, positions=prompt[:, past : past + rows].to(self.runner.device))
+        first = past + self._delta
+        return Segment(self._cache, past, rows, positions=range(first, first + rows))
 
-    def _room_for_tree(
-        self, ids: Sequence[int], parents: Sequence[int]
-    ) -> tuple[Segment, tuple[Tensor, Tensor]]:
+    def _room_for_tree(self, ids: Sequence[int], parents: Sequence[int]) -> Segment:
         if len(parents) != len(ids):
             raise ModelError("a tree needs one parent index per node")
         held = len(self.tree)
@@ -274,14 +271,13 @@ class ModelSession:
         for parent in parents:
             depths.append(0 if parent == ROOT else depths[parent] + 1)
         sight = grow_sight(self._tree_sight, parents)
-        at = [self._length + self._delta + depth for depth in depths[held:]]
-        rotary = self.runner.rotary_at(torch.tensor(at, device=self.runner.device), max(at))
-        return Segment(self._cache, past, len(parents), sight[held:], tuple(depths)), rotary
+        at = tuple(self._length + self._delta + depth for depth in depths[held:])
+        return Segment(self._cache, past, len(parents), sight[held:], tuple(depths), at)
 
     def hold(self, extension: Extension) -> None:
         """Count in what a forward has written into the cache."""
         if extension.parents is None:
-            self._length += extension.rows
+            self._length += extension.rows + extension.more
             return
         for token, parent in zip(extension.ids, extension.parents, strict=True):
             self.tree.append(token, parent)

@@ -33,7 +33,7 @@ def test_every_family_drafts_as_on_torch(family: str, tmp_path: Path) -> None:
     folder = shrunken.build(family, tmp_path / family)
     torchs = load_model(folder)
     ours = load_draft(converted(folder, tmp_path / "model.gguf"), gguf=drafts.EXACT)
-    window = any(layer.window for layer in torchs.runner._layers)
+    window = any(layer.window for layer in torchs.runner.layers)
     long = [(5 * place) % 250 for place in range(40)]
     if window and family != "gemma3_text":  # llama.cpp has windows for Gemma alone: said when it is converted
         long = long[:10]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,8 @@ class Segment:
 
     cache: float [layers, 2, kv_heads, capacity, head_dim], written at slots past .. past + rows. depths: of the tree
     nodes that are the last tokens of past + rows; empty for a chain, whose rows see what stands before them.
-    tree: bool [rows, len(depths)] on the CPU, which nodes a node sees; None for a chain.
+    tree: bool [rows, len(depths)] on the CPU, which nodes a node sees; None for a chain. positions: rotary positions of
+    the rows, on the host; int64 [3, rows], on the device, in a prompt with pictures (m-rope).
     """
 
     cache: Any
@@ -23,6 +25,7 @@ class Segment:
     rows: int
     tree: Tensor | None = None
     depths: tuple[int, ...] = ()
+    positions: Sequence[int] | Tensor = ()
 
     @property
     def total(self) -> int:

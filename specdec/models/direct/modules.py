@@ -6,6 +6,7 @@ pictures are written out here, operation by operation like the library's, so tha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -126,11 +127,24 @@ class GridRotary(Rotary):
         return torch.cat((mixed, mixed), dim=-1)
 
 
+class TowerOperations:
+    """What a tower computes beside products, norms and attention, in plain torch."""
+
+    def turn(self, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        """qkv [rows, 3, heads, dim], cos and sin float32 [rows, 1, dim] -> query and key, rotated, [rows, heads, dim]."""
+        return _turn(qkv[:, 0], cos, sin), _turn(qkv[:, 1], cos, sin)
+
+    def quick_gelu(self, wide: Tensor) -> Tensor:
+        """x * sigmoid(1.702 x)."""
+        return wide * torch.sigmoid(1.702 * wide)
+
+
 class VisionTower(nn.Module):
     """Patches of pictures -> embeddings for the decoder."""
 
-    def __init__(self, shape: VisionShape) -> None:
+    def __init__(self, shape: VisionShape, operations: TowerOperations | None = None) -> None:
         super().__init__()
+        self._operations = operations or TowerOperations()
         self._shape = shape
         self.patch_embed = _PatchEmbed(shape)
         self.blocks = nn.ModuleList(_VisionBlock(shape) for _ in range(shape.depth))
@@ -141,14 +155,19 @@ class VisionTower(nn.Module):
     def forward(self, pixels: Tensor, grids: Tensor) -> Tensor:
         """pixels [patches, features], grids int64 [images, 3] -> [tokens, hidden_size] of all pictures in turn."""
         sizes = [(int(t), int(h), int(w)) for t, h, w in grids.tolist()]
-        # A frame's patches attend to one another.
-        lengths = [h * w for t, h, w in sizes for _ in range(t)]
-        cos, sin = self._rotary(torch.cat([self._places(*size) for size in sizes]))
+        return self.through(pixels, frame_lengths(sizes), *self.rotary(sizes))
+
+    def through(self, pixels: Tensor, lengths: list[int], cos: Tensor, sin: Tensor) -> Tensor:
+        """The same; lengths: patches of each frame, which attend to one another. cos, sin: from `rotary`."""
         hidden = self.patch_embed(pixels)
         for block in self.blocks:
-            hidden = block(hidden, lengths, cos, sin)
+            hidden = block(hidden, lengths, cos, sin, self._operations)
         merged: Tensor = self.merger(hidden)
         return merged
+
+    def rotary(self, sizes: Sequence[tuple[int, int, int]]) -> tuple[Tensor, Tensor]:
+        """Rotary factors (cos, sin) float32 [patches, 1, head_dim] of pictures, on the CPU."""
+        return self._rotary(torch.cat([self._places(*size) for size in sizes]))
 
     def _places(self, t: int, h: int, w: int) -> Tensor:
         """Row and column int64 [t * h * w, 2] of every patch, in the order in which patches are merged."""
@@ -174,6 +193,8 @@ class _PatchEmbed(nn.Module):
         self.proj = nn.Conv3d(shape.in_channels, shape.embed_dim, kernel, stride=kernel, bias=False)
 
     def forward(self, pixels: Tensor) -> Tensor:
+        if pixels.device.type != "cpu":  # the same product; on a GPU a convolution of halves is far slower
+            return F.linear(pixels.to(self.proj.weight.dtype), self.proj.weight.flatten(1))
         embedded: Tensor = self.proj(pixels.view(self._patch)).view(-1, self.proj.out_channels)
         return embedded
 
@@ -186,9 +207,11 @@ class _VisionBlock(nn.Module):
         self.attn = _VisionAttention(shape)
         self.mlp = _VisionMlp(shape)
 
-    def forward(self, hidden: Tensor, lengths: list[int], cos: Tensor, sin: Tensor) -> Tensor:
-        hidden = hidden + self.attn(self.norm1(hidden), lengths, cos, sin)
-        out: Tensor = hidden + self.mlp(self.norm2(hidden))
+    def forward(
+        self, hidden: Tensor, lengths: list[int], cos: Tensor, sin: Tensor, operations: TowerOperations
+    ) -> Tensor:
+        hidden = hidden + self.attn(self.norm1(hidden), lengths, cos, sin, operations)
+        out: Tensor = hidden + self.mlp(self.norm2(hidden), operations)
         return out
 
 
@@ -200,10 +223,12 @@ class _VisionAttention(nn.Module):
         self.qkv = nn.Linear(shape.embed_dim, 3 * shape.embed_dim)
         self.proj = nn.Linear(shape.embed_dim, shape.embed_dim)
 
-    def forward(self, hidden: Tensor, lengths: list[int], cos: Tensor, sin: Tensor) -> Tensor:
+    def forward(
+        self, hidden: Tensor, lengths: list[int], cos: Tensor, sin: Tensor, operations: TowerOperations
+    ) -> Tensor:
         rows = hidden.shape[0]
-        query, key, value = self.qkv(hidden).reshape(rows, 3, self._heads, -1).permute(1, 0, 2, 3).unbind(0)
-        parts = (_turn(query, cos, sin), _turn(key, cos, sin), value)
+        qkv = self.qkv(hidden).view(rows, 3, self._heads, -1)
+        parts = (*operations.turn(qkv, cos, sin), qkv[:, 2])
         frames = zip(
             *(torch.split(part.transpose(0, 1)[None], lengths, dim=2) for part in parts), strict=True
         )
@@ -219,9 +244,8 @@ class _VisionMlp(nn.Module):
         self.fc1 = nn.Linear(shape.embed_dim, shape.mlp_width)
         self.fc2 = nn.Linear(shape.mlp_width, shape.embed_dim)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        wide = self.fc1(hidden)
-        out: Tensor = self.fc2(wide * torch.sigmoid(1.702 * wide))  # "quick_gelu"
+    def forward(self, hidden: Tensor, operations: TowerOperations) -> Tensor:
+        out: Tensor = self.fc2(operations.quick_gelu(self.fc1(hidden)))
         return out
 
 
@@ -242,7 +266,12 @@ class _Merger(nn.Module):
 def _turn(rows: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     half = rows.shape[-1] // 2
     rotated = torch.cat((-rows[..., half:], rows[..., :half]), dim=-1)
-    return (rows * cos) + (rotated * sin)
+    return ((rows * cos) + (rotated * sin)).to(rows.dtype)
+
+
+def frame_lengths(sizes: Sequence[tuple[int, int, int]]) -> list[int]:
+    """Patches of each frame of pictures (t, h, w); a frame's patches attend to one another."""
+    return [h * w for t, h, w in sizes for _ in range(t)]
 
 
 def _frequencies(base: float, size: int) -> Tensor:

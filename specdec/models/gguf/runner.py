@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from specdec.errors import ModelError
+from specdec.models.attention.segment import Segment
 from specdec.models.gguf.binding import LlamaModel
 from specdec.models.gguf.decoder import LlamaDecoder, Rows
 from specdec.models.gguf.session import GgufSegment
@@ -28,6 +29,7 @@ class GgufRunner:
     sees_layers = False
     keeps_prompts = True
     keeps_cache = True
+    static = None
     device = torch.device("cpu")
     dtype = torch.float32
 
@@ -55,10 +57,13 @@ class GgufRunner:
         """ids int64 [rows] -> [rows, 1]: llama.cpp looks them up."""
         return ids[:, None]
 
+    def rotary(self, segments: Sequence[Segment]) -> None:
+        """Nothing: llama.cpp rotates."""
+
     def forward(
         self,
         hidden: Tensor,
-        rotary: tuple[Tensor, Tensor],
+        rotary: None,
         segments: Sequence[GgufSegment],
         observer: LayerObserver | None = None,
         layers: range | None = None,

@@ -25,8 +25,6 @@ from specdec.models.prompt import EncodedPrompt
 from specdec.models.runner import LayerObserver
 from specdec.models.session import ModelSession
 
-_NOTHING = torch.empty(0, 0)
-"""Instead of rotary factors, which llama.cpp works out from positions."""
 
 
 @dataclass
@@ -124,7 +122,7 @@ class GgufSession(ModelSession):
                 self._decoder.give(sequence)
         self._leave_only(kept)
 
-    def room_for(self, extension: Extension) -> tuple[GgufSegment, tuple[Tensor, Tensor]]:
+    def room_for(self, extension: Extension) -> GgufSegment:
         """Where an extension's rows go. Raises ModelError where the session cannot be extended so."""
         rows, past = extension.rows, self._length + len(self.tree)
         self._check_room(past + rows)
@@ -143,7 +141,7 @@ class GgufSession(ModelSession):
             (sequence,) = self._tips
             segment = GgufSegment(None, past, rows, None, (), positions, (sequence,), None, extension.last_only)
         self._staged = segment
-        return segment, (_NOTHING, _NOTHING)
+        return segment
 
     def hold(self, extension: Extension) -> None:
         """Count in what a forward has taken in."""

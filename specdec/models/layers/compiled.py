@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable
-from dataclasses import fields
 from typing import Any
 
 import torch
@@ -24,7 +23,7 @@ _VARIANTS = 256
 
 
 class CompiledPieces:
-    """PlainPieces, compiled. On a GPU they are also recorded as CUDA graphs, by their rows."""
+    """PlainPieces, compiled."""
 
     def __init__(self, pieces: PlainPieces, layers: Iterable[Layer], device: torch.device) -> None:
         """Raises ModelError where there is no compiler, or where weights are quantised."""
@@ -32,25 +31,14 @@ class CompiledPieces:
         check_compiler(device)
         if not all(isinstance(product, Linear) for layer in layers for product in _products(layer)):
             raise ModelError("quantised weights cannot be compiled: load the model without one of both")
-        self._graphs = device.type == "cuda"
-        if self._graphs:  # or a recorded graph would copy them before each run
-            for layer in layers:
-                for weight in _weights(layer):
-                    torch._dynamo.mark_static_address(weight, guard=False)
         limits: Any = torch._dynamo.config
         limits.cache_size_limit = max(limits.cache_size_limit, _VARIANTS)
-        mode = "reduce-overhead" if self._graphs else None
-        self._enter: Callable[..., Projected] = torch.compile(pieces.enter, mode=mode)
-        self._leave: Callable[..., Tensor] = torch.compile(pieces.leave, mode=mode)
-        self._pass_on: Callable[..., tuple[Tensor, Projected]] = torch.compile(pieces.pass_on, mode=mode)
+        self._enter: Callable[..., Projected] = torch.compile(pieces.enter)
+        self._leave: Callable[..., Tensor] = torch.compile(pieces.leave)
+        self._pass_on: Callable[..., tuple[Tensor, Projected]] = torch.compile(pieces.pass_on)
 
     def begin(self, hidden: Tensor, rotaries: list[Rotary]) -> tuple[Tensor, list[Rotary]]:
-        """Tensors that begin their memory: where in a larger one they stand would be part of what is compiled.
-
-        What the graphs of the pass before have given may be overwritten from now on.
-        """
-        if self._graphs:
-            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        """Tensors that begin their memory: where in a larger one they stand would be part of what is compiled."""
         rotaries = [(cos.clone(), signed_sin.clone()) for cos, signed_sin in rotaries]
         _of_any_length(*(factor for pair in rotaries for factor in pair))
         return hidden.clone(memory_format=torch.contiguous_format), rotaries
@@ -78,9 +66,6 @@ class CompiledPieces:
         _of_any_length(hidden, attended)
         return self._pass_on(layer, following, hidden, attended, cos, signed_sin)
 
-    def hand_out(self, hidden: Tensor) -> Tensor:
-        """A copy, where a graph will overwrite it."""
-        return hidden.clone() if self._graphs else hidden
 
 
 def check_compiler(device: torch.device) -> None:
@@ -116,9 +101,3 @@ def _of_any_length(*tensors: Tensor) -> None:
 
 def _products(layer: Layer) -> tuple[Any, ...]:
     return layer.qkv, layer.out, layer.gate_up, layer.down
-
-
-def _weights(layer: Layer) -> list[Tensor]:
-    found = [getattr(layer, field.name) for field in fields(layer)]
-    found += [part for product in _products(layer) for part in (product.weight, product.bias)]
-    return [one for one in found if isinstance(one, Tensor)]

@@ -48,10 +48,6 @@ class Pieces(Protocol):
         """`leave` one layer and `enter` the following."""
         ...
 
-    def hand_out(self, hidden: Tensor) -> Tensor:
-        """hidden for those who keep it longer than until the next piece."""
-        ...
-
 
 @dataclass(frozen=True)
 class PlainPieces:
@@ -104,7 +100,3 @@ class PlainPieces:
         """See Pieces."""
         hidden = self.leave(layer, hidden, attended)
         return hidden, self.enter(following, hidden, cos, signed_sin)
-
-    def hand_out(self, hidden: Tensor) -> Tensor:
-        """As it is: nothing is overwritten."""
-        return hidden

@@ -86,6 +86,7 @@ class GenericRunner:
 
     sees_layers = False
     keeps_prompts = False
+    static = None
 
     def __init__(self, hf_model: Any, vocab_size: int) -> None:
         text = hf_model.config.get_text_config()
@@ -120,10 +121,13 @@ class GenericRunner:
         """ids int64 [rows] -> [rows, 1]: the library looks them up."""
         return ids[:, None]
 
+    def rotary(self, segments: Sequence[Segment]) -> None:
+        """Nothing: the library rotates."""
+
     def forward(
         self,
         hidden: Tensor,
-        rotary: tuple[Tensor, Tensor],
+        rotary: None,
         segments: Sequence[LibrarySegment],
         observer: LayerObserver | None = None,
         layers: range | None = None,
@@ -277,7 +281,7 @@ class GenericSession(ModelSession):
         super().rollback(n_tokens_kept)
         del self._ids[n_tokens_kept:]
 
-    def room_for(self, extension: Extension) -> tuple[LibrarySegment, tuple[Tensor, Tensor]]:
+    def room_for(self, extension: Extension) -> LibrarySegment:
         """Where an extension's rows go. Raises ModelError where the session cannot be extended so."""
         rows = extension.rows
         past = self._length + len(self.tree)
@@ -290,8 +294,7 @@ class GenericSession(ModelSession):
             )
         else:
             branches = (([*self._ids, *_ids_of(extension)], 1 if extension.last_only else rows),)
-        nothing = torch.empty(rows, 0)
-        return LibrarySegment(self._library_cache, past, rows, branches=branches), (nothing, nothing)
+        return LibrarySegment(self._library_cache, past, rows, branches=branches)
 
     def hold(self, extension: Extension) -> None:
         """Count in what a forward has taken in."""

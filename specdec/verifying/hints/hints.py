@@ -60,6 +60,9 @@ class HintMaker:
         self.outcomes = outcomes
         self.beside = beside or beside_of(exits.model.device)
         self.vocabulary = ExitVocabulary(exits)
+        static = exits.model.runner.static
+        if static is not None:
+            static.observe(exits.layers)
 
     def session(
         self, prompt_ids: Sequence[int], options: GenerationOptions, history: Sequence[int] = ()

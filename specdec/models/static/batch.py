@@ -1,0 +1,133 @@
+"""The integers of one forward pass: which row is which token, where it stands, and which cache it belongs to.
+
+Plain arithmetic on the host. KV caches stay where their sessions keep them: a batch carries each cache's address and
+capacity, so that one kernel launch per layer serves all sessions and a session joins or leaves without a copy.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from specdec.models.attention.segment import Segment
+
+BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
+MAX_ROWS = BUCKETS[-1]
+TILE = 8
+MAX_NODES = 256
+"""Nodes of one session's speculative tree that a mask has room for."""
+
+
+class Row(IntEnum):
+    """The first lines of `Batch.numbers`: one value per row."""
+
+    ID = 0
+    ROPE = 1
+    """Rotary position."""
+    SLOT = 2
+    """Where the row's key and value go in its cache."""
+    POSITION = 3
+    """Place in the sequence; differs from SLOT for tree nodes. Sliding windows count by it."""
+    CACHE = 4
+    """Address of the session's cache."""
+    CAPACITY = 5
+    """Slots of that cache."""
+
+
+class Tile(IntEnum):
+    """The other lines: one value per tile. A tile with COUNT 0 is not used."""
+
+    FIRST = 6
+    COUNT = 7
+    TOTAL = 8
+    """Slots that are filled after this pass."""
+    COMMITTED = 9
+    """Slots before the tree."""
+    NODES = 10
+    """Tree nodes; 0 for a chain, whose rows see the slots up to their own."""
+
+
+LINES = len(Row) + len(Tile)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """numbers int64 [LINES, bucket]. mask uint8 [bucket, MAX_NODES], which tree nodes a row sees; None without trees.
+
+    rows: how many are real. caches: tile by tile, for the reference operations, which cannot follow an address.
+    """
+
+    numbers: npt.NDArray[np.int64]
+    mask: npt.NDArray[np.uint8] | None
+    rows: int
+    caches: tuple[Tensor, ...]
+
+    @property
+    def bucket(self) -> int:
+        """Rows of the recorded forward that takes this batch."""
+        return self.numbers.shape[1]
+
+
+def bucket_of(rows: int) -> int:
+    """The smallest bucket with room for `rows` (1 to MAX_ROWS)."""
+    return BUCKETS[bisect_left(BUCKETS, rows)]
+
+
+def fits(segment: Segment, windows: Sequence[int]) -> bool:
+    """Whether the rows of a segment can be laid out: their positions are integers, their tree fits the mask and no
+    sliding window cuts through the tree.
+    """
+    if isinstance(segment.positions, Tensor):
+        return False
+    if segment.tree is None:
+        return True
+    deepest = max(segment.depths) + 1
+    return len(segment.depths) <= MAX_NODES and not any(0 < window <= deepest for window in windows)
+
+
+def lay_out(segments: Sequence[Segment], ids: Sequence[Sequence[int]], unused: Tensor) -> Batch:
+    """Lay out the rows of several sessions, one session after another.
+
+    Args:
+        segments: where each session's rows stand.
+        ids: each session's token ids; empty where the rows come as hidden states.
+        unused: a cache that belongs to no session; padding rows write there.
+    """
+    rows = sum(segment.rows for segment in segments)
+    bucket = bucket_of(rows)
+    numbers = np.zeros((LINES, bucket), dtype=np.int64)
+    numbers[Row.CACHE] = unused.data_ptr()
+    numbers[Row.CAPACITY] = unused.shape[3]
+    mask = None
+    caches: list[Tensor] = []
+    row = 0
+    for segment, tokens in zip(segments, ids, strict=True):
+        end = row + segment.rows
+        slots = np.arange(segment.past, segment.total)
+        if len(tokens):
+            numbers[Row.ID, row:end] = tokens
+        numbers[Row.ROPE, row:end] = segment.positions
+        numbers[Row.SLOT, row:end] = slots
+        numbers[Row.POSITION, row:end] = slots
+        numbers[Row.CACHE, row:end] = segment.cache.data_ptr()
+        numbers[Row.CAPACITY, row:end] = segment.cache.shape[3]
+        nodes = 0
+        if segment.tree is not None:
+            nodes = len(segment.depths)
+            numbers[Row.POSITION, row:end] = segment.committed + np.array(segment.depths[-segment.rows :])
+            if mask is None:
+                mask = np.zeros((bucket, MAX_NODES), dtype=np.uint8)
+            mask[row:end, :nodes] = segment.tree.numpy()
+        for first in range(row, end, TILE):
+            count = min(TILE, end - first)
+            total = segment.total if nodes else segment.past + first - row + count
+            numbers[len(Row) :, len(caches)] = (first, count, total, segment.committed, nodes)
+            caches.append(segment.cache)
+        row = end
+    return Batch(numbers, mask, rows, tuple(caches))

@@ -1,0 +1,392 @@
+"""Recorded forwards of one model, by bucket, and the draft of a whole chain in one launch.
+
+The host loads a batch's integers, replays, and reads what it needs. Thread-safe: a lock covers loading and launching,
+not the device's work.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specdec.errors import ModelError
+from specdec.models.attention.segment import Segment
+from specdec.models.static.batch import BUCKETS, LINES, MAX_ROWS, Row, Tile, fits, lay_out
+from specdec.models.static.operations import Inputs, Operations, TorchOperations
+from specdec.models.static.recording import CudaGraphs, EagerRuns, Recorder
+from specdec.options import GenerationOptions
+from specdec.sampling.noise import noisy_argmax_of, seed_word
+from specdec.sampling.processors import cut_scores
+
+if TYPE_CHECKING:
+    from specdec.models.plans import Staged
+    from specdec.models.runner import DecoderRunner, LayerObserver
+
+_LOG = logging.getLogger("specdec.models")
+_CAPABILITY = (8, 0)
+_LONGEST_TABLE = 1 << 17
+"""Rotary positions kept on the device; sequences beyond take the ordinary path."""
+_MOST_CHAINS = 32
+MOST_IN_A_RUN = 16
+"""Tokens of a chain that are predicted in one launch."""
+_STEPS = (Row.ROPE, Row.SLOT, Row.POSITION, Tile.TOTAL)
+"""What grows by one from one token of a chain to the next."""
+
+
+@dataclass(frozen=True)
+class ChainRun:
+    """Tokens to predict one after another, each feeding the next on the device.
+
+    Args:
+        count: how many.
+        options: how each is picked; seed and position enter as data, the others are part of the recording.
+        position: answer position of the first one.
+        banned: ids that are never picked, in order.
+    """
+
+    count: int
+    options: GenerationOptions
+    position: int
+    banned: tuple[int, ...] = ()
+
+    @property
+    def recording(self) -> tuple[Any, ...]:
+        """What a recording is made for."""
+        options = self.options
+        cuts = (options.temperature, options.top_k, options.top_p, options.min_p) if options.temperature else ()
+        return self.count, cuts, self.banned
+
+
+@dataclass
+class _Part:
+    """Some layers of a recorded forward. found: (hidden behind them, the forward's result so far)."""
+
+    replay: Callable[[], None]
+    layers: range
+    found: Callable[[], tuple[Tensor, Tensor]]
+
+
+@dataclass
+class _Chain:
+    """A recorded draft: buffers that are loaded before a replay, and what gives the ids int64 [count]."""
+
+    replay: Callable[[], None]
+    found: Callable[[], Tensor]
+    last: Tensor
+    word: Tensor
+    position: Tensor
+
+
+class StaticForward:
+    """The static decode path of one DecoderRunner. Made by `make_static`.
+
+    cuts: layers after which hidden states can be observed; a forward is recorded in parts that end there. recordings,
+    recording_s: how many were made and what that took.
+    """
+
+    def __init__(self, runner: DecoderRunner, operations: Operations, recorder: Recorder) -> None:
+        self._runner = runner
+        self._operations = operations
+        self._recorder = recorder
+        self._unused = runner.new_cache(1)
+        self._length = min(runner.context_limit, _LONGEST_TABLE)
+        cos, sin = runner.rotary_range(0, self._length)
+        dim = runner.head_dim
+        self._tables = [
+            (cos[:, 0, kind * dim : (kind + 1) * dim], sin[:, 0, kind * dim : (kind + 1) * dim])
+            for kind in range(max(1, len(runner.ropes)))
+        ]
+        self._inputs: dict[int, Inputs] = {}
+        self._hidden: dict[int, Tensor] = {}
+        self._following = Inputs(1, LINES, runner.device)
+        step = torch.zeros(LINES, 1, dtype=torch.int64)
+        step[list(_STEPS)] = 1
+        self._step = step.to(runner.device)
+        self._recorded: dict[tuple[Any, ...], list[_Part]] = {}
+        self._chains: OrderedDict[tuple[Any, ...], _Chain] = OrderedDict()
+        self._lock = threading.RLock()
+        self._owner: int | None = None
+        self.cuts: tuple[int, ...] = ()
+        self.recordings = 0
+        self.recording_s = 0.0
+
+    def claim(self) -> None:
+        """From now on only the calling thread replays, and whatever others have recorded is recorded anew."""
+        with self._lock:
+            self._owner = threading.get_ident()
+            self._recorded.clear()
+            self._chains.clear()
+
+    def observe(self, layers: Sequence[int]) -> None:
+        """Hidden states behind these layers will be wanted. Forwards are recorded anew."""
+        with self._lock:
+            self.cuts = tuple(sorted(set(layers)))
+            self._recorded.clear()
+
+    def takes(self, staged: Sequence[Staged]) -> bool:
+        """Whether a forward for these may be replayed; everything else takes the ordinary path."""
+        if self._owner not in (None, threading.get_ident()):
+            return False
+        rows = 0
+        for one in staged:
+            extension, segment = one.extension, one.segment
+            rows += segment.rows
+            if extension.hidden is not None and (
+                len(staged) > 1 or extension.hidden.shape[1] != self._runner.hidden_size
+            ):
+                return False
+            if extension.observer is not None and not self.cuts:
+                return False
+            if not fits(segment, self._runner.windows):
+                return False
+            if max(segment.positions) + extension.more >= self._length:
+                return False
+        return rows <= MAX_ROWS
+
+    def logits(self, staged: Sequence[Staged], observer: LayerObserver | None) -> list[Tensor]:
+        """As `plans.forward_together`: logits float32 of each session's wanted rows."""
+        with self._lock:
+            raw = self._run(staged, observer, with_head=True)
+            wanted, start = [], 0
+            for one in staged:
+                stop = start + one.segment.rows
+                wanted.append(raw[stop - 1 : stop] if one.extension.last_only else raw[start:stop])
+                start = stop
+            whole = wanted[0] if len(wanted) == 1 else torch.cat(wanted)
+            logits = self._runner.finish(whole, copy=len(wanted) == 1)  # the next replay overwrites `raw`
+        return list(torch.split(logits, [rows.shape[0] for rows in wanted]))
+
+    def hidden(self, staged: Sequence[Staged], observer: LayerObserver | None) -> Tensor:
+        """As `plans.hidden_together`: what comes out of the sessions' last layers, [rows, hidden_size]."""
+        with self._lock:
+            rows = sum(one.segment.rows for one in staged)
+            return self._run(staged, observer, with_head=False)[:rows].clone()
+
+    def chain(self, staged: Staged) -> Tensor:
+        """Feed the session's pending tokens, then predict `extension.run.count` tokens: int64 [count], on the device.
+
+        The session then holds the pending tokens and all but the last of the predicted ones.
+        """
+        run = staged.extension.run
+        assert run is not None
+        segment = staged.segment
+        assert not isinstance(segment.positions, Tensor)
+        with self._lock:
+            batch = lay_out([segment], [staged.extension.ids], self._unused)
+            after = Segment(segment.cache, segment.total, 1, positions=(segment.positions[-1] + 1,))
+            behind = lay_out([after], [(0,)], self._unused)
+            inputs = self._inputs_of(batch.bucket)
+            key = (batch.bucket, *run.recording)
+
+            def load() -> None:
+                inputs.load(batch)
+                self._following.load(behind)
+
+            load()
+            chain = self._chains.get(key)
+            if chain is None:
+                chain = self._chains[key] = self._record_chain(inputs, run)
+                load()  # recording has moved on
+                if len(self._chains) > _MOST_CHAINS:
+                    self._chains.popitem(last=False)
+            self._chains.move_to_end(key)
+            chain.last.fill_(segment.rows - 1)
+            if run.options.temperature:
+                chain.word.fill_(seed_word(run.options.seed))
+                chain.position.fill_(run.position)
+            self._runner.passes += run.count
+            chain.replay()
+            found = chain.found().clone()
+        staged.extension.session.hold(staged.extension)
+        return found
+
+    def warm_up(self, cache: Tensor, rows: int = MAX_ROWS) -> None:
+        """Record the buckets up to `rows` now. cache: of a session that holds nothing, with room for so many rows."""
+        for bucket in BUCKETS:
+            if bucket > rows:
+                break
+            segment = Segment(cache, 0, bucket, positions=range(bucket))
+            with self._lock:
+                batch = lay_out([segment], [[0] * bucket], self._unused)
+                self._inputs_of(bucket).load(batch)
+                self._parts(bucket, range(self._runner.layer_count), from_hidden=False, with_head=True)
+
+    def _run(self, staged: Sequence[Staged], after: LayerObserver | None, with_head: bool) -> Tensor:
+        """One forward: raw logits, or hidden states, [bucket, ...]. The next replay overwrites them."""
+        runner, first = self._runner, staged[0].extension
+        segments = [one.segment for one in staged]
+        ids: list[Sequence[int]] = [() if one.extension.device_ids is not None else one.extension.ids for one in staged]
+        batch = lay_out(segments, ids, self._unused)
+        inputs = self._inputs_of(batch.bucket)
+        inputs.load(batch)
+        row = 0
+        for one in staged:
+            if one.extension.device_ids is not None:
+                inputs.numbers[Row.ID, row : row + one.segment.rows] = one.extension.device_ids
+            row += one.segment.rows
+        if first.hidden is not None:
+            self._hidden_of(batch.bucket)[: batch.rows] = first.hidden
+        layers = first.session.layers or range(runner.layer_count)
+        parts = self._parts(batch.bucket, layers, first.hidden is not None, with_head)
+        runner.passes += 1
+        if runner.pacer is not None:
+            after = runner.pacer.begin(batch.rows, after, len(layers))
+        for part in parts:
+            part.replay()
+            if after is not None:
+                seen = part.found()[0][: batch.rows]
+                for index in part.layers:
+                    after(index, seen)
+        for one in staged:
+            one.extension.session.hold(one.extension)
+        return parts[-1].found()[1]
+
+    def _parts(self, bucket: int, layers: range, from_hidden: bool, with_head: bool) -> list[_Part]:
+        key = (bucket, layers, from_hidden, with_head)
+        found = self._recorded.get(key)
+        if found is None:
+            found = self._recorded[key] = self._record_parts(bucket, layers, from_hidden, with_head)
+        return found
+
+    def _record_parts(self, bucket: int, layers: range, from_hidden: bool, with_head: bool) -> list[_Part]:
+        inputs = self._inputs_of(bucket)
+        ends = [layers.start, *(cut + 1 for cut in self.cuts if layers.start <= cut < layers.stop - 1), layers.stop]
+        parts: list[_Part] = []
+        for start, stop in pairwise(ends):
+            span = range(start, stop)
+            before = parts[-1].found if parts else None
+
+            def work(span: range = span, before: Any = before) -> tuple[Tensor, Tensor]:
+                if before is not None:
+                    hidden = before()[0]
+                else:
+                    hidden = self._hidden_of(bucket) if from_hidden else self._runner.embed(inputs.numbers[Row.ID])
+                hidden = self._through(hidden, span, layers.start, inputs)
+                ends_here = with_head and span.stop == layers.stop
+                return hidden, self._runner.head(hidden) if ends_here else hidden
+
+            parts.append(_Part(*self._record(work, span)))
+        return parts
+
+    def _record(self, work: Callable[[], Any], span: range) -> tuple[Callable[[], None], range, Callable[[], Any]]:
+        began = time.perf_counter()
+        try:
+            replay, found = self._recorder.record(work)
+        except Exception as error:  # a product that waits for the device, memory: the cause is told
+            if isinstance(self._recorder, EagerRuns):
+                raise
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            _LOG.warning("forwards are not recorded as CUDA graphs and run slower (%s)", lines[0][:200])
+            self._recorder = EagerRuns()
+            replay, found = self._recorder.record(work)
+        self.recordings += 1
+        self.recording_s += time.perf_counter() - began
+        return replay, span, found
+
+    def _record_chain(self, inputs: Inputs, run: ChainRun) -> _Chain:
+        runner, device = self._runner, self._runner.device
+        last, word, position = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(3))
+        banned = torch.tensor(run.banned, dtype=torch.int64, device=device) if run.banned else None
+        layers = range(runner.layer_count)
+
+        def pick(hidden: Tensor, step: int) -> Tensor:
+            logits = runner.finish(runner.head(hidden))
+            if banned is not None:
+                logits = logits.index_fill(1, banned, float("-inf"))
+            if not run.options.temperature:
+                return logits.argmax(-1)
+            return noisy_argmax_of(cut_scores(logits, run.options), word, position + step)
+
+        def work() -> Tensor:
+            hidden = self._through(runner.embed(inputs.numbers[Row.ID]), layers, 0, inputs)
+            picked = [pick(hidden.index_select(0, last), 0)]
+            following = self._following
+            for step in range(1, run.count):
+                following.numbers[Row.ID].copy_(picked[-1])
+                hidden = self._through(runner.embed(following.numbers[Row.ID]), layers, 0, following)
+                picked.append(pick(hidden, step))
+                following.numbers.add_(self._step)
+            return torch.cat(picked)
+
+        replay, _, found = self._record(work, layers)
+        return _Chain(replay, found, last, word, position)
+
+    def _through(self, hidden: Tensor, span: range, first: int, inputs: Inputs) -> Tensor:
+        """hidden [bucket, hidden_size] through some layers. first: the layer that a session's cache begins with."""
+        runner, operations = self._runner, self._operations
+        added: Tensor | None = None
+        for index in span:
+            layer = runner.layers[index]
+            hidden, normed = operations.add_norm(hidden, added, layer.norm_1, runner.eps)
+            qkv = layer.qkv(normed)
+            attended = operations.attend(layer, index - first, qkv, self._tables[layer.rope], inputs)
+            added = layer.out(attended)
+            if layer.after_attention is not None:
+                added = F.rms_norm(added, (runner.hidden_size,), layer.after_attention, runner.eps)
+            hidden, normed = operations.add_norm(hidden, added, layer.norm_2, runner.eps)
+            added = layer.down(operations.gate(layer, layer.gate_up(normed)))
+            if layer.after_mlp is not None:
+                added = F.rms_norm(added, (runner.hidden_size,), layer.after_mlp, runner.eps)
+        return hidden if added is None else hidden + added
+
+    def _inputs_of(self, bucket: int) -> Inputs:
+        found = self._inputs.get(bucket)
+        if found is None:
+            found = self._inputs[bucket] = Inputs(bucket, LINES, self._runner.device)
+        return found
+
+    def _hidden_of(self, bucket: int) -> Tensor:
+        found = self._hidden.get(bucket)
+        if found is None:
+            runner = self._runner
+            found = torch.zeros(bucket, runner.hidden_size, dtype=runner.dtype, device=runner.device)
+            self._hidden[bucket] = found
+        return found
+
+
+def make_static(runner: DecoderRunner, scale: float | None) -> StaticForward | None:
+    """The static path of a model on a GPU; None, with one line in the log, where it cannot be had.
+
+    Raises nothing: without it forwards take the ordinary path.
+    """
+    if runner.device.type != "cuda":
+        return None
+    capability = torch.cuda.get_device_capability(runner.device)
+    if capability < _CAPABILITY:
+        reason = f"compute capability {capability[0]}.{capability[1]} is below {_CAPABILITY[0]}.{_CAPABILITY[1]}"
+    elif not _has_triton():
+        reason = "triton is not installed"
+    else:
+        from specdec.models.static.kernels import TritonOperations
+
+        try:
+            operations = TritonOperations(
+                runner.heads, runner.kv_heads, runner.head_dim, runner.eps, scale, runner.dtype
+            )
+            return StaticForward(runner, operations, CudaGraphs(runner.device))
+        except (ModelError, RuntimeError, KeyError) as error:
+            reason = str(error).splitlines()[0][:200]
+    _LOG.warning("forwards are not recorded as CUDA graphs and run slower (%s)", reason)
+    return None
+
+
+def make_reference(runner: DecoderRunner, scale: float | None) -> StaticForward:
+    """The static path in plain torch, run eagerly: slow, for tests on any device."""
+    operations = TorchOperations(runner.heads, runner.kv_heads, runner.head_dim, runner.eps, scale)
+    return StaticForward(runner, operations, EagerRuns())
+
+
+def _has_triton() -> bool:
+    from torch.utils._triton import has_triton
+
+    return bool(has_triton())

@@ -1,0 +1,316 @@
+"""The static path's operations as Triton kernels: NVIDIA GPUs from compute capability 8.0 on.
+
+Attention is flash decoding (Dao et al., 2023): the keys of a tile are split over several programs, whose partial
+results a second kernel joins by their log-sum-exp. Lengths, cache addresses and tree masks are read on the device, so
+a program without keys ends at once and one recorded launch serves every length.
+"""
+
+# mypy: ignore-errors
+# Triton compiles these functions from their source and knows no annotations but its own.
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.nn import functional as F
+
+from specdec.models.direct.modules import TowerOperations
+from specdec.models.families import Layer
+from specdec.models.static.batch import MAX_NODES, TILE, Row, Tile
+from specdec.models.static.operations import Inputs
+
+KEYS = 64
+"""Keys that a program reads at a time."""
+_PROGRAMS = 264
+"""Programs with keys to read that fill a large GPU twice over: what splits are chosen for."""
+_FEWEST_SPLITS, _MOST_SPLITS = 4, 32
+
+
+class TritonOperations:
+    """Operations for one model on one GPU."""
+
+    def __init__(
+        self, heads: int, kv_heads: int, head_dim: int, eps: float, scale: float | None, dtype: torch.dtype
+    ) -> None:
+        self._heads = heads
+        self._kv_heads = kv_heads
+        self._head_dim = head_dim
+        self._eps = eps
+        self._scale = head_dim**-0.5 if scale is None else scale
+        self._dtype = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}[dtype]
+        self._precision = "ieee" if dtype == torch.float32 else "tf32"
+
+    def add_norm(
+        self, hidden: Tensor, added: Tensor | None, weight: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        """See Operations."""
+        rows, width = hidden.shape
+        total = hidden if added is None else torch.empty_like(hidden)
+        normed = torch.empty_like(hidden)
+        block = triton.next_power_of_2(width)
+        _add_norm[(rows,)](
+            hidden, hidden if added is None else added, weight, total, normed, width, eps,
+            ADD=added is not None, BLOCK=block, num_warps=min(16, max(1, block // 512)),
+        )  # fmt: skip
+        return total, normed
+
+    def attend(self, layer: Layer, index: int, qkv: Tensor, table: tuple[Tensor, Tensor], inputs: Inputs) -> Tensor:
+        """See Operations."""
+        rows, dim, heads, kv_heads = qkv.shape[0], self._head_dim, self._heads, self._kv_heads
+        block = triton.next_power_of_2(dim)
+        query = torch.empty(rows, heads * dim, dtype=qkv.dtype, device=qkv.device)
+        norm = layer.qk_norm
+        cos, sin = table
+        _rotate_and_store[(rows, heads + 2 * kv_heads)](
+            qkv, qkv if norm is None else norm, cos, sin, cos.stride(0), inputs.numbers, query, index,
+            self._eps, ROWS=rows, HEADS=heads, KV_HEADS=kv_heads, DIM=dim, BLOCK=block, NORM=norm is not None,
+            DTYPE=self._dtype, num_warps=1,
+        )  # fmt: skip
+        groups = heads // kv_heads
+        splits = triton.next_power_of_2(triton.cdiv(_PROGRAMS, kv_heads * rows))
+        splits = min(_MOST_SPLITS, max(_FEWEST_SPLITS, splits))
+        tile_rows = min(TILE, rows)
+        block_rows = max(16, triton.next_power_of_2(groups * tile_rows))
+        partial = torch.empty(splits, rows, heads * dim, dtype=torch.float32, device=qkv.device)
+        score = torch.empty(splits, rows, heads, dtype=torch.float32, device=qkv.device)
+        _attend_part[(rows, kv_heads, splits)](
+            query, inputs.numbers, inputs.mask, partial, score, index, self._scale,
+            ROWS=rows, HEADS=heads, KV_HEADS=kv_heads, GROUPS=groups, DIM=dim, BLOCK=block, BLOCK_ROWS=block_rows,
+            KEYS=KEYS * 256 // (block * qkv.element_size()) if block * qkv.element_size() > 256 else KEYS, SPLITS=splits, WINDOW=layer.window, NODES=MAX_NODES,
+            PRECISION=self._precision, DTYPE=self._dtype, num_warps=4,
+        )  # fmt: skip
+        attended = torch.empty_like(query)
+        _join_parts[(rows, heads)](
+            partial, score, attended, ROWS=rows, HEADS=heads, DIM=dim, BLOCK=block, SPLITS=splits, num_warps=1
+        )
+        return attended
+
+    def gate(self, layer: Layer, gate_up: Tensor) -> Tensor:
+        """See Operations."""
+        if layer.activation is not F.silu:
+            gate, up = gate_up.chunk(2, -1)
+            return layer.activation(gate) * up
+        rows, width = gate_up.shape[0], gate_up.shape[1] // 2
+        gated = torch.empty(rows, width, dtype=gate_up.dtype, device=gate_up.device)
+        _silu_gate[(rows, triton.cdiv(width, 1024))](gate_up, gated, width, BLOCK=1024, num_warps=4)
+        return gated
+
+
+class TritonTower(TowerOperations):
+    """What a vision tower computes beside products, norms and attention."""
+
+    def turn(self, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        """See TowerOperations."""
+        rows, _, heads, dim = qkv.shape
+        turned = torch.empty(2, rows, heads, dim, dtype=qkv.dtype, device=qkv.device)
+        _turn_patches[(rows, 2)](
+            qkv, cos, sin, turned, ROWS=rows, HEADS=heads, DIM=dim, BLOCK=triton.next_power_of_2(dim),
+            BLOCK_HEADS=triton.next_power_of_2(heads), num_warps=4,
+        )  # fmt: skip
+        return turned[0], turned[1]
+
+    def quick_gelu(self, wide: Tensor) -> Tensor:
+        """See TowerOperations."""
+        bent = torch.empty_like(wide)
+        _quick_gelu[(triton.cdiv(wide.numel(), 2048),)](wide, bent, wide.numel(), BLOCK=2048, num_warps=4)
+        return bent
+
+
+_ROPE, _SLOT, _POSITION = tl.constexpr(int(Row.ROPE)), tl.constexpr(int(Row.SLOT)), tl.constexpr(int(Row.POSITION))
+_CACHE, _CAPACITY = tl.constexpr(int(Row.CACHE)), tl.constexpr(int(Row.CAPACITY))
+_FIRST, _COUNT, _TOTAL = tl.constexpr(int(Tile.FIRST)), tl.constexpr(int(Tile.COUNT)), tl.constexpr(int(Tile.TOTAL))
+_COMMITTED, _NODES = tl.constexpr(int(Tile.COMMITTED)), tl.constexpr(int(Tile.NODES))
+
+
+@triton.jit
+def _add_norm(hidden, added, weight, total, normed, width, eps, ADD: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    inside = at < width
+    x = tl.load(hidden + row * width + at, mask=inside, other=0.0)
+    if ADD:
+        x = x + tl.load(added + row * width + at, mask=inside, other=0.0)
+        tl.store(total + row * width + at, x, mask=inside)
+    x = x.to(tl.float32)
+    scale = tl.rsqrt(tl.sum(x * x, 0) / width + eps)
+    w = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(normed + row * width + at, (x * scale * w).to(normed.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _turn_patches(
+    qkv, cos, sin, turned,
+    ROWS: tl.constexpr, HEADS: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr, BLOCK_HEADS: tl.constexpr,
+):  # fmt: skip
+    """All heads of one row, of the queries or of the keys."""
+    row = tl.program_id(0)
+    part = tl.program_id(1)
+    head = tl.arange(0, BLOCK_HEADS)[:, None]
+    at = tl.arange(0, BLOCK)[None]
+    inside = (head < HEADS) & (at < DIM)
+    swapped = tl.where(at < DIM // 2, at + DIM // 2, at - DIM // 2)
+    source = qkv + row * 3 * HEADS * DIM + part * HEADS * DIM + head * DIM
+    x = tl.load(source + at, mask=inside, other=0.0).to(tl.float32)
+    other = tl.load(source + swapped, mask=inside, other=0.0).to(tl.float32)
+    c = tl.load(cos + row * DIM + at, mask=at < DIM, other=0.0)
+    s = tl.load(sin + row * DIM + at, mask=at < DIM, other=0.0)
+    found = x * c + tl.where(at < DIM // 2, -other, other) * s
+    place = turned + part * ROWS * HEADS * DIM + row * HEADS * DIM + head * DIM
+    tl.store(place + at, found.to(turned.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _quick_gelu(wide, bent, size, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(wide + at, mask=at < size, other=0.0).to(tl.float32)
+    tl.store(bent + at, (x / (1.0 + tl.exp(-1.702 * x))).to(bent.dtype.element_ty), mask=at < size)
+
+
+@triton.jit
+def _silu_gate(gate_up, gated, width, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < width
+    gate = tl.load(gate_up + row * 2 * width + at, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(gate_up + row * 2 * width + width + at, mask=inside, other=0.0)
+    silu = (gate / (1.0 + tl.exp(-gate))).to(up.dtype)  # rounded as torch rounds it
+    tl.store(gated + row * width + at, silu * up, mask=inside)
+
+
+@triton.jit(do_not_specialize=["index"])
+def _rotate_and_store(
+    qkv, norm, cos, sin, table_stride, numbers, query, index, eps,
+    ROWS: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr,
+    NORM: tl.constexpr, DTYPE: tl.constexpr,
+):  # fmt: skip
+    """One head of one row: a query is rotated, a key is rotated and stored in its cache, a value is stored."""
+    row = tl.program_id(0)
+    head = tl.program_id(1)
+    at = tl.arange(0, BLOCK)
+    inside = at < DIM
+    source = qkv + row * (HEADS + 2 * KV_HEADS) * DIM + head * DIM
+    x = tl.load(source + at, mask=inside, other=0.0)
+    if head < HEADS + KV_HEADS:
+        swapped = tl.where(at < DIM // 2, at + DIM // 2, at - DIM // 2)
+        swapped = tl.where(inside, swapped, 0)
+        other = tl.load(source + swapped, mask=inside, other=0.0)
+        if NORM:
+            wide = x.to(tl.float32)
+            scale = tl.rsqrt(tl.sum(wide * wide, 0) / DIM + eps)
+            x = (wide * scale).to(DTYPE) * tl.load(norm + head * DIM + at, mask=inside, other=0.0)
+            other = (other.to(tl.float32) * scale).to(DTYPE) * tl.load(
+                norm + head * DIM + swapped, mask=inside, other=0.0
+            )
+        place = tl.load(numbers + _ROPE * ROWS + row) * table_stride
+        c = tl.load(cos + place + at, mask=inside, other=0.0)
+        s = tl.load(sin + place + at, mask=inside, other=0.0)
+        x = ((x * c).to(DTYPE).to(tl.float32) + other.to(tl.float32) * s.to(tl.float32)).to(DTYPE)
+    if head < HEADS:
+        tl.store(query + row * HEADS * DIM + head * DIM + at, x, mask=inside)
+    else:
+        # Of the cache [layers, 2, kv_heads, capacity, dim]; keys of all heads come before values of all heads.
+        part = index.to(tl.int64) * 2 * KV_HEADS + head - HEADS
+        cache = tl.load(numbers + _CACHE * ROWS + row).to(tl.pointer_type(DTYPE))
+        capacity = tl.load(numbers + _CAPACITY * ROWS + row)
+        slot = tl.load(numbers + _SLOT * ROWS + row)
+        tl.store(cache + (part * capacity + slot) * DIM + at, x, mask=inside)
+
+
+@triton.jit(do_not_specialize=["index"])
+def _attend_part(
+    query, numbers, mask, partial, score, index, factor,
+    ROWS: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUPS: tl.constexpr, DIM: tl.constexpr,
+    BLOCK: tl.constexpr, BLOCK_ROWS: tl.constexpr, KEYS: tl.constexpr, SPLITS: tl.constexpr, WINDOW: tl.constexpr,
+    NODES: tl.constexpr, PRECISION: tl.constexpr, DTYPE: tl.constexpr,
+):  # fmt: skip
+    """One tile, one key head, one part of the keys. The query heads that share the key head are rows side by side."""
+    tile = tl.program_id(0)
+    kv_head = tl.program_id(1)
+    split = tl.program_id(2)
+    count = tl.load(numbers + _COUNT * ROWS + tile)
+    if count == 0:
+        return
+    first = tl.load(numbers + _FIRST * ROWS + tile)
+    total = tl.load(numbers + _TOTAL * ROWS + tile)
+    committed = tl.load(numbers + _COMMITTED * ROWS + tile)
+    nodes = tl.load(numbers + _NODES * ROWS + tile)
+    line = tl.arange(0, BLOCK_ROWS)
+    own = line // GROUPS < count
+    row = tl.where(own, first + line // GROUPS, first)
+    head = kv_head * GROUPS + line % GROUPS
+    position = tl.load(numbers + _POSITION * ROWS + row)
+    slot = tl.load(numbers + _SLOT * ROWS + row)
+    begin = 0
+    if WINDOW > 0:
+        begin = tl.maximum(tl.min(position, 0) + 1 - WINDOW, 0)
+    share = tl.cdiv(tl.cdiv(total - begin, SPLITS), KEYS) * KEYS
+    start = begin + split * share
+    stop = tl.minimum(start + share, total)
+    place = (split * ROWS + row) * HEADS + head
+    if start >= stop:
+        tl.store(score + place, tl.full([BLOCK_ROWS], float("-inf"), tl.float32), mask=own)
+        return
+    at = tl.arange(0, BLOCK)
+    inside = at < DIM
+    q = tl.load(query + row[:, None] * HEADS * DIM + head[:, None] * DIM + at[None], mask=inside[None], other=0.0)
+    cache = tl.load(numbers + _CACHE * ROWS + first).to(tl.pointer_type(DTYPE))
+    capacity = tl.load(numbers + _CAPACITY * ROWS + first)
+    keys = cache + (index.to(tl.int64) * 2 * KV_HEADS + kv_head) * capacity * DIM
+    values = keys + KV_HEADS * capacity * DIM
+    highest = tl.full([BLOCK_ROWS], float("-inf"), tl.float32)
+    weight = tl.zeros([BLOCK_ROWS], tl.float32)
+    found = tl.zeros([BLOCK_ROWS, BLOCK], tl.float32)
+    for some in range(start, stop, KEYS):
+        key = some + tl.arange(0, KEYS)
+        there = key < stop
+        k = tl.load(keys + key[:, None] * DIM + at[None], mask=there[:, None] & inside[None], other=0.0)
+        s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * factor
+        seen = there[None] & (key[None] <= slot[:, None])
+        if nodes > 0:
+            node = key - committed
+            known = tl.load(
+                mask + row[:, None] * NODES + node[None], mask=(node[None] >= 0) & (node[None] < nodes), other=0
+            )
+            seen = there[None] & ((node[None] < 0) | (known != 0))
+        if WINDOW > 0:
+            near = key[None] > position[:, None] - WINDOW
+            seen = seen & (near | ((nodes > 0) & (key[None] >= committed)))
+        s = tl.where(seen, s, float("-inf"))
+        higher = tl.maximum(highest, tl.max(s, 1))
+        base = tl.where(higher == float("-inf"), 0.0, higher)
+        p = tl.exp(s - base[:, None])
+        shrink = tl.exp(highest - base)
+        weight = weight * shrink + tl.sum(p, 1)
+        v = tl.load(values + key[:, None] * DIM + at[None], mask=there[:, None] & inside[None], other=0.0)
+        found = found * shrink[:, None] + tl.dot(p.to(DTYPE), v, input_precision=PRECISION)
+        highest = higher
+    some_seen = weight > 0.0
+    divisor = tl.where(some_seen, weight, 1.0)
+    tl.store(score + place, tl.where(some_seen, highest + tl.log(divisor), float("-inf")), mask=own)
+    tl.store(partial + place[:, None] * DIM + at[None], found / divisor[:, None], mask=own[:, None] & inside[None])
+
+
+@triton.jit
+def _join_parts(
+    partial, score, attended,
+    ROWS: tl.constexpr, HEADS: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr, SPLITS: tl.constexpr,
+):  # fmt: skip
+    """One head of one row: parts weighted by exp(score). Parts without keys were never written: they are not read."""
+    row = tl.program_id(0)
+    head = tl.program_id(1)
+    at = tl.arange(0, BLOCK)
+    split = tl.arange(0, SPLITS)
+    place = (split * ROWS + row) * HEADS + head
+    s = tl.load(score + place)
+    best = tl.max(s, 0)
+    best = tl.where(best > float("-inf"), best, 0.0)
+    w = tl.exp(s - best)
+    w = w / tl.maximum(tl.sum(w, 0), 1e-30)
+    there = (w[:, None] > 0.0) & (at[None] < DIM)
+    parts = tl.load(partial + place[:, None] * DIM + at[None], mask=there, other=0.0)
+    found = tl.sum(parts * w[:, None], 0)
+    tl.store(
+        attended + (row * HEADS + head) * DIM + at, found.to(attended.dtype.element_ty), mask=at < DIM
+    )

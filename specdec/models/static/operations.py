@@ -1,0 +1,129 @@
+"""What a layer computes beside its matrix products, over a batch whose lengths are data.
+
+`TorchOperations` is the reference: plain torch, any device, shapes from buckets and cache capacities only. It attends
+over whole caches, masked, which is slow; `kernels.TritonOperations` reads no more than a session holds.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specdec.models.attention.folded import fold, unfold
+from specdec.models.families import Layer
+from specdec.models.static.batch import MAX_NODES, Batch, Row, Tile
+
+
+class Inputs:
+    """The device buffers of one bucket: `numbers` int64 [LINES, bucket] and `mask` uint8 [bucket, MAX_NODES].
+
+    batch: what they were last loaded with.
+    """
+
+    def __init__(self, bucket: int, lines: int, device: torch.device) -> None:
+        self.numbers = torch.zeros(lines, bucket, dtype=torch.int64, device=device)
+        self.mask = torch.zeros(bucket, MAX_NODES, dtype=torch.uint8, device=device)
+        self.batch: Batch | None = None
+
+    def load(self, batch: Batch) -> None:
+        """Copy a batch to the device: one transfer, and another one if it has trees."""
+        self.numbers.copy_(torch.from_numpy(batch.numbers))
+        if batch.mask is not None:
+            self.mask.copy_(torch.from_numpy(batch.mask))
+        self.batch = batch
+
+
+class Operations(Protocol):
+    """Between two matrix products. Nothing here may wait for the device or depend on a length."""
+
+    def add_norm(
+        self, hidden: Tensor, added: Tensor | None, weight: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        """hidden and added [rows, n] -> (their sum, its RMS norm times weight [n])."""
+        ...
+
+    def attend(self, layer: Layer, index: int, qkv: Tensor, table: tuple[Tensor, Tensor], inputs: Inputs) -> Tensor:
+        """Rotate queries and keys, write keys and values into the caches, attend.
+
+        Args:
+            index: the layer's place in the caches.
+            qkv: [rows, (heads + 2 * kv_heads) * head_dim].
+            table: (cos, signed sin), each [positions, head_dim], of the layer's kind of rotary embedding.
+
+        Returns:
+            [rows, heads * head_dim].
+        """
+        ...
+
+    def gate(self, layer: Layer, gate_up: Tensor) -> Tensor:
+        """[rows, 2 * n] -> activation(first half) * second half."""
+        ...
+
+
+class TorchOperations:
+    """The reference, operation by operation."""
+
+    def __init__(self, heads: int, kv_heads: int, head_dim: int, eps: float, scale: float | None) -> None:
+        self._heads = heads
+        self._kv_heads = kv_heads
+        self._head_dim = head_dim
+        self._eps = eps
+        self._scale = scale
+
+    def add_norm(
+        self, hidden: Tensor, added: Tensor | None, weight: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        """See Operations."""
+        if added is not None:
+            hidden = hidden + added
+        return hidden, F.rms_norm(hidden, (hidden.shape[-1],), weight, eps)
+
+    def attend(self, layer: Layer, index: int, qkv: Tensor, table: tuple[Tensor, Tensor], inputs: Inputs) -> Tensor:
+        """See Operations."""
+        assert inputs.batch is not None
+        numbers, rows = inputs.numbers, qkv.shape[0]
+        both = self._heads + self._kv_heads
+        raw = qkv[:, : both * self._head_dim].view(rows, both, self._head_dim)
+        if layer.qk_norm is not None:
+            raw = F.rms_norm(raw, (self._head_dim,), None, self._eps) * layer.qk_norm
+        cos, sin = (part[numbers[Row.ROPE]][:, None] for part in table)
+        rotated = torch.addcmul(raw * cos, raw.roll(self._head_dim // 2, -1), sin)
+        value = qkv[:, both * self._head_dim :].view(rows, self._kv_heads, self._head_dim)
+        attended = torch.zeros(rows, self._heads * self._head_dim, dtype=qkv.dtype, device=qkv.device)
+        tiles = []
+        for tile, cache in enumerate(inputs.batch.caches):  # write first: rows of one session may be in several tiles
+            first, count = inputs.batch.numbers[[Tile.FIRST, Tile.COUNT], tile].tolist()
+            own = slice(first, first + count)
+            slots = numbers[Row.SLOT, own]
+            cache[index, 0].index_copy_(1, slots, rotated[own, self._heads :].transpose(0, 1))
+            cache[index, 1].index_copy_(1, slots, value[own].transpose(0, 1))
+            tiles.append(own)
+        for tile, (own, cache) in enumerate(zip(tiles, inputs.batch.caches, strict=True)):
+            seen = self._sees(numbers, inputs.mask[own], own, tile, cache.shape[3], layer.window)
+            query = fold(rotated[own, : self._heads], self._kv_heads)
+            found = F.scaled_dot_product_attention(
+                query[None], cache[index, 0][None], cache[index, 1][None],
+                attn_mask=seen.repeat(self._heads // self._kv_heads, 1), scale=self._scale,
+            )  # fmt: skip
+            attended[own] = unfold(found[0], own.stop - own.start)
+        return attended
+
+    def _sees(self, numbers: Tensor, mask: Tensor, own: slice, tile: int, capacity: int, window: int) -> Tensor:
+        """Which slots of a cache the rows of a tile see: bool [rows, capacity]."""
+        slot = torch.arange(capacity, device=numbers.device)[None]
+        committed, nodes = numbers[Tile.COMMITTED, tile], numbers[Tile.NODES, tile]
+        node = slot - committed
+        known = mask.gather(1, node.clamp(0, MAX_NODES - 1).expand(mask.shape[0], -1)).bool()
+        in_tree = (node < 0) | (known & (node < nodes))
+        seen = torch.where(nodes > 0, in_tree, slot <= numbers[Row.SLOT, own][:, None])
+        if window:
+            seen = seen & ((node >= 0) & (nodes > 0) | (slot > numbers[Row.POSITION, own][:, None] - window))
+        return seen
+
+    def gate(self, layer: Layer, gate_up: Tensor) -> Tensor:
+        """See Operations."""
+        gate, up = gate_up.chunk(2, -1)
+        return layer.activation(gate) * up

@@ -1,0 +1,94 @@
+"""Qwen2-VL's vision tower on a GPU: recorded once per picture size and replayed, as a camera's frames have one size."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specdec.models.direct.modules import TowerOperations, VisionTower, frame_lengths
+from specdec.models.direct.shapes import VisionShape
+from specdec.models.positions import Grid
+from specdec.models.static.recording import CudaGraphs, Recorder
+
+_MOST_SIZES = 4
+"""Recordings kept; each holds the activations of one pass."""
+_SEEN_BEFORE = 2
+"""A size is recorded the second time it is asked for."""
+
+
+class RecordedTower:
+    """Patches of pictures -> embeddings. Thread-safe."""
+
+    def __init__(self, tower: VisionTower, recorder: Recorder) -> None:
+        self._tower = tower
+        self._recorder = recorder
+        self._weight = tower.merger.ln_q.weight
+        self._lock = threading.Lock()
+        self._asked: OrderedDict[tuple[Grid, ...], int] = OrderedDict()
+        self._recorded: OrderedDict[
+            tuple[Grid, ...], tuple[Tensor, Callable[[], None], Callable[[], Tensor]]
+        ] = OrderedDict()
+
+    def __call__(self, pixels: Tensor, grids: Sequence[Grid]) -> Tensor:
+        """pixels float [patches, features] -> [tokens, hidden_size] of all pictures in turn."""
+        sizes = tuple(grids)
+        with self._lock:
+            found = self._recorded.get(sizes)
+            if found is None:
+                times = self._asked.pop(sizes, 0) + 1
+                self._asked[sizes] = times
+                if len(self._asked) > 64:
+                    self._asked.popitem(last=False)
+                if times < _SEEN_BEFORE:
+                    return self._work(pixels.to(self._weight.device, self._weight.dtype), sizes)()
+                found = self._record(pixels, sizes)
+            self._recorded.move_to_end(sizes)
+            buffer, replay, result = found
+            buffer.copy_(pixels)
+            replay()
+            return result().clone()
+
+    def _record(
+        self, pixels: Tensor, sizes: tuple[Grid, ...]
+    ) -> tuple[Tensor, Callable[[], None], Callable[[], Tensor]]:
+        buffer = pixels.to(self._weight.device, self._weight.dtype, copy=True)
+        replay, result = self._recorder.record(self._work(buffer, sizes))
+        found = self._recorded[sizes] = (buffer, replay, result)
+        if len(self._recorded) > _MOST_SIZES:
+            self._recorded.popitem(last=False)
+        return found
+
+    def _work(self, pixels: Tensor, sizes: tuple[Grid, ...]) -> Callable[[], Tensor]:
+        cos, sin = (part.to(pixels.device) for part in self._tower.rotary(sizes))
+        lengths = frame_lengths(sizes)
+        return lambda: self._tower.through(pixels, lengths, cos, sin)
+
+
+def record_tower(visual: Any, config: Any, device: torch.device) -> RecordedTower | None:
+    """The tower of a Qwen2-VL network on a GPU, sharing its weights; None where it differs from what is known here."""
+    from specdec.models.static.kernels import TritonTower
+
+    return tower_of(visual, config, TritonTower(), CudaGraphs(device))
+
+
+def tower_of(visual: Any, config: Any, operations: TowerOperations, recorder: Recorder) -> RecordedTower | None:
+    """As `record_tower`, with any operations and recordings."""
+    if config.model_type not in ("qwen2_vl", "qwen2_vl_vision") or config.hidden_act != "quick_gelu":
+        return None
+    shape = VisionShape(
+        config.depth, config.embed_dim, config.hidden_size, config.num_heads,
+        int(config.embed_dim * config.mlp_ratio), config.in_channels, config.patch_size,
+        config.temporal_patch_size, config.spatial_merge_size, config.rope_parameters["rope_theta"],
+    )  # fmt: skip
+    with torch.device("meta"):
+        tower = VisionTower(shape, operations)
+    try:
+        tower.load_state_dict(visual.state_dict(), assign=True)
+    except RuntimeError:  # quantised, or of another version
+        return None
+    return RecordedTower(tower.requires_grad_(False), recorder)
