@@ -70,7 +70,9 @@ def forwards_are_quick(config: ServerConfig, model: LoadedModel) -> bool:
 def warm_up(model: LoadedModel) -> None:
     """One small answer, so that the first client does not pay for lazy initialisation."""
     session = model.new_session()
-    session.prefill(model.encode(Prompt((0, 1, 2))))
+    # A GPU loads its kernels when they are first used: those of a prompt, too.
+    prompt = (0, 1, 2) if model.device.type == "cpu" else tuple(range(min(512, model.context_limit // 2)))
+    session.prefill(model.encode(Prompt(prompt)))
     for rows in (1, 5):
         session.extend(range(rows))
     _ = model.vocabulary_fingerprint

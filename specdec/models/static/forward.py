@@ -19,10 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specdec.errors import ModelError
 from specdec.models.attention.segment import Segment
 from specdec.models.static.batch import BUCKETS, LINES, MAX_ROWS, Row, Tile, fits, lay_out
-from specdec.models.static.operations import Inputs, Operations, TorchOperations
+from specdec.models.static.operations import Inputs, Operations, Products, TorchOperations
 from specdec.models.static.recording import CudaGraphs, EagerRuns, Recorder
 from specdec.options import GenerationOptions
 from specdec.sampling.noise import noisy_argmax_of, seed_word
@@ -94,10 +93,15 @@ class StaticForward:
     recording_s: how many were made and what that took.
     """
 
-    def __init__(self, runner: DecoderRunner, operations: Operations, recorder: Recorder) -> None:
+    def __init__(
+        self, runner: DecoderRunner, operations: Operations, recorder: Recorder, products: Products | None = None
+    ) -> None:
+        """products: fused ones, for as few rows as they are faster for; None: there are none."""
         self._runner = runner
         self._operations = operations
         self._recorder = recorder
+        self._products = products if products is not None and products.fits(runner.layers) else None
+        self._fused: dict[int, bool] = {}
         self._unused = runner.new_cache(1)
         self._length = min(runner.context_limit, _LONGEST_TABLE)
         cos, sin = runner.rotary_range(0, self._length)
@@ -124,14 +128,18 @@ class StaticForward:
         """From now on only the calling thread replays, and whatever others have recorded is recorded anew."""
         with self._lock:
             self._owner = threading.get_ident()
-            self._recorded.clear()
-            self._chains.clear()
+            self._forget()
 
     def observe(self, layers: Sequence[int]) -> None:
         """Hidden states behind these layers will be wanted. Forwards are recorded anew."""
         with self._lock:
             self.cuts = tuple(sorted(set(layers)))
-            self._recorded.clear()
+            self._forget()
+
+    def _forget(self) -> None:
+        self._recorded.clear()
+        self._chains.clear()
+        self._recorder.forget()
 
     def takes(self, staged: Sequence[Staged]) -> bool:
         """Whether a forward for these may be replayed; everything else takes the ordinary path."""
@@ -210,6 +218,19 @@ class StaticForward:
         staged.extension.session.hold(staged.extension)
         return found
 
+    @torch.inference_mode()
+    def try_out(self) -> None:
+        """Run the operations for the smallest and the largest tile once. Raises whatever stops them."""
+        runner = self._runner
+        cache = runner.new_cache(BUCKETS[3], 1)
+        for bucket in (BUCKETS[0], BUCKETS[3]):
+            inputs = self._inputs_of(bucket)
+            segment = Segment(cache, 0, bucket, positions=range(bucket))
+            inputs.load(lay_out([segment], [[0] * bucket], self._unused))
+            self._through(runner.embed(inputs.numbers[Row.ID]), range(1), 0, inputs)
+        if runner.device.type == "cuda":
+            torch.cuda.synchronize(runner.device)
+
     def warm_up(self, cache: Tensor, rows: int = MAX_ROWS) -> None:
         """Record the buckets up to `rows` now. cache: of a session that holds nothing, with room for so many rows."""
         for bucket in BUCKETS:
@@ -258,7 +279,26 @@ class StaticForward:
             found = self._recorded[key] = self._record_parts(bucket, layers, from_hidden, with_head)
         return found
 
+    def _choose(self, bucket: int) -> None:
+        """Find out whether fused products are faster for so many rows, with the batch that is loaded."""
+        if bucket in self._fused:
+            return
+        self._fused[bucket] = False
+        if self._products is None or bucket > self._products.most_rows:
+            return
+        inputs, layers, took = self._inputs_of(bucket), range(self._runner.layer_count), []
+        for fused in (False, True):
+            self._fused[bucket] = fused
+            replay, _, _ = self._record(
+                lambda: self._through(self._runner.embed(inputs.numbers[Row.ID]), layers, 0, inputs), layers
+            )
+            took.append(self._recorder.time(replay))
+        self._fused[bucket] = took[1] < took[0]
+        _LOG.debug("forwards of %d rows: %.3f ms, with fused products %.3f ms", bucket, *(1e3 * one for one in took))
+
     def _record_parts(self, bucket: int, layers: range, from_hidden: bool, with_head: bool) -> list[_Part]:
+        if layers.start == 0 and not from_hidden:
+            self._choose(bucket)
         inputs = self._inputs_of(bucket)
         ends = [layers.start, *(cut + 1 for cut in self.cuts if layers.start <= cut < layers.stop - 1), layers.stop]
         parts: list[_Part] = []
@@ -294,6 +334,8 @@ class StaticForward:
         return replay, span, found
 
     def _record_chain(self, inputs: Inputs, run: ChainRun) -> _Chain:
+        self._choose(inputs.numbers.shape[1])
+        self._choose(1)
         runner, device = self._runner, self._runner.device
         last, word, position = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(3))
         banned = torch.tensor(run.banned, dtype=torch.int64, device=device) if run.banned else None
@@ -324,6 +366,8 @@ class StaticForward:
     def _through(self, hidden: Tensor, span: range, first: int, inputs: Inputs) -> Tensor:
         """hidden [bucket, hidden_size] through some layers. first: the layer that a session's cache begins with."""
         runner, operations = self._runner, self._operations
+        if self._fused.get(hidden.shape[0]):
+            return self._through_fused(hidden, span, first, inputs)
         added: Tensor | None = None
         for index in span:
             layer = runner.layers[index]
@@ -338,6 +382,18 @@ class StaticForward:
             if layer.after_mlp is not None:
                 added = F.rms_norm(added, (runner.hidden_size,), layer.after_mlp, runner.eps)
         return hidden if added is None else hidden + added
+
+    def _through_fused(self, hidden: Tensor, span: range, first: int, inputs: Inputs) -> Tensor:
+        runner, operations, products = self._runner, self._operations, self._products
+        assert products is not None
+        for index in span:
+            layer = runner.layers[index]
+            qkv = products.norm_product(hidden, layer.norm_1, runner.eps, layer.qkv)
+            attended = operations.attend(layer, index - first, qkv, self._tables[layer.rope], inputs)
+            hidden = products.product_add(attended, layer.out, hidden)
+            gated = products.norm_gate(hidden, layer.norm_2, runner.eps, layer.gate_up)
+            hidden = products.product_add(gated, layer.down, hidden)
+        return hidden
 
     def _inputs_of(self, bucket: int) -> Inputs:
         found = self._inputs.get(bucket)
@@ -367,15 +423,17 @@ def make_static(runner: DecoderRunner, scale: float | None) -> StaticForward | N
     elif not _has_triton():
         reason = "triton is not installed"
     else:
-        from specdec.models.static.kernels import TritonOperations
+        from specdec.models.static.kernels import FusedProducts, TritonOperations
 
         try:
             operations = TritonOperations(
                 runner.heads, runner.kv_heads, runner.head_dim, runner.eps, scale, runner.dtype
             )
-            return StaticForward(runner, operations, CudaGraphs(runner.device))
-        except (ModelError, RuntimeError, KeyError) as error:
-            reason = str(error).splitlines()[0][:200]
+            static = StaticForward(runner, operations, CudaGraphs(runner.device), FusedProducts())
+            static.try_out()
+            return static
+        except Exception as error:  # compilers and drivers fail in many ways; without the path answers stay right
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
     _LOG.warning("forwards are not recorded as CUDA graphs and run slower (%s)", reason)
     return None
 

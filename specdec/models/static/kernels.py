@@ -10,6 +10,8 @@ a program without keys ends at once and one recorded launch serves every length.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
@@ -17,12 +19,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from specdec.models.direct.modules import TowerOperations
-from specdec.models.families import Layer
+from specdec.models.families import Layer, Linear
 from specdec.models.static.batch import MAX_NODES, TILE, Row, Tile
 from specdec.models.static.operations import Inputs
 
-KEYS = 64
-"""Keys that a program reads at a time."""
+_MOST_KEYS, _KEY_BYTES = 64, 16384
+"""Keys that a program reads at a time; several such blocks must fit into a multiprocessor's shared memory."""
 _PROGRAMS = 264
 """Programs with keys to read that fill a large GPU twice over: what splits are chosen for."""
 _FEWEST_SPLITS, _MOST_SPLITS = 4, 32
@@ -65,7 +67,7 @@ class TritonOperations:
         cos, sin = table
         _rotate_and_store[(rows, heads + 2 * kv_heads)](
             qkv, qkv if norm is None else norm, cos, sin, cos.stride(0), inputs.numbers, query, index,
-            self._eps, ROWS=rows, HEADS=heads, KV_HEADS=kv_heads, DIM=dim, BLOCK=block, NORM=norm is not None,
+            self._eps, rows, HEADS=heads, KV_HEADS=kv_heads, DIM=dim, BLOCK=block, NORM=norm is not None,
             DTYPE=self._dtype, num_warps=1,
         )  # fmt: skip
         groups = heads // kv_heads
@@ -76,14 +78,14 @@ class TritonOperations:
         partial = torch.empty(splits, rows, heads * dim, dtype=torch.float32, device=qkv.device)
         score = torch.empty(splits, rows, heads, dtype=torch.float32, device=qkv.device)
         _attend_part[(rows, kv_heads, splits)](
-            query, inputs.numbers, inputs.mask, partial, score, index, self._scale,
-            ROWS=rows, HEADS=heads, KV_HEADS=kv_heads, GROUPS=groups, DIM=dim, BLOCK=block, BLOCK_ROWS=block_rows,
-            KEYS=KEYS * 256 // (block * qkv.element_size()) if block * qkv.element_size() > 256 else KEYS, SPLITS=splits, WINDOW=layer.window, NODES=MAX_NODES,
-            PRECISION=self._precision, DTYPE=self._dtype, num_warps=4,
+            query, inputs.numbers, inputs.mask, partial, score, index, self._scale, rows,
+            HEADS=heads, KV_HEADS=kv_heads, GROUPS=groups, DIM=dim, BLOCK=block, BLOCK_ROWS=block_rows,
+            KEYS=min(_MOST_KEYS, max(16, _KEY_BYTES // (block * qkv.element_size()))), WINDOW=layer.window,
+            NODES=MAX_NODES, PRECISION=self._precision, DTYPE=self._dtype, num_warps=4, num_stages=2,
         )  # fmt: skip
         attended = torch.empty_like(query)
         _join_parts[(rows, heads)](
-            partial, score, attended, ROWS=rows, HEADS=heads, DIM=dim, BLOCK=block, SPLITS=splits, num_warps=1
+            partial, score, attended, rows, HEADS=heads, DIM=dim, BLOCK=block, SPLITS=splits, num_warps=1
         )
         return attended
 
@@ -98,6 +100,63 @@ class TritonOperations:
         return gated
 
 
+class FusedProducts:
+    """A layer's matrix products for a few rows, with the norm before and the gate or the sum behind in one kernel.
+
+    Reading the weights is all there is to do for so few rows, so each program streams some rows of a weight once.
+    """
+
+    most_rows = 8
+
+    def fits(self, layers: Sequence[Layer]) -> bool:
+        """Whether every layer is made of plain products, SiLU and the two usual norms."""
+        return all(
+            isinstance(product, Linear)
+            for layer in layers
+            for product in (layer.qkv, layer.out, layer.gate_up, layer.down)
+        ) and all(
+            layer.after_attention is None and layer.after_mlp is None and layer.activation is F.silu
+            and layer.gate_up.bias is None
+            for layer in layers
+        )  # fmt: skip
+
+    def norm_product(self, hidden: Tensor, norm: Tensor, eps: float, product: Linear) -> Tensor:
+        """RMS norm of hidden [rows, k] times the weight: [rows, n]."""
+        rows, inner = hidden.shape
+        outer = product.weight.shape[0]
+        found = torch.empty(rows, outer, dtype=hidden.dtype, device=hidden.device)
+        self._launch(hidden, norm, product, hidden, found, rows, outer, inner, eps, NORM=True, ADD=False, GATE=False)
+        return found
+
+    def norm_gate(self, hidden: Tensor, norm: Tensor, eps: float, product: Linear) -> Tensor:
+        """The same with a weight [2n, k], then silu(first half) * second half: [rows, n]."""
+        rows, inner = hidden.shape
+        outer = product.weight.shape[0] // 2
+        found = torch.empty(rows, outer, dtype=hidden.dtype, device=hidden.device)
+        self._launch(hidden, norm, product, hidden, found, rows, outer, inner, eps, NORM=True, ADD=False, GATE=True)
+        return found
+
+    def product_add(self, given: Tensor, product: Linear, hidden: Tensor) -> Tensor:
+        """hidden + given [rows, k] times the weight: [rows, n]."""
+        rows, inner = given.shape
+        outer = product.weight.shape[0]
+        found = torch.empty_like(hidden)
+        self._launch(given, given, product, hidden, found, rows, outer, inner, 0.0, NORM=False, ADD=True, GATE=False)
+        return found
+
+    def _launch(
+        self, given: Tensor, norm: Tensor, product: Linear, hidden: Tensor, found: Tensor,
+        rows: int, outer: int, inner: int, eps: float, **kind: bool,
+    ) -> None:  # fmt: skip
+        weight, bias = product.weight, product.bias
+        columns, depth = 16, 256 if weight.element_size() == 2 else 128
+        _product[(triton.cdiv(outer, columns),)](
+            given, norm, weight, weight if bias is None else bias, hidden, found, outer, inner, eps,
+            rows, COLUMNS=columns, DEPTH=depth, EVEN=inner % depth == 0, BIAS=bias is not None,
+            PRECISION="ieee" if weight.element_size() == 4 else "tf32", num_warps=4, num_stages=4, **kind,
+        )  # fmt: skip
+
+
 class TritonTower(TowerOperations):
     """What a vision tower computes beside products, norms and attention."""
 
@@ -106,7 +165,7 @@ class TritonTower(TowerOperations):
         rows, _, heads, dim = qkv.shape
         turned = torch.empty(2, rows, heads, dim, dtype=qkv.dtype, device=qkv.device)
         _turn_patches[(rows, 2)](
-            qkv, cos, sin, turned, ROWS=rows, HEADS=heads, DIM=dim, BLOCK=triton.next_power_of_2(dim),
+            qkv, cos, sin, turned, rows, HEADS=heads, DIM=dim, BLOCK=triton.next_power_of_2(dim),
             BLOCK_HEADS=triton.next_power_of_2(heads), num_warps=4,
         )  # fmt: skip
         return turned[0], turned[1]
@@ -139,10 +198,67 @@ def _add_norm(hidden, added, weight, total, normed, width, eps, ADD: tl.constexp
     tl.store(normed + row * width + at, (x * scale * w).to(normed.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
+def _product(
+    given, norm, weight, bias, hidden, found, outer, inner, eps, rows,
+    COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, BIAS: tl.constexpr,
+    NORM: tl.constexpr, ADD: tl.constexpr, GATE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Some columns of the result. The norm's scale is a factor of whole rows: it comes in at the end."""
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    there = column < outer
+    line = tl.arange(0, 16)  # the least that the matrix units take
+    at = tl.arange(0, DEPTH)
+    sum = tl.zeros([16, COLUMNS], tl.float32)
+    upper = tl.zeros([16, COLUMNS], tl.float32)
+    squares = tl.zeros([16], tl.float32)
+    place = weight + column[None].to(tl.int64) * inner + at[:, None]
+    for start in range(0, inner, DEPTH):
+        inside = at + start < inner
+        if EVEN:
+            x = tl.load(given + line[:, None] * inner + start + at[None], mask=line[:, None] < rows, other=0.0)
+            w = tl.load(place + start, mask=there[None], other=0.0)
+        else:
+            x = tl.load(
+                given + line[:, None] * inner + start + at[None],
+                mask=(line[:, None] < rows) & inside[None], other=0.0,
+            )  # fmt: skip
+            w = tl.load(place + start, mask=there[None] & inside[:, None], other=0.0)
+        if NORM:
+            wide = x.to(tl.float32)
+            squares += tl.sum(wide * wide, 1)
+            factor = tl.load(norm + start + at, mask=inside, other=0.0).to(tl.float32)
+            x = (wide * factor[None]).to(w.dtype)
+        sum += tl.dot(x, w, input_precision=PRECISION)
+        if GATE:
+            if EVEN:
+                v = tl.load(place + outer.to(tl.int64) * inner + start, mask=there[None], other=0.0)
+            else:
+                v = tl.load(
+                    place + outer.to(tl.int64) * inner + start, mask=there[None] & inside[:, None], other=0.0
+                )
+            upper += tl.dot(x, v, input_precision=PRECISION)
+    if NORM:
+        scale = tl.rsqrt(squares / inner + eps)[:, None]
+        sum *= scale
+        upper *= scale
+    if BIAS:
+        sum += tl.load(bias + column, mask=there, other=0.0).to(tl.float32)[None]
+    keep = (line[:, None] < rows) & there[None]
+    target = line[:, None] * outer + column[None]
+    kind = found.dtype.element_ty
+    if GATE:
+        gate = sum.to(kind).to(tl.float32)
+        sum = (gate / (1.0 + tl.exp(-gate))).to(kind).to(tl.float32) * upper.to(kind).to(tl.float32)
+    if ADD:
+        sum = sum.to(kind).to(tl.float32) + tl.load(hidden + target, mask=keep, other=0.0).to(tl.float32)
+    tl.store(found + target, sum.to(kind), mask=keep)
+
+
+@triton.jit(do_not_specialize=["rows"])
 def _turn_patches(
-    qkv, cos, sin, turned,
-    ROWS: tl.constexpr, HEADS: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr, BLOCK_HEADS: tl.constexpr,
+    qkv, cos, sin, turned, rows,
+    HEADS: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr, BLOCK_HEADS: tl.constexpr,
 ):  # fmt: skip
     """All heads of one row, of the queries or of the keys."""
     row = tl.program_id(0)
@@ -157,7 +273,7 @@ def _turn_patches(
     c = tl.load(cos + row * DIM + at, mask=at < DIM, other=0.0)
     s = tl.load(sin + row * DIM + at, mask=at < DIM, other=0.0)
     found = x * c + tl.where(at < DIM // 2, -other, other) * s
-    place = turned + part * ROWS * HEADS * DIM + row * HEADS * DIM + head * DIM
+    place = turned + part * rows * HEADS * DIM + row * HEADS * DIM + head * DIM
     tl.store(place + at, found.to(turned.dtype.element_ty), mask=inside)
 
 
@@ -179,10 +295,10 @@ def _silu_gate(gate_up, gated, width, BLOCK: tl.constexpr):
     tl.store(gated + row * width + at, silu * up, mask=inside)
 
 
-@triton.jit(do_not_specialize=["index"])
+@triton.jit(do_not_specialize=["index", "rows"])
 def _rotate_and_store(
-    qkv, norm, cos, sin, table_stride, numbers, query, index, eps,
-    ROWS: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr,
+    qkv, norm, cos, sin, table_stride, numbers, query, index, eps, rows,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr,
     NORM: tl.constexpr, DTYPE: tl.constexpr,
 ):  # fmt: skip
     """One head of one row: a query is rotated, a key is rotated and stored in its cache, a value is stored."""
@@ -203,7 +319,7 @@ def _rotate_and_store(
             other = (other.to(tl.float32) * scale).to(DTYPE) * tl.load(
                 norm + head * DIM + swapped, mask=inside, other=0.0
             )
-        place = tl.load(numbers + _ROPE * ROWS + row) * table_stride
+        place = tl.load(numbers + _ROPE * rows + row) * table_stride
         c = tl.load(cos + place + at, mask=inside, other=0.0)
         s = tl.load(sin + place + at, mask=inside, other=0.0)
         x = ((x * c).to(DTYPE).to(tl.float32) + other.to(tl.float32) * s.to(tl.float32)).to(DTYPE)
@@ -212,51 +328,53 @@ def _rotate_and_store(
     else:
         # Of the cache [layers, 2, kv_heads, capacity, dim]; keys of all heads come before values of all heads.
         part = index.to(tl.int64) * 2 * KV_HEADS + head - HEADS
-        cache = tl.load(numbers + _CACHE * ROWS + row).to(tl.pointer_type(DTYPE))
-        capacity = tl.load(numbers + _CAPACITY * ROWS + row)
-        slot = tl.load(numbers + _SLOT * ROWS + row)
+        address = tl.multiple_of(tl.load(numbers + _CACHE * rows + row), 16)
+        cache = tl.multiple_of(address.to(tl.pointer_type(DTYPE)), 16)
+        capacity = tl.load(numbers + _CAPACITY * rows + row)
+        slot = tl.load(numbers + _SLOT * rows + row)
         tl.store(cache + (part * capacity + slot) * DIM + at, x, mask=inside)
 
 
-@triton.jit(do_not_specialize=["index"])
+@triton.jit(do_not_specialize=["index", "rows"])
 def _attend_part(
-    query, numbers, mask, partial, score, index, factor,
-    ROWS: tl.constexpr, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUPS: tl.constexpr, DIM: tl.constexpr,
-    BLOCK: tl.constexpr, BLOCK_ROWS: tl.constexpr, KEYS: tl.constexpr, SPLITS: tl.constexpr, WINDOW: tl.constexpr,
-    NODES: tl.constexpr, PRECISION: tl.constexpr, DTYPE: tl.constexpr,
+    query, numbers, mask, partial, score, index, factor, rows,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUPS: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr, KEYS: tl.constexpr, WINDOW: tl.constexpr, NODES: tl.constexpr, PRECISION: tl.constexpr, DTYPE: tl.constexpr,
 ):  # fmt: skip
     """One tile, one key head, one part of the keys. The query heads that share the key head are rows side by side."""
     tile = tl.program_id(0)
     kv_head = tl.program_id(1)
     split = tl.program_id(2)
-    count = tl.load(numbers + _COUNT * ROWS + tile)
+    count = tl.load(numbers + _COUNT * rows + tile)
     if count == 0:
         return
-    first = tl.load(numbers + _FIRST * ROWS + tile)
-    total = tl.load(numbers + _TOTAL * ROWS + tile)
-    committed = tl.load(numbers + _COMMITTED * ROWS + tile)
-    nodes = tl.load(numbers + _NODES * ROWS + tile)
+    first = tl.load(numbers + _FIRST * rows + tile)
+    total = tl.load(numbers + _TOTAL * rows + tile)
+    committed = tl.load(numbers + _COMMITTED * rows + tile)
+    nodes = tl.load(numbers + _NODES * rows + tile)
     line = tl.arange(0, BLOCK_ROWS)
     own = line // GROUPS < count
     row = tl.where(own, first + line // GROUPS, first)
     head = kv_head * GROUPS + line % GROUPS
-    position = tl.load(numbers + _POSITION * ROWS + row)
-    slot = tl.load(numbers + _SLOT * ROWS + row)
+    position = tl.load(numbers + _POSITION * rows + row)
+    slot = tl.load(numbers + _SLOT * rows + row)
     begin = 0
     if WINDOW > 0:
         begin = tl.maximum(tl.min(position, 0) + 1 - WINDOW, 0)
-    share = tl.cdiv(tl.cdiv(total - begin, SPLITS), KEYS) * KEYS
+    share = tl.cdiv(tl.cdiv(total - begin, tl.num_programs(2)), KEYS) * KEYS
     start = begin + split * share
     stop = tl.minimum(start + share, total)
-    place = (split * ROWS + row) * HEADS + head
+    place = (split * rows + row) * HEADS + head
     if start >= stop:
         tl.store(score + place, tl.full([BLOCK_ROWS], float("-inf"), tl.float32), mask=own)
         return
     at = tl.arange(0, BLOCK)
     inside = at < DIM
     q = tl.load(query + row[:, None] * HEADS * DIM + head[:, None] * DIM + at[None], mask=inside[None], other=0.0)
-    cache = tl.load(numbers + _CACHE * ROWS + first).to(tl.pointer_type(DTYPE))
-    capacity = tl.load(numbers + _CAPACITY * ROWS + first)
+    # Allocations are aligned; without a word of it the compiler loads keys element by element.
+    address = tl.multiple_of(tl.load(numbers + _CACHE * rows + first), 16)
+    cache = tl.multiple_of(address.to(tl.pointer_type(DTYPE)), 16)
+    capacity = tl.load(numbers + _CAPACITY * rows + first)
     keys = cache + (index.to(tl.int64) * 2 * KV_HEADS + kv_head) * capacity * DIM
     values = keys + KV_HEADS * capacity * DIM
     highest = tl.full([BLOCK_ROWS], float("-inf"), tl.float32)
@@ -292,17 +410,17 @@ def _attend_part(
     tl.store(partial + place[:, None] * DIM + at[None], found / divisor[:, None], mask=own[:, None] & inside[None])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _join_parts(
-    partial, score, attended,
-    ROWS: tl.constexpr, HEADS: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr, SPLITS: tl.constexpr,
+    partial, score, attended, rows,
+    HEADS: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
     """One head of one row: parts weighted by exp(score). Parts without keys were never written: they are not read."""
     row = tl.program_id(0)
     head = tl.program_id(1)
     at = tl.arange(0, BLOCK)
     split = tl.arange(0, SPLITS)
-    place = (split * ROWS + row) * HEADS + head
+    place = (split * rows + row) * HEADS + head
     s = tl.load(score + place)
     best = tl.max(s, 0)
     best = tl.where(best > float("-inf"), best, 0.0)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 import torch
 
 T = TypeVar("T")
+_TIMES = 6
 
 
 class Recorder(Protocol):
@@ -15,6 +17,14 @@ class Recorder(Protocol):
 
     def record(self, work: Callable[[], T]) -> tuple[Callable[[], None], Callable[[], T]]:
         """Returns what replays the work, and what gives the tensors that it last filled."""
+        ...
+
+    def forget(self) -> None:
+        """All that was recorded has been given up."""
+        ...
+
+    def time(self, replay: Callable[[], None]) -> float:
+        """Seconds that a replay takes."""
         ...
 
 
@@ -45,6 +55,21 @@ class CudaGraphs:
         outer.wait_stream(self._stream)
         return graph.replay, lambda: found
 
+    def forget(self) -> None:
+        """See Recorder. A pool without graphs cannot be recorded into again."""
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def time(self, replay: Callable[[], None]) -> float:
+        """See Recorder."""
+        device, best = self._stream.device, float("inf")
+        for _ in range(_TIMES):
+            torch.cuda.synchronize(device)
+            began = time.perf_counter()
+            replay()
+            torch.cuda.synchronize(device)
+            best = min(best, time.perf_counter() - began)
+        return best
+
 
 class EagerRuns:
     """Runs the work anew at every replay: the static path on a CPU."""
@@ -57,3 +82,10 @@ class EagerRuns:
             found[:] = [work()]
 
         return replay, lambda: found[0]
+
+    def forget(self) -> None:
+        """See Recorder."""
+
+    def time(self, replay: Callable[[], None]) -> float:
+        """See Recorder. Nothing is chosen by it: the reference has one way."""
+        return 0.0

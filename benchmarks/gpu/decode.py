@@ -1,0 +1,281 @@
+"""What forwards take on a GPU: static path and ordinary path, by rows, on growing lengths, in batches and trees.
+
+    python benchmarks/gpu/decode.py MODEL [--draft MODEL] [--device cuda] [--json FILE] [--skip NAME,NAME]
+
+Times are medians in milliseconds, each ended by a device synchronisation. Lengths grow by a token from one forward to
+the next, as in an answer, since kernels that plan per length look fast on a repeated one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from specdec.drafting import ChainDrafter, DraftModel
+from specdec.models import Prompt, extend_many, load_model
+from specdec.models.loaded import LoadedModel
+from specdec.options import GenerationOptions
+
+PROMPT = 512
+found: dict[str, Any] = {}
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("model")
+    words.add_argument("--draft")
+    words.add_argument("--device", default="cuda")
+    words.add_argument("--dtype", default="bfloat16")
+    words.add_argument("--json")
+    words.add_argument("--skip", default="")
+    asked = words.parse_args()
+    skip = set(asked.skip.split(","))
+    with torch.inference_mode():
+        began = time.perf_counter()
+        model = load_model(asked.model, asked.device, asked.dtype)
+        note("load_s", time.perf_counter() - began)
+        for name, measure in (("floor", floor), ("static", static), ("profile", profile), ("picture", picture),
+                              ("batch", batch), ("ordinary", ordinary), ("library", library)):  # fmt: skip
+            if name not in skip:
+                attempt(name, measure, model)
+        if asked.draft and "chain" not in skip:
+            draft = load_model(asked.draft, asked.device, asked.dtype)
+            attempt("chain", chain, draft)
+    if asked.json:
+        with open(asked.json, "w", encoding="utf-8") as file:
+            json.dump(found, file, indent=1)
+
+
+def attempt(name: str, measure: Callable[[LoadedModel], None], model: LoadedModel) -> None:
+    began = time.perf_counter()
+    try:
+        measure(model)
+    except Exception as error:  # the other parts are worth having
+        import traceback
+
+        traceback.print_exc()
+        note(f"{name}_failed", repr(error)[:300])
+    print(f"-- {name} took {time.perf_counter() - began:.1f} s", flush=True)
+
+
+def note(name: str, value: Any) -> None:
+    found[name] = round(value, 3) if isinstance(value, float) else value
+    print(f"{name:42} {found[name]}", flush=True)
+
+
+def sync(model: LoadedModel) -> None:
+    if model.device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def timed(model: LoadedModel, work: Callable[[int], object], times: int = 24, warm: int = 3) -> float:
+    """Median milliseconds of work(number)."""
+    taken = []
+    for number in range(-warm, times):
+        sync(model)
+        began = time.perf_counter()
+        work(number)
+        sync(model)
+        if number >= 0:
+            taken.append(1e3 * (time.perf_counter() - began))
+    return statistics.median(taken)
+
+
+def ids(count: int, start: int = 0) -> list[int]:
+    return [(start + 7 * number) % 500 for number in range(count)]
+
+
+def floor(model: LoadedModel) -> None:
+    """Reading all decoder weights once."""
+    if model.device.type != "cuda":
+        return
+    note("card", torch.cuda.get_device_name())
+    runner = model.runner
+    size = sum(
+        product.weight.numel() * product.weight.element_size()
+        for layer in runner.layers
+        for product in (layer.qkv, layer.out, layer.gate_up, layer.down)
+    )
+    size += model.vocab_size * runner.hidden_size * runner.dtype.itemsize
+    big = torch.ones(size // 2, dtype=torch.bfloat16, device=model.device)
+    note("weights_gb", size / 1e9)
+    note("floor_ms", timed(model, lambda number: big.sum(), 8))
+
+
+def static(model: LoadedModel) -> None:
+    runner = model.runner
+    note("static_path", runner.static is not None)
+    before = torch.cuda.memory_reserved() if model.device.type == "cuda" else 0
+    began = time.perf_counter()
+    if runner.static is not None:
+        runner.static.warm_up(runner.new_cache(128))
+        note("record_s", time.perf_counter() - began)
+        note("recordings", runner.static.recordings)
+        if model.device.type == "cuda":
+            note("record_gb", (torch.cuda.memory_reserved() - before) / 1e9)
+        note("fused_buckets", [rows for rows, fused in runner.static._fused.items() if fused])
+    by_rows(model, "static", (1, 2, 4, 5, 8, 16, 32, 64, 128))
+
+
+def ordinary(model: LoadedModel) -> None:
+    held, model.runner.static = model.runner.static, None
+    by_rows(model, "ordinary", (1, 8))
+    model.runner.static = held
+
+
+def by_rows(model: LoadedModel, name: str, rows_tried: tuple[int, ...]) -> None:
+    for past in (PROMPT, 2048):
+        session = model.new_session()
+        session.most_tokens, session.at_once = past + 600, True
+        for number in range(3):
+            session.rollback(0)
+            sync(model)
+            began = time.perf_counter()
+            session.prefill(model.encode(Prompt(tuple(ids(past)))))
+            sync(model)
+            note(f"{name}_prompt_{past}_{number}", 1e3 * (time.perf_counter() - began))
+        for rows in rows_tried:
+            times = 24 if rows < 64 else 6
+
+            def grow(number: int, rows: int = rows) -> None:
+                session.rollback(past + max(0, number))
+                session.extend(ids(rows, number))
+
+            note(f"{name}_past_{past}_rows_{rows}", timed(model, grow, times))
+        session.rollback(past)
+
+        def tree(number: int) -> None:
+            session.rollback(past)
+            session.extend_tree(ids(32, number), [-1, -1, *(node // 2 for node in range(30))])
+
+        if rows_tried[-1] > 32:
+            note(f"{name}_past_{past}_tree_32", timed(model, tree, 12))
+            session.rollback(past)
+            steady(model, session, f"{name}_past_{past}")
+
+
+def steady(model: LoadedModel, session: Any, name: str) -> None:
+    """Greedy decoding, one read a token, as an answer does it."""
+    token = 1
+    sync(model)
+    began = time.perf_counter()
+    for _ in range(64):
+        token = int(session.extend([token]).argmax(-1))
+    note(f"{name}_greedy_ms_a_token", 1e3 * (time.perf_counter() - began) / 64)
+
+
+def batch(model: LoadedModel) -> None:
+    for count in (1, 8, 32):
+        sessions = [model.new_session() for _ in range(count)]
+        for number, session in enumerate(sessions):
+            session.most_tokens, session.at_once = 900, True
+            session.prefill(model.encode(Prompt(tuple(ids(300 + 11 * number, number)))))
+        for rows in (1, 4):
+            note(
+                f"batch_{count}_rows_{rows}",
+                timed(model, lambda number, rows=rows: extend_many([one.extension(ids(rows, number)) for one in sessions]), 12),
+            )
+
+
+def profile(model: LoadedModel) -> None:
+    if model.device.type != "cuda":
+        return
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as recording
+
+    session = model.new_session()
+    session.prefill(model.encode(Prompt(tuple(ids(PROMPT)))))
+    for rows in (1, 8):
+        session.extend(ids(rows))
+        with recording(activities=[ProfilerActivity.CUDA]) as taken:
+            for _ in range(3):
+                session.extend(ids(rows))
+            sync(model)
+        kernels = [one for one in taken.events() if one.device_type == torch.autograd.DeviceType.CUDA]
+        note(f"kernels_rows_{rows}", len(kernels) / 3)
+        note(f"busy_ms_rows_{rows}", sum(one.device_time for one in kernels) / 3e3)
+        print(taken.key_averages().table(sort_by="cuda_time_total", row_limit=14, max_name_column_width=60))
+
+
+def picture(model: LoadedModel) -> None:
+    if not model.is_multimodal:
+        return
+    import numpy as np
+    from PIL import Image
+
+    noise = np.random.default_rng(1).random((60, 80, 3))
+    image = Image.fromarray((noise * 255).astype("uint8")).resize((640, 480))
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=90)
+    prepared = model.decode(file.getvalue())
+    note("picture_prepare_ms", timed(model, lambda number: model.decode(file.getvalue()), 12))
+    note("picture_patches", prepared.pixel_values.shape[0])
+    for number in range(4):
+        sync(model)
+        began = time.perf_counter()
+        model.look([prepared])
+        sync(model)
+        note(f"picture_tower_ms_{number}", 1e3 * (time.perf_counter() - began))
+    note("picture_tower_ms", timed(model, lambda number: model.look([prepared]), 12))
+
+
+def chain(model: LoadedModel) -> None:
+    """A chain of 4 behind a growing answer."""
+    note("chain_static_path", model.runner.static is not None)
+    for name in ("static", "ordinary"):
+        held = model.runner.static
+        if name == "ordinary":
+            model.runner.static = None
+        for temperature in (0.0, 0.8):
+            drafter = ChainDrafter(DraftModel(model, GenerationOptions(temperature=temperature)))
+            drafter.at_once = True
+            drafter.prefill(Prompt(tuple(ids(PROMPT))))
+            answer = [1]
+
+            def draft(number: int, drafter: Any = drafter, answer: list[int] = answer) -> None:
+                drafted = drafter.chain(answer, 4).draft.ids
+                answer += [*drafted[:2], (number * 3) % 500]
+
+            note(f"chain_4_{name}_t{temperature:g}", timed(model, draft, 24))
+        note(f"chain_{name}_one_row", rows_of_one(model))
+        model.runner.static = held
+
+
+def rows_of_one(model: LoadedModel) -> float:
+    session = model.new_session()
+    session.prefill(model.encode(Prompt(tuple(ids(PROMPT)))))
+    return timed(model, lambda number: session.extend([number % 500]), 24)
+
+
+def library(model: LoadedModel) -> None:
+    network = model.hf_model
+    prompt = torch.tensor([ids(PROMPT)], device=model.device)
+
+    def generate(count: int, **how: Any) -> float:
+        sync(model)
+        began = time.perf_counter()
+        network.generate(
+            input_ids=prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=count, min_new_tokens=count,
+            do_sample=False, **how,
+        )  # fmt: skip
+        sync(model)
+        return 1e3 * (time.perf_counter() - began) / count
+
+    generate(8)
+    note("library_dynamic_ms_a_token", generate(48))
+    began = time.perf_counter()
+    generate(64, cache_implementation="static")
+    generate(64, cache_implementation="static")
+    note("library_static_warm_s", time.perf_counter() - began)
+    note("library_static_ms_a_token", generate(64, cache_implementation="static"))
+
+
+if __name__ == "__main__":
+    main()

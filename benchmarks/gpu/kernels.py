@@ -1,0 +1,68 @@
+"""The Triton kernels of the static path against the torch reference, on whatever GPU there is.
+
+    python benchmarks/gpu/kernels.py
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from specdec.models.attention.segment import Segment
+from specdec.models.families import Layer
+from specdec.models.session import grow_sight
+from specdec.models.static.batch import LINES, bucket_of, lay_out
+from specdec.models.static.kernels import TritonOperations
+from specdec.models.static.operations import Inputs, TorchOperations
+
+PARENTS = [-1, -1, 0, 0, 2, 1]
+DEPTHS = (0, 0, 1, 1, 2, 1)
+
+
+def main() -> None:
+    tree = grow_sight(torch.empty(0, 0, dtype=torch.bool), PARENTS)
+    cases = {
+        "one row": [(700, 1, None, ())],
+        "chains": [(3, 5, None, ()), (1500, 2, None, ()), (0, 40, None, ())],
+        "a tree and a chain": [(400, 6, tree, DEPTHS), (20, 1, None, ())],
+        "a grown tree": [(404, 2, tree[4:], DEPTHS)],
+        "32 sessions": [(100 + 7 * number, 1, None, ()) for number in range(32)],
+    }
+    for dtype, bound in ((torch.float32, 1e-4), (torch.bfloat16, 0.03), (torch.float16, 0.006)):
+        for heads, kv_heads, dim, window, norm in ((28, 4, 128, 0, False), (9, 3, 64, 0, False), (4, 1, 256, 64, True)):
+            for name, sessions in cases.items():
+                worst = difference(heads, kv_heads, dim, window, norm, sessions, dtype)
+                print(f"{str(dtype)[6:]:9} heads {heads}/{kv_heads} x {dim} window {window} {name:20} {worst:.2g}", flush=True)
+                assert worst < bound, f"{worst} is more than {bound}"
+    print("kernels agree with the reference")
+
+
+def difference(heads: int, kv_heads: int, dim: int, window: int, norm: bool, sessions: list, dtype: torch.dtype) -> float:
+    """The largest difference of attended rows and caches, relative to the reference's largest value."""
+    torch.manual_seed(1)
+    place = torch.device("cuda")
+    qkv = torch.randn(bucket_of(sum(one[1] for one in sessions)), (heads + 2 * kv_heads) * dim, device=place).to(dtype)
+    cos, sin = torch.randn(2, 4096, dim, device=place).to(dtype)
+    weight = torch.randn(heads + kv_heads, dim, device=place).to(dtype) if norm else None
+    layer = Layer(None, None, weight, None, None, None, None, None, None, F.silu, window)
+    caches = [torch.randn(2, 2, kv_heads, past + rows + 64, dim, device=place).to(dtype) for past, rows, _, _ in sessions]
+    found = []
+    for make in (TorchOperations, TritonOperations):
+        operations = make(heads, kv_heads, dim, 1e-6, None, *([dtype] if make is TritonOperations else []))
+        segments = []
+        for cache, (past, rows, tree, depths) in zip(caches, sessions):
+            at = range(past, past + rows)
+            if tree is not None:
+                at = [past - (len(depths) - rows) + depth for depth in depths[-rows:]]
+            segments.append(Segment(cache.clone(), past, rows, tree, depths, list(at)))
+        unused = torch.zeros(2, 2, kv_heads, 1, dim, device=place, dtype=dtype)  # padding rows write there
+        batch = lay_out(segments, [[1] * one.rows for one in segments], unused)
+        inputs = Inputs(batch.bucket, LINES, place)
+        inputs.load(batch)
+        attended = operations.attend(layer, 1, qkv, (cos, sin), inputs)[: batch.rows]
+        found.append([attended, *(one.cache for one in segments)])
+    return max(float((a.float() - b.float()).abs().max() / a.float().abs().max()) for a, b in zip(*found))
+
+
+if __name__ == "__main__":
+    main()
