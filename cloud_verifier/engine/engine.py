@@ -44,6 +44,7 @@ from specdec.models import LoadedModel
 from specdec.models.loaded import record_forwards
 from specdec.models.plans import Extension, Plan, Prepared, Staged, forward_together, stage
 from specdec.row_ms import RowMs
+from specdec.sampling.choice import is_sound
 from specdec.tracing import Tracing
 from specdec.verifying.hints.hints import HintMaker
 
@@ -103,6 +104,7 @@ class Engine:
         self._plans: dict[SessionKey, Plan[None]] = {}
         self._waiting: dict[SessionKey, Waiting] = {}
         self._opened = 0
+        self._forward_ended: float | None = None
         self._unbegun: dict[SessionKey, SessionWork] = {}
         self._stopping = False
 
@@ -130,6 +132,7 @@ class Engine:
                 record_forwards(model)
             while not self._stopping:
                 if not self._waiting and not self._unbegun:
+                    self._forward_ended = None  # nothing waits
                     self._take_arrivals(self._arriving.get())
                 self._work_off()
 
@@ -345,6 +348,8 @@ class Engine:
     def _forward(self) -> None:
         """One forward for those the scheduler picks; then each goes on with what it says."""
         began = self._clock()
+        if self._forward_ended is not None:
+            self.load.between.add(began - self._forward_ended)
         picked = self.scheduler.pick(list(self._waiting.values()), began, len(self._works))
         staged: list[tuple[Waiting, Staged]] = []
         allowed, observed = self._hint_share.allowed(len(picked)), 0
@@ -364,7 +369,7 @@ class Engine:
             waiting.work.waited_s += began - waiting.since_s
             waiting.work.batch = max(waiting.work.batch, len(staged))
         results = self._run(staged)
-        ended = self._clock()
+        ended = self._forward_ended = self._clock()
         self.scheduler.ran([waiting for waiting, _ in staged], ended - began)
         self._hint_share.ran(ended - began, observed)
         self.load.ran(len(staged), sum(one.segment.rows for _, one in staged), ended - began)
@@ -435,7 +440,10 @@ def _sound(logits: list[Tensor]) -> list[Tensor | Exception]:
 
     What is no number stays none: in every logit of its row, and in every row that looks at it, so in the last one.
     """
-    if len(logits) == 1:
+    known = [is_sound(rows) for rows in logits]
+    if None not in known:
+        good = [0.0 if one else math.nan for one in known]
+    elif len(logits) == 1:
         good = [float(logits[0][-1, 0])]
     else:
         good = torch.stack([rows[-1, 0] for rows in logits]).tolist()

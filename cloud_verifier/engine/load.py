@@ -31,7 +31,8 @@ class EngineLoad:
     rows, sessions: of all forwards together. busy_s: seconds in forwards. failed: forwards that ended in an error.
     tokens: verified ones that verdicts and streams brought. restored: caches that were made anew for a session that had
     given its own back. hints_sent: hints that left. batch: sessions that shared a forward; verify, queue: seconds of
-    work and of waiting behind each reply; hints: seconds that making hints took of each forward with any.
+    work and of waiting behind each reply; hints: seconds that making hints took of each forward with any; between:
+    seconds from the end of a forward to the start of the next, where work was waiting.
     """
 
     began_s: float
@@ -47,6 +48,7 @@ class EngineLoad:
     verify: Histogram = field(default_factory=lambda: Histogram(SECONDS))
     queue: Histogram = field(default_factory=lambda: Histogram(SECONDS))
     hints: Histogram = field(default_factory=lambda: Histogram(HINT_SECONDS))
+    between: Histogram = field(default_factory=lambda: Histogram(HINT_SECONDS))
 
     def ran(self, sessions: int, rows: int, seconds: float) -> None:
         """One forward more."""

@@ -105,6 +105,7 @@ def _of_the_engine(load: EngineLoad) -> Iterator[Metric]:
         ("batch_sessions", "Sessions that shared a forward", load.batch),
         ("verify_seconds", "Work on one verdict in the cloud", load.verify),
         ("queue_seconds", "Waiting of one verdict in the cloud", load.queue),
+        ("between_forwards_seconds", "From one forward to the next where work was waiting", load.between),
         ("hint_seconds", "Making hints in one forward that had any", load.hints),
     ):
         yield as_family(PREFIX + name, text, histogram)

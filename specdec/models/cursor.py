@@ -149,7 +149,7 @@ class SessionCursor:
             return logits
         if len(answer) == 0:
             return torch.cat([self._prompt_row[None], logits])
-        return logits[-wanted:]
+        return logits if logits.shape[0] == wanted else logits[-wanted:]
 
     @property
     def runs(self) -> bool:
@@ -226,7 +226,10 @@ class SessionCursor:
             return self._adjuster.chain(self._prompt_row[None], answer)
         logits: Tensor = yield self._session.extension(all_ids, all_parents, observer=observer)
         self._tree_offset = offset
-        after_answer = logits[offset - 1 :] if pending else torch.cat([self._prompt_row[None], logits])
+        if offset == 1:
+            after_answer = logits
+        else:
+            after_answer = logits[offset - 1 :] if pending else torch.cat([self._prompt_row[None], logits])
         return self._adjuster.nodes(after_answer, answer, ids, parents)
 
     def grow_tree(self, ids: Sequence[int], parents: Sequence[int]) -> Tensor:

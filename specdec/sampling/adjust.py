@@ -99,7 +99,7 @@ class Adjuster:
 
     def _adjust(self, rows: Tensor, answer: Sequence[int], tails: Sequence[Sequence[int]]) -> Tensor:
         """Row i follows answer + tails[i]."""
-        scores = rows.float()
+        scores = rows.float()[:]  # a tensor of its own: what a forward has attached to its logits is no longer so
         if self._disturbed is not None:
             scores = self._disturbed.rows(scores, answer, tails)
         if self._biased.numel():

@@ -15,6 +15,33 @@ from specdec.sampling.noise import gumbel_noise, noisy_argmax
 from specdec.sampling.processors import LARGE, cut_scores, cut_to_few, process_logits
 
 
+class GreedyPicks:
+    """Greedy picks of all rows of a forward, made on the device beside the logits, and read from it once.
+
+    found: int64 [2, rows]: the picks, and whether a row is of numbers.
+    """
+
+    def __init__(self, found: Tensor) -> None:
+        self._found = found
+        self._read: list[list[int]] | None = None
+
+    def attach(self, logits: Tensor, start: int) -> None:
+        """Let `choose` and `is_sound` know that these logits are those of the rows from `start` on."""
+        logits.greedy_picks = (self, start)  # type: ignore[attr-defined]
+
+    def read(self) -> list[list[int]]:
+        """Picks and soundness of all rows; waits for the device the first time."""
+        if self._read is None:
+            self._read = self._found.tolist()
+        return self._read
+
+
+def is_sound(logits: Tensor) -> bool | None:
+    """Whether the last row is of numbers, where a forward has found that out (NaNs propagate); None: it has not."""
+    picks: tuple[GreedyPicks, int] | None = getattr(logits, "greedy_picks", None)
+    return None if picks is None else bool(picks[0].read()[1][picks[1] + logits.shape[0] - 1])
+
+
 @dataclass(frozen=True)
 class Chooser:
     """Picks one token a row. Deterministic: the randomness of sampling is all in options.seed."""
@@ -23,11 +50,14 @@ class Chooser:
 
     def choose(self, logits: Tensor, first_position: int) -> list[int]:
         """logits float [rows, vocab] of the answer positions first_position, +1, ... -> one id a row."""
+        picks: tuple[GreedyPicks, int] | None = getattr(logits, "greedy_picks", None)
+        if picks is not None and self.options.temperature == 0.0:
+            return picks[0].read()[0][picks[1] : picks[1] + logits.shape[0]]
         return self.pick(logits, first_position).tolist()
 
     def choose_at(self, logits: Tensor, positions: Tensor) -> list[int]:
         """The same for any answer positions int64 [rows], as the nodes of a tree need it."""
-        return self.pick_at(logits, positions).tolist()
+        return self.choose(logits, 0) if self.options.temperature == 0.0 else self.pick_at(logits, positions).tolist()
 
     def pick(self, logits: Tensor, first_position: int) -> Tensor:
         """Like `choose`, but the ids int64 [rows] stay on the device: nobody waits for them."""

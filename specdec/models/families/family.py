@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+_SILU = ("SiLU", "SiLUActivation")
+"""Names of the modules that are SiLU: torch's, and the library's own."""
 Product = Callable[[Tensor], Tensor]
 """A linear layer: [rows, in] -> [rows, out]."""
 
@@ -93,7 +95,7 @@ class Family:
             gate_up=fuse([mlp.gate_proj, mlp.up_proj]),
             down=linear(mlp.down_proj),
             after_mlp=self._norm_named(layer, self.after_mlp),
-            activation=F.silu if type(mlp.act_fn) is nn.SiLU else mlp.act_fn,
+            activation=F.silu if type(mlp.act_fn).__name__ in _SILU else mlp.act_fn,
             window=self.window(config, index),
             rope=self.ropes.index(config.layer_types[index]) if self.ropes else 0,
         )

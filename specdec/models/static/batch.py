@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specdec.models.attention.segment import Segment
 
-BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
+BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 MAX_ROWS = BUCKETS[-1]
 TILE = 8
 MAX_NODES = 256

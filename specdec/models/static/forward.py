@@ -24,6 +24,7 @@ from specdec.models.static.batch import BUCKETS, LINES, MAX_ROWS, Row, Tile, fit
 from specdec.models.static.operations import Inputs, Operations, Products, TorchOperations
 from specdec.models.static.recording import CudaGraphs, EagerRuns, Recorder
 from specdec.options import GenerationOptions
+from specdec.sampling.choice import GreedyPicks
 from specdec.sampling.noise import noisy_argmax_of, seed_word
 from specdec.sampling.processors import cut_scores
 
@@ -68,11 +69,11 @@ class ChainRun:
 
 @dataclass
 class _Part:
-    """Some layers of a recorded forward. found: (hidden behind them, the forward's result so far)."""
+    """Some layers of a recorded forward. found: (hidden behind them, logits or hidden, what GreedyPicks takes)."""
 
     replay: Callable[[], None]
     layers: range
-    found: Callable[[], tuple[Tensor, Tensor]]
+    found: Callable[[], tuple[Tensor, Tensor, Tensor]]
 
 
 @dataclass
@@ -164,21 +165,26 @@ class StaticForward:
     def logits(self, staged: Sequence[Staged], observer: LayerObserver | None) -> list[Tensor]:
         """As `plans.forward_together`: logits float32 of each session's wanted rows."""
         with self._lock:
-            raw = self._run(staged, observer, with_head=True)
-            wanted, start = [], 0
+            raw, picks = self._run(staged, observer, with_head=True)
+            spans, start = [], 0
             for one in staged:
                 stop = start + one.segment.rows
-                wanted.append(raw[stop - 1 : stop] if one.extension.last_only else raw[start:stop])
+                spans.append((stop - 1 if one.extension.last_only else start, stop))
                 start = stop
+            wanted = [raw[start:stop] for start, stop in spans]
             whole = wanted[0] if len(wanted) == 1 else torch.cat(wanted)
             logits = self._runner.finish(whole, copy=len(wanted) == 1)  # the next replay overwrites `raw`
-        return list(torch.split(logits, [rows.shape[0] for rows in wanted]))
+            greedy = GreedyPicks(picks.clone())
+        found = list(torch.split(logits, [stop - start for start, stop in spans]))
+        for rows, (start, _) in zip(found, spans, strict=True):
+            greedy.attach(rows, start)
+        return found
 
     def hidden(self, staged: Sequence[Staged], observer: LayerObserver | None) -> Tensor:
         """As `plans.hidden_together`: what comes out of the sessions' last layers, [rows, hidden_size]."""
         with self._lock:
             rows = sum(one.segment.rows for one in staged)
-            return self._run(staged, observer, with_head=False)[:rows].clone()
+            return self._run(staged, observer, with_head=False)[0][:rows].clone()
 
     def chain(self, staged: Staged) -> Tensor:
         """Feed the session's pending tokens, then predict `extension.run.count` tokens: int64 [count], on the device.
@@ -242,8 +248,12 @@ class StaticForward:
                 self._inputs_of(bucket).load(batch)
                 self._parts(bucket, range(self._runner.layer_count), from_hidden=False, with_head=True)
 
-    def _run(self, staged: Sequence[Staged], after: LayerObserver | None, with_head: bool) -> Tensor:
-        """One forward: raw logits, or hidden states, [bucket, ...]. The next replay overwrites them."""
+    def _run(
+        self, staged: Sequence[Staged], after: LayerObserver | None, with_head: bool
+    ) -> tuple[Tensor, Tensor]:
+        """One forward: raw logits [bucket, ...] and what GreedyPicks takes; without a head hidden states instead of
+        the logits. The next replay overwrites them.
+        """
         runner, first = self._runner, staged[0].extension
         segments = [one.segment for one in staged]
         ids: list[Sequence[int]] = [() if one.extension.device_ids is not None else one.extension.ids for one in staged]
@@ -270,7 +280,7 @@ class StaticForward:
                     after(index, seen)
         for one in staged:
             one.extension.session.hold(one.extension)
-        return parts[-1].found()[1]
+        return parts[-1].found()[1:]
 
     def _parts(self, bucket: int, layers: range, from_hidden: bool, with_head: bool) -> list[_Part]:
         key = (bucket, layers, from_hidden, with_head)
@@ -306,14 +316,17 @@ class StaticForward:
             span = range(start, stop)
             before = parts[-1].found if parts else None
 
-            def work(span: range = span, before: Any = before) -> tuple[Tensor, Tensor]:
+            def work(span: range = span, before: Any = before) -> tuple[Tensor, Tensor, Tensor]:
                 if before is not None:
                     hidden = before()[0]
                 else:
                     hidden = self._hidden_of(bucket) if from_hidden else self._runner.embed(inputs.numbers[Row.ID])
                 hidden = self._through(hidden, span, layers.start, inputs)
-                ends_here = with_head and span.stop == layers.stop
-                return hidden, self._runner.head(hidden) if ends_here else hidden
+                if not with_head or span.stop != layers.stop:
+                    return hidden, hidden, inputs.numbers[:2]
+                raw = self._runner.head(hidden)
+                logits = raw[:, : self._runner.vocab_size]
+                return hidden, raw, torch.stack([logits.argmax(-1), logits[:, 0].isfinite().long()])
 
             parts.append(_Part(*self._record(work, span)))
         return parts

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import io
 import statistics
+import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 
 import torch
 from PIL import Image
 from torch import Tensor
 
 from cloud_verifier.config import ServerConfig
+from cloud_verifier.engine.engine import Engine
+from cloud_verifier.engine.tasks import OpenTask, SessionKey
 from cloud_verifier.loading import load_hint_maker
 from cloud_verifier.logs import EventLog
 from evaluation.bench.near_ties import both_ways
 from specdec.drafting import ChainDrafter, Draft, DraftModel
+from specdec.link.convert import sampling_to_wire
+from specdec.link.wire import Down, Open
 from specdec.models import LoadedModel, Prompt
+from specdec.models.loaded import record_forwards
 from specdec.models.local import generate_local
 from specdec.models.runner import LayerObserver
 from specdec.models.session import ModelSession
@@ -26,10 +33,12 @@ from specdec.verifying.hints.hints import HintMaker
 from specdec.verifying.verifier import Verifier
 from specnav.bench.serving.forwards import clock_of, plain_ids
 from specnav.doctor.gpu.counting import Launches, Reads
-from specnav.doctor.gpu.records import Exits, Flips, ForwardTime, Vision
+from specnav.doctor.gpu.records import Exits, Flips, ForwardTime, Growing, Vision
 
 CAMERA = (640, 480)
 LEAST_TIMES = 5
+GROWING = 48
+"""Tokens of an answer whose length grows by one from one forward to the next."""
 MIB = 2**20
 NOT_READ = ("visual.", "vision_tower.", "embed_tokens.")
 """Weights of which a forward of text reads nothing, or a row."""
@@ -168,6 +177,46 @@ def time_exits(model: LoadedModel, maker: HintMaker, gamma: int, context: int, b
             session.rollback(context)
     without, with_hints = (1e3 * statistics.median(took[on][1:]) for on in (False, True))
     return Exits(tuple(maker.layers), without, with_hints)
+
+
+@torch.inference_mode()
+def time_growing(model: LoadedModel, context: int, bandwidth: float) -> Growing:
+    """Tokens of an answer that grows behind so many tokens, bare and from the verifier's engine."""
+    context = min(context, model.context_limit - GROWING - 2)
+    ids, more = _text(model, context), _text(model, GROWING)
+    session = model.new_session()
+    session.most_tokens, session.at_once = context + GROWING, True
+    session.prefill(model.encode(Prompt(tuple(ids))))
+    session.extend(ids[:1])
+    medians = []
+    for _ in range(2):
+        session.rollback(context)
+        taken = [_timed(model, partial(session.extend, more[place : place + 1])) for place in range(GROWING)]
+        medians.append(1e3 * statistics.median(taken))
+    floor_s = (read_bytes(model) + context * model.runner.kv_bytes_a_token) / bandwidth
+    return Growing(context, *medians, 1e3 * _served_s(model, ids), 1e3 * floor_s)
+
+
+def _served_s(model: LoadedModel, ids: Sequence[int]) -> float:
+    """Seconds between two tokens that an engine streams, in a thread of its own as in the verifier."""
+    told: list[float] = []
+    ended = threading.Event()
+
+    def outbox(key: SessionKey, message: Down, last: bool) -> None:
+        told.append(time.perf_counter())
+        if last or len(told) >= GROWING:
+            ended.set()
+
+    engine = Engine(model, outbox, EventLog(io.StringIO()))
+    sampling = sampling_to_wire(GenerationOptions(GROWING + 1, min_new_tokens=GROWING + 1))
+    engine.submit(OpenTask((b"doctor", 1), Open(1, True, sampling, list(ids)), time.perf_counter()))
+    thread = threading.Thread(target=engine.run)
+    thread.start()
+    ended.wait(60)
+    engine.stop()
+    thread.join()
+    record_forwards(model)  # the engine's thread had them
+    return statistics.median(after - before for before, after in pairwise(told[1:])) if len(told) > 2 else 0.0
 
 
 @torch.inference_mode()

@@ -8,6 +8,8 @@ VERIFY_TARGET = 1.3
 """Times the floor that a verification should take at most."""
 EXITS_TARGET = 0.05
 """Part of a forward that exits should take at most."""
+PLANNING, LAUNCHING, SERVING = 1.3, 1.7, 1.3
+"""First answers over later ones, a token over the floor, a served token over a bare one: above that, it is the cause."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,32 @@ class ForwardTime:
     def over_floor(self) -> float:
         """Times the floor."""
         return self.ms / max(self.floor_ms, 1e-9)
+
+
+@dataclass(frozen=True)
+class Growing:
+    """Greedy decoding behind `context` tokens, each forward one token longer than the last. Milliseconds per token.
+
+    first_ms: on lengths that this process meets for the first time; later_ms: on the same lengths again; served_ms:
+    between two tokens that the verifier's engine sends; floor_ms: to read weights and cache once.
+    """
+
+    context: int
+    first_ms: float
+    later_ms: float
+    served_ms: float
+    floor_ms: float
+
+    @property
+    def bottleneck(self) -> str:
+        """What keeps a token from the floor."""
+        if self.first_ms > PLANNING * self.later_ms:
+            return "planning per length"
+        if self.later_ms > LAUNCHING * self.floor_ms:
+            return "launch-bound"
+        if self.served_ms > SERVING * self.later_ms:
+            return "work between forwards"
+        return "at the floor"
 
 
 @dataclass(frozen=True)
@@ -106,6 +134,7 @@ class ModelFindings:
     flips: Flips | None = None
     exits: Exits | None = None
     vision: Vision | None = None
+    growing: Growing | None = None
     error: str = ""
 
 

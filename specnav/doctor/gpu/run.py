@@ -145,6 +145,7 @@ def _measured(found: ModelFindings, model: LoadedModel, role: str, config: GpuDo
         loaded_bytes=sum(one.numel() * one.element_size() for one in model.network.parameters()),
         verify_reads=verify_reads, draft_reads=draft_reads,
         flips=measuring.find_flips(model, prompts, ANSWER_TOKENS), exits=exits, vision=measuring.time_vision(model),
+        growing=measuring.time_growing(model, context, bandwidth),
     )  # fmt: skip
 
 

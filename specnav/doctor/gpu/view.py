@@ -21,6 +21,8 @@ def as_json(findings: GpuFindings) -> dict[str, Any]:
     for one, model in zip(told["models"], findings.models, strict=True):
         for forward, time in zip(one["forwards"], model.forwards, strict=True):
             forward["over_floor"] = time.over_floor
+        if model.growing is not None:
+            one["growing"]["bottleneck"] = model.growing.bottleneck
         if model.flips is not None:
             one["flips"]["sound"] = model.flips.sound
         if model.exits is not None:
@@ -66,6 +68,7 @@ def _models(findings: GpuFindings) -> Table:
         "memory is read at": lambda one: f"{one.bandwidth / GB:.0f} GB/s",
         "1 row": lambda one: _over(one, 1),
         f"{findings.gamma + 1} rows": lambda one: _over(one, findings.gamma + 1),
+        "a token of a growing answer": _growing,
         "operations a forward": lambda one: str(one.launches),
         "reads of a verdict, of a draft": lambda one: f"{one.verify_reads}, {one.draft_reads}",
         "picks that flip": _flips,
@@ -99,6 +102,15 @@ def _over(one: ModelFindings, rows: int) -> str:
     found = next(forward for forward in one.forwards if forward.rows == rows)
     colour = "green" if found.over_floor <= VERIFY_TARGET else "yellow"
     return f"{found.ms:.2f} ms [{colour}]{found.over_floor:.2f}×[/]"
+
+
+def _growing(one: ModelFindings) -> str:
+    growing = one.growing
+    if growing is None:
+        return "–"
+    times = f"first {growing.first_ms:.2f}, later {growing.later_ms:.2f}, served {growing.served_ms:.2f} ms"
+    colour = "green" if growing.bottleneck == "at the floor" else "yellow"
+    return f"{times}: [{colour}]{growing.bottleneck}[/]"
 
 
 def _flips(one: ModelFindings) -> str:

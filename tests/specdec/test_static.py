@@ -1,0 +1,349 @@
+"""The static decode path, on the CPU: the same answers as the ordinary forward, from a bounded number of shapes.
+
+On a GPU its operations are Triton kernels and its forwards CUDA graphs; benchmarks/gpu/kernels.py compares those there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import conftest_models as tiny
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from specdec.drafting import ChainDrafter, DraftModel
+from specdec.errors import ModelError
+from specdec.models import LoadedModel, Prompt, extend_many, load_model
+from specdec.models.loaded import record_forwards
+from specdec.models.local import generate_local
+from specdec.models.static import BUCKETS, MAX_ROWS, make_reference
+from specdec.models.static.batch import MAX_NODES, fits
+from specdec.models.static.forward import StaticForward
+from specdec.models.static.operations import Inputs, TorchOperations
+from specdec.models.static.recording import EagerRuns
+from specdec.models.static.tower import tower_of
+from specdec.options import GenerationOptions
+from specnav.doctor.gpu.counting import Reads
+
+PROMPT = Prompt(tuple(range(10, 40)))
+
+
+@pytest.fixture
+def model() -> LoadedModel:
+    """A text model of its own, so that nothing of it is shared with other tests."""
+    return load_model(tiny.built_pairs() / "text-target", dtype="float32")
+
+
+@contextmanager
+def static_path(model: LoadedModel, **parts: Any) -> Iterator[StaticForward]:
+    """The model on its static path."""
+    held = model.runner.static
+    model.runner.static = parts.pop("static", None) or make_reference(model.runner, None)
+    try:
+        yield model.runner.static
+    finally:
+        model.runner.static = held
+
+
+def everything(model: LoadedModel) -> list[Tensor]:
+    """Logits of chains, trees that grow, rollback, batches and a long run, from two sessions."""
+    one, other = model.new_session(), model.new_session()
+    found = [one.prefill(model.encode(PROMPT)), other.prefill(model.encode(Prompt(PROMPT.ids[:7])))]
+    found.append(one.extend([3, 4, 5]))
+    one.rollback(31)
+    found += extend_many([one.extension([7]), other.extension([8, 9, 11, 12, 13], last_only=True)])
+    found.append(one.extend_tree([5, 6, 7, 8], [-1, -1, 0, 2]))
+    found += extend_many([one.extension([9, 10], [1, 3]), other.extension([1])])
+    one.keep_path([0, 2], [3])
+    found.append(one.extend_tree([2], [0]))
+    one.rollback(32)
+    found.append(one.extend(list(range(1, 21)), last_only=True))
+    found.append(other.extend(list(range(MAX_ROWS // 2))))
+    return found
+
+
+@pytest.mark.parametrize("name", ["text-target", "text-draft", "vision-target"])
+def test_logits_equal_those_of_the_ordinary_forward(name: str) -> None:
+    model = load_model(tiny.built_pairs() / name, dtype="float32")
+    ordinary = everything(model)
+    with static_path(model):
+        static = everything(model)
+    for number, (one, two) in enumerate(zip(ordinary, static, strict=True)):
+        assert torch.allclose(one, two, atol=5e-5), number
+
+
+def test_greedy_answers_are_the_same_and_read_the_device_once_a_token(model: LoadedModel) -> None:
+    options = GenerationOptions(40)
+    ordinary = generate_local(model, PROMPT, options)
+    with static_path(model):
+        assert generate_local(model, PROMPT, options) == ordinary
+        session = model.new_session()
+        session.prefill(model.encode(PROMPT))
+        rows = session.extend([5, 6, 7])
+        picks, start = rows.greedy_picks  # type: ignore[attr-defined]
+        assert picks.read()[0][start : start + 3] == rows.argmax(-1).tolist()
+
+
+def test_logits_that_are_adjusted_lose_the_picks_that_came_with_them(model: LoadedModel) -> None:
+    """A planted fault is at hand: picks made before the bias would be taken for those behind it."""
+    banned = generate_local(model, PROMPT, GenerationOptions(4))[1]
+    options = GenerationOptions(12, logit_bias=((banned, -100.0),))
+    ordinary = generate_local(model, PROMPT, options)
+    with static_path(model):
+        assert generate_local(model, PROMPT, options) == ordinary
+    assert banned not in ordinary
+
+
+@pytest.mark.parametrize("options", [GenerationOptions(64), GenerationOptions(64, temperature=0.8, seed=11, top_p=0.9)])
+def test_a_chain_in_one_launch_is_the_chain_that_single_steps_draft(model: LoadedModel, options: GenerationOptions) -> None:
+    def drafts() -> list[tuple[int, ...]]:
+        drafter = ChainDrafter(DraftModel(model, options))
+        drafter.at_once = True
+        drafter.prefill(PROMPT)
+        answer: list[int] = []
+        made = []
+        for number in range(6):
+            made.append(drafter.chain(answer, 5).draft.ids)
+            answer += [*made[-1][: number % 4], 20 + number]
+        return made
+
+    ordinary = drafts()
+    with static_path(model):
+        before = model.runner.passes
+        assert drafts() == ordinary
+        assert model.runner.passes > before
+
+
+def test_a_chain_that_cannot_be_replayed_falls_back_to_single_steps(model: LoadedModel) -> None:
+    with static_path(model) as static:
+        drafter = ChainDrafter(DraftModel(model, GenerationOptions(64)))
+        drafter.at_once = True
+        drafter.prefill(PROMPT)
+        expected = drafter.chain([5, 6], 5).draft.ids
+        static._owner = -1  # another thread's
+        other = ChainDrafter(DraftModel(model, GenerationOptions(64)))
+        other.at_once = True
+        other.prefill(PROMPT)
+        assert other.chain([5, 6], 5).draft.ids == expected
+
+
+class Shapes(TorchDispatchMode):
+    """Which operations meet which shapes. reads: what would make a program wait for its device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.met: set[tuple[Any, ...]] = set()
+        self.reads = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        tensors = torch.utils._pytree.tree_leaves((args, kwargs or {}))
+        self.met.add((str(function), *(tuple(one.shape) for one in tensors if isinstance(one, Tensor))))
+        return function(*args, **kwargs or {})
+
+
+class Watched(EagerRuns):
+    """Recordings whose every replay is watched: what a CUDA graph would have to do."""
+
+    def __init__(self) -> None:
+        self.shapes = Shapes()
+
+    def record(self, work: Callable[[], Any]) -> Any:
+        def watched() -> Any:
+            with self.shapes, Reads() as reads:
+                found = work()
+            self.shapes.reads += reads.count
+            return found
+
+        return super().record(watched)
+
+
+def answer_of(model: LoadedModel, tokens: int, sessions: int = 1) -> Watched:
+    """What was met while so many sessions of different lengths decoded so many tokens together."""
+    recorder = Watched()
+    operations = TorchOperations(
+        model.runner.heads, model.runner.kv_heads, model.runner.head_dim, model.runner.eps, None
+    )
+    with static_path(model, static=StaticForward(model.runner, operations, recorder)):
+        many = [model.new_session() for _ in range(sessions)]
+        for number, session in enumerate(many):
+            session.most_tokens, session.at_once = 300, True
+            session.prefill(model.encode(Prompt(tuple(range(10, 20 + 3 * number)))))
+        recorder.shapes.met.clear()
+        for step in range(tokens):
+            extend_many([session.extension([step % 50]) for session in many])
+    return recorder
+
+
+def test_the_shapes_of_an_answer_do_not_depend_on_its_length(model: LoadedModel) -> None:
+    """A shape budget: 200 tokens meet no shape that 5 have not met; nothing is read within a recorded forward."""
+    few, many = answer_of(model, 5), answer_of(model, 200)
+    assert many.shapes.met == few.shapes.met
+    assert not many.shapes.reads
+    eight = answer_of(model, 20, sessions=8)
+    assert len(eight.shapes.met) <= 2 * len(few.shapes.met)
+    assert not eight.shapes.reads
+
+
+class Careless(TorchOperations):
+    """The reference with a planted fault."""
+
+    def __init__(self, fault: str, *sizes: Any) -> None:
+        super().__init__(*sizes)
+        self._fault = fault
+
+    def attend(self, layer: Any, index: int, qkv: Tensor, table: Any, inputs: Inputs) -> Tensor:
+        assert inputs.batch is not None
+        total = int(inputs.batch.numbers[8, 0])
+        if self._fault == "length":
+            torch.zeros(total)[:]
+        elif self._fault == "read":
+            inputs.numbers[0, 0].item()
+        elif self._fault == "mask":
+            torch.ones(1, total).triu()
+        return super().attend(layer, index, qkv, table, inputs)
+
+
+@pytest.mark.parametrize("fault", ["length", "read", "mask"])
+def test_planted_faults_exceed_the_shape_budget(model: LoadedModel, fault: str) -> None:
+    runner = model.runner
+    recorder = Watched()
+    operations = Careless(fault, runner.heads, runner.kv_heads, runner.head_dim, runner.eps, None)
+    with static_path(model, static=StaticForward(runner, operations, recorder)):
+        session = model.new_session()
+        session.most_tokens, session.at_once = 300, True
+        session.prefill(model.encode(PROMPT))
+        session.extend([1])
+        met = set(recorder.shapes.met)
+        for step in range(6):
+            session.extend([step])
+    assert recorder.shapes.met != met or recorder.shapes.reads
+
+
+class OfOneThread(EagerRuns):
+    """Recordings that only the thread that made them may replay."""
+
+    def record(self, work: Callable[[], Any]) -> Any:
+        owner = threading.get_ident()
+
+        def checked() -> Any:
+            assert threading.get_ident() == owner, "replayed by another thread"
+            return work()
+
+        return super().record(checked)
+
+
+def test_the_thread_that_claims_a_model_records_and_replays(model: LoadedModel) -> None:
+    runner = model.runner
+    operations = TorchOperations(runner.heads, runner.kv_heads, runner.head_dim, runner.eps, None)
+    expected = generate_local(model, PROMPT, GenerationOptions(8))
+    with static_path(model, static=StaticForward(runner, operations, OfOneThread())):
+        assert generate_local(model, PROMPT, GenerationOptions(8)) == expected  # as prices are timed on loading
+        answers: list[Any] = []
+
+        def engine() -> None:
+            try:
+                with torch.inference_mode():
+                    record_forwards(model)
+                answers.append(generate_local(model, PROMPT, GenerationOptions(8)))
+            except BaseException as error:
+                answers.append(error)
+
+        thread = threading.Thread(target=engine)
+        thread.start()
+        thread.join()
+        assert answers == [expected]
+        assert generate_local(model, PROMPT, GenerationOptions(8)) == expected  # on the ordinary path
+
+
+class Refusing(EagerRuns):
+    """Recordings that fail as those of a product that waits for its device."""
+
+    def record(self, work: Callable[[], Any]) -> Any:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+
+def test_what_cannot_be_recorded_runs_unrecorded_with_one_line(
+    model: LoadedModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    runner = model.runner
+    operations = TorchOperations(runner.heads, runner.kv_heads, runner.head_dim, runner.eps, None)
+    expected = generate_local(model, PROMPT, GenerationOptions(8))
+
+    recorder: Any = object.__new__(type("Graphs", (), {"record": Refusing.record, "forget": lambda self: None}))
+    with static_path(model, static=StaticForward(runner, operations, recorder)):
+        assert generate_local(model, PROMPT, GenerationOptions(8)) == expected
+    lines = [one.getMessage() for one in caplog.records if "CUDA graphs" in one.getMessage()]
+    assert len(lines) == 1 and "not permitted when stream is capturing" in lines[0]
+
+
+def test_hidden_states_are_seen_behind_the_layers_that_were_named(model: LoadedModel) -> None:
+    layers = model.runner.layer_count
+    cuts = [0, layers // 2]
+
+    def seen() -> dict[int, Tensor]:
+        session = model.new_session()
+        session.prefill(model.encode(PROMPT))
+        found: dict[int, Tensor] = {}
+        session.extend([4, 5, 6], observer=lambda layer, hidden: found.update({layer: hidden.clone()}))
+        return found
+
+    ordinary = seen()
+    with static_path(model) as static:
+        static.observe(cuts)
+        observed = seen()
+        assert list(observed) == list(range(layers))
+        for layer in (*cuts, layers - 1):
+            assert torch.allclose(observed[layer], ordinary[layer], atol=1e-4)
+
+
+def test_batches_that_do_not_fit_take_the_ordinary_path(model: LoadedModel) -> None:
+    with static_path(model) as static:
+        session = model.new_session()
+        session.prefill(model.encode(PROMPT))
+        recordings = static.recordings
+        session.extend(list(range(MAX_ROWS + 1)))
+        assert static.recordings == recordings
+        observed: list[int] = []
+        session.extend([1, 2], observer=lambda layer, hidden: observed.append(layer))
+        assert static.recordings == recordings and len(observed) == model.runner.layer_count
+        with pytest.raises(ModelError, match="outside the vocabulary"):
+            session.extend([model.vocab_size])
+
+
+def test_large_trees_and_trees_across_a_window_are_not_laid_out() -> None:
+    from specdec.models.attention.segment import Segment
+
+    def tree(nodes: int) -> Segment:
+        depths = tuple(range(nodes))
+        return Segment(None, 10, nodes, torch.ones(nodes, nodes).tril().bool(), depths, depths)
+
+    assert fits(tree(4), {0}) and fits(tree(4), {16})
+    assert not fits(tree(4), {3})
+    assert not fits(tree(MAX_NODES + 1), {0})
+
+
+def test_buckets_double() -> None:
+    assert all(after == 2 * before for before, after in zip(BUCKETS, BUCKETS[1:], strict=False))
+
+
+def test_the_recorded_tower_sees_what_the_library_sees() -> None:
+    transformers = pytest.importorskip("transformers")
+    model = transformers.AutoModelForImageTextToText.from_pretrained(tiny.built_pairs() / "vision-target")
+    visual, config = model.model.visual, model.config.vision_config
+    from specdec.models.direct.modules import TowerOperations
+
+    tower = tower_of(visual, config, TowerOperations(), EagerRuns())
+    assert tower is not None
+    torch.manual_seed(0)
+    for grids in ([(1, 4, 6)], [(1, 4, 6)], [(1, 2, 4), (1, 4, 4)]):
+        patches = sum(t * h * w for t, h, w in grids)
+        features = config.in_channels * config.temporal_patch_size * config.patch_size**2
+        pixels = torch.randn(patches, features)
+        with torch.inference_mode():
+            expected = visual(pixels, grid_thw=torch.tensor(grids)).pooler_output
+            assert torch.allclose(tower(pixels, grids), expected, atol=1e-5)
