@@ -22,6 +22,10 @@ from specdec.drafting import ChainDrafter, DraftModel
 from specdec.models import Prompt, extend_many, load_model
 from specdec.models.loaded import LoadedModel
 from specdec.options import GenerationOptions
+from specdec.verifying.exits import Exits
+from specdec.verifying.exits.adapters import ExitAdapters
+from specdec.verifying.hints.hints import HintMaker
+from specnav.doctor.gpu.measuring import time_exits
 
 PROMPT = 512
 found: dict[str, Any] = {}
@@ -34,15 +38,16 @@ def main() -> None:
     words.add_argument("--device", default="cuda")
     words.add_argument("--dtype", default="bfloat16")
     words.add_argument("--json")
+    words.add_argument("--quantize", default="none")
     words.add_argument("--skip", default="")
     asked = words.parse_args()
     skip = set(asked.skip.split(","))
     with torch.inference_mode():
         began = time.perf_counter()
-        model = load_model(asked.model, asked.device, asked.dtype)
+        model = load_model(asked.model, asked.device, asked.dtype, asked.quantize)
         note("load_s", time.perf_counter() - began)
         for name, measure in (("floor", floor), ("static", static), ("profile", profile), ("picture", picture),
-                              ("batch", batch), ("ordinary", ordinary), ("library", library)):  # fmt: skip
+                              ("batch", batch), ("exits", exits), ("ordinary", ordinary), ("library", library)):  # fmt: skip
             if name not in skip:
                 attempt(name, measure, model)
         if asked.draft and "chain" not in skip:
@@ -180,8 +185,27 @@ def batch(model: LoadedModel) -> None:
         for rows in (1, 4):
             note(
                 f"batch_{count}_rows_{rows}",
-                timed(model, lambda number, rows=rows: extend_many([one.extension(ids(rows, number)) for one in sessions]), 12),
+                timed(
+                    model,
+                    lambda number, rows=rows: extend_many(
+                        [one.extension(ids(rows, number)) for one in sessions]
+                    ),
+                    12,
+                ),
             )
+
+
+def exits(model: LoadedModel) -> None:
+    """Three exits with random weights: what watching them costs a verification."""
+    layers = [model.runner.layer_count * part // 4 for part in (1, 2, 3)]
+    adapters = ExitAdapters(3, model.runner.hidden_size, 128)
+    maker = HintMaker(Exits(model, adapters, layers, frequent=tuple(range(4000))))
+    found = time_exits(model, maker, 4, PROMPT, 2.0)
+    note("exits_without_ms", found.without_ms)
+    note("exits_with_ms", found.with_ms)
+    note("exits_cost", found.cost)
+    if model.runner.static is not None:
+        model.runner.static.observe(())
 
 
 def profile(model: LoadedModel) -> None:

@@ -1,18 +1,21 @@
 """The Triton kernels of the static path against the torch reference, on whatever GPU there is.
 
-    python benchmarks/gpu/kernels.py
+python benchmarks/gpu/kernels.py
 """
 
 from __future__ import annotations
+
+import sys
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from specdec.models.attention.segment import Segment
-from specdec.models.families import Layer
+from specdec.models.families import Layer, Linear
 from specdec.models.session import grow_sight
 from specdec.models.static.batch import LINES, bucket_of, lay_out
-from specdec.models.static.kernels import TritonOperations
+from specdec.models.static.kernels import FusedProducts, TritonOperations
 from specdec.models.static.operations import Inputs, TorchOperations
 
 PARENTS = [-1, -1, 0, 0, 2, 1]
@@ -28,29 +31,72 @@ def main() -> None:
         "a grown tree": [(404, 2, tree[4:], DEPTHS)],
         "32 sessions": [(100 + 7 * number, 1, None, ()) for number in range(32)],
     }
-    for dtype, bound in ((torch.float32, 1e-4), (torch.bfloat16, 0.03), (torch.float16, 0.006)):
-        for heads, kv_heads, dim, window, norm in ((28, 4, 128, 0, False), (9, 3, 64, 0, False), (4, 1, 256, 64, True)):
+    quick = "--quick" in sys.argv
+    kinds = ((torch.float32, 1e-4), (torch.bfloat16, 0.03), (torch.float16, 0.006))
+    for dtype, bound in kinds[1:2] if quick else kinds:
+        for heads, kv_heads, dim, window, norm in (
+            (28, 4, 128, 0, False),
+            (9, 3, 64, 0, False),
+            (4, 1, 256, 64, True),
+        ):
             for name, sessions in cases.items():
                 worst = difference(heads, kv_heads, dim, window, norm, sessions, dtype)
-                print(f"{str(dtype)[6:]:9} heads {heads}/{kv_heads} x {dim} window {window} {name:20} {worst:.2g}", flush=True)
+                print(
+                    f"{str(dtype)[6:]:9} heads {heads}/{kv_heads} x {dim} window {window} {name:20} {worst:.2g}",
+                    flush=True,
+                )
                 assert worst < bound, f"{worst} is more than {bound}"
+    for dtype, bound in ((torch.float32, 1e-4), (torch.bfloat16, 0.02)):
+        for rows, inner, outer in ((1, 3584, 4608), (5, 18944, 3584), (8, 1536, 8960), (3, 200, 40)):
+            worst = products(rows, inner, outer, dtype)
+            print(f"{str(dtype)[6:]:9} products {rows} x {inner} x {outer} {worst:.2g}", flush=True)
+            assert worst < bound, f"{worst} is more than {bound}"
     print("kernels agree with the reference")
 
 
-def difference(heads: int, kv_heads: int, dim: int, window: int, norm: bool, sessions: list, dtype: torch.dtype) -> float:
+def products(rows: int, inner: int, outer: int, dtype: torch.dtype) -> float:
+    """The largest relative difference of the three fused products."""
+    torch.manual_seed(2)
+
+    def some(*shape: int) -> Any:
+        return torch.randn(*shape, device="cuda").to(dtype)
+
+    fused = FusedProducts()
+    hidden, norm, given = some(rows, inner), some(inner), some(rows, outer)
+    plain, both, back = (
+        Linear(some(outer, inner), some(outer)), Linear(some(2 * outer, inner), None), Linear(some(inner, outer), None)
+    )  # fmt: skip
+    normed = F.rms_norm(hidden.double(), (inner,), norm.double(), 1e-6)
+    gate, up = (normed @ both.weight.double().t()).chunk(2, -1)
+    pairs = (
+        (fused.norm_product(hidden, norm, 1e-6, plain), normed @ plain.weight.double().t() + plain.bias.double()),
+        (fused.norm_gate(hidden, norm, 1e-6, both), F.silu(gate) * up),
+        (fused.product_add(given, back, hidden), hidden.double() + given.double() @ back.weight.double().t()),
+    )
+    return max(float((got.double() - want).abs().max() / want.abs().max()) for got, want in pairs)
+
+
+def difference(
+    heads: int, kv_heads: int, dim: int, window: int, norm: bool, sessions: list, dtype: torch.dtype
+) -> float:
     """The largest difference of attended rows and caches, relative to the reference's largest value."""
     torch.manual_seed(1)
     place = torch.device("cuda")
-    qkv = torch.randn(bucket_of(sum(one[1] for one in sessions)), (heads + 2 * kv_heads) * dim, device=place).to(dtype)
+    qkv = torch.randn(
+        bucket_of(sum(one[1] for one in sessions)), (heads + 2 * kv_heads) * dim, device=place
+    ).to(dtype)
     cos, sin = torch.randn(2, 4096, dim, device=place).to(dtype)
     weight = torch.randn(heads + kv_heads, dim, device=place).to(dtype) if norm else None
     layer = Layer(None, None, weight, None, None, None, None, None, None, F.silu, window)
-    caches = [torch.randn(2, 2, kv_heads, past + rows + 64, dim, device=place).to(dtype) for past, rows, _, _ in sessions]
+    caches = [
+        torch.randn(2, 2, kv_heads, past + rows + 64, dim, device=place).to(dtype)
+        for past, rows, _, _ in sessions
+    ]
     found = []
     for make in (TorchOperations, TritonOperations):
         operations = make(heads, kv_heads, dim, 1e-6, None, *([dtype] if make is TritonOperations else []))
         segments = []
-        for cache, (past, rows, tree, depths) in zip(caches, sessions):
+        for cache, (past, rows, tree, depths) in zip(caches, sessions, strict=True):
             at = range(past, past + rows)
             if tree is not None:
                 at = [past - (len(depths) - rows) + depth for depth in depths[-rows:]]
@@ -61,7 +107,7 @@ def difference(heads: int, kv_heads: int, dim: int, window: int, norm: bool, ses
         inputs.load(batch)
         attended = operations.attend(layer, 1, qkv, (cos, sin), inputs)[: batch.rows]
         found.append([attended, *(one.cache for one in segments)])
-    return max(float((a.float() - b.float()).abs().max() / a.float().abs().max()) for a, b in zip(*found))
+    return max(float((a.float() - b.float()).abs().max() / a.float().abs().max()) for a, b in zip(*found, strict=True))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 """Random-weight Qwen2-VL folders of published shapes: make_models.py OUT SRC(nav-target) 7b|2b|tiny DEVICE"""
+
 import json
 import shutil
 import sys
@@ -8,8 +9,11 @@ from pathlib import Path
 import torch
 
 out, src, size, device = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], sys.argv[4]
-S = {"7b": (3584, 18944, 28, 28, 4, 152064, False, [16, 24, 24]), "2b": (1536, 8960, 28, 12, 2, 151936, True, [16, 24, 24]),
-     "tiny": (128, 256, 4, 4, 2, 152064, False, [4, 6, 6])}[size]
+S = {
+    "7b": (3584, 18944, 28, 28, 4, 152064, False, [16, 24, 24]),
+    "2b": (1536, 8960, 28, 12, 2, 151936, True, [16, 24, 24]),
+    "tiny": (128, 256, 4, 4, 2, 152064, False, [4, 6, 6]),
+}[size]
 hidden, inner, layers, heads, kv, vocab, tied, sections = S
 t0 = time.time()
 out.mkdir(parents=True, exist_ok=True)
@@ -30,8 +34,17 @@ p["size"] = {"shortest_edge": 3136, "longest_edge": 12845056}
 (out / "preprocessor_config.json").write_text(json.dumps(p))
 c = json.loads((src / "config.json").read_text())
 x = c["text_config"]
-x.update(hidden_size=hidden, intermediate_size=inner, num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=kv,
-         vocab_size=vocab, tie_word_embeddings=tied, max_position_embeddings=32768, layer_types=["full_attention"] * layers)
+x.update(
+    hidden_size=hidden,
+    intermediate_size=inner,
+    num_hidden_layers=layers,
+    num_attention_heads=heads,
+    num_key_value_heads=kv,
+    vocab_size=vocab,
+    tie_word_embeddings=tied,
+    max_position_embeddings=32768,
+    layer_types=["full_attention"] * layers,
+)
 x["rope_parameters"] = {"mrope_section": sections, "rope_theta": 1000000.0, "rope_type": "default"}
 c["tie_word_embeddings"] = tied
 c["dtype"] = "bfloat16"
@@ -41,7 +54,7 @@ if size != "tiny":
 else:
     v.update(hidden_size=hidden)
 (out / "config.json").write_text(json.dumps(c))
-from transformers import AutoConfig, Qwen2VLForConditionalGeneration
+from transformers import AutoConfig, Qwen2VLForConditionalGeneration  # noqa: E402 - the files come first
 
 config = AutoConfig.from_pretrained(out)
 torch.manual_seed(1)
@@ -50,7 +63,7 @@ with torch.device(device):
     m = Qwen2VLForConditionalGeneration._from_config(config)
 torch.set_default_dtype(torch.float32)
 with torch.no_grad():
-    for n, q in m.named_parameters():
+    for _, q in m.named_parameters():
         if q.dim() >= 2:
             q.normal_(0, 0.02)
     head = m.lm_head.weight
@@ -59,6 +72,16 @@ t1 = time.time()
 m.to(torch.bfloat16)
 m.generation_config.max_length = None
 m.save_pretrained(out, max_shard_size="4GB")
-g = json.loads((src / "generation_config.json").read_text()); (out / "generation_config.json").write_text(json.dumps(g))
+g = json.loads((src / "generation_config.json").read_text())
+(out / "generation_config.json").write_text(json.dumps(g))
 cc = json.loads((out / "config.json").read_text())
-print(size, "params", sum(q.numel() for q in m.parameters()) / 1e9, "B made", round(t1 - t0, 1), "s saved", round(time.time() - t1, 1), "s")
+print(
+    size,
+    "params",
+    sum(q.numel() for q in m.parameters()) / 1e9,
+    "B made",
+    round(t1 - t0, 1),
+    "s saved",
+    round(time.time() - t1, 1),
+    "s",
+)

@@ -49,7 +49,9 @@ class Session:
         ids = self.answer[base : base + GAMMA]
         self.drafted = [(one + 1) % 400 if self.rng.random() < SPOILT else one for one in ids]
         self.round += 1
-        self.socket.send(wire.encode(wire.DraftUp(self.number, self.round, base, self.drafted, None, self.epoch)))
+        self.socket.send(
+            wire.encode(wire.DraftUp(self.number, self.round, base, self.drafted, None, self.epoch))
+        )
 
     def take(self, verdict: wire.VerdictDown) -> None:
         self.epoch += verdict.last < len(self.drafted)
@@ -64,18 +66,36 @@ def main() -> None:
     words.add_argument("--device", default="cuda")
     words.add_argument("--counts", default="1,8,32")
     words.add_argument("--tokens", type=int, default=64)
+    words.add_argument(
+        "--think-ms", type=float, default=15.0, help="from a verdict to the next draft: link and drafting"
+    )
     words.add_argument("--extra", default="", help="more options of serve")
     words.add_argument("--json")
     asked = words.parse_args()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "specnav.cli", "serve", "--bind", f"tcp://127.0.0.1:{port}", "--model", asked.model]
+    command = [
+        sys.executable,
+        "-m",
+        "specnav.cli",
+        "serve",
+        "--bind",
+        f"tcp://127.0.0.1:{port}",
+        "--model",
+        asked.model,
+    ]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the server is ended, too
     began = time.perf_counter()
     server = subprocess.Popen([*command, "--device", asked.device, *asked.extra.split()])
     try:
-        measure(f"tcp://127.0.0.1:{port}", [int(one) for one in asked.counts.split(",")], asked.tokens, began)
+        measure(
+            f"tcp://127.0.0.1:{port}",
+            [int(one) for one in asked.counts.split(",")],
+            asked.tokens,
+            began,
+            asked.think_ms / 1e3,
+        )
     finally:
         server.terminate()
         server.wait(20)
@@ -84,7 +104,7 @@ def main() -> None:
             json.dump(found, file, indent=1)
 
 
-def measure(address: str, counts: list[int], tokens: int, began: float) -> None:
+def measure(address: str, counts: list[int], tokens: int, began: float, think_s: float) -> None:
     context = zmq.Context()
     sockets = []
     for number in range(max(counts)):
@@ -99,15 +119,19 @@ def measure(address: str, counts: list[int], tokens: int, began: float) -> None:
     answers = []
     for turn in range(3):
         taken: list[float] = []
-        answers = [stream(sockets[0], 100 * turn + number, prompt(number), tokens, taken) for number in range(4)]
+        answers = [
+            stream(sockets[0], 100 * turn + number, prompt(number), tokens, taken) for number in range(4)
+        ]
         note(f"ar_ms_a_token_{turn}", statistics.median(taken))
         note(f"ar_ms_a_token_{turn}_p90", statistics.quantiles(taken, n=10)[-1])
-    base = 0.0
-    for count in counts:
-        rate = together(sockets[:count], answers, tokens)
-        base = base or rate
-        note(f"sd_{count}_tokens_per_s", rate)
-        note(f"sd_{count}_over_one", rate / base)
+    for wait_s in (0.0, think_s):
+        base = 0.0
+        for count in counts:
+            name = f"sd_{count}_think_{1e3 * wait_s:g}ms"
+            rate = together(name, sockets[:count], answers, tokens, wait_s)
+            base = base or rate
+            note(f"{name}_tokens_per_s", rate)
+            note(f"{name}_over_one", rate / base)
     for one in sockets:
         one.close(linger=0)
     context.term()
@@ -143,8 +167,8 @@ def stream(one: Any, number: int, ids: list[int], tokens: int, taken: list[float
     return answer
 
 
-def together(sockets: list[Any], answers: list[list[int]], tokens: int) -> float:
-    """Tokens per second of as many sessions as there are sockets, each with a draft on its way all the time."""
+def together(name: str, sockets: list[Any], answers: list[list[int]], tokens: int, think_s: float) -> float:
+    """Tokens per second of as many sessions as there are sockets, each with a draft `think_s` after each verdict."""
     options = sampling_to_wire(GenerationOptions(tokens))
     sessions = {}
     poller = zmq.Poller()
@@ -165,9 +189,14 @@ def together(sockets: list[Any], answers: list[list[int]], tokens: int) -> float
     began, made, rounds = time.perf_counter(), 0, 0
     for session in sessions.values():
         session.ask()
-    running = set(sessions)
+    running, due = set(sessions), {}
     while running and time.perf_counter() - began < 30:
-        for one, _ in poller.poll(1000):
+        now = time.perf_counter()
+        for one in [one for one, at in due.items() if at <= now]:
+            del due[one]
+            sessions[one].ask()
+        wait_ms = 1e3 * max(0.0, min(due.values(), default=now + 1.0) - now)
+        for one, _ in poller.poll(wait_ms):
             if one not in running:
                 one.recv()
                 continue
@@ -181,11 +210,13 @@ def together(sockets: list[Any], answers: list[list[int]], tokens: int) -> float
             made, rounds = made + len(session.got) - before, rounds + 1
             if len(session.got) >= tokens - GAMMA - 1:
                 running.discard(one)
+            elif think_s:
+                due[one] = time.perf_counter() + think_s
             else:
                 session.ask()
     took = time.perf_counter() - began
-    note(f"sd_{len(sockets)}_ms_a_round", 1e3 * took / max(1, rounds / len(sockets)))
-    note(f"sd_{len(sockets)}_tau", made / max(1, rounds))
+    note(f"{name}_ms_a_round", 1e3 * took / max(1, rounds / len(sockets)))
+    note(f"{name}_tau", made / max(1, rounds))
     for one in sockets:
         poller.unregister(one)
         one.send(wire.encode(wire.Close(9000)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import conftest_models as tiny
@@ -99,8 +100,12 @@ def test_logits_that_are_adjusted_lose_the_picks_that_came_with_them(model: Load
     assert banned not in ordinary
 
 
-@pytest.mark.parametrize("options", [GenerationOptions(64), GenerationOptions(64, temperature=0.8, seed=11, top_p=0.9)])
-def test_a_chain_in_one_launch_is_the_chain_that_single_steps_draft(model: LoadedModel, options: GenerationOptions) -> None:
+@pytest.mark.parametrize(
+    "options", [GenerationOptions(64), GenerationOptions(64, temperature=0.8, seed=11, top_p=0.9)]
+)
+def test_a_chain_in_one_launch_is_the_chain_that_single_steps_draft(
+    model: LoadedModel, options: GenerationOptions
+) -> None:
     def drafts() -> list[tuple[int, ...]]:
         drafter = ChainDrafter(DraftModel(model, options))
         drafter.at_once = True
@@ -242,7 +247,9 @@ def test_the_thread_that_claims_a_model_records_and_replays(model: LoadedModel) 
     operations = TorchOperations(runner.heads, runner.kv_heads, runner.head_dim, runner.eps, None)
     expected = generate_local(model, PROMPT, GenerationOptions(8))
     with static_path(model, static=StaticForward(runner, operations, OfOneThread())):
-        assert generate_local(model, PROMPT, GenerationOptions(8)) == expected  # as prices are timed on loading
+        assert (
+            generate_local(model, PROMPT, GenerationOptions(8)) == expected
+        )  # as prices are timed on loading
         answers: list[Any] = []
 
         def engine() -> None:
@@ -274,7 +281,9 @@ def test_what_cannot_be_recorded_runs_unrecorded_with_one_line(
     operations = TorchOperations(runner.heads, runner.kv_heads, runner.head_dim, runner.eps, None)
     expected = generate_local(model, PROMPT, GenerationOptions(8))
 
-    recorder: Any = object.__new__(type("Graphs", (), {"record": Refusing.record, "forget": lambda self: None}))
+    recorder: Any = object.__new__(
+        type("Graphs", (), {"record": Refusing.record, "forget": lambda self: None})
+    )
     with static_path(model, static=StaticForward(runner, operations, recorder)):
         assert generate_local(model, PROMPT, GenerationOptions(8)) == expected
     lines = [one.getMessage() for one in caplog.records if "CUDA graphs" in one.getMessage()]
@@ -328,7 +337,7 @@ def test_large_trees_and_trees_across_a_window_are_not_laid_out() -> None:
 
 
 def test_buckets_double() -> None:
-    assert all(after == 2 * before for before, after in zip(BUCKETS, BUCKETS[1:], strict=False))
+    assert all(after == 2 * before for before, after in pairwise(BUCKETS))
 
 
 def test_the_recorded_tower_sees_what_the_library_sees() -> None:

@@ -131,7 +131,7 @@ class TowerOperations:
     """What a tower computes beside products, norms and attention, in plain torch."""
 
     def turn(self, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-        """qkv [rows, 3, heads, dim], cos and sin float32 [rows, 1, dim] -> query and key, rotated, [rows, heads, dim]."""
+        """qkv [rows, 3, heads, dim], cos, sin float32 [rows, 1, dim] -> rotated query and key [rows, heads, dim]."""
         return _turn(qkv[:, 0], cos, sin), _turn(qkv[:, 1], cos, sin)
 
     def quick_gelu(self, wide: Tensor) -> Tensor:

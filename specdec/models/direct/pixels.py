@@ -61,7 +61,7 @@ class PixelProcessor:
         cells = cells.transpose(0, 3, 1, 4, 6, 2, 5).reshape(rows * columns, 3, -1)
         patches = np.empty((rows * columns, 3, self.temporal_patch_size, patch * patch), np.float32)
         for channel, values in enumerate(self._normalised):
-            patches[:, channel] = values[cells[:, channel]][:, None]  # a picture is a film that stands still
+            patches[:, channel] = np.take(values, cells[:, channel])[:, None]  # a picture is a film that stands still
         return patches.reshape(rows * columns, -1), (1, rows, columns)
 
 

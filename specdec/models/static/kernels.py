@@ -339,7 +339,8 @@ def _rotate_and_store(
 def _attend_part(
     query, numbers, mask, partial, score, index, factor, rows,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUPS: tl.constexpr, DIM: tl.constexpr, BLOCK: tl.constexpr,
-    BLOCK_ROWS: tl.constexpr, KEYS: tl.constexpr, WINDOW: tl.constexpr, NODES: tl.constexpr, PRECISION: tl.constexpr, DTYPE: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr, KEYS: tl.constexpr, WINDOW: tl.constexpr, NODES: tl.constexpr,
+    PRECISION: tl.constexpr, DTYPE: tl.constexpr,
 ):  # fmt: skip
     """One tile, one key head, one part of the keys. The query heads that share the key head are rows side by side."""
     tile = tl.program_id(0)

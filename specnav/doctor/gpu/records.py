@@ -9,7 +9,7 @@ VERIFY_TARGET = 1.3
 EXITS_TARGET = 0.05
 """Part of a forward that exits should take at most."""
 PLANNING, LAUNCHING, SERVING = 1.3, 1.7, 1.3
-"""First answers over later ones, a token over the floor, a served token over a bare one: above that, it is the cause."""
+"""Of first answers over later ones, a token over the floor, a served token over a bare one: above, it is the cause."""
 
 
 @dataclass(frozen=True)
