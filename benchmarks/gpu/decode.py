@@ -46,8 +46,9 @@ def main() -> None:
         began = time.perf_counter()
         model = load_model(asked.model, asked.device, asked.dtype, asked.quantize)
         note("load_s", time.perf_counter() - began)
-        for name, measure in (("floor", floor), ("static", static), ("profile", profile), ("picture", picture),
-                              ("batch", batch), ("exits", exits), ("ordinary", ordinary), ("library", library)):  # fmt: skip
+        parts = (floor, static, profile, picture, batch, exits, ordinary, library)
+        for measure in parts:
+            name = measure.__name__
             if name not in skip:
                 attempt(name, measure, model)
         if asked.draft and "chain" not in skip:
@@ -125,7 +126,6 @@ def static(model: LoadedModel) -> None:
         note("recordings", runner.static.recordings)
         if model.device.type == "cuda":
             note("record_gb", (torch.cuda.memory_reserved() - before) / 1e9)
-        note("fused_buckets", [rows for rows, fused in runner.static._fused.items() if fused])
     by_rows(model, "static", (1, 2, 4, 5, 8, 16, 32, 64, 128))
 
 

@@ -6,16 +6,15 @@ python benchmarks/gpu/kernels.py
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from specdec.models.attention.segment import Segment
-from specdec.models.families import Layer, Linear
+from specdec.models.families import Layer
 from specdec.models.session import grow_sight
 from specdec.models.static.batch import LINES, bucket_of, lay_out
-from specdec.models.static.kernels import FusedProducts, TritonOperations
+from specdec.models.static.kernels import TritonOperations
 from specdec.models.static.operations import Inputs, TorchOperations
 
 PARENTS = [-1, -1, 0, 0, 2, 1]
@@ -46,34 +45,7 @@ def main() -> None:
                     flush=True,
                 )
                 assert worst < bound, f"{worst} is more than {bound}"
-    for dtype, bound in ((torch.float32, 1e-4), (torch.bfloat16, 0.02)):
-        for rows, inner, outer in ((1, 3584, 4608), (5, 18944, 3584), (8, 1536, 8960), (3, 200, 40)):
-            worst = products(rows, inner, outer, dtype)
-            print(f"{str(dtype)[6:]:9} products {rows} x {inner} x {outer} {worst:.2g}", flush=True)
-            assert worst < bound, f"{worst} is more than {bound}"
     print("kernels agree with the reference")
-
-
-def products(rows: int, inner: int, outer: int, dtype: torch.dtype) -> float:
-    """The largest relative difference of the three fused products."""
-    torch.manual_seed(2)
-
-    def some(*shape: int) -> Any:
-        return torch.randn(*shape, device="cuda").to(dtype)
-
-    fused = FusedProducts()
-    hidden, norm, given = some(rows, inner), some(inner), some(rows, outer)
-    plain, both, back = (
-        Linear(some(outer, inner), some(outer)), Linear(some(2 * outer, inner), None), Linear(some(inner, outer), None)
-    )  # fmt: skip
-    normed = F.rms_norm(hidden.double(), (inner,), norm.double(), 1e-6)
-    gate, up = (normed @ both.weight.double().t()).chunk(2, -1)
-    pairs = (
-        (fused.norm_product(hidden, norm, 1e-6, plain), normed @ plain.weight.double().t() + plain.bias.double()),
-        (fused.norm_gate(hidden, norm, 1e-6, both), F.silu(gate) * up),
-        (fused.product_add(given, back, hidden), hidden.double() + given.double() @ back.weight.double().t()),
-    )
-    return max(float((got.double() - want).abs().max() / want.abs().max()) for got, want in pairs)
 
 
 def difference(

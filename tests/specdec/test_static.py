@@ -356,3 +356,35 @@ def test_the_recorded_tower_sees_what_the_library_sees() -> None:
         with torch.inference_mode():
             expected = visual(pixels, grid_thw=torch.tensor(grids)).pooler_output
             assert torch.allclose(tower(pixels, grids), expected, atol=1e-5)
+
+
+def test_a_forward_that_runs_ahead_shows_its_layers_with_the_event_behind_them(model: LoadedModel) -> None:
+    """All parts are launched first, so that work on what they show keeps no later part waiting."""
+    order: list[str] = []
+
+    class Ahead(EagerRuns):
+        runs_ahead = True
+
+        def record(self, work: Callable[[], Any]) -> Any:
+            replay, found = super().record(work)
+
+            def noted() -> None:
+                order.append("launch")
+                replay()
+
+            return noted, found
+
+        def mark(self) -> object:
+            return f"event {order.count('launch')}"
+
+    runner = model.runner
+    operations = TorchOperations(runner.heads, runner.kv_heads, runner.head_dim, runner.eps, None)
+    with static_path(model, static=StaticForward(runner, operations, Ahead())) as static:
+        static.observe([0])
+        session = model.new_session()
+        session.prefill(model.encode(PROMPT))
+        order.clear()
+        seen: list[Any] = []
+        session.extend([4], observer=lambda layer, hidden: (order.append("show"), seen.append(hidden.reached)))
+        assert order[:2] == ["launch", "launch"] and "launch" not in order[2:]
+        assert seen[0] == "event 1" and seen[-1] == "event 2"

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from specdec.models.attention.segment import Segment
 from specdec.models.static.batch import BUCKETS, LINES, MAX_ROWS, Row, Tile, fits, lay_out
-from specdec.models.static.operations import Inputs, Operations, Products, TorchOperations
+from specdec.models.static.operations import Inputs, Operations, TorchOperations
 from specdec.models.static.recording import CudaGraphs, EagerRuns, Recorder
 from specdec.options import GenerationOptions
 from specdec.sampling.choice import GreedyPicks
@@ -94,15 +94,10 @@ class StaticForward:
     recording_s: how many were made and what that took.
     """
 
-    def __init__(
-        self, runner: DecoderRunner, operations: Operations, recorder: Recorder, products: Products | None = None
-    ) -> None:
-        """products: fused ones, for as few rows as they are faster for; None: there are none."""
+    def __init__(self, runner: DecoderRunner, operations: Operations, recorder: Recorder) -> None:
         self._runner = runner
         self._operations = operations
         self._recorder = recorder
-        self._products = products if products is not None and products.fits(runner.layers) else None
-        self._fused: dict[int, bool] = {}
         self._unused = runner.new_cache(1)
         self._length = min(runner.context_limit, _LONGEST_TABLE)
         cos, sin = runner.rotary_range(0, self._length)
@@ -121,6 +116,7 @@ class StaticForward:
         self._chains: OrderedDict[tuple[Any, ...], _Chain] = OrderedDict()
         self._lock = threading.RLock()
         self._owner: int | None = None
+        self._given_up = False
         self.cuts: tuple[int, ...] = ()
         self.recordings = 0
         self.recording_s = 0.0
@@ -144,7 +140,7 @@ class StaticForward:
 
     def takes(self, staged: Sequence[Staged]) -> bool:
         """Whether a forward for these may be replayed; everything else takes the ordinary path."""
-        if self._owner not in (None, threading.get_ident()):
+        if self._given_up or self._owner not in (None, threading.get_ident()):
             return False
         rows = 0
         for one in staged:
@@ -270,14 +266,23 @@ class StaticForward:
         layers = first.session.layers or range(runner.layer_count)
         parts = self._parts(batch.bucket, layers, first.hidden is not None, with_head)
         runner.passes += 1
+        waiting: list[tuple[_Part, Tensor, object]] = []
+        ahead = runner.pacer is None and self._recorder.runs_ahead
         if runner.pacer is not None:
             after = runner.pacer.begin(batch.rows, after, len(layers))
-        for part in parts:
+        for number, part in enumerate(parts):
             part.replay()
-            if after is not None:
-                seen = part.found()[0][: batch.rows]
-                for index in part.layers:
-                    after(index, seen)
+            if after is None:
+                continue
+            seen = part.found()[0][: batch.rows]
+            if ahead:  # all parts are launched before anything is done with what they show
+                waiting.append((part, seen, self._recorder.mark()))
+            else:
+                _show(after, part.layers, seen)
+            if number == len(parts) - 1:
+                for shown, hidden, reached in waiting:
+                    hidden.reached = reached  # type: ignore[attr-defined]
+                    _show(after, shown.layers, hidden)
         for one in staged:
             one.extension.session.hold(one.extension)
         return parts[-1].found()[1:]
@@ -289,26 +294,7 @@ class StaticForward:
             found = self._recorded[key] = self._record_parts(bucket, layers, from_hidden, with_head)
         return found
 
-    def _choose(self, bucket: int) -> None:
-        """Find out whether fused products are faster for so many rows, with the batch that is loaded."""
-        if bucket in self._fused:
-            return
-        self._fused[bucket] = False
-        if self._products is None or bucket > self._products.most_rows:
-            return
-        inputs, layers, took = self._inputs_of(bucket), range(self._runner.layer_count), []
-        for fused in (False, True):
-            self._fused[bucket] = fused
-            replay, _, _ = self._record(
-                lambda: self._through(self._runner.embed(inputs.numbers[Row.ID]), layers, 0, inputs), layers
-            )
-            took.append(self._recorder.time(replay))
-        self._fused[bucket] = took[1] < took[0]
-        _LOG.debug("forwards of %d rows: %.3f ms, with fused products %.3f ms", bucket, *(1e3 * one for one in took))
-
     def _record_parts(self, bucket: int, layers: range, from_hidden: bool, with_head: bool) -> list[_Part]:
-        if layers.start == 0 and not from_hidden:
-            self._choose(bucket)
         inputs = self._inputs_of(bucket)
         ends = [layers.start, *(cut + 1 for cut in self.cuts if layers.start <= cut < layers.stop - 1), layers.stop]
         parts: list[_Part] = []
@@ -340,15 +326,13 @@ class StaticForward:
                 raise
             lines = str(error).strip().splitlines() or [type(error).__name__]
             _LOG.warning("forwards are not recorded as CUDA graphs and run slower (%s)", lines[0][:200])
-            self._recorder = EagerRuns()
+            self._recorder, self._given_up = EagerRuns(), True  # this one is run as it is; later ones go elsewhere
             replay, found = self._recorder.record(work)
         self.recordings += 1
         self.recording_s += time.perf_counter() - began
         return replay, span, found
 
     def _record_chain(self, inputs: Inputs, run: ChainRun) -> _Chain:
-        self._choose(inputs.numbers.shape[1])
-        self._choose(1)
         runner, device = self._runner, self._runner.device
         last, word, position = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(3))
         banned = torch.tensor(run.banned, dtype=torch.int64, device=device) if run.banned else None
@@ -379,8 +363,6 @@ class StaticForward:
     def _through(self, hidden: Tensor, span: range, first: int, inputs: Inputs) -> Tensor:
         """hidden [bucket, hidden_size] through some layers. first: the layer that a session's cache begins with."""
         runner, operations = self._runner, self._operations
-        if self._fused.get(hidden.shape[0]):
-            return self._through_fused(hidden, span, first, inputs)
         added: Tensor | None = None
         for index in span:
             layer = runner.layers[index]
@@ -395,18 +377,6 @@ class StaticForward:
             if layer.after_mlp is not None:
                 added = F.rms_norm(added, (runner.hidden_size,), layer.after_mlp, runner.eps)
         return hidden if added is None else hidden + added
-
-    def _through_fused(self, hidden: Tensor, span: range, first: int, inputs: Inputs) -> Tensor:
-        runner, operations, products = self._runner, self._operations, self._products
-        assert products is not None
-        for index in span:
-            layer = runner.layers[index]
-            qkv = products.norm_product(hidden, layer.norm_1, runner.eps, layer.qkv)
-            attended = operations.attend(layer, index - first, qkv, self._tables[layer.rope], inputs)
-            hidden = products.product_add(attended, layer.out, hidden)
-            gated = products.norm_gate(hidden, layer.norm_2, runner.eps, layer.gate_up)
-            hidden = products.product_add(gated, layer.down, hidden)
-        return hidden
 
     def _inputs_of(self, bucket: int) -> Inputs:
         found = self._inputs.get(bucket)
@@ -423,6 +393,11 @@ class StaticForward:
         return found
 
 
+def _show(observer: LayerObserver, layers: range, hidden: Tensor) -> None:
+    for index in layers:
+        observer(index, hidden)
+
+
 def make_static(runner: DecoderRunner, scale: float | None) -> StaticForward | None:
     """The static path of a model on a GPU; None, with one line in the log, where it cannot be had.
 
@@ -436,13 +411,13 @@ def make_static(runner: DecoderRunner, scale: float | None) -> StaticForward | N
     elif not _has_triton():
         reason = "triton is not installed"
     else:
-        from specdec.models.static.kernels import FusedProducts, TritonOperations
+        from specdec.models.static.kernels import TritonOperations
 
         try:
             operations = TritonOperations(
                 runner.heads, runner.kv_heads, runner.head_dim, runner.eps, scale, runner.dtype
             )
-            static = StaticForward(runner, operations, CudaGraphs(runner.device), FusedProducts())
+            static = StaticForward(runner, operations, CudaGraphs(runner.device))
             static.try_out()
             return static
         except Exception as error:  # compilers and drivers fail in many ways; without the path answers stay right

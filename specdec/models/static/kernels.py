@@ -10,8 +10,6 @@ a program without keys ends at once and one recorded launch serves every length.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 import triton
 import triton.language as tl
@@ -19,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from specdec.models.direct.modules import TowerOperations
-from specdec.models.families import Layer, Linear
+from specdec.models.families import Layer
 from specdec.models.static.batch import MAX_NODES, TILE, Row, Tile
 from specdec.models.static.operations import Inputs
 
@@ -100,63 +98,6 @@ class TritonOperations:
         return gated
 
 
-class FusedProducts:
-    """A layer's matrix products for a few rows, with the norm before and the gate or the sum behind in one kernel.
-
-    Reading the weights is all there is to do for so few rows, so each program streams some rows of a weight once.
-    """
-
-    most_rows = 8
-
-    def fits(self, layers: Sequence[Layer]) -> bool:
-        """Whether every layer is made of plain products, SiLU and the two usual norms."""
-        return all(
-            isinstance(product, Linear)
-            for layer in layers
-            for product in (layer.qkv, layer.out, layer.gate_up, layer.down)
-        ) and all(
-            layer.after_attention is None and layer.after_mlp is None and layer.activation is F.silu
-            and layer.gate_up.bias is None
-            for layer in layers
-        )  # fmt: skip
-
-    def norm_product(self, hidden: Tensor, norm: Tensor, eps: float, product: Linear) -> Tensor:
-        """RMS norm of hidden [rows, k] times the weight: [rows, n]."""
-        rows, inner = hidden.shape
-        outer = product.weight.shape[0]
-        found = torch.empty(rows, outer, dtype=hidden.dtype, device=hidden.device)
-        self._launch(hidden, norm, product, hidden, found, rows, outer, inner, eps, NORM=True, ADD=False, GATE=False)
-        return found
-
-    def norm_gate(self, hidden: Tensor, norm: Tensor, eps: float, product: Linear) -> Tensor:
-        """The same with a weight [2n, k], then silu(first half) * second half: [rows, n]."""
-        rows, inner = hidden.shape
-        outer = product.weight.shape[0] // 2
-        found = torch.empty(rows, outer, dtype=hidden.dtype, device=hidden.device)
-        self._launch(hidden, norm, product, hidden, found, rows, outer, inner, eps, NORM=True, ADD=False, GATE=True)
-        return found
-
-    def product_add(self, given: Tensor, product: Linear, hidden: Tensor) -> Tensor:
-        """hidden + given [rows, k] times the weight: [rows, n]."""
-        rows, inner = given.shape
-        outer = product.weight.shape[0]
-        found = torch.empty_like(hidden)
-        self._launch(given, given, product, hidden, found, rows, outer, inner, 0.0, NORM=False, ADD=True, GATE=False)
-        return found
-
-    def _launch(
-        self, given: Tensor, norm: Tensor, product: Linear, hidden: Tensor, found: Tensor,
-        rows: int, outer: int, inner: int, eps: float, **kind: bool,
-    ) -> None:  # fmt: skip
-        weight, bias = product.weight, product.bias
-        columns, depth = 16, 256 if weight.element_size() == 2 else 128
-        _product[(triton.cdiv(outer, columns),)](
-            given, norm, weight, weight if bias is None else bias, hidden, found, outer, inner, eps,
-            rows, COLUMNS=columns, DEPTH=depth, EVEN=inner % depth == 0, BIAS=bias is not None,
-            PRECISION="ieee" if weight.element_size() == 4 else "tf32", num_warps=4, num_stages=4, **kind,
-        )  # fmt: skip
-
-
 class TritonTower(TowerOperations):
     """What a vision tower computes beside products, norms and attention."""
 
@@ -196,63 +137,6 @@ def _add_norm(hidden, added, weight, total, normed, width, eps, ADD: tl.constexp
     scale = tl.rsqrt(tl.sum(x * x, 0) / width + eps)
     w = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
     tl.store(normed + row * width + at, (x * scale * w).to(normed.dtype.element_ty), mask=inside)
-
-
-@triton.jit(do_not_specialize=["rows"])
-def _product(
-    given, norm, weight, bias, hidden, found, outer, inner, eps, rows,
-    COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, BIAS: tl.constexpr,
-    NORM: tl.constexpr, ADD: tl.constexpr, GATE: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Some columns of the result. The norm's scale is a factor of whole rows: it comes in at the end."""
-    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    there = column < outer
-    line = tl.arange(0, 16)  # the least that the matrix units take
-    at = tl.arange(0, DEPTH)
-    sum = tl.zeros([16, COLUMNS], tl.float32)
-    upper = tl.zeros([16, COLUMNS], tl.float32)
-    squares = tl.zeros([16], tl.float32)
-    place = weight + column[None].to(tl.int64) * inner + at[:, None]
-    for start in range(0, inner, DEPTH):
-        inside = at + start < inner
-        if EVEN:
-            x = tl.load(given + line[:, None] * inner + start + at[None], mask=line[:, None] < rows, other=0.0)
-            w = tl.load(place + start, mask=there[None], other=0.0)
-        else:
-            x = tl.load(
-                given + line[:, None] * inner + start + at[None],
-                mask=(line[:, None] < rows) & inside[None], other=0.0,
-            )  # fmt: skip
-            w = tl.load(place + start, mask=there[None] & inside[:, None], other=0.0)
-        if NORM:
-            wide = x.to(tl.float32)
-            squares += tl.sum(wide * wide, 1)
-            factor = tl.load(norm + start + at, mask=inside, other=0.0).to(tl.float32)
-            x = (wide * factor[None]).to(w.dtype)
-        sum += tl.dot(x, w, input_precision=PRECISION)
-        if GATE:
-            if EVEN:
-                v = tl.load(place + outer.to(tl.int64) * inner + start, mask=there[None], other=0.0)
-            else:
-                v = tl.load(
-                    place + outer.to(tl.int64) * inner + start, mask=there[None] & inside[:, None], other=0.0
-                )
-            upper += tl.dot(x, v, input_precision=PRECISION)
-    if NORM:
-        scale = tl.rsqrt(squares / inner + eps)[:, None]
-        sum *= scale
-        upper *= scale
-    if BIAS:
-        sum += tl.load(bias + column, mask=there, other=0.0).to(tl.float32)[None]
-    keep = (line[:, None] < rows) & there[None]
-    target = line[:, None] * outer + column[None]
-    kind = found.dtype.element_ty
-    if GATE:
-        gate = sum.to(kind).to(tl.float32)
-        sum = (gate / (1.0 + tl.exp(-gate))).to(kind).to(tl.float32) * upper.to(kind).to(tl.float32)
-    if ADD:
-        sum = sum.to(kind).to(tl.float32) + tl.load(hidden + target, mask=keep, other=0.0).to(tl.float32)
-    tl.store(found + target, sum.to(kind), mask=keep)
 
 
 @triton.jit(do_not_specialize=["rows"])

@@ -6,8 +6,7 @@ over whole caches, masked, which is slow; `kernels.TritonOperations` reads no mo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -61,31 +60,6 @@ class Operations(Protocol):
 
     def gate(self, layer: Layer, gate_up: Tensor) -> Tensor:
         """[rows, 2 * n] -> activation(first half) * second half."""
-        ...
-
-
-class Products(Protocol):
-    """Matrix products of a layer joined with what stands beside them, for few rows (see kernels.FusedProducts).
-
-    most_rows: rows that they take at most.
-    """
-
-    most_rows: int
-
-    def fits(self, layers: Sequence[Layer]) -> bool:
-        """Whether all layers are made of what these products compute."""
-        ...
-
-    def norm_product(self, hidden: Tensor, norm: Tensor, eps: float, product: Any) -> Tensor:
-        """RMS norm of hidden [rows, k] times a weight: [rows, n]."""
-        ...
-
-    def norm_gate(self, hidden: Tensor, norm: Tensor, eps: float, product: Any) -> Tensor:
-        """RMS norm of hidden [rows, k] times a weight [2n, k], then silu(first half) * second half: [rows, n]."""
-        ...
-
-    def product_add(self, given: Tensor, product: Any, hidden: Tensor) -> Tensor:
-        """hidden [rows, n] + given [rows, k] times a weight."""
         ...
 
 

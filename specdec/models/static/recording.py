@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 import torch
 
 T = TypeVar("T")
-_TIMES = 6
 
 
 class Recorder(Protocol):
@@ -23,8 +21,11 @@ class Recorder(Protocol):
         """All that was recorded has been given up."""
         ...
 
-    def time(self, replay: Callable[[], None]) -> float:
-        """Seconds that a replay takes."""
+    runs_ahead: bool
+    """Whether replays return before their work is done."""
+
+    def mark(self) -> object:
+        """An event behind all that was replayed so far."""
         ...
 
 
@@ -38,6 +39,7 @@ class CudaGraphs:
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
+        self._anchor: torch.cuda.CUDAGraph | None = None
 
     def record(self, work: Callable[[], T]) -> tuple[Callable[[], None], Callable[[], T]]:
         """See Recorder. Runs the work once before it records: kernels are compiled and workspaces sized there."""
@@ -53,22 +55,20 @@ class CudaGraphs:
             finally:
                 graph.capture_end()
         outer.wait_stream(self._stream)
+        self._anchor = self._anchor or graph  # a pool whose graphs are all gone cannot be recorded into again
         return graph.replay, lambda: found
 
     def forget(self) -> None:
-        """See Recorder. A pool without graphs cannot be recorded into again."""
-        self._pool = torch.cuda.graph_pool_handle()
-
-    def time(self, replay: Callable[[], None]) -> float:
         """See Recorder."""
-        device, best = self._stream.device, float("inf")
-        for _ in range(_TIMES):
-            torch.cuda.synchronize(device)
-            began = time.perf_counter()
-            replay()
-            torch.cuda.synchronize(device)
-            best = min(best, time.perf_counter() - began)
-        return best
+        self._pool, self._anchor = torch.cuda.graph_pool_handle(), None
+
+    runs_ahead = True
+
+    def mark(self) -> torch.cuda.Event:
+        """See Recorder."""
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record()
+        return event
 
 
 class EagerRuns:
@@ -86,6 +86,8 @@ class EagerRuns:
     def forget(self) -> None:
         """See Recorder."""
 
-    def time(self, replay: Callable[[], None]) -> float:
-        """See Recorder. Nothing is chosen by it: the reference has one way."""
-        return 0.0
+    runs_ahead = False
+
+    def mark(self) -> object:
+        """See Recorder."""
+        return None

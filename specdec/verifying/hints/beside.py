@@ -112,7 +112,8 @@ class Beside:
         later call of `start` or `finish`, or never.
         """
         self._hand_over()
-        behind_layer = self._streams.mark_main()
+        reached = getattr(hidden, "reached", None)  # where a recorded forward has run ahead of its observers
+        behind_layer = self._streams.mark_main() if reached is None else reached
         with self._streams.side():
             self._streams.side_waits_for(behind_layer, hidden)
             host = self._streams.copy_to_host(work(hidden))
