@@ -23,14 +23,6 @@ MAY_IMPORT = {
 }
 """The rooms of the house and what each may import beside itself. Nothing imports specnav."""
 
-MOST_MODULES, MOST_LINES = 14, 450
-CROWDED = {
-    "navsim": "one small simulator; nothing outside it cares how it is divided",
-    "training": "the steps of one pipeline; rooms are due when a second model family comes",
-}
-"""Folders with more than MOST_MODULES modules side by side, and why."""
-
-
 @cache
 def modules() -> dict[str, Path]:
     """Every module of every room by its full name; a package by the name of its folder."""
@@ -114,18 +106,3 @@ def test_what_is_imported_is_there():
     """A name that no module has would slip past the other tests."""
     found = {other for others in imports().values() for other in others} - set(modules())
     assert not found
-
-
-def test_no_folder_is_crowded():
-    beside: dict[str, int] = {}
-    for name, path in modules().items():
-        if path.name != "__init__.py":
-            folder = name.rpartition(".")[0]
-            beside[folder] = beside.get(folder, 0) + 1
-    crowded = {folder for folder, count in beside.items() if count > MOST_MODULES}
-    assert crowded == set(CROWDED)
-
-
-def test_no_file_is_endless():
-    lines = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in modules().items()}
-    assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}

@@ -6,11 +6,11 @@ cd "$(dirname "$0")/../.."
 logs=${1:-/tmp/gpu-logs}; models=${MODELS:-/dev/shm/specnav-models}; device=${DEVICE:-cuda}; sizes=${SIZES:-"7b 2b"}
 mkdir -p "$logs" "$models"
 export PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false COLUMNS=150
-if [ -f .gpu/site.tgz ]; then
+python=${PYTHON:-python3}
+if [ -f .gpu/site.tgz ] && ! "$python" -c 'import msgspec' 2>/dev/null; then
   mkdir -p /tmp/site && tar xzf .gpu/site.tgz -C /tmp/site
   export PYTHONPATH=/tmp/site:$PWD:$PWD/ros2_ws/src/spec_vlm_nav
 fi
-python=${PYTHON:-python3}
 step() { # step NAME SECONDS COMMAND...: one line with exit code and time; the output goes to NAME.log
   n=$1; t=$2; shift 2; a=$(date +%s); timeout "$t" "$@" >"$logs/$n.log" 2>&1; echo "== $n: exit code $? after $(($(date +%s) - a)) s"
 }
@@ -23,6 +23,6 @@ target=$models/q${sizes%% *}; draft=$models/q${sizes##* }
 # First whether it is right: every method's tokens are the target's own, and the library's.
 step methods 90 "$python" -m specnav.cli bench --device "$device" --dtype float32 --limit 2 --max-new-tokens 32 --out /tmp/gpu-methods \
   --methods ar,cloud-sd,split,sd,dsd,dssd,picospec,specedge,fsd,auto,hf-generate; tail -13 "$logs/methods.log"; grep -h recorded "$logs/methods.log"
-[ "$device" = cuda ] && { step kernels 60 "$python" benchmarks/gpu/kernels.py --quick; tail -1 "$logs/kernels.log"; }
+[ "$device" = cuda ] && { step kernels 60 "$python" benchmarks/gpu/check_kernels.py --quick; tail -1 "$logs/kernels.log"; }
 step decode 130 "$python" benchmarks/gpu/decode.py "$target" --draft "$draft" --device "$device" --json "$logs/decode.json"; show decode
 step sessions 90 "$python" benchmarks/gpu/sessions.py "$target" --device "$device" --json "$logs/sessions.json"; show sessions

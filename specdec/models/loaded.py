@@ -39,6 +39,8 @@ class LoadedModel:
     disturbance: what its logits are disturbed by where acceptance is emulated; never of a target.
     """
 
+    _recorded_tower: RecordedTower | None = None
+
     def __init__(
         self,
         network: Any,
@@ -72,9 +74,8 @@ class LoadedModel:
             if compiled:
                 runner.try_out()
         pad_id = None if preparer is None else network.config.image_token_id
-        self._tower: RecordedTower | None = None
         if preparer is not None and runner.static is not None and runner.device.type == "cuda":
-            self._tower = record_tower(network.model.visual, network.config.vision_config, runner.device)
+            self._recorded_tower = record_tower(network.model.visual, network.config.vision_config, runner.device)
         self._stand_on(runner, tokenizer, path, eos_token_ids, preparer, pad_id)
 
     def _stand_on(
@@ -268,8 +269,8 @@ class LoadedModel:
 
         Of a model with deepstack, what goes into its first layers stands beside it: [tokens, hidden_size * (1 + n)].
         """
-        if self._tower is not None:
-            return self._tower(pixel_values, [(int(t), int(h), int(w)) for t, h, w in grids.tolist()])
+        if self._recorded_tower is not None:
+            return self._recorded_tower(pixel_values, [(int(t), int(h), int(w)) for t, h, w in grids.tolist()])
         found = self.network.get_image_features(
             pixel_values.to(self.device), image_grid_thw=grids.to(self.device)
         )

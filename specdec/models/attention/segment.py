@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +24,7 @@ class Segment:
     rows: int
     tree: Tensor | None = None
     depths: tuple[int, ...] = ()
-    positions: Sequence[int] | Tensor = ()
+    positions: Any = ()
 
     @property
     def total(self) -> int:

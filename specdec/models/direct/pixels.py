@@ -47,7 +47,8 @@ class PixelProcessor:
         """What each of the 256 values of a channel becomes: float32 [3, 256]."""
         values = (np.arange(256, dtype=np.float64) * self.scale).astype(np.float32)[None]
         mean, deviation = (np.array(numbers, np.float32)[:, None] for numbers in (self.mean, self.deviation))
-        return np.divide(values - mean, deviation, dtype=np.float32)
+        normalised: NDArray[np.float32] = np.divide(values - mean, deviation, dtype=np.float32)
+        return normalised
 
     def _patches(self, image: Image.Image) -> tuple[NDArray[np.float32], tuple[int, int, int]]:
         patch, merge = self.patch_size, self.merge_size

@@ -7,7 +7,7 @@ capacity, so that one kernel launch per layer serves all sessions and a session 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -71,15 +71,16 @@ class Batch:
     @property
     def bucket(self) -> int:
         """Rows of the recorded forward that takes this batch."""
-        return self.numbers.shape[1]
+        return int(self.numbers.shape[1])
 
 
 def bucket_of(rows: int) -> int:
     """The smallest bucket with room for `rows` (1 to MAX_ROWS)."""
-    return BUCKETS[bisect_left(BUCKETS, rows)]
+    place = bisect_left(BUCKETS, rows)
+    return BUCKETS[place]
 
 
-def fits(segment: Segment, windows: Sequence[int]) -> bool:
+def fits(segment: Segment, windows: Collection[int]) -> bool:
     """Whether the rows of a segment can be laid out: their positions are integers, their tree fits the mask and no
     sliding window cuts through the tree.
     """

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -28,9 +28,10 @@ from specdec.sampling.choice import GreedyPicks
 from specdec.sampling.noise import noisy_argmax_of, seed_word
 from specdec.sampling.processors import cut_scores
 
-if TYPE_CHECKING:
-    from specdec.models.plans import Staged
-    from specdec.models.runner import DecoderRunner, LayerObserver
+Staged = Any
+"""specdec.models.plans.Staged; DecoderRunner and LayerObserver are those of specdec.models.runner. Both import this."""
+DecoderRunner = Any
+LayerObserver = Callable[[int, Tensor], None]
 
 _LOG = logging.getLogger("specdec.models")
 _CAPABILITY = (8, 0)
@@ -339,7 +340,7 @@ class StaticForward:
         layers = range(runner.layer_count)
 
         def pick(hidden: Tensor, step: int) -> Tensor:
-            logits = runner.finish(runner.head(hidden))
+            logits: Tensor = runner.finish(runner.head(hidden))
             if banned is not None:
                 logits = logits.index_fill(1, banned, float("-inf"))
             if not run.options.temperature:

@@ -194,7 +194,8 @@ def time_growing(model: LoadedModel, context: int, bandwidth: float) -> Growing:
         taken = [_timed(model, partial(session.extend, more[place : place + 1])) for place in range(GROWING)]
         medians.append(1e3 * statistics.median(taken))
     floor_s = (read_bytes(model) + context * model.runner.kv_bytes_a_token) / bandwidth
-    return Growing(context, *medians, 1e3 * _served_s(model, ids), 1e3 * floor_s)
+    first_ms, later_ms = medians
+    return Growing(context, first_ms, later_ms, 1e3 * _served_s(model, ids), 1e3 * floor_s)
 
 
 def _served_s(model: LoadedModel, ids: Sequence[int]) -> float:

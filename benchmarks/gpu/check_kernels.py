@@ -1,6 +1,6 @@
 """The Triton kernels of the static path against the torch reference, on whatever GPU there is.
 
-python benchmarks/gpu/kernels.py
+python benchmarks/gpu/check_kernels.py
 """
 
 from __future__ import annotations
