@@ -203,7 +203,7 @@ class EdgeDecoder:
         tokenizer and for what the verifier says is too large.
         """
         options = options or GenerationOptions()
-        stop = StopText(self._tokenizer, options.stop, history)
+        stop = StopText(self._tokenizer, options.stop, history, options.min_new_tokens)
         if not self._busy.acquire(blocking=False):
             raise OptionsError(
                 "this decoder is in the middle of an answer: use one decoder an answer at a time"

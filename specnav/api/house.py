@@ -142,7 +142,7 @@ class House:
         prompt = asked.encoded(draft.tokenizer)
         length = self._check(prompt.ids, draft.prompt_length(prompt), asked)
         draft.grammar(options.grammar)
-        text = AnswerText(draft.tokenizer, options.stop)
+        text = AnswerText(draft.tokenizer, options.stop, options.min_new_tokens)
         edge = self._take(owner, prompt.ids)
         try:
             for ids in edge.decoder.generate(prompt, options, answer.cancel):
@@ -152,7 +152,7 @@ class House:
                 self._known = edge.link.ensure_connected()  # it is: the answer came from there
         finally:
             self._give_back(edge)
-        answer.say(text.finish(stats.finish == "stop"), [])
+        answer.say(text.finish(), [])
         return Outcome(_FINISHES.get(stats.finish), length, self._config.method, stats)
 
     def _check(self, ids: tuple[int, ...], length: int, asked: Asked) -> int:

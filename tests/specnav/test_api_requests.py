@@ -228,18 +228,23 @@ class Letters:
         return "".join(map(chr, ids))
 
 
-def shown(text: str, stops: list[str], stopped: bool) -> list[str]:
-    answer = AnswerText(Letters(), stops)
-    return [*(answer.push([ord(letter)]) for letter in text), answer.finish(stopped)]
+def shown(text: str, stops: list[str], least: int = 0) -> list[str]:
+    answer = AnswerText(Letters(), stops, least)
+    return [*(answer.push([ord(letter)]) for letter in text), answer.finish()]
 
 
 def test_text_holds_back_what_may_be_a_stop_string_and_leaves_it_out() -> None:
-    assert shown("a STO", ["STOP"], False) == ["a", " ", "", "", "", "STO"]
-    assert "".join(shown("one STOP", ["STOP"], True)) == "one "
-    assert shown("a SToP", ["STOP"], False) == ["a", " ", "", "", "STo", "P", ""]
-    assert "".join(shown("xaab", ["aab", "ab"], True)) == "x"
-    assert "".join(shown("a STOP", ["STOP"], False)) == "a STOP"  # it was none: spelled over special tokens
-    assert "".join(shown("abc", [], True)) == "abc"
+    assert shown("a STO", ["STOP"]) == ["a", " ", "", "", "", "STO"]
+    assert "".join(shown("one STOP", ["STOP"])) == "one "
+    assert shown("a SToP", ["STOP"]) == ["a", " ", "", "", "STo", "P", ""]
+    assert "".join(shown("xaab", ["aab", "ab"])) == "x"
+    assert "".join(shown("abc", [])) == "abc"
+
+
+def test_a_stop_string_before_the_least_length_is_part_of_the_answer() -> None:
+    assert "".join(shown("a STOP b STOP", ["STOP"], least=7)) == "a STOP b "
+    assert "".join(shown("a STOP", ["STOP"], least=6)) == "a "  # as long as it must be
+    assert shown("STOP STO", ["STOP"], least=5)[-1] == "STO"
 
 
 def test_errors_say_whose_fault_it_is() -> None:
