@@ -35,7 +35,9 @@ class StopText:
         self._longest = max(map(len, stops), default=0)
         self._least = least
         self._tokens = 0
-        self._shown, self._spelled = (_Searched(tokenizer, skips) if stops else None for skips in (True, False))
+        self._shown, self._spelled = (
+            _Searched(tokenizer, skips) if stops else None for skips in (True, False)
+        )
         self.found = False
         self.place: int | None = None
         for token in history:

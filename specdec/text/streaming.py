@@ -134,5 +134,7 @@ def _special_ids(tokenizer: Any) -> frozenset[int]:
     """The ids that `decode` leaves out."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if hasattr(backend, "get_added_tokens_decoder"):
-        return frozenset(index for index, token in backend.get_added_tokens_decoder().items() if token.special)
+        return frozenset(
+            index for index, token in backend.get_added_tokens_decoder().items() if token.special
+        )
     return frozenset(getattr(tokenizer, "all_special_ids", ()))

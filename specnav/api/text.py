@@ -42,5 +42,7 @@ class AnswerText:
 def _begun(text: str, stops: Sequence[str]) -> int:
     """How many characters at the end of a text may begin a stop string."""
     last = text[-1:]
-    lengths = (n for stop in stops for n in range(1, len(stop)) if stop[n - 1] == last and text.endswith(stop[:n]))
+    lengths = (
+        n for stop in stops for n in range(1, len(stop)) if stop[n - 1] == last and text.endswith(stop[:n])
+    )
     return max(lengths, default=0)

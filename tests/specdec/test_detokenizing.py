@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from specdec.text.stop import StopText
 from specdec.text.streaming import StreamingText, pieces_of
 
-WORDS = "it is n't do not . , ? ! ' s 've 're 'm \" Hello world the a b ab abc \n 12 é".split(" ")
+WORDS = [*"it is n't do not . , ? ! ' s 've 're 'm \" Hello world the a b ab abc 12 é".split(), "\n"]
 TEXTS = (
     'He said "餮餮餮" and left.',
     "餮餮餮",
@@ -50,7 +50,9 @@ def _sentencepiece(prefix: bool) -> Tokenizer:
             if left + right not in vocabulary:
                 vocabulary[left + right] = len(vocabulary)
                 merges.append((left, right))
-    tokenizer = Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer = Tokenizer(
+        models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    )
     steps: list[Any] = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     if prefix:
         tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
@@ -81,7 +83,9 @@ def _wordpiece(cleanup: bool) -> Tokenizer:
     """As in BERT."""
     pieces = ["[UNK]", *dict.fromkeys([*WORDS, *"abcdefghilmnorstuvwHn't", "漢", "字"])]
     pieces += [f"##{piece}" for piece in pieces[1:]]
-    tokenizer = Tokenizer(models.WordPiece({piece: index for index, piece in enumerate(pieces)}, unk_token="[UNK]"))
+    tokenizer = Tokenizer(
+        models.WordPiece({piece: index for index, piece in enumerate(pieces)}, unk_token="[UNK]")
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(cleanup=cleanup)
     return tokenizer
@@ -89,7 +93,11 @@ def _wordpiece(cleanup: bool) -> Tokenizer:
 
 def _unigram(fallback: bool) -> Tokenizer:
     """As in T5 and XLM-R, with a space before the text; with bytes as in newer ones."""
-    pieces = ["<unk>", "▁", *dict.fromkeys([*(f"▁{word}" for word in WORDS), *WORDS, *"abcdehilorstw", "漢", "字"])]
+    pieces = [
+        "<unk>",
+        "▁",
+        *dict.fromkeys([*(f"▁{word}" for word in WORDS), *WORDS, *"abcdehilorstw", "漢", "字"]),
+    ]
     scored = [(piece, -float(len(pieces) - len(piece))) for piece in pieces]
     if fallback:
         scored += [(piece, -1e3) for piece in _bytes_pieces(0)]
@@ -129,7 +137,9 @@ def ids_of(draw: st.DataObject, tokenizer: Any) -> list[int]:
     anything = st.integers(0, len(tokenizer) + 1)  # two that the vocabulary does not have
     some = st.lists(st.sampled_from(bytes_) | anything if bytes_ else anything, max_size=6)
     spelled = st.sampled_from(TEXTS).map(lambda text: tokenizer(text, add_special_tokens=False)["input_ids"])
-    cut = st.tuples(spelled, st.integers(0, 40), st.integers(1, 40)).map(lambda one: one[0][one[1] :][: one[2]])
+    cut = st.tuples(spelled, st.integers(0, 40), st.integers(1, 40)).map(
+        lambda one: one[0][one[1] :][: one[2]]
+    )
     parts = draw.draw(st.lists(spelled | cut | some, max_size=7))
     return [token for part in parts for token in part]
 
@@ -137,7 +147,9 @@ def ids_of(draw: st.DataObject, tokenizer: Any) -> list[int]:
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=60, deadline=None)
 @given(draw=st.data(), chunk=st.integers(1, 5))
-def test_what_is_shown_is_what_decode_says_and_never_changes(kind: str, draw: st.DataObject, chunk: int) -> None:
+def test_what_is_shown_is_what_decode_says_and_never_changes(
+    kind: str, draw: st.DataObject, chunk: int
+) -> None:
     tokenizer = tokenizer_of(kind)
     ids = ids_of(draw, tokenizer)
     for skips in (True, False):

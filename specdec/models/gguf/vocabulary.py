@@ -20,7 +20,8 @@ WHOLE = "tokenizer.huggingface.json"
 TEMPLATE = "tokenizer.chat_template"
 ROLES, ENDS = "specnav.special_tokens", "specnav.eos_token_ids"
 """Of files that we have made: special tokens by their roles, and the ids that end an answer."""
-_END = "tokenizer.ggml.eos_token_id"
+_NAMED = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
+"""What llama.cpp calls the special tokens that templates name."""
 
 T = TypeVar("T")
 
@@ -72,8 +73,11 @@ def _from_text(model: LlamaModel, text: str, path: Path) -> Any:
         special = [token["content"] for token in added if token["special"]]
     except Exception as error:  # the tokenizers' own library knows no other; the cause stays attached
         raise ModelError(f"{path} holds a tokenizer that cannot be read: make the file again") from error
-    end = backend.id_to_token(int(model.metadata(_END))) if model.metadata(_END) else None
-    named = {} if end is None else {"eos_token": end}
+    named: dict[str, str] = {}
+    for name, role in _NAMED.items():
+        index = model.metadata(f"tokenizer.ggml.{role}_token_id")
+        token = backend.id_to_token(int(index)) if index.isdecimal() else None
+        named |= {} if token is None else {name: token}
     roles: dict[str, object] = _read(model, ROLES, {})
     named |= {name: token for name, token in roles.items() if isinstance(token, str)}
     return DirectTokenizer(backend, named, tuple(special), model.metadata(TEMPLATE) or None)
