@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from specdec.text.stop import StopText
 from specdec.text.streaming import StreamingText, pieces_of
 
-WORDS = [*"it is n't do not . , ? ! ' s 've 're 'm \" Hello world the a b ab abc 12 é".split(), "\n"]
+WORDS = ["\n", *"it is n't do not . , ? ! ' s 've 're 'm \" Hello world the a b ab abc 12 é".split()]  # noqa: SIM905
 TEXTS = (
     'He said "餮餮餮" and left.',
     "餮餮餮",
