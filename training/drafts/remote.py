@@ -26,7 +26,7 @@ class RemoteTarget:
             self._decoder = None
             return
         welcome = link.ensure_connected()
-        if welcome.vocabulary != speaker.vocabulary_fingerprint:
+        if not speaker.speaks(welcome.vocabulary):
             raise TrainingError(
                 f"draft {speaker.path} and target {welcome.model} have different vocabularies: "
                 "start from a model of the target's family"

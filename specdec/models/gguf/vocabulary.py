@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from specdec.errors import ModelError
 from specdec.models.direct.tokenizer import DirectTokenizer
 from specdec.models.gguf.binding import LlamaModel
-from specdec.models.loaded import fingerprint
 
 WHOLE = "tokenizer.huggingface.json"
 TEMPLATE = "tokenizer.chat_template"
@@ -27,20 +26,18 @@ T = TypeVar("T")
 
 
 class Vocabulary:
-    """The real tokens of a file, those that only fill it up left out. size: one more than the largest id."""
+    """The real tokens of a file, those that only fill it up left out. size: one more than the largest id. rows: of the
+    embedding.
+    """
 
-    def __init__(self, tokens: Mapping[int, str]) -> None:
+    def __init__(self, tokens: Mapping[int, str], rows: int) -> None:
         self.tokens = tokens
         self.size = max(tokens) + 1
-
-    @property
-    def fingerprint(self) -> bytes:
-        """As LoadedModel.vocabulary_fingerprint."""
-        return fingerprint(self.tokens)
+        self.rows = rows
 
     def check(self, tokenizer: Any, whose: str) -> None:
-        """Raises ModelError unless a tokenizer has just these tokens."""
-        others = {index: token for token, index in tokenizer.get_vocab().items()}
+        """Raises ModelError unless a tokenizer has just these tokens, and others only beyond the embedding."""
+        others = {index: token for token, index in tokenizer.get_vocab().items() if index < self.rows}
         for index in sorted(self.tokens.keys() | others.keys()):
             mine, other = self.tokens.get(index), others.get(index)
             if mine != other:

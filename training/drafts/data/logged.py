@@ -24,7 +24,7 @@ def logged_texts(folders: Sequence[Path], model: LoadedModel, run: Path, length:
     for folder in folders:
         try:
             for number, said in enumerate(read_verdicts(folder), 1):
-                if said.vocabulary != model.vocabulary_fingerprint:
+                if not model.speaks(said.vocabulary):
                     raise TrainingError(
                         f"{folder} was logged with another vocabulary than that of {model.path}: "
                         "give the log of a target of the same family, or another draft"

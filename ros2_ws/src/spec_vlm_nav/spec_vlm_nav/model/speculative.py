@@ -47,6 +47,7 @@ from specdec.link.channel import Link
 from specdec.link.keys import read_key
 from specdec.methods import get_method
 from specdec.models import GgufOptions, load_draft, load_draft_tokenizer, LoadedModel
+from specdec.models.loaded import first_difference
 from specdec.models.local import stream_local
 from specdec.models.threads import set_threads
 from specdec.text.streaming import pieces_of, StreamingText
@@ -139,8 +140,8 @@ class SpeculativeDecider:
         new = _load(self._current[0], folder)
         if new.vocabulary_fingerprint != old.vocabulary_fingerprint:
             raise ParameterError(
-                f'draft {folder} has another vocabulary than {old.path}: the old one stays; '
-                "use one of the target's family"
+                f'draft {folder} has another vocabulary than {old.path} '
+                f"({first_difference(new, old)}): the old one stays; use one of the target's family"
             )
         self._warm_up(new)
         self._model = new  # the deciding thread takes it over before its next answer
