@@ -235,7 +235,8 @@ def check_same_vocabulary(target: LoadedModel, draft: LoadedModel) -> None:
     if target.vocabulary_fingerprint != draft.vocabulary_fingerprint:
         raise TrainingError(
             f"draft {draft.path} and target {target.path} have different vocabularies "
-            f"({first_difference(draft, target)}): start from a model of the target's family, or from layers of it (layers:0,7)"
+            f"({first_difference(draft, target)}): start from a model of the target's family, "
+            "or from layers of it (layers:0,7)"
         )
 
 

@@ -141,7 +141,8 @@ class SpeculativeDecider:
         if new.vocabulary_fingerprint != old.vocabulary_fingerprint:
             raise ParameterError(
                 f'draft {folder} has another vocabulary than {old.path} '
-                f"({first_difference(new, old)}): the old one stays; use one of the target's family"
+                f'({first_difference(new, old)}): the old one stays; '
+                "use one of the target's family"
             )
         self._warm_up(new)
         self._model = new  # the deciding thread takes it over before its next answer
