@@ -120,7 +120,7 @@ class ImagePreparer:
 
 
 def decode_image(data: bytes) -> Image.Image:
-    """Decode one image to RGB, the right way up. Raises ModelError when it is corrupt, of an unknown type, or too large."""
+    """Decode one image to RGB, the right way up. Raises ModelError for one that is corrupt, unknown, or too large."""
     width, height = stored_size(data)
     if width * height > MAX_IMAGE_PIXELS:
         raise ModelError(

@@ -156,7 +156,7 @@ def _notes_of_webp(data: bytes) -> tuple[bytes, bytes]:
 def _chunks(
     data: bytes, at: int, order: Literal["big", "little"], trailer: int, most: int
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Kind and content of each part of a PNG (length, kind, content, checksum) or a RIFF file (kind, length, content)."""
+    """Kind and content of each part of a PNG (length, kind, content, checksum) or RIFF file (kind, length, content)."""
     for _ in range(most):
         head = data[at : at + 8]
         if len(head) < 8:

@@ -12,8 +12,8 @@ from conftest_servers import Pair
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps, PngImagePlugin
-from spec_vlm_nav.camera import images as camera
 
+from spec_vlm_nav.camera import images as camera
 from specdec.models import Prompt, chat_prompt
 from specdec.models.images import decode_image
 from specdec.models.sizes import orientation_of, picture_size, stored_size
