@@ -29,7 +29,7 @@ from specdec.link.wire import (
 )
 from specdec.methods import HINT_ORDERS, Method
 from specdec.models import LoadedModel, Prompt
-from specdec.models.loaded import fingerprint
+from specdec.models.loaded import fingerprint, speaks
 from specdec.models.sizes import PictureRules, picture_size
 from specdec.options import GenerationOptions
 from specdec.sampling.recoveries import Recovery
@@ -127,7 +127,7 @@ def check_rounds(message: Pong, asked: int, oldest: int | None) -> None:
 def check_vocabulary(welcome: Welcome, model: LoadedModel) -> None:
     """Raise ModelError unless a draft has the target's vocabulary; it says what differs, as far as a greeting tells."""
     mine, theirs = model.vocab_size, welcome.vocab_size
-    if mine == theirs and model.speaks(welcome.vocabulary):
+    if mine == theirs and speaks(model, welcome.vocabulary):
         return
     if mine == theirs:
         what = f"both have {mine} tokens, which are not the same"

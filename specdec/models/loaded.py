@@ -161,14 +161,6 @@ class LoadedModel:
         """8 bytes that are equal for two models exactly when their real vocabularies are."""
         return fingerprint(self.tokens)
 
-    def speaks(self, vocabulary: bytes) -> bool:
-        """Whether a fingerprint is that of this model's vocabulary. Earlier versions also counted tokens without a row
-        in the embedding: peers and logs may still say that.
-        """
-        if vocabulary == self.vocabulary_fingerprint:
-            return True
-        return vocabulary == fingerprint({index: token for token, index in self.tokenizer.get_vocab().items()})
-
     def encode(self, prompt: Prompt, seen: Sequence[SeenPicture] | None = None) -> EncodedPrompt:
         """Prepare a prompt for this model. Raises ModelError for ids or images that it cannot take.
 
@@ -340,6 +332,16 @@ def fingerprint(tokens: Mapping[int, str]) -> bytes:
     for index in sorted(tokens):
         digest.update(f"{index}\0{tokens[index]}\n".encode("utf-8", "surrogatepass"))
     return digest.digest()[:8]
+
+
+def speaks(model: LoadedModel, vocabulary: bytes) -> bool:
+    """Whether a fingerprint is that of a model's vocabulary. Earlier versions also counted tokens without a row in the
+    embedding: peers and logs may still say that.
+    """
+    if vocabulary == model.vocabulary_fingerprint:
+        return True
+    whole = {index: token for token, index in model.tokenizer.get_vocab().items()}
+    return max(whole) >= model.vocab_size and vocabulary == fingerprint(whole)
 
 
 def first_difference(one: LoadedModel, other: LoadedModel) -> str:

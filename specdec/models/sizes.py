@@ -101,7 +101,7 @@ def orientation_of(data: bytes) -> int:
     found = _exif_orientation(exif)
     if found is None and (said := _XMP_ORIENTATION.search(xmp)):
         found = int(said[2])
-    return found if found in range(1, 9) else 1
+    return found if found is not None and 1 <= found <= 8 else 1
 
 
 def _exif_orientation(exif: bytes) -> int | None:

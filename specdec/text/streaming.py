@@ -90,7 +90,7 @@ class StreamingText:
 
     def _piece(self, token: int) -> str | None:
         """A token as the vocabulary spells it; None for an id without one, which `decode` leaves out."""
-        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        backend: Any = getattr(self._tokenizer, "backend_tokenizer", None)
         if hasattr(backend, "id_to_token"):
             piece: str | None = backend.id_to_token(token)
             return piece
@@ -132,7 +132,7 @@ def _cleans_up(tokenizer: Any) -> bool:
 
 def _special_ids(tokenizer: Any) -> frozenset[int]:
     """The ids that `decode` leaves out."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
+    backend: Any = getattr(tokenizer, "backend_tokenizer", None)
     if hasattr(backend, "get_added_tokens_decoder"):
         return frozenset(
             index for index, token in backend.get_added_tokens_decoder().items() if token.special

@@ -20,7 +20,7 @@ from specdec.edge.protocol import check_vocabulary
 from specdec.errors import ModelError
 from specdec.link.wire import Welcome
 from specdec.models import LoadedModel, chat_prompt, load_model
-from specdec.models.loaded import fingerprint, first_difference
+from specdec.models.loaded import fingerprint, first_difference, speaks
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 
@@ -83,7 +83,7 @@ def test_equal_vocabularies_have_the_fingerprint_they_always_had(
 
     assert text_pair.target.vocabulary_fingerprint == earlier(text_pair.target)
     assert padded.vocabulary_fingerprint != earlier(padded)
-    assert padded.speaks(earlier(padded)) and not text_pair.target.speaks(earlier(padded))
+    assert speaks(padded, earlier(padded)) and not speaks(text_pair.target, earlier(padded))
 
 
 def test_a_greeting_says_what_differs(padded: LoadedModel, plain: LoadedModel) -> None:

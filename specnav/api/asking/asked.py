@@ -208,7 +208,7 @@ def _grammar(body: ChatBody) -> str:
         schema = form.json_schema.schema
     else:
         return ""
-    settings = schema.get("x-guidance", {})
+    settings: object = schema.get("x-guidance", {})
     if not isinstance(settings, dict) or settings.get("lenient"):
         raise wrong(where, "x-guidance may not be lenient: a keyword that cannot be followed would be left out")
     return to_lark(json.dumps(schema), ".json")
