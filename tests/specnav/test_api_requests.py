@@ -250,7 +250,7 @@ def test_a_completion_has_one_prompt_of_text_or_ids() -> None:
         with pytest.raises(ApiError) as error:
             completion(prompt=wrong)
         assert error.value.param == "prompt"
-    for field in ({"echo": True}, {"best_of": 3}, {"suffix": "b"}, {"logprobs": 2}):
+    for field in ({"echo": True}, {"best_of": 3}, {"suffix": "b"}, {"logprobs": 2}, {"logprobs": 0}):
         with pytest.raises(ApiError, match="not supported"):
             completion(prompt="a", **field)
 

@@ -224,5 +224,6 @@ def _cut(value: object) -> str:
 def first_unlike(pairs: list[tuple[str, object, tuple[object, ...]]]) -> None:
     """Raise ApiError for the first (field, value, values that are taken) whose value is none of those."""
     for name, value, taken in pairs:
-        if value not in taken:
+        # To Python 0 is False and 1 is True; `logprobs` of a completion shows that they are not the same.
+        if not any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in taken):
             raise wrong(name, f"{name} = {_cut(value)} is not supported here: leave it out", code="unsupported_value")
