@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from specdec.drafting.joint import join_forwards
-from specdec.errors import ModelError
+from specdec.errors import ModelError, NoRoom
 from specdec.models import GgufOptions, Prompt, load_draft
 from specdec.models.gguf.decoder import LlamaDecoder, Rows, Sizes
 
@@ -103,3 +103,20 @@ def test_more_sequences_than_the_library_knows_are_refused() -> None:
     model = small(256).runner.decoder._model
     with pytest.raises(ModelError, match="no context"):
         LlamaDecoder(model, options, 1, 256, Sizes(sequences=100_000))
+
+
+def test_a_forward_that_finds_no_room_leaves_every_branch_as_it_was() -> None:
+    def with_a_chain() -> Any:
+        model = small(256)
+        session, model.other = model.new_session(), model.new_session()
+        for one, length in ((session, 150), (model.other, 60)):
+            one.prefill(model.encode(Prompt(tuple(place % 250 for place in range(length)))))
+        session.extend_tree([1, 2, 3, 4, 5], [-1, 0, 1, 2, 3])
+        return session
+
+    tried, untouched = with_a_chain(), with_a_chain()
+    with pytest.raises(NoRoom):
+        tried.extend_tree([7] * 60, [4, -1, *range(5, 63)])
+    for session in (tried, untouched):
+        session.rows = session.extend_tree([9, 8], [4, -1])
+    assert np.allclose(tried.rows, untouched.rows, atol=1e-4)

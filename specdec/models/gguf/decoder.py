@@ -175,11 +175,13 @@ class LlamaDecoder:
         return sequence
 
     def _undo(self, rows: Rows) -> None:
-        """Take out of the sequences that go on what may have come into them."""
-        first = int(rows.positions.min()) if rows.positions.size else 0
-        for branch in rows.branches:
-            if isinstance(branch, int):
-                self.cut(branch, first)
+        """Take out of the sequences that go on what may have come into them, each from its own first row on."""
+        flat = rows.positions if rows.positions.ndim == 1 else rows.positions[0]
+        for number, branch in enumerate(rows.branches):
+            leaves = rows.leaves
+            mine = flat if leaves is None else flat[[number in several for several in leaves]]
+            if isinstance(branch, int) and mine.size:
+                self.cut(branch, int(mine.min()))
 
     def _decode_all(self, many: Sequence[Rows]) -> list[NDArray[np.float32]]:
         found: list[list[NDArray[np.float32]]] = [[] for _ in many]
