@@ -108,10 +108,21 @@ def _unigram(fallback: bool) -> Tokenizer:
     return tokenizer
 
 
+def _word_ends() -> Tokenizer:
+    """As in CLIP: the last piece of a word says so."""
+    pieces = [*dict.fromkeys("".join(WORDS)), *dict.fromkeys(f"{letter}</w>" for letter in "".join(WORDS))]
+    vocabulary = {piece: index for index, piece in enumerate(["<unk>", *pieces])}
+    tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>", end_of_word_suffix="</w>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.decoder = decoders.BPEDecoder()
+    return tokenizer
+
+
 KINDS: dict[str, tuple[Callable[[], Tokenizer], bool]] = {
     "byte-level BPE": (_byte_level, False),
     "SentencePiece BPE with a prefix": (lambda: _sentencepiece(True), False),
     "SentencePiece BPE without one": (lambda: _sentencepiece(False), False),
+    "BPE with word ends": (_word_ends, False),
     "WordPiece": (lambda: _wordpiece(False), False),
     "WordPiece that cleans up": (lambda: _wordpiece(True), False),
     "WordPiece, cleaned up by the library": (lambda: _wordpiece(False), True),
