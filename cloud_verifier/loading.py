@@ -9,6 +9,7 @@ from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
 from specdec.errors import ModelError
 from specdec.models import LoadedModel, Prompt
+from specdec.models.loaded import first_difference
 from specdec.models.threads import is_small
 from specdec.verifying.exits import load_exits, use_exits
 from specdec.verifying.exits.worth import MOST
@@ -56,8 +57,8 @@ def check_pair(draft_model: LoadedModel, model: LoadedModel) -> None:
     """Raise VerifierError unless both models have one vocabulary."""
     if draft_model.vocabulary_fingerprint != model.vocabulary_fingerprint:
         raise VerifierError(
-            f"draft {draft_model.path} and target {model.path} have different vocabularies: "
-            "use two models of one family"
+            f"draft {draft_model.path} and target {model.path} have different vocabularies "
+            f"({first_difference(draft_model, model)}): use two models of one family"
         )
 
 

@@ -183,7 +183,7 @@ def run_generate(config: GenerateConfig) -> int:
         for chunk in decoder.generate(prompt, options, cancel=cancel):
             sys.stdout.write(text.push(chunk))
             sys.stdout.flush()
-        sys.stdout.write("\n")
+        sys.stdout.write(text.finish() + "\n")
         if config.stats:
             stats = decoder.stats
             print(

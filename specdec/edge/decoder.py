@@ -29,6 +29,7 @@ from specdec.edge.protocol import (
     check_draft_size,
     check_method,
     check_prompt,
+    check_vocabulary,
 )
 from specdec.edge.rounds import Rounds
 from specdec.edge.session import EdgeSession
@@ -48,6 +49,7 @@ from specdec.link.pictures import KnownPictures
 from specdec.link.wire import Welcome
 from specdec.methods import METHODS, get_method
 from specdec.models import LoadedModel, Prompt
+from specdec.models.loaded import first_difference
 from specdec.models.split import FrontPart
 from specdec.models.timing.row_times import paced_row_times
 from specdec.options import GenerationOptions
@@ -137,13 +139,13 @@ class EdgeDecoder:
         if not self._method.needs_draft_model:
             raise OptionsError(f"method {self._method.name!r} uses no draft model: there is none to swap")
         if self._welcome is not None:
-            self._check_vocabulary(self._welcome, draft_model)
+            check_vocabulary(self._welcome, draft_model)
         elif self._draft_model is not None:
             old = self._draft_model
             if draft_model.vocabulary_fingerprint != old.vocabulary_fingerprint:
                 raise ModelError(
-                    f"drafts {draft_model.path} ({draft_model.vocab_size} tokens) and {old.path} ({old.vocab_size} "
-                    "tokens) have different vocabularies: the old one stays; use one of the target's family"
+                    f"drafts {draft_model.path} and {old.path} have different vocabularies "
+                    f"({first_difference(draft_model, old)}): the old one stays; use one of the target's family"
                 )
         self._next_draft = draft_model
         if self._busy.acquire(blocking=False):
@@ -203,7 +205,7 @@ class EdgeDecoder:
         tokenizer and for what the verifier says is too large.
         """
         options = options or GenerationOptions()
-        stop = StopText(self._tokenizer, options.stop, history)
+        stop = StopText(self._tokenizer, options.stop, history, options.min_new_tokens)
         if not self._busy.acquire(blocking=False):
             raise OptionsError(
                 "this decoder is in the middle of an answer: use one decoder an answer at a time"
@@ -255,7 +257,7 @@ class EdgeDecoder:
                 self._welcome = welcome
                 model = self._front_model if self._method.split else self._draft_model
                 if model is not None and (self._method.needs_draft_model or self._method.split):
-                    self._check_vocabulary(welcome, model)
+                    check_vocabulary(welcome, model)
                 check_prompt(welcome, prompt)
                 method, gamma = self._method, self._gamma
                 if method.drafts and drafter is None:
@@ -387,13 +389,6 @@ class EdgeDecoder:
         gamma = self._gamma if self._method.tree is None else self._method.tree.depth
         policy = LengthPolicy(self._method.length, gamma)
         return Rounds(session, drafter, self._method, policy, self._measured, self._clock)
-
-    def _check_vocabulary(self, welcome: Welcome, model: LoadedModel) -> None:
-        if welcome.vocab_size != model.vocab_size or welcome.vocabulary != model.vocabulary_fingerprint:
-            raise ModelError(
-                f"draft {model.path} ({model.vocab_size} tokens) and target {welcome.model} "
-                f"({welcome.vocab_size} tokens) have different vocabularies: use two models of one family"
-            )
 
 
 def _fits(model: LoadedModel, prompt: Prompt) -> bool:

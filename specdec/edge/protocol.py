@@ -28,7 +28,8 @@ from specdec.link.wire import (
     Welcome,
 )
 from specdec.methods import HINT_ORDERS, Method
-from specdec.models import Prompt
+from specdec.models import LoadedModel, Prompt
+from specdec.models.loaded import fingerprint, speaks
 from specdec.models.sizes import PictureRules, picture_size
 from specdec.options import GenerationOptions
 from specdec.sampling.recoveries import Recovery
@@ -121,6 +122,23 @@ def check_rounds(message: Pong, asked: int, oldest: int | None) -> None:
     """The same for a draft or its verdict. oldest: the round whose verdict comes next, None where none does."""
     if oldest == asked and (message.received < asked or message.answered >= asked):
         raise SessionForgotten("a draft or its verdict got lost on the way")
+
+
+def check_vocabulary(welcome: Welcome, model: LoadedModel) -> None:
+    """Raise ModelError unless a draft has the target's vocabulary; it says what differs, as far as a greeting tells."""
+    mine, theirs = model.vocab_size, welcome.vocab_size
+    if mine == theirs and speaks(model, welcome.vocabulary):
+        return
+    if mine == theirs:
+        what = f"both have {mine} tokens, which are not the same"
+    elif mine > theirs and fingerprint({i: t for i, t in model.tokens.items() if i < theirs}) == welcome.vocabulary:
+        what = f"only the draft has token {theirs}, {model.tokens.get(theirs)!r}"
+    else:
+        what = f"the draft has {mine} tokens and the target {theirs}"
+    raise ModelError(
+        f"draft {model.path} and target {welcome.model} have different vocabularies ({what}): "
+        "use two models of one family"
+    )
 
 
 def check_prompt(welcome: Welcome, prompt: Prompt) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 from specdec.errors import ModelError
 from specdec.models.direct.pixels import like_library
 from specdec.models.positions import Grid
-from specdec.models.sizes import FORMATS, PictureRules, picture_size, smart_resize
+from specdec.models.sizes import FORMATS, PictureRules, orientation_of, smart_resize, stored_size
 
 MAX_IMAGE_PIXELS = 64_000_000
 """Refuse to decode anything larger: a small file can describe a huge picture."""
@@ -26,6 +26,18 @@ MOST_PIXELS = 1280 * 28 * 28
 """Of a picture as a model sees it, where nobody says otherwise: about a megapixel, 1280 tokens of Qwen2-VL. Its own
 processor lets 12.8 pass: 16,384 tokens, far more than robots wait for and most of what it was trained on.
 """
+
+
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What puts a stored picture the right way up, by its EXIF orientation."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +120,8 @@ class ImagePreparer:
 
 
 def decode_image(data: bytes) -> Image.Image:
-    """Decode one image to RGB. Raises ModelError when it is corrupt, of an unknown type, or too large."""
-    width, height = picture_size(data)
+    """Decode one image to RGB, the right way up. Raises ModelError for one that is corrupt, unknown, or too large."""
+    width, height = stored_size(data)
     if width * height > MAX_IMAGE_PIXELS:
         raise ModelError(
             f"the image has {width} x {height} pixels, more than {MAX_IMAGE_PIXELS}: send a smaller one"
@@ -126,8 +138,10 @@ def decode_image(data: bytes) -> Image.Image:
         image = image.convert("RGBA")
         background = Image.new("RGB", image.size, (255, 255, 255))
         background.paste(image, mask=image.split()[3])
-        return background
-    return image.convert("RGB")
+        image = background
+    turn = _TURNS.get(orientation_of(data))
+    image = image.convert("RGB")
+    return image if turn is None else image.transpose(turn)
 
 
 def find_process_vision_info() -> Callable[..., Any] | None:

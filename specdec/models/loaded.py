@@ -91,16 +91,16 @@ class LoadedModel:
         self.runner = runner
         self.tokenizer = tokenizer
         self.path = path
-        self.eos_token_ids = eos_token_ids
         self.is_multimodal = preparer is not None
         self._preparer = preparer
         self._library_pictures: LibraryPictures | None = None
         self._no_pictures = "use a Qwen-VL model"
         self.vocab_size = runner.vocab_size
+        self.eos_token_ids = frozenset(token for token in eos_token_ids if token < self.vocab_size)
         self.context_limit = runner.context_limit
         self.image_pad_id = image_pad_id
         self.never_drafted = self._placeholder_ids()
-        self.grammars = Grammars(tokenizer, self.vocab_size, eos_token_ids)
+        self.grammars = Grammars(tokenizer, self.vocab_size, self.eos_token_ids)
         self.row_us: list[RowTime] = []
         self.disturbance: Disturbance | None = None
 
@@ -149,10 +149,18 @@ class LoadedModel:
         """Numbers the model is made of, image tower included."""
         return sum(parameter.numel() for parameter in self.network.parameters())
 
+    @property
+    def tokens(self) -> Mapping[int, str]:
+        """Every token that the model can say, by its id. A tokenizer may have more, such as a padding token added to it
+        for which the embedding has no row.
+        """
+        known: dict[str, int] = self.tokenizer.get_vocab()
+        return {index: token for token, index in known.items() if index < self.vocab_size}
+
     @cached_property
     def vocabulary_fingerprint(self) -> bytes:
         """8 bytes that are equal for two models exactly when their real vocabularies are."""
-        return fingerprint({index: token for token, index in self.tokenizer.get_vocab().items()})
+        return fingerprint(self.tokens)
 
     def encode(self, prompt: Prompt, seen: Sequence[SeenPicture] | None = None) -> EncodedPrompt:
         """Prepare a prompt for this model. Raises ModelError for ids or images that it cannot take.
@@ -325,6 +333,26 @@ def fingerprint(tokens: Mapping[int, str]) -> bytes:
     for index in sorted(tokens):
         digest.update(f"{index}\0{tokens[index]}\n".encode("utf-8", "surrogatepass"))
     return digest.digest()[:8]
+
+
+def speaks(model: LoadedModel, vocabulary: bytes) -> bool:
+    """Whether a fingerprint is that of a model's vocabulary. Earlier versions also counted tokens without a row in the
+    embedding: peers and logs may still say that.
+    """
+    if vocabulary == model.vocabulary_fingerprint:
+        return True
+    whole = {index: token for token, index in model.tokenizer.get_vocab().items()}
+    return max(whole) >= model.vocab_size and vocabulary == fingerprint(whole)
+
+
+def first_difference(one: LoadedModel, other: LoadedModel) -> str:
+    """The first token in which the vocabularies of two models differ, in words."""
+    mine, theirs = one.tokens, other.tokens
+    for index in sorted(mine.keys() | theirs.keys()):
+        if mine.get(index) != theirs.get(index):
+            said = [f"{known[index]!r:.60}" if index in known else "missing" for known in (mine, theirs)]
+            return f"token {index} is {said[0]} in {one.path} and {said[1]} in {other.path}"
+    return f"{len(mine)} and {len(theirs)} tokens"
 
 
 def real_vocabulary_size(tokenizer: Any) -> int:

@@ -28,7 +28,7 @@ def stream_local(
     encoded = model.encode(prompt)
     cursor = SessionCursor(model.new_session(), options)
     chooser = Chooser(options)
-    stop = StopText(model.tokenizer, options.stop, history)
+    stop = StopText(model.tokenizer, options.stop, history, options.min_new_tokens)
     limit = answer_limit(options, model.context_limit, encoded.ids.shape[0])
     row = cursor.prefill(encoded)[None]
     answer = list(history)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 VISION_START = "<|vision_start|>"
 IMAGE_PAD = "<|image_pad|>"
 VISION_END = "<|vision_end|>"
+_PROBE = "Zq7"
+"""Words to try chat templates with; no template has them."""
 
 
 @dataclass(frozen=True)
@@ -146,29 +148,59 @@ def _without_template(turns: Sequence[Message], image: str) -> str:
 
 
 def _render_template(tokenizer: Any, turns: Sequence[Message]) -> str:
+    """What `apply_chat_template` gives. A turn with pictures is a list of parts; any other is a string, or a list
+    of one part where the template shows no strings. Raises ModelError for what the template refuses.
+    """
+    as_parts = _takes_parts_only(tokenizer)
     messages: list[dict[str, Any]] = []
     for one in turns:
         content: str | list[dict[str, str]]
-        if all(isinstance(piece, str) for piece in one.content):
-            content = "".join(piece for piece in one.content if isinstance(piece, str))
-        else:
+        if any(isinstance(piece, bytes) for piece in one.content):
             content = [
                 {"type": "image"} if isinstance(piece, bytes) else {"type": "text", "text": piece}
                 for piece in one.content
             ]
+        else:
+            content = "".join(piece for piece in one.content if isinstance(piece, str))
+            content = [{"type": "text", "text": content}] if as_parts else content
         messages.append({"role": one.role, "content": content})
-    from jinja2 import TemplateError
+    return _applied(tokenizer, messages)
 
+
+def _takes_parts_only(tokenizer: Any) -> bool:
+    """Whether a template shows a user's words only where they come as a list of parts, as some templates of models with
+    pictures do. Tried with words of our own, so that it does not depend on the conversation: templates may leave out
+    parts of one for good reasons, such as earlier thoughts.
+
+    Raises ModelError for a template that shows a user's words in neither form.
+    """
+    try:
+        if _PROBE in _applied(tokenizer, [{"role": "user", "content": _PROBE}]):
+            return False
+        lost = True
+    except ModelError:  # it may take a string where more stands around it
+        lost = False
+    part = {"type": "text", "text": _PROBE}
+    try:
+        between = _applied(tokenizer, [{"role": "user", "content": [part, part]}]).split(_PROBE)
+    except ModelError:
+        between = []
+    if len(between) == 3 and "type" not in between[1]:  # else the list itself was written down
+        return True
+    if lost:
+        raise ModelError("the model's chat template leaves out what a user says: use a model with another template")
+    return False
+
+
+def _applied(tokenizer: Any, messages: list[dict[str, Any]]) -> str:
+    """`apply_chat_template`, whose answer is to follow. Raises ModelError with the template's message."""
     try:
         rendered: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        if any(isinstance(one["content"], str) and one["content"].strip() not in rendered for one in messages):
-            # Some templates for pictures look at pieces only, and lose words that come without.
-            for message in messages:
-                if isinstance(message["content"], str):
-                    message["content"] = [{"type": "text", "text": message["content"]}]
-            rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    except TemplateError as error:  # templates refuse what their model was not made for
-        raise ModelError(f"the model's chat template refuses these messages: {str(error)[:200]}") from error
+    except ModelError:
+        raise
+    except Exception as error:  # templates are programs: they raise on purpose, and fail like any other
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ModelError(f"the model's chat template refuses these messages: {reason}") from error
     return rendered
 
 

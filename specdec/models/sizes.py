@@ -1,4 +1,7 @@
-"""How large a picture is, by its header alone, and how much of a context it takes: nothing is decoded here.
+"""How large a picture is, by its header alone, and how much of a context it takes: no pixels are decoded here.
+
+A camera held upright writes a picture on its side and says so in the header (EXIF orientation). Sizes are those of the
+picture as it is meant to be seen, like with the library's `load_image`.
 
 The size that a picture gets before it is cut into patches is Qwen2-VL's own rule.
 """
@@ -6,14 +9,26 @@ The size that a picture gets before it is cut into patches is Qwen2-VL's own rul
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from specdec.errors import ModelError
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP")
 """Formats of pictures that are read, by PIL's names; nothing else is even tried."""
 
+_ON_THEIR_SIDE = frozenset({5, 6, 7, 8})
+"""Orientations of pictures whose width is stored as their height."""
+_APP1 = 0xE1
+_XMP_IN_JPEG = b"http://ns.adobe.com/xap/1.0/\0"
+_XMP_ORIENTATION = re.compile(rb'tiff:Orientation(="|>)([0-9])')
+_MOST_EXIF = 1 << 20
+"""Bytes of EXIF or XMP that are looked at."""
+_MOST_CHUNKS = 1 << 14
+"""Of a PNG, whose EXIF may stand behind the picture."""
 _STEEPEST = 200
 _MOST_SEGMENTS = 512
 """Parts of a file before its picture. Others have a few dozen; a file of millions of empty ones would take seconds."""
@@ -40,7 +55,16 @@ class PictureRules:
 
 
 def picture_size(data: bytes) -> tuple[int, int]:
-    """(width, height) in pixels of an encoded picture, by its header.
+    """(width, height) in pixels of an encoded picture the right way up, by its header.
+
+    Raises ModelError as `stored_size`.
+    """
+    width, height = stored_size(data)
+    return (height, width) if orientation_of(data) in _ON_THEIR_SIDE else (width, height)
+
+
+def stored_size(data: bytes) -> tuple[int, int]:
+    """(width, height) in pixels of an encoded picture as it is stored, by its header.
 
     Raises ModelError for what is none of FORMATS, is cut off before its size is told, or has no pixels.
     """
@@ -63,6 +87,101 @@ def total_pixels(images: Sequence[bytes]) -> int:
     return sum(width * height for width, height in map(picture_size, images))
 
 
+def orientation_of(data: bytes) -> int:
+    """EXIF's number of how a stored picture has to be turned, 1 to 8; 1 where it need not be, or nothing says so."""
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        notes = _notes_of_png(data)
+    elif data.startswith(b"\xff\xd8\xff"):
+        notes = _notes_of_jpeg(data)
+    elif data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        notes = _notes_of_webp(data)
+    else:
+        return 1
+    exif, xmp = notes
+    found = _exif_orientation(exif)
+    if found is None and (said := _XMP_ORIENTATION.search(xmp)):
+        found = int(said[2])
+    return found if found is not None and 1 <= found <= 8 else 1
+
+
+def _exif_orientation(exif: bytes) -> int | None:
+    """The orientation in a block of EXIF; None where it has none, or is broken."""
+    from PIL import ExifTags, Image
+
+    tags = Image.Exif()
+    try:
+        tags.load(exif[:_MOST_EXIF])
+        found = tags.get(ExifTags.Base.Orientation)
+    except Exception:  # the library raises what it likes at broken blocks; a picture may be seen without them
+        return None
+    return found if isinstance(found, int) else None
+
+
+def _notes_of_jpeg(data: bytes) -> tuple[bytes, bytes]:
+    """EXIF and XMP, empty where there is none."""
+    exif = xmp = b""
+    for kind, part in _segments_of_jpeg(data):
+        if kind != _APP1:
+            continue
+        if part.startswith(b"Exif\0\0"):
+            exif += part[6:] if exif else part
+        elif part.startswith(_XMP_IN_JPEG):
+            xmp = part[len(_XMP_IN_JPEG) :]
+    return exif, xmp
+
+
+def _notes_of_png(data: bytes) -> tuple[bytes, bytes]:
+    exif = xmp = raw = b""
+    for kind, part in _chunks(data, 8, "big", trailer=4, most=_MOST_CHUNKS):
+        if kind == b"eXIf":
+            exif = part
+        elif kind in (b"tEXt", b"zTXt", b"iTXt"):
+            name, _, text = part[:_MOST_EXIF].partition(b"\0")
+            if name == b"Raw profile type exif":
+                raw = _unhexed(_inflated(text[1:]) if kind == b"zTXt" else text)
+            elif name == b"XML:com.adobe.xmp" and kind == b"iTXt":
+                packed, text = text[:1] == b"\1", text[2:].partition(b"\0")[2].partition(b"\0")[2]
+                xmp = _inflated(text) if packed else text
+    return exif or raw, xmp
+
+
+def _notes_of_webp(data: bytes) -> tuple[bytes, bytes]:
+    found = {b"EXIF": b"", b"XMP ": b""}
+    for kind, part in _chunks(data, 12, "little", trailer=0, most=_MOST_SEGMENTS):
+        if kind in found:
+            found[kind] = part
+    return found[b"EXIF"], found[b"XMP "]
+
+
+def _chunks(
+    data: bytes, at: int, order: Literal["big", "little"], trailer: int, most: int
+) -> Iterator[tuple[bytes, bytes]]:
+    """Kind and content of each part of a PNG (length, kind, content, checksum) or RIFF file (kind, length, content)."""
+    for _ in range(most):
+        head = data[at : at + 8]
+        if len(head) < 8:
+            return
+        kind, size = (head[4:], head[:4]) if order == "big" else (head[:4], head[4:])
+        length = int.from_bytes(size, order)
+        yield kind, data[at + 8 : at + 8 + min(length, _MOST_EXIF)]
+        at += 8 + length + trailer + (length & 1 if order == "little" else 0)
+
+
+def _inflated(packed: bytes) -> bytes:
+    try:
+        return zlib.decompressobj().decompress(packed, _MOST_EXIF)
+    except zlib.error:
+        return b""
+
+
+def _unhexed(text: bytes) -> bytes:
+    """As ImageMagick writes a block into a text: a name, a length, and lines of hexadecimal digits."""
+    try:
+        return bytes.fromhex("".join(text.decode("latin-1").split("\n")[3:]))
+    except ValueError:
+        return b""
+
+
 def _size_of_png(data: bytes) -> tuple[int, int] | None:
     if data[12:16] != b"IHDR" or len(data) < 24:
         return None
@@ -75,19 +194,28 @@ def _size_of_png(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-def _size_of_jpeg(data: bytes) -> tuple[int, int] | None:
-    at, size = 2, None
+def _segments_of_jpeg(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Marker and content of each part before the picture itself; nothing of a file with too many of them."""
+    found: list[tuple[int, bytes]] = []
+    at = 2
     for _ in range(_MOST_SEGMENTS):
-        if at + 4 > len(data) or data[at] != 0xFF:
-            return size
+        if at + 4 > len(data) or data[at] != 0xFF or data[at + 1] == 0xDA:  # what follows is the picture
+            return iter(found)
         marker = data[at + 1]
-        if marker == 0xDA:  # what follows is the picture
-            return size
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC) and at + 9 <= len(data):
-            size = int.from_bytes(data[at + 7 : at + 9], "big"), int.from_bytes(data[at + 5 : at + 7], "big")
         fill = marker == 0xFF or 0xD0 <= marker <= 0xD7 or marker == 0x01
-        at += 1 if marker == 0xFF else 2 if fill else 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-    return None
+        length = int.from_bytes(data[at + 2 : at + 4], "big")
+        if not fill:
+            found.append((marker, data[at + 4 : at + 2 + length]))
+        at += 1 if marker == 0xFF else 2 if fill else 2 + length
+    return iter(())
+
+
+def _size_of_jpeg(data: bytes) -> tuple[int, int] | None:
+    size = None
+    for marker, part in _segments_of_jpeg(data):
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC) and len(part) >= 5:
+            size = int.from_bytes(part[3:5], "big"), int.from_bytes(part[1:3], "big")
+    return size
 
 
 def _size_of_webp(data: bytes) -> tuple[int, int] | None:

@@ -12,6 +12,7 @@ begin: not in the middle of a character of several tokens, for example.
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections import OrderedDict
@@ -337,11 +338,19 @@ def _vocabulary(tokenizer: Any, vocab_size: int, eos_ids: Set[int]) -> Any:
     plain.no_padding()
     plain.no_truncation()
     try:
-        return LLTokenizer(plain.to_str(), n_vocab=vocab_size, eos_token=sorted(eos_ids))
+        written = _cut_to(plain.to_str(), vocab_size)
+        return LLTokenizer(written, n_vocab=vocab_size, eos_token=sorted(eos_ids))
     except Exception as error:  # the library raises what it likes
         raise ModelError(
             f"no grammar can be used with this tokenizer: {str(error).splitlines()[0]:.200}"
         ) from error
+
+
+def _cut_to(tokenizer: str, vocab_size: int) -> str:
+    """A tokenizer.json without added tokens that the model has no logits for, such as a padding token."""
+    content = json.loads(tokenizer)
+    content["added_tokens"] = [token for token in content["added_tokens"] if token["id"] < vocab_size]
+    return json.dumps(content)
 
 
 def _first_line(matcher: Any) -> str:

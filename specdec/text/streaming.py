@@ -1,47 +1,140 @@
-"""Streaming text: token ids in, text out, never half a character and never taken back."""
+"""Incremental detokenization: token ids in, text out, equal to `tokenizer.decode(ids)` and never taken back.
+
+Shown text is final: no token that follows can change a character of it. What is uncertain waits:
+- bytes of a byte-level token that do not form a whole character yet;
+- a run of byte-fallback tokens (`<0x41>`) that has not ended, because a decoder that follows the tokenizers library
+  replaces every byte of a run that is not valid UTF-8, whole characters at its beginning included;
+- a space, and what follows it, that `clean_up_tokenization_spaces` may still remove.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 _REPLACEMENT = "\ufffd"
 _WINDOW = 64
-"""Decoded text this long behind the end is settled and no longer decoded again."""
+"""Token ids that are decoded again with each push at most, unless a run of bytes is longer."""
+_CONTEXT = 8
+"""Ids before the new ones that are decoded with them: a tokenizer decodes the first token of a text differently."""
+_BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+_CLEANED = frozenset(" .?!,'ntmsver")
+"""Characters of the patterns that the library's clean-up looks for, each of which begins with a space."""
+_LONGEST_CLEANED = len(" n ' t")
+"""Of these patterns, one removal making place for the next."""
 
 
 class StreamingText:
-    """Incremental detokeniser. `text` is all that was pushed out so far."""
+    """Incremental detokenizer. text: everything shown so far. tail: what `decode` gives behind it now, not certain yet:
+    `text + tail == tokenizer.decode(ids)`.
+    """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, skip_special_tokens: bool = True) -> None:
         self._tokenizer = getattr(tokenizer, "tokenizer", None) or tokenizer
+        self._skip_special_tokens = skip_special_tokens
+        self._skipped = _special_ids(self._tokenizer) if skip_special_tokens else frozenset()
+        self._cleans = _cleans_up(self._tokenizer)
         self._ids: list[int] = []
-        self._shown = ""
+        self._first = 0  # of the ids that are still decoded
+        self._known = 0  # characters of their text that are in `text` or `_uncleaned`
+        self._uncleaned = ""
         self.text = ""
+        self.tail = ""
 
     def push(self, ids: Sequence[int]) -> str:
         """Add ids; returns the text that is now certain and was not returned before."""
-        self._ids.extend(ids)
-        decoded = self._decode()
-        if decoded.endswith(_REPLACEMENT) and len(decoded) - len(decoded.rstrip(_REPLACEMENT)) < 4:
-            decoded = decoded.rstrip(_REPLACEMENT)  # the rest of a character may still come
-        fresh = decoded[len(self._shown) :]
-        if fresh:
-            self._shown = decoded
-            self.text += fresh
-        if len(self._ids) > _WINDOW and self._shown == self._decode():
-            # Keep a few ids as context: a tokenizer may decode a token differently at the start of a text.
-            self._ids = self._ids[-8:]
-            self._shown = self._decode()
+        self._ids += [token for token in ids if token not in self._skipped and self._piece(token) is not None]
+        window = self._ids[self._first :]
+        ended = len(window)
+        while ended and self._is_byte(window[ended - 1]):
+            ended -= 1
+        decoded = self._decode(window)
+        settled = decoded if ended == len(window) else self._decode(window[:ended])
+        if settled.endswith(_REPLACEMENT):
+            settled = settled[:-1]  # the rest of a character may still come
+        self._uncleaned += settled[self._known :]
+        self._known = max(self._known, len(settled))
+        certain = _certain_length(self._uncleaned) if self._cleans else len(self._uncleaned)
+        fresh = self._clean(self._uncleaned[:certain])
+        self._uncleaned = self._uncleaned[certain:]
+        self.text += fresh
+        self.tail = self._clean(self._uncleaned + decoded[self._known :])
+        if len(window) > _WINDOW and settled == decoded:
+            self._shorten_window()
         return fresh
 
     def finish(self) -> str:
         """What was held back, at the end of the answer."""
-        fresh = self._decode()[len(self._shown) :]
-        self._shown += fresh
+        fresh, self.tail, self._uncleaned = self.tail, "", ""
+        self._known = len(self._decode(self._ids[self._first :]))
         self.text += fresh
         return fresh
 
-    def _decode(self) -> str:
-        text: str = self._tokenizer.decode(self._ids, skip_special_tokens=True)
+    def _shorten_window(self) -> None:
+        context = self._decode(self._ids[-_CONTEXT:])
+        if context:  # else a space that is dropped at the beginning of a text would be dropped here
+            self._first, self._known = len(self._ids) - _CONTEXT, len(context)
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        text: str = self._tokenizer.decode(
+            ids, skip_special_tokens=self._skip_special_tokens, clean_up_tokenization_spaces=False
+        )
         return text
+
+    def _clean(self, text: str) -> str:
+        return str(self._tokenizer.clean_up_tokenization(text)) if self._cleans else text
+
+    def _is_byte(self, token: int) -> bool:
+        return _BYTE.fullmatch(self._piece(token) or "") is not None
+
+    def _piece(self, token: int) -> str | None:
+        """A token as the vocabulary spells it; None for an id without one, which `decode` leaves out."""
+        backend: Any = getattr(self._tokenizer, "backend_tokenizer", None)
+        if hasattr(backend, "id_to_token"):
+            piece: str | None = backend.id_to_token(token)
+            return piece
+        if hasattr(self._tokenizer, "convert_ids_to_tokens"):
+            return str(self._tokenizer.convert_ids_to_tokens(token))
+        return ""
+
+
+def pieces_of(tokenizer: Any, ids: Sequence[int], ended: bool = True) -> tuple[str, ...]:
+    """The text that each token adds, special tokens spelled: together they are `tokenizer.decode(ids)`.
+
+    A token that only begins a character adds nothing; the one that completes the character adds it. ended: no token
+    follows; else what is not certain yet is left out.
+    """
+    stream = StreamingText(tokenizer, skip_special_tokens=False)
+    pieces = [stream.push([token]) for token in ids]
+    if pieces and ended:
+        pieces[-1] += stream.finish()
+    return tuple(pieces)
+
+
+def _certain_length(text: str) -> int:
+    """How much of a text the library's clean-up would treat alike whatever follows."""
+    for end in range(len(text), 0, -1):
+        if text[end - 1] not in _CLEANED or " " not in text[max(0, end - _LONGEST_CLEANED) : end]:
+            return end
+    return 0
+
+
+def _cleans_up(tokenizer: Any) -> bool:
+    """Whether `decode` cleans up spaces: the library does not for BPE, unless it is told twice."""
+    if not getattr(tokenizer, "clean_up_tokenization_spaces", False):
+        return False
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    is_bpe = type(getattr(backend, "model", None)).__name__ == "BPE"
+    twice = "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"
+    return not is_bpe or bool(getattr(tokenizer, twice, False))
+
+
+def _special_ids(tokenizer: Any) -> frozenset[int]:
+    """The ids that `decode` leaves out."""
+    backend: Any = getattr(tokenizer, "backend_tokenizer", None)
+    if hasattr(backend, "get_added_tokens_decoder"):
+        return frozenset(
+            index for index, token in backend.get_added_tokens_decoder().items() if token.special
+        )
+    return frozenset(getattr(tokenizer, "all_special_ids", ()))

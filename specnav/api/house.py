@@ -17,7 +17,8 @@ from typing import Any
 from cloud_verifier.logs import EventLog
 from specdec.drafting.memory import KEPT_BYTES
 from specdec.edge.decoder import EdgeDecoder
-from specdec.errors import ModelError, SpecdecError
+from specdec.edge.protocol import check_vocabulary
+from specdec.errors import SpecdecError
 from specdec.link.channel import Link, connect
 from specdec.link.wire import Welcome
 from specdec.models import LoadedModel
@@ -76,13 +77,7 @@ class House:
             welcome = edge.link.ensure_connected()
         finally:
             self._give_back(edge)
-        draft = self._draft
-        fits = welcome.vocabulary == draft.vocabulary_fingerprint and welcome.vocab_size == draft.vocab_size
-        if not fits:
-            raise ModelError(
-                f"draft {draft.path} and target {welcome.model} have different vocabularies: use two models of one "
-                "family"
-            )
+        check_vocabulary(welcome, self._draft)
         self._known = welcome
         return welcome
 
@@ -142,7 +137,7 @@ class House:
         prompt = asked.encoded(draft.tokenizer)
         length = self._check(prompt.ids, draft.prompt_length(prompt), asked)
         draft.grammar(options.grammar)
-        text = AnswerText(draft.tokenizer, options.stop)
+        text = AnswerText(draft.tokenizer, options.stop, options.min_new_tokens)
         edge = self._take(owner, prompt.ids)
         try:
             for ids in edge.decoder.generate(prompt, options, answer.cancel):
@@ -152,7 +147,7 @@ class House:
                 self._known = edge.link.ensure_connected()  # it is: the answer came from there
         finally:
             self._give_back(edge)
-        answer.say(text.finish(stats.finish == "stop"), [])
+        answer.say(text.finish(), [])
         return Outcome(_FINISHES.get(stats.finish), length, self._config.method, stats)
 
     def _check(self, ids: tuple[int, ...], length: int, asked: Asked) -> int:

@@ -5,42 +5,44 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from specdec.text.stop import StopText
 from specdec.text.streaming import StreamingText
 
 
 class AnswerText:
-    """Ids in, text out. What may be a stop string, or the beginning of one, is held back until that is known."""
+    """Ids in, text out. What may be the beginning of a stop string is held back until that is known."""
 
-    def __init__(self, tokenizer: Any, stops: Sequence[str]) -> None:
+    def __init__(self, tokenizer: Any, stops: Sequence[str], least: int = 0) -> None:
+        """least: as in StopText, which ends the answer."""
         self._text = StreamingText(tokenizer)
+        self._stop = StopText(tokenizer, stops, least=least)
         self._stops = tuple(stops)
-        self._held = ""
+        self._given = 0
 
     def push(self, ids: Sequence[int]) -> str:
         """Add ids; returns the text that is now certain."""
-        self._held += self._text.push(ids)
-        certain = _certain(self._held, self._stops)
-        fresh, self._held = self._held[:certain], self._held[certain:]
+        for token in ids:
+            self._stop.push(token)
+        self._text.push(ids)
+        return self._give(len(self._text.text) - _begun(self._text.text, self._stops))
+
+    def finish(self) -> str:
+        """The answer is over; returns the rest."""
+        self._text.finish()
+        return self._give(len(self._text.text))
+
+    def _give(self, end: int) -> str:
+        if self._stop.place is not None:
+            end = min(end, self._stop.place)
+        fresh = self._text.text[self._given : end]
+        self._given += len(fresh)
         return fresh
 
-    def finish(self, stopped: bool) -> str:
-        """The answer is over; returns the rest. stopped: a stop string has ended it."""
-        rest = self._held + self._text.finish()
-        if stopped:
-            found = [place for stop in self._stops if (place := rest.find(stop)) >= 0]
-            rest = rest[: min(found, default=len(rest))]
-        return rest
 
-
-def _certain(text: str, stops: Sequence[str]) -> int:
-    """How much of a text no stop string can change."""
-    certain = len(text)
-    for stop in stops:
-        if (place := text.find(stop)) >= 0:
-            certain = min(certain, place)
-            continue
-        for length in range(min(len(stop) - 1, len(text)), 0, -1):
-            if text.endswith(stop[:length]):
-                certain = min(certain, len(text) - length)
-                break
-    return certain
+def _begun(text: str, stops: Sequence[str]) -> int:
+    """How many characters at the end of a text may begin a stop string."""
+    last = text[-1:]
+    lengths = (
+        n for stop in stops for n in range(1, len(stop)) if stop[n - 1] == last and text.endswith(stop[:n])
+    )
+    return max(lengths, default=0)

@@ -87,8 +87,8 @@ def read_vocabulary(folder: Path, rows: int, config: Any) -> Vocabulary:
     model = json.loads(whole)["model"]
     if model["type"] != "BPE":
         raise UsageError(f"{folder} has a tokenizer of type {model['type']}: only BPE can be converted")
-    ends = _ends(folder, config, tokenizer)
-    if not ends or max(ends) >= rows:
+    ends = tuple(end for end in _ends(folder, config, tokenizer) if end < rows)
+    if not ends:
         raise UsageError(
             f"{folder} does not say what ends an answer: add eos_token_id to generation_config.json"
         )

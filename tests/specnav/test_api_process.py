@@ -149,6 +149,30 @@ def test_stop_strings_biases_and_schemas(served: Served, target: LoadedModel) ->
     assert set(json.loads(answer.message.content or "")) == {"n"}
 
 
+def test_a_stop_string_before_the_least_length_does_not_end_the_answer(
+    served: Served, target: LoadedModel
+) -> None:
+    prompt = question(target, QUESTIONS[1])
+    stop = right(target, prompt, GenerationOptions(4))[1][:3]
+    ids, text = right(target, prompt, GenerationOptions(40, stop=(stop,), min_new_tokens=20))
+    assert len(ids) >= 20 and text.startswith(stop)
+    fields: dict[str, Any] = {"model": served.model, "temperature": 0, "max_tokens": 40, "stop": stop}
+    fields |= {"messages": asked(QUESTIONS[1]), "extra_body": {"min_tokens": 20, "return_token_ids": True}}
+    found = served.client.chat.completions.create(**fields).choices[0]
+    assert found.token_ids == ids  # type: ignore[attr-defined]
+    cut = text.find(stop, len(target.tokenizer.decode(ids[:19])))
+    assert found.message.content == (text if cut < 0 else text[:cut])
+
+
+def test_what_would_be_left_out_is_refused_by_its_name(served: Served) -> None:
+    for field in ({"ignore_eos": True}, {"stop_token_ids": [5]}, {"something_new": 1}):
+        with pytest.raises(openai.BadRequestError) as error:
+            served.client.chat.completions.create(
+                model=served.model, messages=asked("a"), max_tokens=4, extra_body=field
+            )
+        assert error.value.param == next(iter(field))
+
+
 def test_eight_clients_at_once_get_their_own_answers(served: Served, target: LoadedModel) -> None:
     sampled = [GenerationOptions(40, 0.8 if n % 2 else 0.0, seed=n) for n in range(8)]
     texts = [QUESTIONS[n % len(QUESTIONS)] for n in range(8)]

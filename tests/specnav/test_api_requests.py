@@ -12,7 +12,7 @@ import pytest
 from harness.errors import UsageError
 from specdec.models.prompt import Message
 from specnav.api.asking.asked import Asked, chat_asked, completion_asked
-from specnav.api.asking.bodies import ChatBody, CompletionBody, read_body
+from specnav.api.asking.bodies import HARMLESS, NEUTRAL, ChatBody, CompletionBody, read_body
 from specnav.api.config import ApiConfig
 from specnav.api.desk import Desk
 from specnav.api.errors import ApiError, api_error
@@ -70,7 +70,7 @@ def test_turns_keep_their_order_and_pictures_their_places() -> None:
 def test_options_are_openais_and_its_defaults_too() -> None:
     asked = chat(
         temperature=0.5, top_p=0.9, seed=-1, stop="end", max_completion_tokens=7, max_tokens=9, logit_bias={"5": -2},
-        presence_penalty=0, n=1, user="me", something_new={"a": 1}, top_k=3, min_p=0.1, repetition_penalty=1.1,
+        presence_penalty=0, n=1, user="me", something_new=None, top_k=3, min_p=0.1, repetition_penalty=1.1,
     )  # fmt: skip
     options = asked.options
     assert (options.temperature, options.top_p, options.stop, options.max_new_tokens) == (
@@ -121,10 +121,76 @@ def test_options_are_openais_and_its_defaults_too() -> None:
             {"response_format": {"type": "json_schema", "json_schema": {}}},
             "response_format.json_schema.schema",
         ),
+        ({"response_format": {"type": "json_object", "strict": True}}, "response_format.strict"),
+        (
+            {"response_format": {"type": "json_object", "schema": {"x-guidance": {"lenient": True}}}},
+            "response_format.schema",
+        ),
+        ({"min_tokens": 5, "max_tokens": 4}, "min_tokens"),
+        ({"ignore_eos": True}, "ignore_eos"),
+        ({"stop_token_ids": [5]}, "stop_token_ids"),
+        ({"include_stop_str_in_output": True}, "include_stop_str_in_output"),
+        ({"skip_special_tokens": False}, "skip_special_tokens"),
+        ({"bad_words": ["a"]}, "bad_words"),
+        ({"guided_regex": "a+"}, "guided_regex"),
+        ({"structured_outputs": {"choice": ["a"]}}, "structured_outputs"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"reasoning_effort": "low"}, "reasoning_effort"),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, "chat_template_kwargs"),
+        ({"continue_final_message": True}, "continue_final_message"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"something_new": {"a": 1}}, "something_new"),
+        ({"logit_bias": [[5, 1]]}, "logit_bias"),
+        ({"stream": True, "stream_options": {"new": 1}}, "stream_options.new"),
+        (
+            {"stream": True, "stream_options": {"continuous_usage_stats": True}},
+            "stream_options.continuous_usage_stats",
+        ),
+        (
+            {"messages": [{"role": "assistant", "content": "", "tool_calls": [{"id": "a"}]}]},
+            "messages[0].tool_calls",
+        ),
+        (
+            {"messages": [{"role": "assistant", "content": "a", "reasoning_content": "b"}]},
+            "messages[0].reasoning_content",
+        ),
+        ({"messages": [{"role": "user", "content": "a", "prefix": True}]}, "messages[0].prefix"),
+        (
+            {
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": [{"type": "image_url", "image_url": {"url": PICTURE, "detail": "low"}}],
+                    }
+                ]
+            },
+            "messages[0].content[0].image_url.detail",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_refused_by_its_field(fields: dict[str, object], param: str) -> None:
     assert refusal(**fields).param == param
+
+
+def test_fields_that_ask_for_nothing_are_taken() -> None:
+    neutral = {name: values[0] for name, values in NEUTRAL.items() if values and name != "response_format"}
+    assert chat(**neutral, **dict.fromkeys(HARMLESS, "x")).prompt == chat().prompt
+    assert chat(**dict.fromkeys(NEUTRAL)).options.grammar == ""
+    said = {"role": "assistant", "content": "a", "refusal": None, "tool_calls": [], "annotations": []}
+    assert chat(messages=[said, *HELLO]).prompt == chat(messages=[{**said, "audio": None}, *HELLO]).prompt
+    picture = {"type": "image_url", "image_url": {"url": PICTURE, "detail": "auto"}}
+    assert chat(messages=[{"role": "user", "content": [picture]}]).prompt == (Message("user", (PNG,)),)
+    with pytest.raises(ApiError) as error:
+        completion(prompt="a", response_format={"type": "json_object"})
+    assert error.value.param == "response_format"
+    with pytest.raises(ApiError) as error:
+        completion(prompt="a", messages=HELLO)
+    assert error.value.param == "messages"
+
+
+def test_the_page_about_the_api_names_every_field_that_is_refused_or_ignored() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+    assert not [name for name in (*NEUTRAL, *HARMLESS) if f"`{name}`" not in page]
 
 
 def test_a_long_value_that_is_refused_is_not_said_back_whole() -> None:
@@ -184,7 +250,7 @@ def test_a_completion_has_one_prompt_of_text_or_ids() -> None:
         with pytest.raises(ApiError) as error:
             completion(prompt=wrong)
         assert error.value.param == "prompt"
-    for field in ({"echo": True}, {"best_of": 3}, {"suffix": "b"}, {"logprobs": 2}):
+    for field in ({"echo": True}, {"best_of": 3}, {"suffix": "b"}, {"logprobs": 2}, {"logprobs": 0}):
         with pytest.raises(ApiError, match="not supported"):
             completion(prompt="a", **field)
 
@@ -199,6 +265,8 @@ def test_formats_become_grammars() -> None:
     )
     assert asked.options.grammar.startswith("start: %json ") and '"integer"' in asked.options.grammar
     assert '"object"' in chat(response_format={"type": "json_object"}).options.grammar
+    with_schema = chat(response_format={"type": "json_object", "schema": schema})
+    assert with_schema.options.grammar == asked.options.grammar
     assert chat(response_format={"type": "text"}).options.grammar == ""
 
 
@@ -228,18 +296,23 @@ class Letters:
         return "".join(map(chr, ids))
 
 
-def shown(text: str, stops: list[str], stopped: bool) -> list[str]:
-    answer = AnswerText(Letters(), stops)
-    return [*(answer.push([ord(letter)]) for letter in text), answer.finish(stopped)]
+def shown(text: str, stops: list[str], least: int = 0) -> list[str]:
+    answer = AnswerText(Letters(), stops, least)
+    return [*(answer.push([ord(letter)]) for letter in text), answer.finish()]
 
 
 def test_text_holds_back_what_may_be_a_stop_string_and_leaves_it_out() -> None:
-    assert shown("a STO", ["STOP"], False) == ["a", " ", "", "", "", "STO"]
-    assert "".join(shown("one STOP", ["STOP"], True)) == "one "
-    assert shown("a SToP", ["STOP"], False) == ["a", " ", "", "", "STo", "P", ""]
-    assert "".join(shown("xaab", ["aab", "ab"], True)) == "x"
-    assert "".join(shown("a STOP", ["STOP"], False)) == "a STOP"  # it was none: spelled over special tokens
-    assert "".join(shown("abc", [], True)) == "abc"
+    assert shown("a STO", ["STOP"]) == ["a", " ", "", "", "", "STO"]
+    assert "".join(shown("one STOP", ["STOP"])) == "one "
+    assert shown("a SToP", ["STOP"]) == ["a", " ", "", "", "STo", "P", ""]
+    assert "".join(shown("xaab", ["aab", "ab"])) == "x"
+    assert "".join(shown("abc", [])) == "abc"
+
+
+def test_a_stop_string_before_the_least_length_is_part_of_the_answer() -> None:
+    assert "".join(shown("a STOP b STOP", ["STOP"], least=7)) == "a STOP b "
+    assert "".join(shown("a STOP", ["STOP"], least=6)) == "a "  # as long as it must be
+    assert shown("STOP STO", ["STOP"], least=5)[-1] == "STO"
 
 
 def test_errors_say_whose_fault_it_is() -> None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from specdec.errors import ModelError
 from specdec.models import EncodedPrompt, LoadedModel, Prompt, load_model
+from specdec.models.loaded import first_difference
 from specdec.store import SharedStore
 from training.errors import TrainingError
 from training.exits.samples import Sample
@@ -233,8 +234,9 @@ def check_same_vocabulary(target: LoadedModel, draft: LoadedModel) -> None:
     """Raises TrainingError unless both speak in the same tokens."""
     if target.vocabulary_fingerprint != draft.vocabulary_fingerprint:
         raise TrainingError(
-            f"draft {draft.path} ({draft.vocab_size} tokens) and target {target.path} ({target.vocab_size} tokens) "
-            "have different vocabularies: start from a model of the target's family, or from layers of it (layers:0,7)"
+            f"draft {draft.path} and target {target.path} have different vocabularies "
+            f"({first_difference(draft, target)}): start from a model of the target's family, "
+            "or from layers of it (layers:0,7)"
         )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from specdec.edge.decoder import EdgeDecoder
 from specdec.link.channel import Link
 from specdec.models import LoadedModel, Prompt
+from specdec.models.loaded import speaks
 from specdec.options import GenerationOptions
 from training.drafts.network import Progress
 from training.errors import TrainingError
@@ -26,7 +27,7 @@ class RemoteTarget:
             self._decoder = None
             return
         welcome = link.ensure_connected()
-        if welcome.vocabulary != speaker.vocabulary_fingerprint:
+        if not speaks(speaker, welcome.vocabulary):
             raise TrainingError(
                 f"draft {speaker.path} and target {welcome.model} have different vocabularies: "
                 "start from a model of the target's family"

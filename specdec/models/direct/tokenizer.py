@@ -33,7 +33,6 @@ _NOT_IN_TEMPLATES = (
     "thinking",
     "tojson",
 )
-"""What the library adds to jinja and to messages."""
 _SAFE_JINJA = (3, 1, 6)
 _QWEN2_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
@@ -134,6 +133,16 @@ class DirectTokenizer:
         """The text of a conversation. Raises ModelError where there is no template."""
         if tokenize:
             raise ValueError("apply_chat_template gives text here: encode it")
+        if self.chat_template is not None and needs_library(self.chat_template):
+            from transformers.utils.chat_template_utils import render_jinja_template
+
+            (whole,), _ = render_jinja_template(
+                [messages],
+                chat_template=self.chat_template,
+                add_generation_prompt=add_generation_prompt,
+                **self.special_tokens_map,
+            )
+            return str(whole)
         rendered: str = self._template.render(
             messages=messages,
             tools=None,
@@ -160,6 +169,11 @@ class DirectTokenizer:
         return environment.from_string(self.chat_template)
 
 
+def needs_library(template: str) -> bool:
+    """Whether a chat template uses what the library adds to jinja and to messages."""
+    return any(word in template for word in _NOT_IN_TEMPLATES)
+
+
 def tokenizer_of(folder: Path, model_type: str) -> DirectTokenizer | None:
     """The tokenizer of a folder; None unless every setting of it is known. Raises what broken files raise."""
     if any((folder / name).exists() for name in _OTHER_FILES):
@@ -176,7 +190,7 @@ def tokenizer_of(folder: Path, model_type: str) -> DirectTokenizer | None:
         return None  # the library would add them
     template = folder / "chat_template.jinja"
     text = template.read_text(encoding="utf-8") if template.exists() else None
-    if text is not None and any(word in text for word in _NOT_IN_TEMPLATES):
+    if text is not None and needs_library(text):
         return None
     tokenizer = Tokenizer.from_str(written)
     return DirectTokenizer(tokenizer, named, tuple(extra), text) if tokenizer.get_vocab_size() else None

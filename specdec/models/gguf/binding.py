@@ -123,6 +123,8 @@ class LlamaModel:
             "llama_model_is_diffusion": "is a diffusion model",
             "llama_model_has_encoder": "has an encoder",
         }
+        if self.metadata(f"{self.metadata('general.architecture')}.attention.causal") == "false":
+            return "looks ahead (its attention is not causal)"
         return next((words for name, words in kinds.items() if getattr(self._library, name)(self.handle)), "")
 
     def __del__(self) -> None:

@@ -66,22 +66,26 @@ class Rows:
 class LlamaDecoder:
     """Runs rows through a context. May be used from several threads: llama.cpp's context may not, so calls take turns.
 
-    cells: tokens that all sequences hold together, those they share counted once. threads: of a call. sessions: those
-    that share its sequences.
+    cells: tokens that all sequences hold together, those they share counted once. longest: tokens of one sequence.
+    sizes: of a call. All three are as the library made the context: it rounds what it is asked for, and a call beyond
+    its limits ends the process. threads: of a call. sessions: those that share its sequences.
     """
 
     def __init__(
         self, model: LlamaModel, options: GgufOptions, threads: int, tokens: int, sizes: Sizes | None = None
     ) -> None:
-        self._sizes = sizes or Sizes()
-        self._library = library()
+        wanted = sizes or Sizes()
+        lib = self._library = library()
         self._model = model  # outlives the context
-        self.cells = tokens
         self.threads = threads
-        self._context = new_context(model, options, threads, tokens, self._sizes)
+        self._context = new_context(model, options, threads, tokens, wanted)
+        self.cells: int = lib.llama_n_ctx(self._context)
+        self.longest: int = lib.llama_n_ctx_seq(self._context)
+        batch = min(lib.llama_n_batch(self._context), lib.llama_n_ubatch(self._context))
+        self.sizes = Sizes(batch, min(wanted.outputs, batch), lib.llama_n_seq_max(self._context))
         self._memory = self._library.llama_get_memory(self._context)
         self.sessions: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._free = list(range(self._sizes.sequences - 1, -1, -1))
+        self._free = list(range(self.sizes.sequences - 1, -1, -1))
         self._left: deque[int] = deque()
         self._lock = threading.RLock()
         self._make_batch()
@@ -92,7 +96,7 @@ class LlamaDecoder:
 
     def _make_batch(self) -> None:
         """The arrays that every call is read from, and the structure that points to them, made once."""
-        lib, most, sequences = self._library, self._sizes.batch, self._sizes.sequences
+        lib, most, sequences = self._library, self.sizes.batch, self.sizes.sequences
         self._ids = np.zeros(most, np.int32)
         self._positions = np.zeros(4 * most, np.int32)
         self._counts = np.ones(most, np.int32)
@@ -114,7 +118,7 @@ class LlamaDecoder:
     def left_for(self, held: int) -> int:
         """How many more sequences a session that holds so many may take: of its share, as far as others left it."""
         free = len(self._free) + len(self._left)
-        return min(self._sizes.sequences // max(1, len(self.sessions)) - held, free)
+        return min(self.sizes.sequences // max(1, len(self.sessions)) - held, free)
 
     def take(self) -> int:
         """A sequence that holds nothing. Raises NoRoom where none is left."""
@@ -122,7 +126,7 @@ class LlamaDecoder:
             while self._left:
                 self.give(self._left.popleft())
             if not self._free:
-                raise NoRoom(f"more than {self._sizes.sequences} branches at once: draft smaller trees")
+                raise NoRoom(f"more than {self.sizes.sequences} branches at once: draft smaller trees")
             return self._free.pop()
 
     def give(self, sequence: int) -> None:
@@ -171,21 +175,23 @@ class LlamaDecoder:
         return sequence
 
     def _undo(self, rows: Rows) -> None:
-        """Take out of the sequences that go on what may have come into them."""
-        first = int(rows.positions.min()) if rows.positions.size else 0
-        for branch in rows.branches:
-            if isinstance(branch, int):
-                self.cut(branch, first)
+        """Take out of the sequences that go on what may have come into them, each from its own first row on."""
+        flat = rows.positions if rows.positions.ndim == 1 else rows.positions[0]
+        for number, branch in enumerate(rows.branches):
+            leaves = rows.leaves
+            mine = flat if leaves is None else flat[[number in several for several in leaves]]
+            if isinstance(branch, int) and mine.size:
+                self.cut(branch, int(mine.min()))
 
     def _decode_all(self, many: Sequence[Rows]) -> list[NDArray[np.float32]]:
         found: list[list[NDArray[np.float32]]] = [[] for _ in many]
         parts: list[tuple[int, Rows, int, int]] = []
         rows = outputs = 0
         for number, one in enumerate(many):
-            for start, stop in _stretches(one, self._sizes.batch, self._sizes.outputs):
+            for start, stop in _stretches(one, self.sizes.batch, self.sizes.outputs):
                 asked = _outputs(one, start, stop)
                 alone = one.vectors is not None and one.ids[start] < 0
-                fits = rows + stop - start <= self._sizes.batch and outputs + asked <= self._sizes.outputs
+                fits = rows + stop - start <= self.sizes.batch and outputs + asked <= self.sizes.outputs
                 if parts and (not fits or alone or self._batch_is_of_vectors(parts)):
                     self._call(parts, found)
                     parts, rows, outputs = [], 0, 0

@@ -5,6 +5,7 @@ Pictures go through a vision tower on torch; what it makes of them is handed to 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -67,10 +68,10 @@ class GgufModel(LoadedModel):
         tower = 0 if self._tower is None else sum(one.numel() for one in self._tower.network.parameters())
         return self._llama.parameters + tower
 
-    @cached_property
-    def vocabulary_fingerprint(self) -> bytes:
-        """8 bytes that are equal for two models exactly when their real vocabularies are."""
-        return self._vocabulary.fingerprint
+    @property
+    def tokens(self) -> Mapping[int, str]:
+        """As LoadedModel.tokens."""
+        return self._vocabulary.tokens
 
     def new_session(self) -> GgufSession:
         """An empty session; any number of them may be interleaved on this model."""
@@ -115,7 +116,7 @@ def load_gguf(path: Path, options: GgufOptions | None = None, pixels: int = 0) -
     options = options or GgufOptions()
     check_file(path)
     model = LlamaModel(path, options.gpu_layers)
-    vocabulary = Vocabulary(model.tokens())
+    vocabulary = Vocabulary(model.tokens(), model.rows)
     tokenizer = tokenizer_for(model, path, vocabulary)
     mmproj = Path(options.mmproj) if options.mmproj else None
     sees = model.metadata("general.architecture") in SEEING
@@ -130,4 +131,4 @@ def load_gguf_tokenizer(path: Path) -> Any:
     """Only the tokenizer of a GGUF file. Raises ModelError."""
     check_file(path)
     model = LlamaModel(path, vocabulary_only=True)
-    return tokenizer_for(model, path, Vocabulary(model.tokens()))
+    return tokenizer_for(model, path, Vocabulary(model.tokens(), model.rows))

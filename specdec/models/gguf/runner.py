@@ -42,7 +42,7 @@ class GgufRunner:
         self.heads = model.heads
         self.kv_heads = model.kv_heads
         self.head_dim = model.head_dim
-        self.context_limit = min(decoder.cells, model.made_for)
+        self.context_limit = min(decoder.longest, model.made_for)
         self._kv_itemsize = kv_itemsize
         self.pacer: Pace | None = None
         self.joint: Joint | None = None

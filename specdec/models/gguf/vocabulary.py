@@ -14,32 +14,30 @@ from typing import Any, TypeVar
 from specdec.errors import ModelError
 from specdec.models.direct.tokenizer import DirectTokenizer
 from specdec.models.gguf.binding import LlamaModel
-from specdec.models.loaded import fingerprint
 
 WHOLE = "tokenizer.huggingface.json"
 TEMPLATE = "tokenizer.chat_template"
 ROLES, ENDS = "specnav.special_tokens", "specnav.eos_token_ids"
 """Of files that we have made: special tokens by their roles, and the ids that end an answer."""
-_END = "tokenizer.ggml.eos_token_id"
+_NAMED = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
+"""What llama.cpp calls the special tokens that templates name."""
 
 T = TypeVar("T")
 
 
 class Vocabulary:
-    """The real tokens of a file, those that only fill it up left out. size: one more than the largest id."""
+    """The real tokens of a file, those that only fill it up left out. size: one more than the largest id. rows: of the
+    embedding.
+    """
 
-    def __init__(self, tokens: Mapping[int, str]) -> None:
+    def __init__(self, tokens: Mapping[int, str], rows: int) -> None:
         self.tokens = tokens
         self.size = max(tokens) + 1
-
-    @property
-    def fingerprint(self) -> bytes:
-        """As LoadedModel.vocabulary_fingerprint."""
-        return fingerprint(self.tokens)
+        self.rows = rows
 
     def check(self, tokenizer: Any, whose: str) -> None:
-        """Raises ModelError unless a tokenizer has just these tokens."""
-        others = {index: token for token, index in tokenizer.get_vocab().items()}
+        """Raises ModelError unless a tokenizer has just these tokens, and others only beyond the embedding."""
+        others = {index: token for token, index in tokenizer.get_vocab().items() if index < self.rows}
         for index in sorted(self.tokens.keys() | others.keys()):
             mine, other = self.tokens.get(index), others.get(index)
             if mine != other:
@@ -72,8 +70,11 @@ def _from_text(model: LlamaModel, text: str, path: Path) -> Any:
         special = [token["content"] for token in added if token["special"]]
     except Exception as error:  # the tokenizers' own library knows no other; the cause stays attached
         raise ModelError(f"{path} holds a tokenizer that cannot be read: make the file again") from error
-    end = backend.id_to_token(int(model.metadata(_END))) if model.metadata(_END) else None
-    named = {} if end is None else {"eos_token": end}
+    named: dict[str, str] = {}
+    for name, role in _NAMED.items():
+        index = model.metadata(f"tokenizer.ggml.{role}_token_id")
+        token = backend.id_to_token(int(index)) if index.isdecimal() else None
+        named |= {} if token is None else {name: token}
     roles: dict[str, object] = _read(model, ROLES, {})
     named |= {name: token for name, token in roles.items() if isinstance(token, str)}
     return DirectTokenizer(backend, named, tuple(special), model.metadata(TEMPLATE) or None)

@@ -1,6 +1,6 @@
 """What a request asks for: from a body to a conversation, the options of an answer, and how to send it. Pure.
 
-What cannot be done is refused, what changes no answer is ignored: nobody gets something else than was asked for.
+What cannot be done is refused, what changes no answer is ignored: nobody gets anything but what was asked for.
 """
 
 from __future__ import annotations
@@ -89,15 +89,6 @@ class Asked:
 def chat_asked(body: ChatBody, max_tokens: int) -> Asked:
     """What a chat request asks for. max_tokens: where it does not say. Raises ApiError."""
     _check_common(body)
-    first_unlike(
-        [
-            ("logprobs", body.logprobs, (None, False, 0)),
-            ("top_logprobs", body.top_logprobs, (None, 0)),
-            ("tools", body.tools, (None, [])),
-            ("functions", body.functions, (None, [])),
-            ("modalities", body.modalities, (None, ["text"])),
-        ]
-    )
     if not body.messages:
         raise wrong("messages", "messages is empty: give at least one")
     turns = tuple(_turn(one, f"messages[{place}]") for place, one in enumerate(body.messages))
@@ -109,28 +100,17 @@ def chat_asked(body: ChatBody, max_tokens: int) -> Asked:
 def completion_asked(body: CompletionBody) -> Asked:
     """What a request for a plain completion asks for. Raises ApiError."""
     _check_common(body)
-    first_unlike(
-        [
-            ("logprobs", body.logprobs, (None,)),
-            ("best_of", body.best_of, (None, 1)),
-            ("echo", body.echo, (None, False)),
-            ("suffix", body.suffix, (None, "")),
-        ]
-    )
     most = COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
     return Asked("text", body.model, _plain(body.prompt), _options(body, most, ""), *_sending(body))
 
 
 def _check_common(body: Body) -> None:
-    first_unlike(
-        [
-            ("n", body.n, (None, 1)),
-            ("presence_penalty", body.presence_penalty, (None, 0)),
-            ("frequency_penalty", body.frequency_penalty, (None, 0)),
-        ]
-    )
-    if body.stream_options is not None and not body.stream:
+    if body.stream_options is None:
+        return
+    if not body.stream:
         raise wrong("stream_options", "stream_options is for stream = true: leave one of them out")
+    continuous = body.stream_options.continuous_usage_stats
+    first_unlike([("stream_options.continuous_usage_stats", continuous, (None, False))])
 
 
 def _sending(body: Body) -> tuple[bool, bool, bool]:
@@ -142,6 +122,8 @@ def _turn(message: ChatMessage, param: str) -> Message:
     role = ROLES.get(message.role)
     if role is None:
         raise wrong(f"{param}.role", f"role {message.role!r} is not supported: use {', '.join(ROLES)}")
+    for name in ("audio", "function_call", "reasoning", "reasoning_content", "tool_calls"):
+        first_unlike([(f"{param}.{name}", getattr(message, name), (None, "", []))])
     if message.content is None:
         if role != "assistant":
             raise wrong(f"{param}.content", f"a message of the {message.role} has no content")
@@ -155,7 +137,9 @@ def _turn(message: ChatMessage, param: str) -> Message:
         elif role != "user":
             raise wrong(f"{param}.content[{place}]", "pictures belong into messages of the user")
         else:
-            pieces.append(picture_of(part.image_url.url, f"{param}.content[{place}].image_url.url"))
+            where = f"{param}.content[{place}].image_url"
+            pieces.append(picture_of(part.image_url.url, f"{where}.url"))
+            first_unlike([(f"{where}.detail", part.image_url.detail, (None, "auto"))])
     return Message(role, tuple(pieces) or ("",))
 
 
@@ -180,6 +164,8 @@ def _options(body: Body, max_tokens: int, grammar: str) -> GenerationOptions:
         raise wrong("temperature", f"temperature = {temperature!r} is out of range: choose 0 to 2")
     if max_tokens < 1:
         raise wrong("max_tokens", f"max_tokens = {max_tokens!r} is out of range: choose at least 1")
+    if (body.min_tokens or 0) > max_tokens:
+        raise wrong("min_tokens", f"min_tokens = {body.min_tokens} is more than max_tokens = {max_tokens}")
     stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
     try:
         return GenerationOptions(
@@ -214,9 +200,15 @@ def _biases(biases: dict[str, float]) -> tuple[tuple[int, float], ...]:
 def _grammar(body: ChatBody) -> str:
     form = body.response_format
     if isinstance(form, JsonObjectFormat):
-        return to_lark('{"type": "object"}', ".json")
-    if not isinstance(form, JsonSchemaFormat):
+        schema, where = {"type": "object"} if form.schema is None else form.schema, "response_format.schema"
+    elif isinstance(form, JsonSchemaFormat):
+        where = "response_format.json_schema.schema"
+        if form.json_schema.schema is None:
+            raise wrong(where, "the schema is missing")
+        schema = form.json_schema.schema
+    else:
         return ""
-    if form.json_schema.schema is None:
-        raise wrong("response_format.json_schema.schema", "the schema is missing")
-    return to_lark(json.dumps(form.json_schema.schema), ".json")
+    settings: object = schema.get("x-guidance", {})
+    if not isinstance(settings, dict) or settings.get("lenient"):
+        raise wrong(where, "x-guidance may not be lenient: a keyword that cannot be followed would be left out")
+    return to_lark(json.dumps(schema), ".json")

@@ -1,4 +1,6 @@
-"""Request bodies as they come, checked for types and nothing else. Unknown fields are ignored, as OpenAI does."""
+"""Request bodies as they come, checked for types. A field that this server does not know is refused, unless it changes
+no answer: what a client asks for is never left out silently.
+"""
 
 from __future__ import annotations
 
@@ -13,53 +15,133 @@ from specnav.api.errors import ApiError, wrong
 _MOST_SHOWN = 100
 
 
-class TextPart(Struct, tag="text"):
+HARMLESS = frozenset(
+    {
+        "metadata", "parallel_tool_calls", "prediction", "priority", "prompt_cache_key", "prompt_cache_retention",
+        "request_id", "safety_identifier", "service_tier", "spaces_between_special_tokens", "store", "user",
+    }
+)  # fmt: skip
+"""Fields that change no answer here, whatever their value: they are ignored."""
+NEUTRAL: dict[str, tuple[object, ...]] = {
+    "add_generation_prompt": (True,),
+    "add_special_tokens": (),
+    "allowed_token_ids": ([],),
+    "audio": (),
+    "bad_words": ([],),
+    "best_of": (1,),
+    "chat_template": (),
+    "chat_template_kwargs": ({},),
+    "continue_final_message": (False,),
+    "documents": ([],),
+    "early_stopping": (False,),
+    "echo": (False,),
+    "frequency_penalty": (0,),
+    "function_call": ("none", "auto"),
+    "functions": ([],),
+    "grammar": ("",),
+    "guided_choice": ([],),
+    "guided_grammar": ("",),
+    "guided_json": (),
+    "guided_regex": ("",),
+    "ignore_eos": (False,),
+    "include_reasoning": (True,),
+    "include_stop_str_in_output": (False,),
+    "json_schema": (),
+    "length_penalty": (1,),
+    "logits_processors": ([],),
+    "logprobs": (False,),
+    "mm_processor_kwargs": ({},),
+    "modalities": (["text"],),
+    "n": (1,),
+    "presence_penalty": (0,),
+    "prompt_logprobs": (0,),
+    "reasoning_effort": (),
+    "response_format": ({"type": "text"},),
+    "skip_special_tokens": (True,),
+    "stop_token_ids": ([],),
+    "structured_outputs": (),
+    "suffix": ("",),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+    "top_logprobs": (0,),
+    "truncate_prompt_tokens": (),
+    "typical_p": (1,),
+    "use_beam_search": (False,),
+    "verbosity": ("medium",),
+    "web_search_options": (),
+}
+"""Fields that are known and cannot be honoured: the values, null beside them, that ask for nothing."""
+
+
+class Part(Struct, forbid_unknown_fields=True):
+    """A piece of a body whose every field is declared."""
+
+
+class TextPart(Part, tag="text"):
     """A piece of a message that is text."""
 
     text: str
 
 
-class ImageUrl(Struct):
-    """Where a picture is."""
+class ImageUrl(Part):
+    """Where a picture is. detail: how much of it to look at, which only the model's own rules say here."""
 
     url: str
+    detail: str | None = None
 
 
-class ImagePart(Struct, tag="image_url"):
+class ImagePart(Part, tag="image_url"):
     """A piece of a message that is a picture."""
 
     image_url: ImageUrl
 
 
-class ChatMessage(Struct):
-    """A turn of the conversation."""
+class ChatMessage(Part):
+    """A turn of the conversation. Below the line: what a client sends back of earlier answers; the first three are not
+    shown to a model, the others have to be empty.
+    """
 
     role: str
     content: str | list[TextPart | ImagePart] | None = None
+    # --
+    name: str | None = None
+    refusal: str | None = None
+    annotations: Any = None
+    audio: Any = None
+    function_call: Any = None
+    reasoning: Any = None
+    reasoning_content: Any = None
+    tool_calls: Any = None
 
 
-class StreamOptions(Struct):
-    """How to stream."""
+class StreamOptions(Part):
+    """How to stream. include_obfuscation: of no use here, and of no harm."""
 
     include_usage: bool = False
+    include_obfuscation: bool | None = None
+    continuous_usage_stats: bool | None = None
 
 
-class TextFormat(Struct, tag="text"):
+class TextFormat(Part, tag="text"):
     """Any text."""
 
 
-class JsonObjectFormat(Struct, tag="json_object"):
-    """Some JSON object."""
+class JsonObjectFormat(Part, tag="json_object"):
+    """Some JSON object, or one as a schema says."""
+
+    schema: dict[str, Any] | None = None
 
 
-class JsonSchema(Struct):
+class JsonSchema(Part):
     """A schema, and what OpenAI wants to know about it."""
 
     schema: dict[str, Any] | None = None
     name: str = ""
+    description: str | None = None
+    strict: bool | None = None
 
 
-class JsonSchemaFormat(Struct, tag="json_schema"):
+class JsonSchemaFormat(Part, tag="json_schema"):
     """JSON as a schema says."""
 
     json_schema: JsonSchema
@@ -78,11 +160,7 @@ class Body(Struct, kw_only=True):
     top_p: float | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
-    n: int | None = None
     logit_bias: dict[str, float] | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    logprobs: bool | int | None = None
     # --
     top_k: int | None = None
     min_p: float | None = None
@@ -97,19 +175,12 @@ class ChatBody(Body, kw_only=True):
     messages: list[ChatMessage]
     max_completion_tokens: int | None = None
     response_format: TextFormat | JsonObjectFormat | JsonSchemaFormat | None = None
-    top_logprobs: int | None = None
-    tools: list[Any] | None = None
-    functions: list[Any] | None = None
-    modalities: list[str] | None = None
 
 
 class CompletionBody(Body, kw_only=True):
     """POST /v1/completions. prompt: a text or token ids, or a list of one of these."""
 
     prompt: str | list[Any]
-    best_of: int | None = None
-    echo: bool | None = None
-    suffix: str | None = None
 
 
 AnyBody = TypeVar("AnyBody", bound=Body)
@@ -119,17 +190,29 @@ _AT = re.compile(r" - at `\$\.?([^`]*)`$")
 def read_body(data: bytes, kind: type[AnyBody]) -> AnyBody:
     """Raises ApiError with the field that is wrong."""
     try:
-        return msgspec.json.decode(data, type=kind)
+        body = msgspec.json.decode(data, type=kind)
+        for name, raw in msgspec.json.decode(data, type=dict[str, msgspec.Raw]).items():
+            if name not in kind.__struct_fields__ and name not in HARMLESS:
+                _check_neutral(name, msgspec.json.decode(raw))
     except msgspec.ValidationError as error:
         said = str(error)
         place = _AT.search(said)
-        missing = re.search(r"missing required field `(\w+)`", said)
-        param = ".".join(filter(None, [place[1] if place else "", missing[1] if missing else ""]))
+        named = re.search(r"(?:missing required|unknown) field `([^`]*)`", said)
+        param = ".".join(filter(None, [place[1] if place else "", named[1] if named else ""]))
         raise ApiError(400, f"{param or 'the body'}: {_AT.sub('', said)}", param=param or None) from None
     except RecursionError:
         raise ApiError(400, "the body is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ApiError(400, f"the body is no JSON: {error}") from None
+    return body
+
+
+def _check_neutral(name: str, value: object) -> None:
+    if name in NEUTRAL:
+        first_unlike([(name, value, (None, *NEUTRAL[name]))])
+    elif value is not None:
+        name = name[:_MOST_SHOWN]
+        raise wrong(name, f"{name!r} is no field that is known here: leave it out", code="unknown_parameter")
 
 
 def _cut(value: object) -> str:
@@ -141,5 +224,6 @@ def _cut(value: object) -> str:
 def first_unlike(pairs: list[tuple[str, object, tuple[object, ...]]]) -> None:
     """Raise ApiError for the first (field, value, values that are taken) whose value is none of those."""
     for name, value, taken in pairs:
-        if value not in taken:
-            raise wrong(name, f"{name} = {_cut(value)} is not supported here", code="unsupported_value")
+        # To Python 0 is False and 1 is True; `logprobs` of a completion shows that they are not the same.
+        if not any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in taken):
+            raise wrong(name, f"{name} = {_cut(value)} is not supported here: leave it out", code="unsupported_value")

@@ -11,6 +11,7 @@ from specdec.edge.measured import Measured
 from specdec.errors import ModelError
 from specdec.models import LoadedModel, Prompt
 from specdec.models.cursor import SessionCursor
+from specdec.models.loaded import first_difference
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specnav.doctor.gpu.records import AutoChoice, ModelFindings
@@ -28,7 +29,10 @@ def agreement_of(
     Raises ModelError where they have not one vocabulary.
     """
     if target.vocabulary_fingerprint != draft.vocabulary_fingerprint:
-        raise ModelError("draft and target have different vocabularies: use two models of one family")
+        raise ModelError(
+            f"draft and target have different vocabularies ({first_difference(draft, target)}): "
+            "use two models of one family"
+        )
     options = GenerationOptions(tokens)
     found = []
     for prompt in prompts:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specdec.models import LoadedModel
+from specdec.models.loaded import speaks
 from specdec.verdict_log import VerdictLogError, read_verdicts
 from training.errors import TrainingError
 from training.exits.samples import Sample
@@ -24,7 +25,7 @@ def logged_texts(folders: Sequence[Path], model: LoadedModel, run: Path, length:
     for folder in folders:
         try:
             for number, said in enumerate(read_verdicts(folder), 1):
-                if said.vocabulary != model.vocabulary_fingerprint:
+                if not speaks(model, said.vocabulary):
                     raise TrainingError(
                         f"{folder} was logged with another vocabulary than that of {model.path}: "
                         "give the log of a target of the same family, or another draft"

@@ -29,7 +29,7 @@ from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 from spec_vlm_nav.common.errors import FrameError
 
 MAX_BYTES = 16 << 20
@@ -72,7 +72,11 @@ class PictureOptions:
 
 
 def decode(data: bytes) -> Image.Image:
-    """Decode a JPEG or PNG completely; returns an RGB picture. Raises FrameError."""
+    """
+    Decode a JPEG or PNG completely; returns an RGB picture the right way up. Raises FrameError.
+
+    A picture on its side (EXIF orientation) is turned, as the models turn it.
+    """
     if not data:
         raise FrameError('empty camera frame: check the camera driver')
     if len(data) > MAX_BYTES:
@@ -87,7 +91,8 @@ def decode(data: bytes) -> Image.Image:
                 raise FrameError(
                     'camera frame has more than 8 bits a channel: publish 8 (a depth picture?)'
                 )
-            return picture.convert('RGB')
+            picture.load()
+            return _upright(picture).convert('RGB')
     except UnidentifiedImageError:
         raise FrameError(
             'camera frame is neither JPEG nor PNG: check the topic and image_transport'
@@ -96,6 +101,13 @@ def decode(data: bytes) -> Image.Image:
         raise FrameError(
             f'corrupt camera frame ({error}): check the camera and the network'
         ) from error
+
+
+def _upright(picture: Image.Image) -> Image.Image:
+    try:
+        return ImageOps.exif_transpose(picture)
+    except Exception:  # what is said of a picture may be broken where the picture is not
+        return picture
 
 
 def pixels(data: bytes) -> NDArray[np.uint8]:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import enum
-from typing import Any
 
 from specdec.edge.stats import RoundStats
 
@@ -61,8 +60,3 @@ def known_so_far(
     if known < verified:
         return known, origins_of(rounds, known, known)
     return count, origins_of(rounds, verified, count)
-
-
-def pieces_of(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
-    """Return the text of each token by itself."""
-    return tuple(str(tokenizer.decode([token])) for token in ids)

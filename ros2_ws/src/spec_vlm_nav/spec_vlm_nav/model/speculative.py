@@ -40,16 +40,17 @@ from spec_vlm_nav.model.course import Course, course_of
 from spec_vlm_nav.model.decider import DecoderSettings, DRAFT_ONLY, LinkReport, OnText
 from spec_vlm_nav.model.growing_answer import answer_of, CanceledOrLost, GrowingAnswer
 from spec_vlm_nav.model.link_monitor import LinkMonitor
-from spec_vlm_nav.model.origins import known_so_far, origins_of, pieces_of
+from spec_vlm_nav.model.origins import known_so_far, origins_of
 from specdec.edge.decoder import EdgeDecoder
 from specdec.errors import ModelError, OptionsError, SpecdecError
 from specdec.link.channel import Link
 from specdec.link.keys import read_key
 from specdec.methods import get_method
 from specdec.models import GgufOptions, load_draft, load_draft_tokenizer, LoadedModel
+from specdec.models.loaded import first_difference
 from specdec.models.local import stream_local
 from specdec.models.threads import set_threads
-from specdec.text.streaming import StreamingText
+from specdec.text.streaming import pieces_of, StreamingText
 import torch
 
 WARM_UP_SIZE = (224, 140)
@@ -139,7 +140,8 @@ class SpeculativeDecider:
         new = _load(self._current[0], folder)
         if new.vocabulary_fingerprint != old.vocabulary_fingerprint:
             raise ParameterError(
-                f'draft {folder} has another vocabulary than {old.path}: the old one stays; '
+                f'draft {folder} has another vocabulary than {old.path} '
+                f'({first_difference(new, old)}): the old one stays; '
                 "use one of the target's family"
             )
         self._warm_up(new)
@@ -191,7 +193,8 @@ class SpeculativeDecider:
         # What is not verified has no rounds; those of the decoder may be of the answer before.
         rounds = kept[1].stats.rounds if verified and kept is not None else ()
         count, origins = known_so_far(rounds, min(verified, len(ids)), len(ids))
-        return tuple(zip(pieces_of(asker.tokenizer, ids[:count]), origins, strict=True))
+        pieces = pieces_of(asker.tokenizer, ids[:count], ended=False)
+        return tuple(zip(pieces, origins, strict=True))
 
     def course(self) -> Course:
         """See Decider."""
