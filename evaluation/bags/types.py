@@ -15,7 +15,7 @@ from rosbags.serde import SerdeError
 from rosbags.typesys import Stores, TypesysError, get_types_from_idl, get_types_from_msg, get_typestore
 from rosbags.typesys.store import Typestore
 
-from evaluation.bags.source import Topic
+from evaluation.bags.storage import Topic
 from evaluation.errors import EvaluationError, one_line
 
 DISTROS = {

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from evaluation.bags.source import Bag, Topic
+from evaluation.bags.source import Bag
+from evaluation.bags.storage import Topic
 from evaluation.bags.types import Types
 from evaluation.errors import EvaluationError
 from spec_vlm_nav.blackbox.triggers import one_line

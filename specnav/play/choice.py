@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from evaluation.bags.source import Bag, Topic
+from evaluation.bags.source import Bag
+from evaluation.bags.storage import Topic
 from harness.errors import UsageError
 
 ODOMETRY = frozenset({"nav_msgs/msg/Odometry", "tf2_msgs/msg/TFMessage"})

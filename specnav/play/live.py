@@ -75,7 +75,7 @@ class Player:
         pace: Pace | None = None
         for message in self._bag.messages(list(self._publishers)):
             if pace is None:
-                pace = Pace(message.time_ns, time.monotonic(), rate)
+                pace = Pace(message.time_ns, time.monotonic(), rate, self._bag.timeline)
             due = pace.due(message.time_ns)
             while (now := time.monotonic()) < due and not self._ended():
                 self._tick(pace, now)
@@ -115,8 +115,8 @@ def play(config: PlayConfig, say: Callable[[str], None]) -> int:
         asked_to_end = True
 
     bag = open_bag(config.bag)
-    for warning in bag.warnings:
-        say(warning)
+    for words in (bag.summary, *bag.warnings):
+        say(words)
     played = choose(bag, config.topics, parse_remaps(config.remaps), config.clock)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, on_signal)

@@ -1,0 +1,66 @@
+"""A bag's time without long pauses.
+
+A clock that was not set yet, or that jumped, leaves years between two messages: who plays a bag waits a bounded time.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+MAX_PAUSE_S = 10
+_SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Pauses in which nothing at all was recorded, by (begin, end) in ns; each is shortened to MAX_PAUSE_S."""
+
+    pauses: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def of(cls, seconds: Iterable[int]) -> Timeline:
+        """Of the seconds in which something was recorded."""
+        known = sorted(seconds)
+        return cls(
+            tuple(
+                ((before + 1) * _SECOND_NS, after * _SECOND_NS)
+                for before, after in zip(known, known[1:], strict=False)
+                if after - before - 1 > MAX_PAUSE_S
+            )
+        )
+
+    def played(self, time_ns: int) -> int:
+        """A recorded time, less the time that pauses before it were shortened by."""
+        behind = bisect.bisect_right(self.pauses, time_ns, key=lambda pause: pause[1])
+        return time_ns - sum(self._cut(pause) for pause in self.pauses[:behind])
+
+    def recorded(self, played_ns: int) -> int:
+        """The recorded time of a played one."""
+        time_ns = played_ns
+        for pause in self.pauses:
+            if time_ns < pause[1] - self._cut(pause):
+                break
+            time_ns += self._cut(pause)
+        return time_ns
+
+    @property
+    def notes(self) -> list[str]:
+        """What to say of the pauses."""
+        if not self.pauses:
+            return []
+        longest = max(end - begin for begin, end in self.pauses) / _SECOND_NS
+        count = "1 pause" if len(self.pauses) == 1 else f"{len(self.pauses)} pauses"
+        return [f"{count} of up to {_length(longest)} in the recording: played as {MAX_PAUSE_S} s at most"]
+
+    @staticmethod
+    def _cut(pause: tuple[int, int]) -> int:
+        return pause[1] - pause[0] - MAX_PAUSE_S * _SECOND_NS
+
+
+def _length(seconds: float) -> str:
+    for name, size in (("years", 365.25 * 86400), ("days", 86400), ("hours", 3600)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {name}"
+    return f"{seconds:.0f} s"
