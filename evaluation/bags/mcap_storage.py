@@ -70,11 +70,14 @@ class _Unit:
 
 @dataclass
 class _Content:
-    """Messages of a piece of the file in its order: channel, time, bytes. broken: records that are no messages."""
+    """Messages of a piece of the file in its order: channel, time, bytes. broken: records that are no messages; cut:
+    the file ends within the piece, which is said once of the whole file.
+    """
 
     messages: list[tuple[int, int, bytes]] = field(default_factory=list)
     size: int = 0
     broken: int = 0
+    cut: bool = False
     checksum_wrong: bool = False
 
 
@@ -108,7 +111,7 @@ class McapStorage:
         with path.open("rb") as stream:
             begins = stream.read(len(MAGIC))
             if begins != MAGIC:
-                raise BrokenFile("it does not begin like an mcap file" if begins else "it is empty")
+                raise BrokenFile(f"it does not begin like an mcap file{'' if begins else ' (it is empty)'}")
             self._read_summary(stream)
             stream.seek(len(MAGIC))
             self._look(stream)
@@ -276,7 +279,7 @@ class McapStorage:
             body = place + _RECORD.size
             place = body + size
             if kind == MESSAGE and (place > len(data) or size < _MESSAGE_HEAD.size):
-                content.broken += 1
+                content.broken += not content.cut
             elif kind == MESSAGE:
                 budget.take(0, 1)
                 number, _, time_ns, _ = _MESSAGE_HEAD.unpack_from(data, body)
@@ -381,13 +384,13 @@ def _open_chunk(record: bytes, budget: Budget, content: _Content) -> bytes:
     compression, place = _text(record, _MARK_OFFSET)
     (length,) = struct.unpack_from("<Q", record, place)
     packed = record[place + 8 : place + 8 + length]
-    cut = len(packed) < length
+    content.cut = len(packed) < length
     if declared > budget.unpacked:
         raise TooLarge
     data, whole = unpack(packed, compression, declared)
-    if not cut and not (whole and len(data) == declared):
+    if not content.cut and not (whole and len(data) == declared):
         raise ValueError("its content is not as long as it should be")
-    content.checksum_wrong = bool(checksum) and not cut and zlib.crc32(data) != checksum
+    content.checksum_wrong = bool(checksum) and not content.cut and zlib.crc32(data) != checksum
     return data
 
 

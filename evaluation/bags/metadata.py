@@ -61,4 +61,4 @@ def _load(path: Path) -> Any:
     text = path.read_text(encoding="utf-8")
     if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, _Loader)):
         raise ValueError("it holds aliases")
-    return yaml.load(text, _Loader)  # noqa: S506 - a safe loader
+    return yaml.load(text, _Loader)

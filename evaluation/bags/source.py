@@ -104,7 +104,9 @@ def open_bag(path: Path) -> Bag:
     elif path.is_file() and _STORAGE.fullmatch(path.name):
         bag = _open_files(path, [path], Metadata())
     else:
-        raise EvaluationError(f"{path} is neither .mcap nor .db3 (nor .zstd of one); give a rosbag2 folder or such a file")
+        raise EvaluationError(
+            f"{path} is neither .mcap nor .db3 (nor .zstd of one); give a rosbag2 folder or such a file"
+        )
     if not bag.count:
         because = f": {'; '.join(bag.warnings[-3:])}" if bag.warnings else ""
         raise EvaluationError(f"{path} holds no messages{because}")

@@ -16,7 +16,16 @@ from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 
-from evaluation.bags.storage import BrokenFile, Budget, Message, Run, Tally, TooLarge, plain_message, type_name
+from evaluation.bags.storage import (
+    BrokenFile,
+    Budget,
+    Message,
+    Run,
+    Tally,
+    TooLarge,
+    plain_message,
+    type_name,
+)
 
 _WAL_HEADER, _FRAME_HEADER = 32, 24
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")

@@ -1,4 +1,4 @@
-"""What both kinds of storage files have in common: their words, their limits, and how their messages become one sequence.
+"""What both kinds of storage files share: their words, their limits, and how their messages become one sequence.
 
 Words: a *storage* is one file of a bag (a split); a *run* is a piece of a storage whose messages can be sorted in
 memory; a *skipped* message was recorded, but cannot be used. Nothing that a file says of sizes or counts is trusted:

@@ -6,6 +6,7 @@ A clock that was not set yet, or that jumped, leaves years between two messages:
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -26,7 +27,7 @@ class Timeline:
         return cls(
             tuple(
                 ((before + 1) * _SECOND_NS, after * _SECOND_NS)
-                for before, after in zip(known, known[1:], strict=False)
+                for before, after in itertools.pairwise(known)
                 if after - before - 1 > MAX_PAUSE_S
             )
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from evaluation.bags.timeline import Timeline
 
@@ -17,7 +17,7 @@ class Pace:
     first_ns: int
     began: float
     rate: float = 1.0
-    timeline: Timeline = Timeline()
+    timeline: Timeline = field(default_factory=Timeline)
 
     def due(self, time_ns: int) -> float:
         """When a recorded moment is due, s. One before the first is due at once."""
