@@ -33,6 +33,7 @@ MESSAGE_INDEX, CHUNK_INDEX, STATISTICS, METADATA, DATA_END = 0x07, 0x08, 0x0B, 0
 _RECORD = struct.Struct("<BQ")
 _MESSAGE_HEAD = struct.Struct("<HIQQ")
 _CHUNK_HEAD = struct.Struct("<QQQI")
+_STATISTICS = struct.Struct("<QHIIIIQQ")
 _FOOTER_BYTES = _RECORD.size + 20 + len(MAGIC)
 _SMALL_BYTES = 64 << 20  # longest record beside messages and chunks that is read
 _PLAIN_RUN_BYTES = 1 << 20
@@ -344,23 +345,31 @@ class McapStorage:
         self._chunk_places = sorted(set(places), reverse=True)
 
 
-def read_metadata(path: Path, name: str) -> dict[str, str]:
-    """The last metadata record of this name in an mcap file; {} where there is none. Raises BrokenFile, OSError."""
-    found: dict[str, str] = {}
-    storage_size = path.stat().st_size
+def read_facts(path: Path, name: str) -> tuple[dict[str, str], int | None]:
+    """The metadata record of this name in an mcap file ({}: there is none), and the time from the first message to the
+    last, ns (None: it does not say). Messages are not read. Raises BrokenFile for a file without an end, OSError.
+    """
+    said: dict[str, str] = {}
+    span_ns = None
+    file_bytes = path.stat().st_size
     with path.open("rb") as stream:
         if stream.read(len(MAGIC)) != MAGIC:
             raise BrokenFile("it does not begin like an mcap file")
         place = len(MAGIC)
-        while place + _RECORD.size <= storage_size:
+        while place + _RECORD.size <= file_bytes:
             stream.seek(place)
             kind, size = _RECORD.unpack(stream.read(_RECORD.size))
-            if kind in (0, FOOTER) or place + _RECORD.size + size > storage_size:
+            if kind == FOOTER:
+                return said, span_ns
+            if kind == 0 or place + _RECORD.size + size > file_bytes:
                 break
             if kind == METADATA and size <= _SMALL_BYTES:
-                found = _metadata(stream.read(size), name) or found
+                said = _metadata(stream.read(size), name) or said
+            elif kind == STATISTICS and size >= _STATISTICS.size:
+                begin_ns, end_ns = _STATISTICS.unpack(stream.read(_STATISTICS.size))[-2:]
+                span_ns = end_ns - begin_ns
             place += _RECORD.size + size
-    return found
+    raise BrokenFile("it is cut off or damaged")
 
 
 def _metadata(body: bytes, name: str) -> dict[str, str]:

@@ -33,6 +33,7 @@ from evaluation.bags.timeline import Timeline
 from evaluation.errors import EvaluationError, one_line
 
 _STORAGE = re.compile(r"(.+\.(mcap|db3))(\.zstd|\.zst)?")
+_SPLIT_NUMBER = re.compile(r"_\d+$")
 _RELATED = re.compile(r".+\.(mcap|db3)\..+|.+\.bag", re.DOTALL)
 _BLOCK_BYTES = 1 << 20
 
@@ -61,7 +62,8 @@ class Bag:
     @property
     def warnings(self) -> list[str]:
         """What a reader of the figures must know, a line each."""
-        return [*self.notes, *map(str, self.skipped), *self.timeline.notes]
+        jumps = self.timeline.notes if self.timeline.jumps else []
+        return [*self.notes, *map(str, self.skipped), *jumps]
 
     @property
     def summary(self) -> str:
@@ -113,12 +115,22 @@ def open_bag(path: Path) -> Bag:
     return bag
 
 
+def recordings_in(folder: Path) -> set[str]:
+    """Names of the recordings that a folder holds files of: splits of one differ in their number only."""
+    files = (_STORAGE.fullmatch(file.name) for file in folder.iterdir())
+    return {_SPLIT_NUMBER.sub("", Path(found[1]).stem) for found in files if found is not None}
+
+
 def _open_folder(path: Path) -> Bag:
     there = sorted((file for file in path.iterdir() if _STORAGE.fullmatch(file.name)), key=_split_number)
     metadata = read_metadata(path)
     if not there and not metadata.files:
         raise EvaluationError(f"{path} holds no .mcap and no .db3 file; give a rosbag2 folder")
     bag = _open_files(path, there, metadata)
+    names = recordings_in(path)
+    if metadata.problem and len(names) > 1:
+        listed = ", ".join(sorted(names))
+        bag.notes.append(f"{path.name}: it holds files of {len(names)} recordings, which are read as one: {listed}")
     if metadata.problem:
         bag.notes.insert(0, f"{path.name}: {metadata.problem}; its files are read one by one")
     for file in sorted(path.iterdir()):

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 MAX_PAUSE_S = 10
-_SECOND_NS = 1_000_000_000
+_SECOND_NS, _DAY_S = 1_000_000_000, 86400
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,22 @@ class Timeline:
         return time_ns
 
     @property
+    def longest_s(self) -> float:
+        """The longest pause that is shortened."""
+        return max((end - begin for begin, end in self.pauses), default=0) / _SECOND_NS
+
+    @property
+    def jumps(self) -> bool:
+        """Whether no robot pauses that long: its clock was set in between."""
+        return self.longest_s > _DAY_S
+
+    @property
     def notes(self) -> list[str]:
         """What to say of the pauses."""
         if not self.pauses:
             return []
-        longest = max(end - begin for begin, end in self.pauses) / _SECOND_NS
         count = "1 pause" if len(self.pauses) == 1 else f"{len(self.pauses)} pauses"
-        return [f"{count} of up to {_length(longest)} in the recording: played as {MAX_PAUSE_S} s at most"]
+        return [f"{count} of up to {_length(self.longest_s)} in the recording: played as {MAX_PAUSE_S} s at most"]
 
     @staticmethod
     def _cut(pause: tuple[int, int]) -> int:
@@ -61,7 +70,7 @@ class Timeline:
 
 
 def _length(seconds: float) -> str:
-    for name, size in (("years", 365.25 * 86400), ("days", 86400), ("hours", 3600)):
+    for name, size in (("years", 365.25 * _DAY_S), ("days", _DAY_S), ("hours", 3600)):
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {name}"
     return f"{seconds:.0f} s"

@@ -14,7 +14,7 @@ from evaluation.bags.contents import (
     pictures,
     read_contents,
 )
-from evaluation.bags.source import Bag, open_bag
+from evaluation.bags.source import Bag, open_bag, recordings_in
 from evaluation.bags.types import NEWEST, Types
 from evaluation.errors import EvaluationError
 from spec_vlm_nav.camera.images import RawImage, from_raw, to_jpeg
@@ -65,7 +65,7 @@ class Walk:
 
 def find_bag(path: Path) -> Path:
     """The bag that a path means: itself, or the one in a run's folder. Raises EvaluationError."""
-    if path.is_dir() and not (path / "metadata.yaml").is_file():
+    if path.is_dir() and not (path / "metadata.yaml").is_file() and len(recordings_in(path)) != 1:
         found = sorted(path.rglob("*.mcap"))
         if len(found) == 1:
             return found[0]
@@ -82,10 +82,11 @@ def read_walk(path: Path, image_topic: str | None = None) -> Walk:
     contents = read_contents(bag, types, image, VOCABULARY)
     notes = list(contents.notes)
     kept: dict[int, bytes] = {}
-    size = 0
+    size = hidden = 0
     for number, picture in pictures(bag, types, image, {f.number for f in contents.frames}):
         encoded = _encoded(picture)
         if encoded is None:
+            hidden += 1
             continue
         size += len(encoded)
         if size > MOST_BYTES:
@@ -94,9 +95,12 @@ def read_walk(path: Path, image_topic: str | None = None) -> Walk:
         kept[number] = encoded
     if not kept:
         raise EvaluationError(f"{bag.path} holds no picture that can be shown on {image.name}")
-    found = Walk(bag.path.name, tuple(contents.frames), kept, (), tuple(events(bag, types)), ())
+    if hidden:
+        notes.append(f"{hidden} messages on {image.name} hold no picture that can be shown")
+    happened = tuple(events(bag, types, notes))
+    found = Walk(bag.path.name, tuple(contents.frames), kept, (), happened, ())
     decisions = tuple(_decisions(bag, types, found))
-    notes = [*bag.warnings, *notes]  # the bag's own are known once it has been read: cut off, damaged
+    notes = [bag.summary, *bag.warnings, *notes]
     return Walk(found.name, found.frames, kept, decisions, found.events, tuple(notes))
 
 

@@ -65,6 +65,13 @@ def choose(bag: Bag, names: Sequence[str], remaps: dict[str, str], with_clock: b
     return [Played(topic, remaps.get(_slashed(topic.name), topic.name)) for topic in chosen]
 
 
+def left_out(bag: Bag, played: Sequence[Played]) -> str:
+    """What is not played, in one line; "" where everything is."""
+    names = {one.topic.name for one in played}
+    others = [topic for topic in bag.topics if topic.name not in names]
+    return f"not played, name them if they are wanted: {', '.join(map(str, others))}" if others else ""
+
+
 def check_definition(topic: Topic, installed: Callable[[str], str | None]) -> None:
     """Raise UsageError where bytes of the bag would be read as something else: the type was another one then."""
     if topic.encoding != "ros2msg":

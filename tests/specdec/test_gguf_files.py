@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,14 @@ import shrunken
 import torch
 from conftest_servers import Pair
 
+from harness.paths import ROOT
 from specdec.errors import OptionsError
 from specdec.models import GgufOptions, ModelError, Prompt, load_draft, load_draft_tokenizer, load_model
 from specdec.models.gguf import binding
 from specdec.models.gguf.binding import LlamaModel
 from specnav.convert.run import ConvertConfig, run_convert
 
-pytestmark = [pytest.mark.slow, drafts.needs_llama_cpp]
+pytestmark = [pytest.mark.slow, pytest.mark.gguf]
 
 def converted(folder: Path, out: Path, kind: str = "f32") -> Path:
     run_convert(ConvertConfig(folder, kind, out))
@@ -118,6 +120,12 @@ def test_a_missing_binding_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.undo()
         binding.library.cache_clear()
         assert binding.available()
+
+
+def test_a_folder_whose_file_needs_a_tower_that_is_missing_names_the_folder(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "default_models" / "nav-draft", tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").unlink()
+    assert str(tmp_path / "model") in refused(tmp_path / "model")
 
 
 def test_another_vocabulary_is_refused_before_anything_is_drafted(text_pair: Pair, tmp_path: Path) -> None:
