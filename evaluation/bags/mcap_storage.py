@@ -22,6 +22,7 @@ from evaluation.bags.storage import (
     Run,
     Tally,
     TooLarge,
+    not_cdr,
     plain_message,
     type_name,
     unpack,
@@ -108,6 +109,7 @@ class McapStorage:
         self._units: list[_Unit] = []
         self._size = path.stat().st_size
         self._chunk_places: list[int] = []
+        self._damaged: list[int] = []  # bytes that were passed over
         self._said: int | None = None
         with path.open("rb") as stream:
             begins = stream.read(len(MAGIC))
@@ -167,6 +169,9 @@ class McapStorage:
             previous = kind
         if plain_from is not None:
             self._take(stream, plain_from, good, False, budget)
+        if self._damaged:
+            places = f"{len(self._damaged)} place{'s' if len(self._damaged) > 1 else ''}"
+            self.tally.skip(f"{sum(self._damaged)} bytes in {places} are damaged", None)
         for one in lost:
             self.tally.skip(one.reason, one.count)
         if not complete:
@@ -187,7 +192,7 @@ class McapStorage:
             if kind == 0 or cut:
                 following = self._after(stream, place)
                 if following is not None:
-                    self.tally.skip(f"{following - place} bytes from {place} on are damaged", None)
+                    self._damaged.append(following - place)
                     place = following
                     continue
                 if kind == 0:
@@ -315,7 +320,7 @@ class McapStorage:
         if (channel := self._channels.get(number)) is None:
             return NO_CHANNEL
         if channel.encoding != "cdr":
-            return f"they are encoded as {channel.encoding!r}, not as CDR"
+            return not_cdr(channel.encoding)
         return None if channel.schema in self._schemas else NO_TYPE
 
     def _read_summary(self, stream: BinaryIO) -> None:

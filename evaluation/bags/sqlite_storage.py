@@ -11,7 +11,7 @@ import struct
 import weakref
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
@@ -29,6 +29,8 @@ from evaluation.bags.storage import (
 
 _WAL_HEADER, _FRAME_HEADER = 32, 24
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
+
+_LOWEST_ROW = -(2**63)
 
 DAMAGED = "the database is damaged there"
 NO_TOPIC = "the file does not define their topics"
@@ -128,6 +130,10 @@ class SqliteStorage:
                 formats[number] = encoding
                 self._topics[number] = (name, type_name(kind))
         self._formats = formats
+        with suppress(sqlite3.DatabaseError):  # messages can be read without
+            self._read_definitions(database, tables)
+
+    def _read_definitions(self, database: sqlite3.Connection, tables: Mapping[str, str]) -> None:
         if "message_definitions" in tables:
             query = "SELECT topic_type, encoding, encoded_message_definition FROM message_definitions"
             for kind, encoding, text in database.execute(query):
@@ -140,13 +146,12 @@ class SqliteStorage:
     def _look(self, database: sqlite3.Connection) -> None:
         """Read every row, from the front up to damage and from the end down to it."""
         budget = Budget.of(self._size)
-        last = self._read_rows(database, "rowid >= ? ORDER BY rowid", -(2**63), budget)
+        last = self._read_rows(database, "rowid >= ? ORDER BY rowid", _LOWEST_ROW, budget)
         if last is None:
             return
         lowest = self._read_rows(database, "rowid > ? ORDER BY rowid DESC", last, budget)
-        missing = None if lowest is None or last == -(2**63) else lowest - last - 1
-        if missing is None or missing:
-            self.tally.skip(DAMAGED, missing)
+        known = lowest is not None and lowest > last > _LOWEST_ROW  # rows are numbered without gaps
+        self.tally.skip(DAMAGED, lowest - last - 1 if known and lowest is not None else None)
 
     def _read_rows(self, database: sqlite3.Connection, where: str, bound: int, budget: Budget) -> int | None:
         """Read rows; returns the last one read, where damage ended the reading, else None."""

@@ -9,6 +9,7 @@ import bisect
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 MAX_PAUSE_S = 10
 _SECOND_NS, _DAY_S = 1_000_000_000, 86400
@@ -34,17 +35,26 @@ class Timeline:
 
     def played(self, time_ns: int) -> int:
         """A recorded time, less the time that pauses before it were shortened by."""
-        behind = bisect.bisect_right(self.pauses, time_ns, key=lambda pause: pause[1])
-        return time_ns - sum(self._cut(pause) for pause in self.pauses[:behind])
+        return time_ns - self._cut_before(bisect.bisect_right(self.pauses, time_ns, key=lambda pause: pause[1]))
 
     def recorded(self, played_ns: int) -> int:
         """The recorded time of a played one."""
-        time_ns = played_ns
-        for pause in self.pauses:
-            if time_ns < pause[1] - self._cut(pause):
-                break
-            time_ns += self._cut(pause)
-        return time_ns
+        return played_ns + self._cut_before(bisect.bisect_right(self._ends, played_ns))
+
+    @cached_property
+    def _cuts(self) -> list[int]:
+        """By how much everything behind each pause comes earlier."""
+        return list(
+            itertools.accumulate(end - begin - MAX_PAUSE_S * _SECOND_NS for begin, end in self.pauses)
+        )
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        """When each pause ends, in played time."""
+        return [end - cut for (_, end), cut in zip(self.pauses, self._cuts, strict=True)]
+
+    def _cut_before(self, pauses: int) -> int:
+        return self._cuts[pauses - 1] if pauses else 0
 
     @property
     def longest_s(self) -> float:
@@ -63,10 +73,6 @@ class Timeline:
             return []
         count = "1 pause" if len(self.pauses) == 1 else f"{len(self.pauses)} pauses"
         return [f"{count} of up to {_length(self.longest_s)} in the recording: played as {MAX_PAUSE_S} s at most"]
-
-    @staticmethod
-    def _cut(pause: tuple[int, int]) -> int:
-        return pause[1] - pause[0] - MAX_PAUSE_S * _SECOND_NS
 
 
 def _length(seconds: float) -> str:

@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import struct
 import zlib
+from functools import cache
 from pathlib import Path
 
 from backports import zstd
@@ -18,14 +19,19 @@ from tests.bags.made_up import CAMERA, START_NS, STEP_NS, MadeUp, encoded, stamp
 MAGIC = b"\x89MCAP0\r\n"
 
 
+types = cache(types_of)
+
+
+@cache
 def frame_bytes(at_ns: int, shade: int = 3) -> bytes:
-    return types_of().encode(
+    return types().encode(
         COMPRESSED, {"header": {"stamp": stamp(at_ns)}, "format": "jpeg", "data": list(encoded(shade))}
     )
 
 
+@cache
 def words(text: str = "go") -> bytes:
-    return types_of().encode(STRING, {"data": text})
+    return types().encode(STRING, {"data": text})
 
 
 def walk_part(number: int, frames: int = 4) -> MadeUp:
@@ -107,7 +113,7 @@ def mcap(
     with path.open("wb") as stream:
         writer = Writer(stream, chunk_size=chunk_size, compression=compression)
         writer.start(profile)
-        text = types_of().store.generate_msgdef(COMPRESSED)[0]
+        text = types().store.generate_msgdef(COMPRESSED)[0]
         channel = writer.register_channel(topic, encoding, writer.register_schema(kind, "ros2msg", text.encode()))
         for number, at in enumerate(times_ns):
             writer.add_message(channel, at, frame_bytes(START_NS + number * STEP_NS, number * 20), at)

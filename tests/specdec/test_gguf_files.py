@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import shrunken
 import torch
 from conftest_servers import Pair
 
-from harness.paths import ROOT
 from specdec.errors import OptionsError
 from specdec.models import GgufOptions, ModelError, Prompt, load_draft, load_draft_tokenizer, load_model
 from specdec.models.gguf import binding
@@ -120,12 +118,6 @@ def test_a_missing_binding_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.undo()
         binding.library.cache_clear()
         assert binding.available()
-
-
-def test_a_folder_whose_file_needs_a_tower_that_is_missing_names_the_folder(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "default_models" / "nav-draft", tmp_path / "model")
-    (tmp_path / "model" / "model.safetensors").unlink()
-    assert str(tmp_path / "model") in refused(tmp_path / "model")
 
 
 def test_another_vocabulary_is_refused_before_anything_is_drafted(text_pair: Pair, tmp_path: Path) -> None:
