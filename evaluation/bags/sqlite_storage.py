@@ -23,6 +23,7 @@ from evaluation.bags.storage import (
     Run,
     Tally,
     TooLarge,
+    not_cdr,
     plain_message,
     type_name,
 )
@@ -169,7 +170,7 @@ class SqliteStorage:
         if not isinstance(topic, int) or topic not in self._topics:
             self.tally.skip(NO_TOPIC)
         elif self._formats[topic] != "cdr":
-            self.tally.skip(f"they are encoded as {self._formats[topic]!r}, not as CDR")
+            self.tally.skip(not_cdr(str(self._formats[topic])))
         elif not isinstance(time_ns, int) or not isinstance(data, bytes):
             self.tally.skip(NO_VALUE)
         else:

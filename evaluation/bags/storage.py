@@ -25,6 +25,7 @@ else:
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 EXPANSION, SPARE_BYTES, SPARE_MESSAGES = 1000, 64 << 20, 1000
 """A file may unpack to so many times its size, and a bit; a message takes at least one byte of it."""
+MOST_REASONS = 20  # that are told of a file
 WINDOW_BYTES = 256 << 20  # of messages held in memory to put them in order
 _BROKEN_DATA = (zstd.ZstdError, RuntimeError, EOFError, ValueError)
 _DDS_NAME = re.compile(r"(\w+)::msg::dds_::(\w+)_", re.ASCII)
@@ -125,6 +126,8 @@ class Tally:
         """Count messages that cannot be used."""
         if count == 0:
             return
+        if reason not in self.skipped and len(self.skipped) >= MOST_REASONS:
+            reason = "for further reasons"
         before = self.skipped.get(reason, 0)
         self.skipped[reason] = None if count is None or before is None else before + count
 
@@ -157,6 +160,11 @@ class Budget:
             raise TooLarge
         self.unpacked -= size
         self.messages -= messages
+
+
+def not_cdr(encoding: str) -> str:
+    """Why messages of another encoding cannot be used."""
+    return f"they are encoded as {encoding[:40]!r}, not as CDR"
 
 
 def type_name(kind: str) -> str:
