@@ -36,6 +36,7 @@ _STORAGE = re.compile(r"(.+\.(mcap|db3))(\.zstd|\.zst)?")
 _SPLIT_NUMBER = re.compile(r"_\d+$")
 _RELATED = re.compile(r".+\.(mcap|db3)\..+|.+\.bag", re.DOTALL)
 _BLOCK_BYTES = 1 << 20
+MOST_NAMED = 100  # missing files, one by one
 
 
 @dataclass
@@ -124,6 +125,9 @@ def recordings_in(folder: Path) -> set[str]:
 def _open_folder(path: Path) -> Bag:
     there = sorted((file for file in path.iterdir() if _STORAGE.fullmatch(file.name)), key=_split_number)
     metadata = read_metadata(path)
+    inner = [one for one in path.iterdir() if one.is_dir() and recordings_in(one)] if not there else []
+    if len(inner) == 1 and not metadata.files:
+        return _open_folder(inner[0])  # what a killed `specnav record` leaves
     if not there and not metadata.files:
         raise EvaluationError(f"{path} holds no .mcap and no .db3 file; give a rosbag2 folder")
     bag = _open_files(path, there, metadata)
@@ -247,10 +251,13 @@ def _leave_out_copies(opened: dict[str, Storage], bag: Bag) -> None:
 
 def _compare(bag: Bag, opened: dict[str, Storage], there: set[str], metadata: Metadata) -> None:
     """What metadata.yaml says of the bag's files, and what is there. there: splits of which there is a file."""
-    for name in metadata.files:
-        if _split(name) not in there:
-            count = metadata.counts.get(name, metadata.counts.get(_split(name)))
-            bag.skipped.append(Skipped(name, count, f"the file is missing, {METADATA} names it"))
+    missing = [name for name in metadata.files if _split(name) not in there]
+    for name in missing[:MOST_NAMED]:
+        count = metadata.counts.get(name, metadata.counts.get(_split(name)))
+        bag.skipped.append(Skipped(name, count, f"the file is missing, {METADATA} names it"))
+    if len(missing) > MOST_NAMED:
+        more = f"{len(missing) - MOST_NAMED} more files that it names are missing"
+        bag.skipped.append(Skipped(METADATA, None, more))
     known = {_split(name) for name in metadata.files}
     for name in opened if known else ():
         if _split(name) not in known:

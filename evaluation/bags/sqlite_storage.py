@@ -31,9 +31,11 @@ from evaluation.bags.storage import (
 _WAL_HEADER, _FRAME_HEADER = 32, 24
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
 
+_MOST_TOPICS = 10_000
 _LOWEST_ROW = -(2**63)
 
 DAMAGED = "the database is damaged there"
+TOO_MANY = "there are more of them than a file of this size may hold"
 NO_TOPIC = "the file does not define their topics"
 NO_VALUE = "their row holds no time or no bytes"
 BROKEN_MESSAGE = "they are cut off or cannot be decompressed"
@@ -126,7 +128,8 @@ class SqliteStorage:
             if not str(tables[table]).upper().startswith("CREATE TABLE") or columns.fetchone()[0]:
                 raise BrokenFile(f"its table {table} is none of rosbag2's")
         formats = {}
-        for number, name, kind, encoding in database.execute("SELECT id, name, type, serialization_format FROM topics"):
+        query = f"SELECT id, name, type, serialization_format FROM topics LIMIT {_MOST_TOPICS}"
+        for number, name, kind, encoding in database.execute(query):
             if isinstance(name, str) and isinstance(kind, str):
                 formats[number] = encoding
                 self._topics[number] = (name, type_name(kind))
@@ -136,7 +139,10 @@ class SqliteStorage:
 
     def _read_definitions(self, database: sqlite3.Connection, tables: Mapping[str, str]) -> None:
         if "message_definitions" in tables:
-            query = "SELECT topic_type, encoding, encoded_message_definition FROM message_definitions"
+            query = (
+                "SELECT topic_type, encoding, encoded_message_definition FROM message_definitions "
+                f"LIMIT {_MOST_TOPICS}"
+            )
             for kind, encoding, text in database.execute(query):
                 self.tally.definitions[type_name(str(kind))] = (str(text), str(encoding))
         if "schema" in tables:
@@ -160,10 +166,13 @@ class SqliteStorage:
         rows = database.execute(f"SELECT rowid, topic_id, timestamp, data FROM messages WHERE {where}", (bound,))
         try:
             for row, topic, time_ns, data in rows:
+                budget.take(len(data) if isinstance(data, bytes) else 0, 1)
                 last = row
                 self._take(row, topic, time_ns, data, budget)
         except sqlite3.DatabaseError:
             return last
+        except TooLarge:
+            self.tally.skip(TOO_MANY, None)
         return None
 
     def _take(self, row: int, topic: object, time_ns: object, data: object, budget: Budget) -> None:

@@ -257,6 +257,9 @@ def test_files_that_metadata_does_not_name_are_read_and_named(tmp_path):
         "rosbag2_bagfile_information: !!python/object/apply:os.system [exit]\n",
         "- 1\n",
         "",
+        "[" * 100_000,
+        "- " * 100_000,
+        "? " * 100_000,
     ],
 )
 def test_metadata_that_cannot_be_used_is_named_and_the_files_are_read(tmp_path, text):
