@@ -282,7 +282,7 @@ def _topics(bag: Bag) -> list[Topic]:
                 if (name, kind) in one.tally.counts:
                     bag.skipped.append(Skipped(one.name, one.tally.counts[name, kind], reason))
             continue
-        definitions = (one.tally.definitions[kind] for one in bag.storages if kind in one.tally.definitions)
-        text, encoding = next((found for found in definitions if found[0]), ("", ""))
+        definitions = [one.tally.definitions[kind] for one in bag.storages if kind in one.tally.definitions]
+        text, encoding = next((one for one in definitions if one[0]), definitions[0] if definitions else ("", ""))
         chosen[name] = Topic(name, kind, count, text, encoding)
     return sorted(chosen.values(), key=lambda topic: topic.name)
