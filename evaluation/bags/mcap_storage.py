@@ -308,6 +308,7 @@ class McapStorage:
                 topic, place = _text(body, 4)
                 encoding, place = _text(body, place)
                 self._channels[number] = _Channel(topic, schema, encoding)
+                self.tally.offer(topic, _map(body, place).get("offered_qos_profiles", ""))
         except (struct.error, ValueError):
             return  # what it would have defined is reported with its messages
 
@@ -380,16 +381,19 @@ def read_facts(path: Path, name: str) -> tuple[dict[str, str], int | None]:
 def _metadata(body: bytes, name: str) -> dict[str, str]:
     try:
         said, place = _text(body, 0)
-        if said != name:
-            return {}
-        (length,) = struct.unpack_from("<I", body, place)
-        place, end, found = place + 4, place + 4 + length, {}
-        while place < min(end, len(body)):
-            key, place = _text(body, place)
-            found[key], place = _text(body, place)
-        return found
+        return _map(body, place) if said == name else {}
     except (struct.error, ValueError):
         return {}
+
+
+def _map(body: bytes, place: int) -> dict[str, str]:
+    """A map of texts. Raises ValueError, struct.error."""
+    (length,) = struct.unpack_from("<I", body, place)
+    place, end, found = place + 4, place + 4 + length, {}
+    while place < min(end, len(body)):
+        key, place = _text(body, place)
+        found[key], place = _text(body, place)
+    return found
 
 
 def _open_chunk(record: bytes, budget: Budget, content: _Content) -> bytes:

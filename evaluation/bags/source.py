@@ -79,6 +79,10 @@ class Bag:
         """The bag's time without long pauses."""
         return Timeline.of(set().union(*(one.tally.seconds for one in self.storages)))
 
+    def offered(self, topic: str) -> list[str]:
+        """The QoS profiles that the publishers of a topic offered, as texts of YAML that nobody has checked."""
+        return [text for one in self.storages for text in one.tally.offered.get(topic, ())]
+
     def topic(self, name: str) -> Topic | None:
         """A topic by its name, with or without the leading slash."""
         wanted = f"/{name.lstrip('/')}"

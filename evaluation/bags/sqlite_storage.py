@@ -124,15 +124,19 @@ class SqliteStorage:
             if table not in tables:
                 raise BrokenFile(f"it has no table {table}")
             # Columns that are computed could hold anything, and be of any size.
-            columns = database.execute("SELECT count(*) FROM pragma_table_xinfo(?) WHERE hidden<>0", (table,))
-            if not str(tables[table]).upper().startswith("CREATE TABLE") or columns.fetchone()[0]:
+            query = "SELECT count(*) FROM pragma_table_xinfo(?) WHERE hidden<>0"
+            (computed,) = database.execute(query, (table,)).fetchone()
+            if computed or not str(tables[table]).upper().startswith("CREATE TABLE"):
                 raise BrokenFile(f"its table {table} is none of rosbag2's")
         formats = {}
-        query = f"SELECT id, name, type, serialization_format FROM topics LIMIT {_MOST_TOPICS}"
-        for number, name, kind, encoding in database.execute(query):
+        columns = {row[1] for row in database.execute("PRAGMA table_info(topics)")}
+        offered = "offered_qos_profiles" if "offered_qos_profiles" in columns else "''"
+        query = f"SELECT id, name, type, serialization_format, {offered} FROM topics LIMIT {_MOST_TOPICS}"
+        for number, name, kind, encoding, profiles in database.execute(query):
             if isinstance(name, str) and isinstance(kind, str):
                 formats[number] = encoding
                 self._topics[number] = (name, type_name(kind))
+                self.tally.offer(name, str(profiles or ""))
         self._formats = formats
         with suppress(sqlite3.DatabaseError):  # messages can be read without
             self._read_definitions(database, tables)

@@ -25,6 +25,7 @@ else:
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 EXPANSION, SPARE_BYTES, SPARE_MESSAGES = 1000, 64 << 20, 1000
 """A file may unpack to so many times its size, and a bit; a message takes at least one byte of it."""
+MOST_OFFERS = 100
 MOST_REASONS = 20  # that are told of a file
 WINDOW_BYTES = 256 << 20  # of messages held in memory to put them in order
 _BROKEN_DATA = (zstd.ZstdError, RuntimeError, EOFError, ValueError)
@@ -100,7 +101,8 @@ class Storage(Protocol):
 class Tally:
     """What a file holds. counts: usable messages by topic and type; skipped: others by reason, None: unknown how many.
 
-    seconds: in which anything was recorded. digest: the same for files with the same messages, in whatever order.
+    seconds: in which anything was recorded. offered: QoS profiles of publishers by topic, as texts of YAML.
+    digest: the same for files with the same messages, in whatever order.
     """
 
     counts: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -108,6 +110,7 @@ class Tally:
     skipped: dict[str, int | None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     seconds: set[int] = field(default_factory=set)
+    offered: dict[str, list[str]] = field(default_factory=dict)
     digest: int = 0
     distro: str = ""
 
@@ -121,6 +124,12 @@ class Tally:
         self.counts[topic, kind] = self.counts.get((topic, kind), 0) + 1
         self.seconds.add(time_ns // 1_000_000_000)
         self.digest = (self.digest + hash((topic, time_ns, len(data), zlib.crc32(data)))) & 0xFFFFFFFFFFFFFFFF
+
+    def offer(self, topic: str, profiles: str) -> None:
+        """Keep what publishers of a topic offered."""
+        known = self.offered.setdefault(topic, [])
+        if profiles and profiles not in known and len(known) < MOST_OFFERS:
+            known.append(profiles)
 
     def skip(self, reason: str, count: int | None = 1) -> None:
         """Count messages that cannot be used."""

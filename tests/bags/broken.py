@@ -11,11 +11,17 @@ from pathlib import Path
 
 from backports import zstd
 from mcap.writer import CompressionType, Writer
+from rosbags.interfaces import Qos, QosDurability, QosHistory, QosLiveliness, QosReliability, QosTime
 from rosbags.rosbag2 import CompressionMode
 
 from evaluation.bags.contents import COMPRESSED, STRING
 from tests.bags.made_up import CAMERA, START_NS, STEP_NS, MadeUp, encoded, stamp, types_of
 
+_NEVER = QosTime(9223372036, 854775807)
+LATCHED = Qos(
+    QosHistory.KEEP_LAST, 1, QosReliability.RELIABLE, QosDurability.TRANSIENT_LOCAL, _NEVER, _NEVER,
+    QosLiveliness.AUTOMATIC, _NEVER, False,
+)  # fmt: skip
 MAGIC = b"\x89MCAP0\r\n"
 
 

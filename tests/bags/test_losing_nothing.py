@@ -472,6 +472,14 @@ def test_splits_without_metadata_are_one_walk_to_look_back_on_and_other_files_ar
         find_bag(tmp_path / "walk")
 
 
+@pytest.mark.parametrize("kind", ["mcap", "sqlite3"])
+def test_what_publishers_offered_is_known_without_metadata(tmp_path, kind):
+    folder = MadeUp().say("go").save(tmp_path / "walk", kind, offered=[broken.LATCHED])
+    (folder / "metadata.yaml").unlink()
+    (text,) = open_bag(folder).offered("/instruction")
+    assert "durability: transient_local" in text and open_bag(folder).offered("/nowhere") == []
+
+
 def test_playing_names_what_it_leaves_out(tmp_path):
     bag = open_bag(MadeUp().say("go").say("x", "/chatter").save(tmp_path / "walk"))
     assert "/chatter (std_msgs/msg/String, 1 message)" in left_out(bag, choose(bag, [], {}, False))
