@@ -35,6 +35,7 @@ _RECORD = struct.Struct("<BQ")
 _MESSAGE_HEAD = struct.Struct("<HIQQ")
 _CHUNK_HEAD = struct.Struct("<QQQI")
 _STATISTICS = struct.Struct("<QHIIIIQQ")
+_PRIVATE = 0x80  # records of this kind and above are anybody's
 _FOOTER_BYTES = _RECORD.size + 20 + len(MAGIC)
 _SMALL_BYTES = 64 << 20  # longest record beside messages and chunks that is read
 _PLAIN_RUN_BYTES = 1 << 20
@@ -48,6 +49,7 @@ WRONG_CHECKSUM = "they are in chunks whose checksum is wrong"
 TOO_LARGE = "they are in chunks that unpack to more than a file of this size may hold"
 NO_CHANNEL = "the file does not define their topics"
 NO_TYPE = "the file does not define the types of their topics"
+STRANGE = "some chunks are damaged within"
 BROKEN_MESSAGE = "they are cut off or cannot be decompressed"
 
 
@@ -73,13 +75,14 @@ class _Unit:
 @dataclass
 class _Content:
     """Messages of a piece of the file in its order: channel, time, bytes. broken: records that are no messages; cut:
-    the file ends within the piece, which is said once of the whole file.
+    the file ends within the piece, which is said once of the whole file. strange: it holds what is no record.
     """
 
     messages: list[tuple[int, int, bytes]] = field(default_factory=list)
     size: int = 0
     broken: int = 0
     cut: bool = False
+    strange: bool = False
     checksum_wrong: bool = False
 
 
@@ -162,6 +165,8 @@ class McapStorage:
                     lost.append(_Lost(reason, end))
             elif kind == MESSAGE_INDEX and lost:
                 lost[-1].count_index(begin, end)
+            elif kind == STATISTICS and whole and self._said is None and end - begin >= _RECORD.size + 8:
+                (self._said,) = struct.unpack("<Q", _read(stream, begin + _RECORD.size, begin + _RECORD.size + 8))
             elif kind in (SCHEMA, CHANNEL) and whole and end - begin <= _SMALL_BYTES:
                 self._define(kind, _read(stream, begin + _RECORD.size, end))
             complete |= kind in (DATA_END, FOOTER)
@@ -251,6 +256,8 @@ class McapStorage:
             return UNDECODABLE
         if content.broken:
             self.tally.skip(BROKEN_MESSAGE, content.broken)
+        if content.strange:
+            self.tally.skip(STRANGE, None)
         if content.checksum_wrong:
             self.tally.skip(WRONG_CHECKSUM, len(content.messages))
             return None
@@ -292,6 +299,9 @@ class McapStorage:
                 content.messages.append((number, time_ns, data[body + _MESSAGE_HEAD.size : place]))
             elif kind in (SCHEMA, CHANNEL) and not content.checksum_wrong:
                 self._define(kind, data[body:place])
+            elif kind < _PRIVATE and not (content.cut and place > len(data)):
+                content.strange = True
+        content.strange |= place != len(data) and not content.cut
         return content
 
     def _define(self, kind: int, body: bytes) -> None:
@@ -301,13 +311,14 @@ class McapStorage:
                 name, place = _text(body, 2)
                 encoding, place = _text(body, place)
                 definition, place = _text(body, place)
-                self._schemas[number] = (type_name(name), encoding, definition)
+                # Definitions are repeated, and one of them may be damaged: the first one counts everywhere.
+                self._schemas.setdefault(number, (type_name(name), encoding, definition))
                 self.tally.definitions.setdefault(type_name(name), (definition, encoding))
             else:
                 number, schema = struct.unpack_from("<HH", body)
                 topic, place = _text(body, 4)
                 encoding, place = _text(body, place)
-                self._channels[number] = _Channel(topic, schema, encoding)
+                self._channels.setdefault(number, _Channel(topic, schema, encoding))
                 self.tally.offer(topic, _map(body, place).get("offered_qos_profiles", ""))
         except (struct.error, ValueError):
             return  # what it would have defined is reported with its messages

@@ -59,7 +59,7 @@ class SqliteStorage:
             with closing(self._connect()) as database:
                 self._read_topics(database)
                 self._look(database)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, ValueError) as error:
             raise BrokenFile(str(error)) from error
 
     def runs(self, wanted: Mapping[str, str]) -> Iterable[Run]:
@@ -82,6 +82,7 @@ class SqliteStorage:
         uri = self._database.absolute().as_uri() + ("?mode=ro&immutable=1" if self._unchanged else "")
         database = sqlite3.connect(uri, uri=True)
         database.execute("PRAGMA trusted_schema=OFF")
+        database.text_factory = lambda data: data.decode(errors="replace")
         return database
 
     def _copy(self, beside: list[Path]) -> None:
@@ -167,7 +168,9 @@ class SqliteStorage:
     def _read_rows(self, database: sqlite3.Connection, where: str, bound: int, budget: Budget) -> int | None:
         """Read rows; returns the last one read, where damage ended the reading, else None."""
         last = bound
-        rows = database.execute(f"SELECT rowid, topic_id, timestamp, data FROM messages WHERE {where}", (bound,))
+        # "AS": a damaged column's name may be no text, which Python refuses.
+        query = f"SELECT rowid AS id, topic_id AS topic, timestamp AS time, data AS data FROM messages WHERE {where}"
+        rows = database.execute(query, (bound,))
         try:
             for row, topic, time_ns, data in rows:
                 budget.take(len(data) if isinstance(data, bytes) else 0, 1)

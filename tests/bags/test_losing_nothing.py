@@ -301,9 +301,10 @@ def test_messages_of_a_damaged_chunk_are_counted_and_the_others_used(tmp_path, h
 def test_behind_a_hole_in_a_cut_off_file_the_next_chunk_is_found(tmp_path):
     path = mcap(tmp_path / "walk.mcap", times(30))
     data = bytearray(path.read_bytes())
-    begin, length = broken.chunk_places(bytes(data))[3]
+    places = broken.chunk_places(bytes(data))
+    begin, length = places[3]
     data[begin : begin + length] = bytes(length)
-    path.write_bytes(data[:-200])  # without the index
+    path.write_bytes(data[: sum(places[-1])])  # without the index
     bag, frames, _ = read(path)
     assert len(frames) == 27 and "bytes in 1 place are damaged" in said(bag) and UNKNOWN in bag.summary
 
@@ -339,6 +340,47 @@ def test_a_channel_defined_in_a_lost_place_is_counted(tmp_path):
     path.write_bytes(opening() + message(START_NS, frame_bytes(START_NS)) + message(START_NS, b"", channel=7))
     bag, frames, _ = read(path)
     assert len(frames) == 1 and "1 message skipped: the file does not define their topics" in said(bag)
+
+
+def damaged(data: bytes, draw: random.Random) -> bytes:
+    broken_data = bytearray(data)
+    for _ in range(draw.choice((1, 1, 3, 10))):
+        place = draw.randrange(len(broken_data))
+        how = draw.random()
+        if how < 0.5:
+            broken_data[place] = draw.randrange(256)
+        elif how < 0.8:
+            broken_data[place : place + draw.randrange(1, 40)] = draw.randbytes(draw.randrange(1, 40))
+        else:
+            del broken_data[place : place + draw.randrange(1, 200)]
+    return bytes(broken_data)
+
+
+@pytest.mark.parametrize("how", ["plain", "zstd", "lz4", "one chunk", "one zstd chunk", "sqlite"])
+def test_whatever_is_damaged_no_message_is_lost_without_a_word(tmp_path, how):
+    made = {
+        "plain": lambda: mcap(tmp_path / "walk.mcap", times(), compression=CompressionType.NONE),
+        "zstd": lambda: mcap(tmp_path / "walk.mcap", times()),
+        "lz4": lambda: mcap(tmp_path / "walk.mcap", times(), compression=CompressionType.LZ4),
+        "one chunk": lambda: walk_part(0, 12).save(tmp_path / "walk") / "walk.mcap",
+        "one zstd chunk": lambda: walk_part(0, 12).save(tmp_path / "walk", compression=CompressionMode.STORAGE)
+        / "walk.mcap",
+        "sqlite": lambda: walk_part(0, 12).save(tmp_path / "walk", "sqlite3") / "walk.db3",
+    }[how]()
+    data, whole, draw = made.read_bytes(), open_bag(made).count, random.Random(how)
+    path = tmp_path / f"damaged{made.suffix}"
+    read_some = 0
+    for _ in range(60):
+        path.write_bytes(damaged(data, draw))
+        try:
+            bag = open_bag(path)
+        except EvaluationError as error:
+            assert "\n" not in str(error)
+            continue
+        assert sum(1 for _ in bag.messages([topic.name for topic in bag.topics])) == bag.count <= whole
+        assert bag.count == whole or bag.skipped
+        read_some += 1
+    assert read_some > 10
 
 
 # -- bounds
