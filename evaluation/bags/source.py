@@ -32,9 +32,9 @@ from evaluation.bags.storage import (
 from evaluation.bags.timeline import Timeline
 from evaluation.errors import EvaluationError, one_line
 
-_STORAGE = re.compile(r"(.+\.(mcap|db3))(\.zstd|\.zst)?")
+_STORAGE = re.compile(r"(.+\.(mcap|db3))(\.zstd|\.zst)?", re.IGNORECASE)
 _SPLIT_NUMBER = re.compile(r"_\d+$")
-_RELATED = re.compile(r".+\.(mcap|db3)\..+|.+\.bag", re.DOTALL)
+_RELATED = re.compile(r".+\.(mcap|db3)\..+|.+\.bag", re.DOTALL | re.IGNORECASE)
 _BLOCK_BYTES = 1 << 20
 MOST_NAMED = 100  # missing files, one by one
 
@@ -110,6 +110,8 @@ def open_bag(path: Path) -> Bag:
         bag = _open_folder(path)
     elif path.is_file() and _STORAGE.fullmatch(path.name):
         bag = _open_files(path, [path], Metadata())
+        if beside := [name for name in _splits_beside(path) if name != _split(path.name)]:
+            bag.notes.append(f"{path.name} is one of {len(beside) + 1} splits: give its folder to read all of them")
     else:
         raise EvaluationError(
             f"{path} is neither .mcap nor .db3 (nor .zstd of one); give a rosbag2 folder or such a file"
@@ -122,8 +124,8 @@ def open_bag(path: Path) -> Bag:
 
 def recordings_in(folder: Path) -> set[str]:
     """Names of the recordings that a folder holds files of: splits of one differ in their number only."""
-    files = (_STORAGE.fullmatch(file.name) for file in folder.iterdir())
-    return {_SPLIT_NUMBER.sub("", Path(found[1]).stem) for found in files if found is not None}
+    stems = (_stem(file.name) for file in folder.iterdir())
+    return {_SPLIT_NUMBER.sub("", stem) for stem in stems if stem is not None}
 
 
 def _open_folder(path: Path) -> Bag:
@@ -147,6 +149,25 @@ def _open_folder(path: Path) -> Bag:
         elif file.name.endswith("-wal") and not file.with_name(file.name[:-4]).exists() and file.stat().st_size:
             bag.skipped.append(Skipped(file.name, None, "it is not read: its database is missing"))
     return bag
+
+
+def _splits_beside(path: Path) -> list[str]:
+    """Names of the files in the same folder that are splits of the same recording, its own included."""
+    stem = _stem(path.name)
+    if stem is None or not _SPLIT_NUMBER.search(stem):
+        return []
+    mine = _SPLIT_NUMBER.sub("", stem)
+    others = {_split(file.name): _stem(file.name) for file in path.parent.iterdir()}
+    return [
+        name for name, other in others.items()
+        if other is not None and _SPLIT_NUMBER.search(other) and _SPLIT_NUMBER.sub("", other) == mine
+    ]  # fmt: skip
+
+
+def _stem(name: str) -> str | None:
+    """A storage file's name without its endings; None for other files."""
+    found = _STORAGE.fullmatch(name)
+    return Path(found[1]).stem if found is not None else None
 
 
 def _split_number(path: Path) -> tuple[int, str]:
@@ -193,7 +214,7 @@ def _open_file(file: Path) -> Storage:
     if not file.is_file():
         raise BrokenFile("it is no regular file")
     found = _STORAGE.fullmatch(file.name)
-    kind = found[2] if found else ""
+    kind = found[2].lower() if found else ""
     make = McapStorage if kind == "mcap" else SqliteStorage
     if found is None or not found[3]:
         return make(file)

@@ -46,7 +46,8 @@ class SqliteStorage:
 
     def __init__(self, path: Path, name: str = "") -> None:
         """name: to call it by, where it was unpacked from another file."""
-        self.path, self.name, self.tally = path, name or path.name, Tally()
+        self.path, self.name, self.tally = path.resolve(), name or path.name, Tally()
+        path = self.path  # a log lies beside the file itself
         self._database, self._unchanged = path, True
         self._size = path.stat().st_size
         self._topics: dict[int, tuple[str, str]] = {}  # name, type

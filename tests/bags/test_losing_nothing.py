@@ -16,7 +16,7 @@ from rosbags.rosbag2 import CompressionMode
 from evaluation.bags import storage
 from evaluation.bags.contents import choose_image_topic, pictures, read_contents
 from evaluation.bags.source import open_bag
-from evaluation.bags.storage import Message, Run, in_order
+from evaluation.bags.storage import Message, Run, Topic, in_order
 from evaluation.bags.timeline import MAX_PAUSE_S, Timeline
 from evaluation.errors import EvaluationError
 from specnav.lookback.walk import find_bag
@@ -25,7 +25,7 @@ from specnav.play.pace import Pace
 from specnav.replay.plan import VOCABULARY
 from tests.bags import broken
 from tests.bags.broken import chunk, frame_bytes, mcap, message, opening, splits, times, walk_part
-from tests.bags.made_up import CAMERA, START_NS, MadeUp, noise
+from tests.bags.made_up import CAMERA, START_NS, MadeUp, noise, types_of
 
 UNKNOWN = "and an unknown number skipped"
 
@@ -217,6 +217,19 @@ def test_a_topic_of_two_types_is_read_as_the_one_of_most_messages(tmp_path):
     mcap(tmp_path / "walk" / "walk_1.mcap", times(8)[6:], kind="std_msgs/msg/String")
     bag, frames, _ = read(tmp_path / "walk")
     assert len(frames) == 6 and (bag.found, bag.count) == (8, 6) and "and of type std_msgs/msg/String here" in said(bag)
+
+
+def test_one_split_alone_says_that_there_are_others(tmp_path):
+    first, _ = splits(tmp_path / "walk", 2)
+    (tmp_path / "walk" / "WALK_2.MCAP").write_bytes(walk_part(2).save(tmp_path / "o").joinpath("o.mcap").read_bytes())
+    bag, frames, _ = read(first)
+    assert len(frames) == 4 and "walk_0.mcap is one of 2 splits: give its folder" in said(bag)
+    assert len(read(tmp_path / "walk")[1]) == 12
+
+
+def test_what_a_killed_recorder_of_ours_leaves_is_found_in_its_folder(tmp_path):
+    walk_part(0).save(tmp_path / "walk.partial" / "walk")
+    assert len(read(tmp_path / "walk.partial")[1]) == 4
 
 
 # -- metadata.yaml
@@ -490,6 +503,30 @@ def test_frames_with_the_stamp_of_another_are_told_apart(tmp_path):
     _, _, contents = read(bag.save(tmp_path / "walk"))
     stamps = [frame.stamp_ns for frame in contents.frames]
     assert len(set(stamps)) == 5 and stamps[2] == START_NS + 5 and "3 frames have the header stamp" in contents.notes[0]
+
+
+RULE = "=" * 80 + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("".join(f"int8 f{number}\n" for number in range(5000)), "ros2msg"),
+        ("x/Foo[2000000000] data\n" + RULE + "MSG: x/Foo\nint32 A=1\n", "ros2msg"),
+        ("x/Bar[2000000000] data\n" + RULE + "MSG: x/Bar\nx/Foo[9] b\n" + RULE + "MSG: x/Foo\nint32 A=1\n", "ros2msg"),
+        ("std_msgs/String[] data\n", "ros2msg"),
+        ("std_msgs/String data\n", "ros2msg"),
+        ("module a { " * 5000 + "};" * 5000, "ros2idl"),
+        ("#" + "x" * 10**7, "ros2msg"),
+    ],
+)
+def test_definitions_that_take_endlessly_are_as_good_as_none(text, encoding):
+    types = types_of()
+    types.learn(Topic("/x", "std_msgs/msg/String", 1, text, encoding))
+    try:
+        assert types.decode("std_msgs/msg/String", broken.words("go")).data in ("go", [])
+    except EvaluationError as error:
+        assert "\n" not in str(error)
 
 
 # -- who else reads
