@@ -46,7 +46,7 @@ _MARK_OFFSET = _RECORD.size + _CHUNK_HEAD.size
 
 UNDECODABLE = "they are in chunks that cannot be decompressed"
 WRONG_CHECKSUM = "they are in chunks whose checksum is wrong"
-TOO_LARGE = "they are in chunks that unpack to more than a file of this size may hold"
+TOO_LARGE = "they are more, or unpack to more, than a file of this size may hold"
 NO_CHANNEL = "the file does not define their topics"
 NO_TYPE = "the file does not define the types of their topics"
 STRANGE = "some chunks are damaged within"
@@ -154,15 +154,19 @@ class McapStorage:
         lost: list[_Lost] = []
         good, complete = len(MAGIC), False
         previous = 0
+
+        def take(begin: int, end: int, is_chunk: bool) -> None:
+            if (reason := self._take(stream, begin, end, is_chunk, budget)) is not None:
+                lost.append(_Lost(reason, end))
+
         for kind, begin, end, whole in self._records(stream):
             if plain_from is not None and (kind != MESSAGE or end - plain_from > _PLAIN_RUN_BYTES):
-                self._take(stream, plain_from, begin, False, budget)
+                take(plain_from, begin, is_chunk=False)
                 plain_from = None
             if kind == MESSAGE and whole:
                 plain_from = begin if plain_from is None else plain_from
             elif kind == CHUNK:
-                if (reason := self._take(stream, begin, end, True, budget)) is not None:
-                    lost.append(_Lost(reason, end))
+                take(begin, end, is_chunk=True)
             elif kind == MESSAGE_INDEX and lost:
                 lost[-1].count_index(begin, end)
             elif kind == STATISTICS and whole and self._said is None and end - begin >= _RECORD.size + 8:
@@ -173,7 +177,7 @@ class McapStorage:
             good = end if whole or (self._units and self._units[-1].end == end) else begin
             previous = kind
         if plain_from is not None:
-            self._take(stream, plain_from, good, False, budget)
+            take(plain_from, good, is_chunk=False)
         if self._damaged:
             places = f"{len(self._damaged)} place{'s' if len(self._damaged) > 1 else ''}"
             self.tally.skip(f"{sum(self._damaged)} bytes in {places} are damaged", None)

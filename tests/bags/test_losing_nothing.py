@@ -468,6 +468,23 @@ def test_runs_that_overlap_are_merged_within_a_window_and_none_is_lost():
     assert len(list(in_order(runs, window=20))) == 24
 
 
+def test_bare_messages_behind_a_chunk_that_used_everything_up_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(storage, "SPARE_BYTES", 0)
+    monkeypatch.setattr(storage, "EXPANSION", 2)
+    first = frame_bytes(START_NS)
+    path = tmp_path / "walk.mcap"
+    bare = message(START_NS + 1, first) * 3
+    rest = opening() + chunk(b"") + bare
+    # The chunk takes all but 100 bytes of what twice the file's size allows.
+    content = message(START_NS, first) + message(START_NS, bytes(2 * len(rest)))
+    for _ in range(3):
+        size = len(opening() + chunk(content) + bare)
+        content = message(START_NS, first) + message(START_NS, bytes(2 * size - len(message(START_NS, first)) - 131))
+    path.write_bytes(opening() + chunk(content) + bare)
+    bag = open_bag(path)
+    assert bag.count == 2 and "they are more, or unpack to more, than a file of this size may hold" in said(bag)
+
+
 # -- clocks
 
 
