@@ -1,5 +1,5 @@
 # Everything runs from .venv; `setup` builds or repairs it and returns in a second when it is complete.
-.PHONY: help setup setup-dev setup-gguf setup-vllm demo check test test-vllm lint docs doctor clean
+.PHONY: help setup setup-dev setup-gguf setup-vllm demo check test test-gguf test-vllm lint docs doctor clean
 ARGS ?=
 
 help:            ## list the targets
@@ -25,6 +25,9 @@ check: setup-dev ## before a commit: ruff, mypy, and the tests that start no pro
 
 test: setup-dev  ## ruff, mypy and all tests   (ARGS="-k parser")
 	@.venv/bin/python scripts/run_tests.py $(ARGS)
+
+test-gguf: setup-dev ## what drafts on GGUF files must do, with llama.cpp (sets it up)   (ARGS="-k tower")
+	@.venv/bin/python scripts/setup_gguf.py --test $(ARGS)
 
 test-vllm: setup-dev ## what every engine must do, on vLLM (sets it up)   (ARGS="-k stream")
 	@.venv/bin/python scripts/setup_vllm.py --test $(ARGS)

@@ -195,7 +195,10 @@ def main() -> int:
     """Build where there is no wheel yet, and install; exit code 1 where that fails."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--wheel-only", action="store_true", help="build and keep the wheel, install nothing")
-    options = parser.parse_args()
+    parser.add_argument("--test", action="store_true", help="then run the tests that need llama.cpp, and no others")
+    options, rest = parser.parse_known_args()
+    if rest and not options.test:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
         wheel = cached_wheel(os.environ)
         if wheel is None:
@@ -208,7 +211,14 @@ def main() -> int:
     except BuildFailed as error:
         print(f"[set-up] error: {error}", file=sys.stderr)
         return 1
-    return 0
+    return run_tests(rest) if options.test else 0
+
+
+def run_tests(arguments: list[str]) -> int:
+    """The tests that are left out without llama.cpp; returns pytest's exit code."""
+    cores = str(len(os.sched_getaffinity(0)))
+    command = [sys.executable, "-m", "pytest", "-m", "gguf", "-n", cores, "--dist", "worksteal", *arguments]
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}).returncode
 
 
 if __name__ == "__main__":

@@ -13,12 +13,10 @@ import conftest_models as tiny
 import pytest
 
 from specdec.models import GgufOptions, LoadedModel, load_draft, load_model
-from specdec.models.gguf.binding import available
 
 TORCH, GGUF = "torch", "gguf"
 EXACT = GgufOptions(threads=1, gpu_layers=0, kv="f32")
-needs_llama_cpp = pytest.mark.skipif(not available(), reason="llama.cpp is not installed: make setup-gguf")
-BACKENDS = [TORCH, pytest.param(GGUF, marks=needs_llama_cpp)]
+BACKENDS = [TORCH, pytest.param(GGUF, marks=pytest.mark.gguf)]
 
 
 @cache

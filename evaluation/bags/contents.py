@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import bisect
 import struct
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from evaluation.bags.source import Bag, Message, Topic
+from evaluation.bags.source import Bag
+from evaluation.bags.storage import Message, Skipped, Topic
 from evaluation.bags.types import Types
 from evaluation.errors import EvaluationError
 
@@ -61,7 +63,8 @@ class Contents:
     """Frames in the order they were recorded, what was asked when, and the references by frame stamp.
 
     source: what the references were taken from ("": there are none). policy_included: moves of the exploration policy
-    cannot be told from the model's. notes: what a reader of the figures must know.
+    cannot be told from the model's. notes: what a reader of the figures must know. skipped: messages that are not what
+    their type says, by topic.
     """
 
     image: Topic
@@ -70,6 +73,7 @@ class Contents:
     references: dict[int, Reference] = field(default_factory=dict)
     source: str = ""
     notes: list[str] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
 
     def instruction_at(self, frame: FrameEntry) -> tuple[int, str]:
         """(number, text) of the instruction in force when the frame was recorded; (-1, "") before the first."""
@@ -114,7 +118,7 @@ def read_contents(bag: Bag, types: Types, image: Topic, vocabulary: Mapping[str,
         types.learn(topic)
     contents = Contents(image, [])
     found = _Found(vocabulary)
-    damaged = 0
+    damaged: Counter[str] = Counter()
     for message in bag.messages([image.name, *tables]):
         if message.topic == image.name:
             contents.frames.append(FrameEntry(len(contents.frames), stamp_of(message.data), message.time_ns))
@@ -123,9 +127,10 @@ def read_contents(bag: Bag, types: Types, image: Topic, vocabulary: Mapping[str,
         try:
             found.take(topic, message, types.decode(topic.kind, message.data))
         except (EvaluationError, AttributeError, TypeError):  # no such message, or one of other fields
-            damaged += 1
-    if damaged:
-        contents.notes.append(f"{damaged} messages beside the camera's could not be read and were left out")
+            damaged[message.topic] += 1
+    for name, count in damaged.items():
+        contents.skipped.append(Skipped(name, count, f"they are no {tables[name].kind}"))
+    contents.notes += map(str, contents.skipped)
     _repair_stamps(contents)
     contents.instructions = sorted(found.instructions)
     found.choose(contents)
@@ -163,11 +168,25 @@ def stamp_of(data: bytes) -> int:
 
 
 def _repair_stamps(contents: Contents) -> None:
-    """Cameras that leave the stamp empty, or set it once: then the time of recording tells frames apart."""
-    stamps = {frame.stamp_ns for frame in contents.frames}
-    if len(contents.frames) > 1 and len(stamps) == 1:
-        contents.frames = [FrameEntry(f.number, f.time_ns, f.time_ns) for f in contents.frames]
+    """Cameras that leave stamps empty, or repeat them: then the time of recording tells frames apart."""
+    stamps = Counter(frame.stamp_ns for frame in contents.frames)
+    seen: set[int] = set()
+    repaired = 0
+    for place, frame in enumerate(contents.frames):
+        stamp_ns = frame.stamp_ns
+        if stamps[stamp_ns] > 1 and (stamp_ns in seen or stamp_ns == 0 or len(stamps) == 1):
+            repaired += 1
+            stamp_ns = frame.time_ns
+            while stamp_ns in seen or stamp_ns in stamps:
+                stamp_ns += 1
+            contents.frames[place] = FrameEntry(frame.number, stamp_ns, frame.time_ns)
+        seen.add(stamp_ns)
+    if repaired and repaired == len(contents.frames):
         contents.notes.append("all frames have one header stamp: they are known by the time of recording")
+    elif repaired:
+        contents.notes.append(
+            f"{repaired} frames have the header stamp of another one, or none: they are known by the time of recording"
+        )
 
 
 def _role(topic: Topic) -> str:
@@ -186,6 +205,7 @@ class _Found:
         self._metrics: dict[int, Reference] = {}
         self._commands: dict[int, Reference] = {}
         self._said: list[tuple[int, str]] = []
+        self._unknown = 0
 
     def take(self, topic: Topic, message: Message, decoded: Any) -> None:
         """Keep what a message says."""
@@ -203,6 +223,7 @@ class _Found:
         action = self._vocabulary.get(decoded.model_action, "")
         if not action and decoded.error_code == _PARSE_FAILED:
             action = NO_ACTION
+        self._unknown += bool(decoded.model_action) and not action
         if stamp and action:
             self._metrics[stamp] = Reference(action, decoded.action, decoded.instruction_text)
 
@@ -218,6 +239,10 @@ class _Found:
 
     def choose(self, contents: Contents) -> None:
         """Give the contents the references of the best source there is."""
+        if self._unknown:
+            contents.notes.append(
+                f"{self._unknown} recorded decisions are no action of the language and were left out"
+            )
         stamps = {frame.stamp_ns for frame in contents.frames}
         for source, found in (("metrics", self._metrics), ("motion commands", self._commands)):
             matched = {stamp: one for stamp, one in found.items() if stamp in stamps}
@@ -234,10 +259,18 @@ class _Found:
 
     def _from_words(self, contents: Contents) -> None:
         times = [frame.time_ns for frame in contents.frames]
+        unused = 0
         for time_ns, text in self._said:
             place = bisect.bisect_left(times, time_ns) - 1
             if place >= 0 and (name := self._vocabulary.get(text)) is not None:
                 contents.references[contents.frames[place].stamp_ns] = Reference(name)
+            else:
+                unused += 1
+        if unused:
+            contents.notes.append(
+                f"{unused} of {len(self._said)} recorded actions come before the first frame, or are no action of the "
+                "language, and were left out"
+            )
         if contents.references:
             contents.source = "action topic"
             contents.notes.append(

@@ -61,9 +61,18 @@ class TopicRecord(msgspec.Struct, frozen=True):
     count: int
 
 
+class SkippedRecord(msgspec.Struct, frozen=True):
+    """Messages that were recorded and are not used. file: or topic; count: null where the file does not tell it."""
+
+    file: str
+    count: int | None
+    reason: str
+
+
 class BagRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The bag that was replayed. references: where they are from; frames: on the image topic, of which `selected` were
-    to be decided; duration_s: from the first frame to the last.
+    to be decided; duration_s: from the first frame to the last, long pauses shortened. messages_found: those used and
+    those skipped, as far as their number is known.
     """
 
     path: str
@@ -76,6 +85,9 @@ class BagRecord(msgspec.Struct, frozen=True, kw_only=True):
     referenced: int = 0
     unusable: int = 0
     warnings: list[str] = msgspec.field(default_factory=list)
+    messages_found: int = 0
+    messages_used: int = 0
+    messages_skipped: list[SkippedRecord] = msgspec.field(default_factory=list)
 
 
 class ReplayRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from rosbags.serde import SerdeError
 from rosbags.typesys import Stores, TypesysError, get_types_from_idl, get_types_from_msg, get_typestore
 from rosbags.typesys.store import Typestore
 
-from evaluation.bags.source import Topic
+from evaluation.bags.storage import Topic
 from evaluation.errors import EvaluationError, one_line
 
 DISTROS = {
@@ -25,10 +25,12 @@ DISTROS = {
     "kilted": Stores.ROS2_KILTED,
 }
 NEWEST = "kilted"
+MOST_CHARS, MOST_FIELDS = 128 * 1024, 1000
+"""Of a bag's definition of a type; the longest in use have a tenth of it."""
 # A damaged message, or a damaged definition of its type, breaks the generated code anywhere.
 _NOT_A_MESSAGE = (
     SerdeError, TypesysError, LookupError, ValueError, TypeError, AttributeError, AssertionError, OverflowError,
-    MemoryError, struct.error,
+    MemoryError, RecursionError, struct.error,
 )  # fmt: skip
 _IDL_RULE = "=" * 80 + "\n"
 
@@ -41,6 +43,7 @@ class Types:
         self._store = get_typestore(DISTROS.get(distro, DISTROS[NEWEST]))
         self._own = dict(own)
         self._known: dict[str, Typestore] = {}
+        self._tried: set[str] = set()
         added = {}
         for name, text in own.items():
             added.update(get_types_from_msg(text, name))
@@ -52,9 +55,10 @@ class Types:
         return self._store
 
     def learn(self, topic: Topic) -> None:
-        """Take the definition that a bag holds of a topic's type; one that cannot be read is as good as none."""
-        if not topic.definition or topic.kind in self._known:
+        """Take the definition that a bag holds of a topic's type; one that cannot be used is as good as none."""
+        if not topic.definition or len(topic.definition) > MOST_CHARS or topic.kind in self._tried:
             return
+        self._tried.add(topic.kind)
         try:
             if topic.encoding == "ros2msg":
                 types = get_types_from_msg(topic.definition, topic.kind)
@@ -64,9 +68,10 @@ class Types:
                     types.update(
                         get_types_from_idl(part.split("\n", 1)[1] if part.startswith("IDL: ") else part)
                     )
+            check_definitions(types)
             store = get_typestore(Stores.EMPTY)
             store.register(types)
-        except (TypesysError, LookupError, ValueError, TypeError):
+        except (TypesysError, LookupError, ValueError, TypeError, RecursionError):
             return
         if topic.kind in store.types:
             self._known[topic.kind] = store
@@ -127,6 +132,32 @@ class Types:
             return list(given) if given is not None else [""] * length
         kind = {"bool": "bool", "byte": "uint8", "octet": "uint8", "char": "uint8"}.get(inner[0], inner[0])
         return np.zeros(length, kind) if given is None else np.asarray(given, kind)
+
+
+def check_definitions(types: Mapping[str, Any]) -> None:
+    """Raise ValueError for types that would take endlessly to compile or to read.
+
+    An array of messages without fields takes no byte of a message, whatever its length.
+    """
+    if sum(len(fields) for _, fields in types.values()) > MOST_FIELDS:
+        raise ValueError(f"more than {MOST_FIELDS} fields")
+    for _, fields in types.values():
+        for _, node in fields:
+            if _is_list(node) and not _takes_bytes(str(node[1][0][1]), types):
+                raise ValueError("an array of messages without fields")
+
+
+def _takes_bytes(name: str, types: Mapping[str, Any]) -> bool:
+    """Whether a message of a type takes at least a byte."""
+    for _, (node, detail) in types[name][1]:
+        if node.name in ("BASE", "SEQUENCE"):
+            return True
+        inner = detail if node.name == "NAME" else detail[0][1]
+        if node.name == "ARRAY" and detail[0][0].name == "BASE" and detail[1]:
+            return True
+        if isinstance(inner, str) and inner in types and _takes_bytes(inner, types):
+            return True
+    return False
 
 
 def _is_list(node: Any) -> bool:

@@ -9,14 +9,14 @@ one and in one pass. A margin above twice the noise is an error.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from evaluation.bench.loop import prompt_of
 from evaluation.bench.records import AnswerRecord, Flip
-from evaluation.bench.summary import REFERENCE, common_answers
+from evaluation.bench.summary import REFERENCE, common_answers, is_near_tie
 from evaluation.questions import Question
 from specdec.models import LoadedModel, Prompt
 from specdec.models.cursor import SessionCursor
@@ -86,16 +86,48 @@ def find_flips(
             if expected is None or record.ids == expected.ids or record.key[:2] in parted:
                 continue
             parted.add(record.key[:2])
-            place = first_difference(expected.ids, record.ids)
             prompt = _prompt(model, by_name, right, record)
-            steps, at_once = both_ways(model, prompt, expected.ids[:place], options)
-            noise = max(noise, float((steps - at_once).abs().max()))
-            margin = abs(
-                _logit(model, steps[-1], expected.ids, place) - _logit(model, steps[-1], record.ids, place)
-            )
-            flips.append(Flip(method, *record.key, place, margin))
+            margin, seen = margin_of(model, prompt, expected.ids, record.ids, options)
+            noise = max(noise, seen)
+            flips.append(Flip(method, *record.key, first_difference(expected.ids, record.ids), margin))
     lead = torch.cat(leads)
     return Replayed(flips, noise, int((lead < noise).sum()), lead.numel())
+
+
+def margin_of(
+    model: LoadedModel, prompt: Prompt, right: Sequence[int], other: Sequence[int], options: GenerationOptions
+) -> tuple[float, float]:
+    """Where two answers part: the margin between the logits of both tokens, and the numeric noise up to there."""
+    place = first_difference(right, other)
+    steps, at_once = both_ways(model, prompt, right[:place], options)
+    margin = abs(_logit(model, steps[-1], right, place) - _logit(model, steps[-1], other, place))
+    return margin, float((steps - at_once).abs().max())
+
+
+@dataclass
+class NearTies:
+    """Tells near-ties from errors among answers to a few prompts. right: what the target alone answers to each."""
+
+    model: LoadedModel
+    prompts: Sequence[Prompt]
+    right: Sequence[Sequence[int]]
+    options: GenerationOptions
+    noise: float = 0.0
+    _margins: dict[tuple[int, tuple[int, ...]], float] = field(default_factory=dict)
+
+    def count(self, answers: Sequence[tuple[int, tuple[int, ...]]]) -> int:
+        """How many of these answers (the number of a prompt, ids), none of them the target's, part at a near-tie."""
+        if not answers:
+            return 0
+        if not self.noise:
+            for prompt, ids in list(zip(self.prompts, self.right, strict=True))[:SAMPLED]:
+                steps, at_once = both_ways(self.model, prompt, ids, self.options)
+                self.noise = max(self.noise, float((steps - at_once).abs().max()))
+        for index, ids in sorted(set(answers) - set(self._margins)):
+            margin, seen = margin_of(self.model, self.prompts[index], self.right[index], ids, self.options)
+            self._margins[index, ids] = margin
+            self.noise = max(self.noise, seen)
+        return sum(is_near_tie(self._margins[one], self.noise) for one in answers)
 
 
 def _prompt(

@@ -51,10 +51,15 @@ def make_rows(
     return [_with_flips(row, [flip.margin for flip in flips if flip.method == row.method], noise) for row in rows]
 
 
+def is_near_tie(margin: float, noise: float) -> bool:
+    """Whether two tokens may change places by rounding: both logits move by the noise."""
+    return margin <= 2 * noise
+
+
 def _with_flips(row: BenchRow, margins: Sequence[float], noise: float) -> BenchRow:
     if not margins:
         return row
-    near = sum(margin <= 2 * noise for margin in margins)  # twice: both tokens move
+    near = sum(is_near_tie(margin, noise) for margin in margins)
     return replace(row, near_ties=near, errors=len(margins) - near, largest_margin=max(margins))
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from specdec.errors import ModelError
+from specdec.models.gguf.binding import library
 from specdec.models.gguf.files import gguf_file
 from specdec.models.gguf.options import GgufOptions
 from specdec.models.loaded import LoadedModel
@@ -32,6 +34,7 @@ def load_draft(
     if file is None:
         model = load_model(path, device, dtype, quantize, pixels, compile=compile)
     else:
+        _check_library(path, file)
         model = _load_gguf(file, device, pixels, gguf or GgufOptions())
     model.row_us = time_rows(model)
     return model
@@ -42,9 +45,21 @@ def load_draft_tokenizer(path: str | Path) -> Any:
     file = gguf_file(path)
     if file is None:
         return load_tokenizer(path)
+    _check_library(path, file)
     from specdec.models.gguf.model import load_gguf_tokenizer
 
     return load_gguf_tokenizer(file)
+
+
+def _check_library(name: str | Path, file: Path) -> None:
+    """Raise ModelError where there is no llama.cpp for the GGUF file of a folder: its usual weights may be missing."""
+    path = Path(name)
+    if not path.is_dir():
+        return
+    try:
+        library()
+    except ModelError as error:
+        raise ModelError(f"{path} has no weights (.safetensors), only {file.name}, and {error}") from error
 
 
 def _load_gguf(file: Path, device: str, pixels: int, options: GgufOptions) -> LoadedModel:

@@ -6,8 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from mcap.reader import make_reader
-
+from evaluation.bags.mcap_storage import read_facts
 from evaluation.errors import one_line
 from harness.errors import UsageError
 from spec_vlm_nav.blackbox.folder import NAME, PARTIAL, reason_of
@@ -54,21 +53,17 @@ def read_file(path: Path) -> BoxFile:
         )
         return BoxFile(path, size, reason, problem=problem)
     try:
-        with path.open("rb") as stream:
-            reader = make_reader(stream)
-            summary = reader.get_summary()
-            said = next((one.metadata for one in reader.iter_metadata() if one.name == METADATA), None)
-        statistics = summary.statistics if summary is not None else None
-        if said is None or statistics is None:
+        said, span_ns = read_facts(path, METADATA)
+        if not said or span_ns is None:
             return BoxFile(path, size, reason, problem="it does not say why it was written")
         causes = tuple(
             Cause(int(one["time_ns"]), str(one["word"]), str(one["detail"]))
             for one in json.loads(said["triggers"])
         )
-        length_s = (statistics.message_end_time - statistics.message_start_time) / 1e9
+        length_s = span_ns / 1e9
         words = said.get("instruction", ""), said.get("state", "")
         return BoxFile(path, size, said["reason"], causes, *words, length_s)
-    except Exception as error:  # damaged bytes break the library anywhere
+    except Exception as error:  # damaged bytes may say anything
         return BoxFile(
             path,
             size,

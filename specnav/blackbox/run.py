@@ -23,7 +23,10 @@ _RIGHT = ("s", "MB")
 
 
 def _when(time_ns: int) -> str:
-    return datetime.fromtimestamp(time_ns / 1e9).strftime("%Y-%m-%d %H:%M:%S")
+    try:
+        return datetime.fromtimestamp(time_ns / 1e9).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError, OSError):  # a clock that was never set, or not by a clock at all
+        return f"{time_ns} ns"
 
 
 def list_files(folder: Path | None) -> int:
@@ -72,12 +75,15 @@ def show_file(path: Path, folder: Path | None) -> int:
         raise UsageError(f"no file {path}; specnav blackbox lists what there is")
     one = read_file(path)
     bag = open_bag(path)
-    happened = events(bag, own_types(bag.distro or NEWEST))
+    notes: list[str] = []
+    happened = events(bag, own_types(bag.distro or NEWEST), notes)
     zero_ns = one.causes[0].time_ns if one.causes else (happened[0].time_ns if happened else 0)
     print(f"{path.name}: {one.reason}, {one.length_s:.1f} s, {one.size / MB:.2f} MB, {bag.count} messages")
     for name, text in (("instruction", one.instruction), ("state", one.state), ("problem", one.problem)):
         if text:
             print(f"{name}: {one_line(text)}")
+    for text in (bag.summary, *bag.warnings, *notes):
+        print(f"note: {one_line(text)}")
     print(f"0 s is {_when(zero_ns)}")
     lines = [(e.time_ns, e.what, e.text) for e in happened]
     lines += [(cause.time_ns, ">>>", f"{cause.word} {cause.detail}") for cause in one.causes]

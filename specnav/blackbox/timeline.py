@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from evaluation.bags.source import Bag, Topic
+from evaluation.bags.source import Bag
+from evaluation.bags.storage import Topic
 from evaluation.bags.types import Types
 from evaluation.errors import EvaluationError
 from spec_vlm_nav.blackbox.triggers import one_line
@@ -28,11 +30,12 @@ class Event:
     text: str
 
 
-def events(bag: Bag, types: Types) -> list[Event]:
-    """All events of a bag by time; messages that cannot be read are left out."""
+def events(bag: Bag, types: Types, notes: list[str]) -> list[Event]:
+    """All events of a bag by time. notes: gets a line for messages that cannot be read and are left out."""
     wanted = {topic.name: topic for topic in bag.topics if _teller(topic) is not None}
     for topic in wanted.values():
         types.learn(topic)
+    unread: Counter[str] = Counter()
     last: dict[tuple[str, str], str] = {}
     found = []
     for message in bag.messages(list(wanted)):
@@ -41,6 +44,7 @@ def events(bag: Bag, types: Types) -> list[Event]:
         try:
             told = list(tell(_Lenient(types.decode(topic.kind, message.data)))) if tell is not None else []
         except (EvaluationError, TypeError, ValueError, LookupError):
+            unread[topic.name] += 1
             continue
         for name, state, text in told:
             if name:
@@ -48,6 +52,7 @@ def events(bag: Bag, types: Types) -> list[Event]:
                 if before == state:
                     continue
             found.append(Event(message.time_ns, _role(topic), one_line(text)))
+    notes += [f"{name}: {count} messages are no {wanted[name].kind} and are left out" for name, count in unread.items()]
     return sorted(found, key=lambda event: event.time_ns)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from evaluation.bags.contents import (
     pictures,
     read_contents,
 )
-from evaluation.bags.source import Bag, open_bag
+from evaluation.bags.source import Bag, open_bag, recordings_in
+from evaluation.bags.timeline import Timeline
 from evaluation.bags.types import NEWEST, Types
 from evaluation.errors import EvaluationError
 from spec_vlm_nav.camera.images import RawImage, from_raw, to_jpeg
@@ -29,7 +30,9 @@ MOST_BYTES = 400_000_000  # of pictures kept in memory
 
 @dataclass(frozen=True)
 class Walk:
-    """What a page shows. Times are seconds since the first picture; pictures: JPEG (or PNG) by frame number."""
+    """What a page shows. Times are seconds since the first picture, long pauses shortened; pictures: JPEG (or PNG) by
+    frame number.
+    """
 
     name: str
     frames: tuple[FrameEntry, ...]
@@ -37,15 +40,12 @@ class Walk:
     decisions: tuple[dict[str, Any], ...]
     events: tuple[Event, ...]
     notes: tuple[str, ...]
-
-    @property
-    def start_ns(self) -> int:
-        """When the first picture was recorded."""
-        return self.frames[0].time_ns
+    timeline: Timeline = field(default_factory=Timeline)
 
     def seconds(self, time_ns: int) -> float:
         """A time on the walk's clock."""
-        return round((time_ns - self.start_ns) / 1e9, 3)
+        begin_ns = self.timeline.played(self.frames[0].time_ns)
+        return round((self.timeline.played(time_ns) - begin_ns) / 1e9, 3)
 
     def told(self) -> dict[str, Any]:
         """Everything but the pictures, for the page."""
@@ -65,7 +65,7 @@ class Walk:
 
 def find_bag(path: Path) -> Path:
     """The bag that a path means: itself, or the one in a run's folder. Raises EvaluationError."""
-    if path.is_dir() and not (path / "metadata.yaml").is_file():
+    if path.is_dir() and not (path / "metadata.yaml").is_file() and len(recordings_in(path)) != 1:
         found = sorted(path.rglob("*.mcap"))
         if len(found) == 1:
             return found[0]
@@ -82,10 +82,11 @@ def read_walk(path: Path, image_topic: str | None = None) -> Walk:
     contents = read_contents(bag, types, image, VOCABULARY)
     notes = list(contents.notes)
     kept: dict[int, bytes] = {}
-    size = 0
+    size = hidden = 0
     for number, picture in pictures(bag, types, image, {f.number for f in contents.frames}):
         encoded = _encoded(picture)
         if encoded is None:
+            hidden += 1
             continue
         size += len(encoded)
         if size > MOST_BYTES:
@@ -94,10 +95,13 @@ def read_walk(path: Path, image_topic: str | None = None) -> Walk:
         kept[number] = encoded
     if not kept:
         raise EvaluationError(f"{bag.path} holds no picture that can be shown on {image.name}")
-    found = Walk(bag.path.name, tuple(contents.frames), kept, (), tuple(events(bag, types)), ())
-    decisions = tuple(_decisions(bag, types, found))
-    notes = [*bag.warnings, *notes]  # the bag's own are known once it has been read: cut off, damaged
-    return Walk(found.name, found.frames, kept, decisions, found.events, tuple(notes))
+    if hidden:
+        notes.append(f"{hidden} messages on {image.name} hold no picture that can be shown")
+    happened = tuple(events(bag, types, notes))
+    found = Walk(bag.path.name, tuple(contents.frames), kept, (), happened, (), bag.timeline)
+    decisions = tuple(_decisions(bag, types, found, notes))
+    notes = list(dict.fromkeys([bag.summary, *bag.warnings, *bag.timeline.notes, *notes]))
+    return replace(found, decisions=decisions, notes=tuple(notes))
 
 
 def _encoded(picture: bytes | Pixels | None) -> bytes | None:
@@ -123,16 +127,18 @@ class _Lenient:
         return given
 
 
-def _decisions(bag: Bag, types: Types, walk: Walk) -> list[dict[str, Any]]:
+def _decisions(bag: Bag, types: Types, walk: Walk, notes: list[str]) -> list[dict[str, Any]]:
     topics = [topic for topic in bag.topics if topic.kind == METRICS]
     by_stamp = {frame.stamp_ns: frame for frame in walk.frames}
     found = []
+    unread = 0
     for message in bag.messages([topic.name for topic in topics]) if topics else ():
         try:
             said = types.decode(METRICS, message.data)
             record = decision_record(_Lenient(said))
             stamp_ns = said.frame_stamp.sec * 10**9 + said.frame_stamp.nanosec
         except (EvaluationError, AttributeError, TypeError, ValueError):
+            unread += 1
             continue
         frame = by_stamp.get(stamp_ns)
         if not record["text"] and not record["action"] and not said.model_action:
@@ -146,4 +152,6 @@ def _decisions(bag: Bag, types: Types, walk: Walk) -> list[dict[str, Any]]:
                 "model_action": VOCABULARY.get(said.model_action, ""),
             }
         )
+    if unread:
+        notes.append(f"{unread} messages on {', '.join(topic.name for topic in topics)} are no {METRICS}")
     return found

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from evaluation.bags.source import Bag, Topic
+from evaluation.bags.source import Bag
+from evaluation.bags.storage import Topic
 from harness.errors import UsageError
 
 ODOMETRY = frozenset({"nav_msgs/msg/Odometry", "tf2_msgs/msg/TFMessage"})
@@ -62,6 +63,13 @@ def choose(bag: Bag, names: Sequence[str], remaps: dict[str, str], with_clock: b
             f"{bag.path} holds no camera, sensor, odometry or instruction; name topics of {there}"
         )
     return [Played(topic, remaps.get(_slashed(topic.name), topic.name)) for topic in chosen]
+
+
+def left_out(bag: Bag, played: Sequence[Played]) -> str:
+    """What is not played, in one line; "" where everything is."""
+    names = {one.topic.name for one in played}
+    others = [topic for topic in bag.topics if topic.name not in names]
+    return f"not played, name them if they are wanted: {', '.join(map(str, others))}" if others else ""
 
 
 def check_definition(topic: Topic, installed: Callable[[str], str | None]) -> None:

@@ -21,12 +21,13 @@ from rosgraph_msgs.msg import Clock
 from evaluation.bags.source import Bag, open_bag
 from harness.errors import UsageError
 from spec_vlm_nav.blackbox.definitions import installed_definition
-from specnav.play.choice import COMMANDS, Played, check_definition, choose, parse_remaps
+from specnav.play.choice import COMMANDS, Played, check_definition, choose, left_out, parse_remaps
 from specnav.play.pace import Pace
 
 CLOCK_HZ = 100.0
 POLL_S = 0.02
 DRAIN_S = 0.2
+LAST_S = 2**31 - 1  # builtin_interfaces/Time
 MATCH_S = 0.3  # discovery is not symmetric: the other side may need a moment to match us
 # Reliable is heard by reliable and by best-effort subscribers alike.
 QOS = QoSProfile(depth=100, reliability=ReliabilityPolicy.RELIABLE)
@@ -75,7 +76,7 @@ class Player:
         pace: Pace | None = None
         for message in self._bag.messages(list(self._publishers)):
             if pace is None:
-                pace = Pace(message.time_ns, time.monotonic(), rate)
+                pace = Pace(message.time_ns, time.monotonic(), rate, self._bag.timeline)
             due = pace.due(message.time_ns)
             while (now := time.monotonic()) < due and not self._ended():
                 self._tick(pace, now)
@@ -91,6 +92,8 @@ class Player:
         if self._clock is not None and now >= self._next_tick:
             self._next_tick = now + 1 / CLOCK_HZ
             sec, nanosec = divmod(pace.bag_time_ns(now), 10**9)
+            if sec > LAST_S:
+                return  # a time of recording that /clock cannot tell
             self._clock.publish(Clock(clock=Time(sec=sec, nanosec=nanosec)))
 
 
@@ -115,8 +118,8 @@ def play(config: PlayConfig, say: Callable[[str], None]) -> int:
         asked_to_end = True
 
     bag = open_bag(config.bag)
-    for warning in bag.warnings:
-        say(warning)
+    for words in dict.fromkeys((bag.summary, *bag.warnings, *bag.timeline.notes)):
+        say(words)
     played = choose(bag, config.topics, parse_remaps(config.remaps), config.clock)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, on_signal)
@@ -127,6 +130,8 @@ def play(config: PlayConfig, say: Callable[[str], None]) -> int:
         for one in played:
             if one.topic.kind in COMMANDS:
                 say(f"playing {one.name}: a robot that subscribes to it will move")
+        if others := left_out(bag, played):
+            say(others)
         player.wait_for_listeners(config.wait_s)
         if unheard := player.unheard:
             say(f"no subscriber yet on {', '.join(unheard)}")

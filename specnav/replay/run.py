@@ -22,6 +22,7 @@ from evaluation.bags.records import (
     DecisionRecord,
     ReplayResults,
     RunComparison,
+    SkippedRecord,
     TopicRecord,
     append_decisions,
     load_decisions,
@@ -122,7 +123,8 @@ def settings_of(config: ReplayConfig) -> dict[str, Setting]:
 
 def describe_bag(bag: Bag, contents: Contents, plan: Plan, unusable: int) -> BagRecord:
     """The bag as the results keep it."""
-    times = [frame.time_ns for frame in contents.frames]
+    times = [bag.timeline.played(frame.time_ns) for frame in contents.frames]
+    skipped = [*bag.skipped, *contents.skipped]
     return BagRecord(
         path=str(bag.path),
         topics=[TopicRecord(topic.name, topic.kind, topic.count) for topic in bag.topics],
@@ -134,6 +136,9 @@ def describe_bag(bag: Bag, contents: Contents, plan: Plan, unusable: int) -> Bag
         referenced=sum(bool(task.reference) for task in plan.tasks),
         unusable=unusable,
         warnings=[*bag.warnings, *plan.notes],
+        messages_found=bag.found,
+        messages_used=bag.found - sum(one.count or 0 for one in skipped),
+        messages_skipped=[SkippedRecord(one.file, one.count, one.reason) for one in skipped],
     )
 
 
@@ -146,6 +151,8 @@ def read_bag(config: ReplayConfig) -> tuple[Bag, Types, Contents, Plan]:
     contents = read_contents(bag, types, image, VOCABULARY)
     if not contents.frames:
         raise EvaluationError(f"no frame of {image.name} can be read in {config.bag}")
+    if config.rate == "bag" and not bag.timeline.jumps:  # else it is said in any case
+        contents.notes += bag.timeline.notes
     return bag, types, contents, make_plan(contents, config.instruction, labels, config.every, config.limit)
 
 
@@ -171,6 +178,7 @@ def run_replay(config: ReplayConfig, view: ReplayView | None = None) -> int:
     bag, types, contents, plan = read_bag(config)
     folder = new_run_folder(config.out, "replay", datetime.now())
     run = Run(folder, config, bag, contents, plan, describe_machine(), time.monotonic())
+    view.say(bag.summary)
     for words in (*bag.warnings, *plan.notes):
         view.say(f"note: {words}")
     try:
@@ -215,7 +223,8 @@ def _decide_all(run: Run, types: Types, view: ReplayView, stack: ExitStack) -> N
             advance(record)
 
         if config.rate == "bag":
-            times = {frame.number: frame.time_ns for frame in run.contents.frames if frame.number in tasks}
+            played = run.bag.timeline.played
+            times = {f.number: played(f.time_ns) for f in run.contents.frames if f.number in tasks}
             at_bag_speed(all_pictures, times, edge.deciders, keep, run.passage)
         else:
             by_frames(all_pictures, edge.deciders, keep, run.passage)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from PIL import Image as Picture
+from rosbags.interfaces import Qos
 from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
 
 from evaluation.bags.contents import COMMAND, COMPRESSED, IMAGE, METRICS, STRING
@@ -97,6 +99,7 @@ class MadeUp:
         storage: str = "mcap",
         distro: str = "kilted",
         compression: CompressionMode = CompressionMode.NONE,
+        offered: Sequence[Qos] = (),
     ) -> Path:
         """Write a bag's folder; its file is NAME/NAME.mcap or .db3."""
         types = types_of(distro)
@@ -107,7 +110,9 @@ class MadeUp:
             topics = {}
             for topic, kind, time_ns, values in self.messages:
                 if topic not in topics:
-                    topics[topic] = writer.add_connection(topic, kind, typestore=types.store)
+                    topics[topic] = writer.add_connection(
+                        topic, kind, typestore=types.store, offered_qos_profiles=offered
+                    )
                 writer.write(topics[topic], time_ns, types.encode(kind, values))
         return path
 

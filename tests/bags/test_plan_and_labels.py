@@ -6,7 +6,7 @@ import pytest
 
 from evaluation.bags.contents import Contents, FrameEntry, Reference
 from evaluation.bags.labels import match_labels, read_labels
-from evaluation.bags.source import Topic
+from evaluation.bags.storage import Topic
 from evaluation.errors import EvaluationError
 from spec_vlm_nav.language.actions import ACTION_SENTENCES
 from specnav.replay.plan import ACTIONS, VOCABULARY, make_plan

@@ -2,7 +2,8 @@
 
 import pytest
 
-from evaluation.bags.source import Bag, Topic
+from evaluation.bags.source import Bag
+from evaluation.bags.storage import Topic
 from harness.errors import UsageError
 from specnav.play.choice import check_definition, choose, parse_remaps
 from specnav.play.pace import Pace

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mcap.writer import CompressionType
 
 from evaluation.bags.records import load_decisions, load_replay
 from evaluation.report.page import REPORT_FILE
 from harness.paths import DEFAULT_TARGET
 from harness.verifier_process import verifier_process
 from specnav.cli.app import main
+from tests.bags import broken
 from tests.bags.made_up import MadeUp, raw_image, walk
 
 pytestmark = pytest.mark.slow
@@ -120,6 +122,27 @@ def test_raw_frames_at_the_bags_speed_with_an_instruction_given(monkeypatch, cap
     assert row.decisions + row.failures + row.skipped == 9 and row.agreement is None
     assert row.age_ms_p50 >= row.decision_ms_p50 and results.wall_s > 1.6
     assert {one.instruction for one in decisions} == {"find the red chair"}
+
+
+def test_what_a_damaged_bag_lost_is_in_the_terminal_the_results_and_the_report(
+    monkeypatch, capsys, verifier, tmp_path
+):
+    monkeypatch.setattr("evaluation.bags.timeline.MAX_PAUSE_S", 1)
+    recorded = [0, *broken.times(12)[1:]]  # the clock was not set when the first frame came
+    path = broken.mcap(tmp_path / "walk.mcap", recorded, compression=CompressionType.NONE)
+    data = bytearray(path.read_bytes())
+    begin, length = broken.chunk_places(bytes(data))[1]
+    data[begin + length - 30] ^= 1
+    path.write_bytes(data)
+    how = ("--method", "ar", "--rate", "bag", "--instruction", "find the red chair", "--connect", verifier)
+    code, said = run_here(monkeypatch, capsys, "replay", path, *how, "--out", tmp_path / "run")
+    assert code == 0 and "walk.mcap: 12 messages found, 9 used, 3 skipped" in said
+    results = load_replay(tmp_path / "run")
+    (lost,) = results.bag.messages_skipped
+    assert (results.bag.messages_found, results.bag.messages_used, lost.count) == (12, 9, 3)
+    assert "checksum" in lost.reason and results.bag.frames == 9 and 0 < results.wall_s < 60
+    page = (tmp_path / "run" / REPORT_FILE).read_text()
+    assert "12 messages found, 9 used, 3 skipped." in page and lost.reason in page and "53.9 years" in page
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import conftest_models as tiny
-import drafts
 import msgspec
 import pytest
 from made_up_studies import made_up_setting, made_up_study
@@ -112,7 +111,7 @@ def test_the_table_tells_times_worth_and_speed():
     assert "4.0× (1 row)" in findings.words[0]
 
 
-@drafts.needs_llama_cpp
+@pytest.mark.gguf
 @pytest.mark.slow
 def test_a_folder_is_converted_into_the_run(tmp_path):
     flags = {"out": tmp_path / "s", "limit": 1, "methods": ("ar", "sd")}

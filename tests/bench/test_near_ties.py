@@ -12,13 +12,17 @@ import torch
 from made_up import sd_answer
 
 from evaluation.bench.loop import prompt_of
-from evaluation.bench.near_ties import both_ways, find_flips, first_difference
+from evaluation.bench.near_ties import NearTies, both_ways, find_flips, first_difference
 from evaluation.bench.records import AnswerRecord
 from evaluation.bench.summary import make_rows
 from evaluation.questions import Question
 from specdec.models import LoadedModel, load_model
 from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
+from specnav.bench.config import BenchConfig
+from specnav.bench.serving.client import ClientRecord
+from specnav.bench.serving.clients import near_ties_of, summarise
+from specnav.bench.serving.watch import Between
 from specnav.bench.view import as_ar
 
 pytestmark = pytest.mark.slow
@@ -74,6 +78,24 @@ def test_a_place_with_a_small_margin_is_a_near_tie_and_one_with_a_large_margin_a
     assert (rows[1].near_ties, rows[1].errors, as_ar(rows[1])) == (0, 1, "NO")
     rows = make_rows(given, METHODS, frozenset(METHODS), flips, flip.margin / 2)
     assert (rows[1].near_ties, rows[1].errors, as_ar(rows[1])) == (1, 0, "≈ 1")
+
+
+def test_many_clients_are_judged_by_the_same_rule(
+    model: LoadedModel, right: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompt = prompt_of(model.tokenizer, QUESTION, [])
+    steps, _ = both_ways(model, prompt, right[0], OPTIONS)
+    order = steps[5].argsort(descending=True)
+    wrong, near = ((*right[0][:5], int(order[place]), 7) for place in (-1, 1))
+    judge = NearTies(model, [prompt], right[:1], OPTIONS)
+    assert judge.count([(0, wrong), (0, wrong)]) == 0 and judge.noise > 0
+    judge.noise = float(steps[5, order[0]] - steps[5, order[1]])
+    assert judge.count([(0, wrong), (0, near), (0, near)]) == 2
+    record = ClientRecord(0, chunks=[(1.0, 2)], answers=[(0, wrong), (0, near), (0, tuple(right[0]))])
+    row = summarise("sd", [record], 0.0, 2.0, [tuple(right[0])], Between({}, 0.0, 0.0), judge)
+    assert (row.answers, row.wrong, row.near_ties) == (3, 1, 1)
+    assert near_ties_of(BenchConfig(), model, [prompt], [tuple(right[0])]) is not None
+    assert near_ties_of(BenchConfig(temperature=1.0), model, [prompt], [tuple(right[0])]) is None
 
 
 def test_what_follows_a_turn_that_has_parted_is_not_looked_at(model: LoadedModel, right: list[list[int]]) -> None:

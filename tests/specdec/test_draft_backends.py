@@ -246,7 +246,7 @@ def _full(session: ModelSession) -> int:
     return 10_000
 
 
-@drafts.needs_llama_cpp
+@pytest.mark.gguf
 class TestLlamaCpp:
     """What only this engine has limits in."""
 

@@ -20,7 +20,7 @@ from specdec.models.gguf import binding
 from specdec.models.gguf.binding import LlamaModel
 from specnav.convert.run import ConvertConfig, run_convert
 
-pytestmark = [pytest.mark.slow, drafts.needs_llama_cpp]
+pytestmark = [pytest.mark.slow, pytest.mark.gguf]
 
 def converted(folder: Path, out: Path, kind: str = "f32") -> Path:
     run_convert(ConvertConfig(folder, kind, out))

@@ -20,7 +20,7 @@ from specdec.models.local import generate_local
 from specdec.options import GenerationOptions
 from specdec.sampling.recoveries import Recovery
 
-pytestmark = [pytest.mark.slow, drafts.needs_llama_cpp]
+pytestmark = [pytest.mark.slow, pytest.mark.gguf]
 
 DRAFTING = [name for name in METHODS if get_method(name).drafts]
 SAMPLED = [name for name in DRAFTING if get_method(name).recovery is Recovery.NOISE]

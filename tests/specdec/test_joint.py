@@ -185,8 +185,8 @@ def test_many_answers_at_once_are_the_targets_own(
     assert_own_answers(text_pair.target, model, start_server(text_pair.target).address, method)
 
 
+@pytest.mark.gguf
 def test_drafts_on_llama_cpp_share_its_calls(start_server: StartServer) -> None:
-    pytest.importorskip("llama_cpp")
     target = load_model(DEFAULT_TEXT_TARGET)
     draft = load_draft(DEFAULT_TEXT_DRAFT / "text-draft-q8_0.gguf")
     assert_own_answers(target, draft, start_server(target).address, "fsd")

@@ -14,7 +14,8 @@ import torch
 from conftest_servers import Pair
 from PIL import Image
 
-from specdec.models import ModelError, Prompt, chat_prompt, load_model
+from specdec.models import ModelError, Prompt, chat_prompt, load_draft, load_draft_tokenizer, load_model
+from specdec.models.gguf import binding
 from specdec.models.images import MOST_PIXELS, ImagePreparer, decode_image, find_process_vision_info
 from specdec.models.positions import expand_image_pads, mrope_positions
 
@@ -269,6 +270,23 @@ class TestErrorsOfLoading:
         folder = self.copy(model_root, tmp_path)
         (folder / "model.safetensors").unlink()
         self.check(folder, "weights")
+
+    def test_no_weights_but_a_gguf_file_and_no_llama_cpp(
+        self, model_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = self.copy(model_root, tmp_path)
+        (folder / "model.safetensors").unlink()
+        (folder / "q8.gguf").write_bytes(b"GGUF")
+        monkeypatch.setitem(sys.modules, "llama_cpp", None)
+        binding.library.cache_clear()
+        try:
+            for load in (load_draft, load_draft_tokenizer):
+                with pytest.raises(ModelError, match=r"has no weights .*only q8\.gguf.*make setup-gguf") as caught:
+                    load(folder)
+                assert str(folder) in str(caught.value) and "\n" not in str(caught.value)
+        finally:
+            monkeypatch.undo()
+            binding.library.cache_clear()
 
     def test_pickled_weights(self, model_root: Path, tmp_path: Path) -> None:
         folder = self.copy(model_root, tmp_path)

@@ -59,8 +59,9 @@ def converted(folder: Path, kind: str, out: Path) -> Path:
 
 
 def logits_of_llama_cpp(path: Path) -> np.ndarray[Any, Any]:
-    llama = pytest.importorskip("llama_cpp", reason="llama.cpp is not installed: make setup-gguf").Llama
-    model = llama(str(path), n_ctx=128, logits_all=True, verbose=False, type_k=0, type_v=0, n_threads=1)
+    from llama_cpp import Llama
+
+    model = Llama(str(path), n_ctx=128, logits_all=True, verbose=False, type_k=0, type_v=0, n_threads=1)
     model.eval(IDS)
     return np.array(model.scores[: len(IDS)])
 
@@ -78,6 +79,7 @@ def off(path: Path, folder: Path) -> np.ndarray[Any, Any]:
     return np.abs(logits_of_llama_cpp(path)[:, : right.shape[1]] - right).max(axis=1)
 
 
+@pytest.mark.gguf
 @pytest.mark.parametrize("family", CONVERTED)
 def test_llama_cpp_gives_the_logits_that_the_folder_gives(
     family: str, folders: dict[str, Path], tmp_path: Path
@@ -87,6 +89,7 @@ def test_llama_cpp_gives_the_logits_that_the_folder_gives(
     assert seen.max() < CLOSE.get(family, 1e-4)
 
 
+@pytest.mark.gguf
 def test_rows_of_a_llama_that_are_not_moved_are_noticed(
     folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,15 +304,18 @@ def with_biases(folder: Path) -> Path:
     return folder
 
 
-def test_biases_go_along_with_their_rows_and_are_refused_where_llama_cpp_reads_none(
-    copy: Path, folders: dict[str, Path], tmp_path: Path
-) -> None:
+@pytest.mark.gguf
+def test_biases_go_along_with_their_rows(copy: Path, tmp_path: Path) -> None:
     assert off(converted(with_biases(copy), "f32", tmp_path / "m.gguf"), copy).max() < 1e-4
+
+
+def test_biases_are_refused_where_llama_cpp_reads_none(folders: dict[str, Path], tmp_path: Path) -> None:
     other = with_biases(Path(shutil.copytree(folders["qwen3"], tmp_path / "qwen3")))
     with pytest.raises(UsageError, match=r"which llama\.cpp's qwen3 has not"):
         run_convert(ConvertConfig(other, "f32", tmp_path / "other.gguf"))
 
 
+@pytest.mark.gguf
 @pytest.mark.parametrize(
     "rope",
     [

@@ -33,10 +33,12 @@ def converted(folder: Path, out: Path) -> Path:
 
 
 def of_llama_cpp(path: Path) -> Any:
-    llama = pytest.importorskip("llama_cpp", reason="llama.cpp is not installed: make setup-gguf").Llama
-    return llama(str(path), n_ctx=32, verbose=False)
+    from llama_cpp import Llama
+
+    return Llama(str(path), n_ctx=32, verbose=False)
 
 
+@pytest.mark.gguf
 @pytest.mark.parametrize("name", ["text-draft", "nav-draft"])
 def test_byte_level_tokenizers(name: str, tmp_path: Path) -> None:
     model = of_llama_cpp(converted(DEFAULTS / name, tmp_path / "m.gguf"))
@@ -77,6 +79,7 @@ def with_scores(folder: Path) -> Tokenizer:
     return backend
 
 
+@pytest.mark.gguf
 def test_tokenizers_that_fall_back_to_bytes(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(tiny.built_pairs() / "text-target", tmp_path / "model"))
     right = with_scores(folder)

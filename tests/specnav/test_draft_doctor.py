@@ -78,8 +78,8 @@ def test_what_llama_cpp_says_of_itself_becomes_a_short_line() -> None:
     assert machine.llama_cpp_features("") == "no features"
 
 
+@pytest.mark.gguf
 def test_llama_cpp_is_found_or_how_to_get_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("llama_cpp", reason="llama.cpp is not installed: make setup-gguf")
     found = machine.check_llama_cpp()
     assert found.status == "ok" and "a GPU" in found.detail
     monkeypatch.setattr(machine.importlib.util, "find_spec", lambda name: None)

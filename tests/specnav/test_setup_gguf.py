@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -111,3 +113,28 @@ def test_the_versions_of_set_up_and_package_are_the_same() -> None:
         line for line in (ROOT / "pyproject.toml").read_text().splitlines() if line.startswith("gguf = [")
     ]
     assert f"{setup_gguf.PACKAGE}>={version}" in extra
+
+
+def test_the_tests_of_llama_cpp_alone_follow_its_set_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[list[str]] = []
+
+    def run(command: list[str], **settings: object) -> subprocess.CompletedProcess[str]:
+        asked.append(command)
+        return subprocess.CompletedProcess(command, 5)
+
+    monkeypatch.setattr(setup_gguf, "cached_wheel", lambda environment: tmp_path / "x.whl")
+    monkeypatch.setattr(setup_gguf, "install", lambda wheel: None)
+    monkeypatch.setattr(setup_gguf, "check_import", lambda: "without a GPU")
+    monkeypatch.setattr(setup_gguf.subprocess, "run", run)
+    monkeypatch.setattr(sys, "argv", ["setup_gguf.py", "--test", "-k", "tower"])
+    assert setup_gguf.main() == 5
+    assert asked[0][1:5] == ["-m", "pytest", "-m", "gguf"] and asked[0][-2:] == ["-k", "tower"]
+    monkeypatch.setattr(sys, "argv", ["setup_gguf.py", "-k", "tower"])
+    with pytest.raises(SystemExit):
+        setup_gguf.main()
+
+
+def test_ci_begins_with_the_readmes_test_command_where_nothing_else_is_set_up() -> None:
+    lines = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if not line.startswith("#")]
+    assert re.findall(r"make ([a-z-]+)", "\n".join(lines)) == ["test", "test-gguf", "test-vllm"]
+    assert "\nmake test " in (ROOT / "README.md").read_text()

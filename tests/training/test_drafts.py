@@ -260,6 +260,8 @@ def test_frames_of_a_bag_are_asked_about_with_the_instruction_of_the_time(tmp_pa
     sources = Sources(bags=(ROOT / "tests" / "data" / "rooms.mcap",))
     found = gather(sources, model, 8, 4, 64, 96, tmp_path, 0, lambda done, total: None)
     assert found.prompts and found.held_out
+    assert found.notes[0].startswith("rooms.mcap: ") and "0 skipped" in found.notes[0]
+    assert found.notes[-1].startswith("rooms.mcap: 51 frames, ")
     assert all(len(prompt.images) == 1 and Path(prompt.images[0]).is_file() for prompt in found.prompts)
     words = model.tokenizer.decode(found.prompts[0].ids)
     assert "find the" in words

@@ -182,6 +182,8 @@ class _Run:
                         config.sources, target.loaded, config.prompts, config.held_out,
                         config.length - config.new_tokens, config.length, self.run, config.seed, progress,
                     )  # fmt: skip
+                for words in found.notes:
+                    self.shown.say(words)
                 save_samples(self.given, found.texts)
                 save_samples(self.prompts, found.prompts)
                 save_samples(self.run / "logged.jsonl", found.said)

@@ -26,6 +26,10 @@ class Stages:
     def __init__(self, bars: Progress) -> None:
         self.bars = bars
 
+    def say(self, words: str) -> None:
+        """A line above the bars."""
+        self.bars.console.print(words, markup=False, highlight=False)
+
     def train(
         self,
         title: str,

@@ -18,7 +18,13 @@ from harness.signals import ends_on_signals
 from specnav.bench.config import BenchConfig, make_config
 from specnav.bench.emulated import disturbance_of
 from specnav.bench.run import methods_of, settings_of
-from specnav.bench.serving.clients import ask_for, drafts_disturbed, load_target, measure_clients
+from specnav.bench.serving.clients import (
+    ask_for,
+    drafts_disturbed,
+    load_target,
+    measure_clients,
+    near_ties_of,
+)
 from specnav.bench.view import BenchView
 from specnav.serve import on_vllm
 
@@ -28,7 +34,8 @@ MOST_CLIENTS = 256
 LEGEND = (
     "n: clients; x: against one; each: tok/s of a client, median; slow: what 95 % of them reach; work, wait: ms in the "
     "cloud a verdict; batch: sessions that shared its forward; idle: share of the time without a forward; cores: busy, "
-    "of the whole machine; wrong: of the answers that came to their end"
+    "of the whole machine; wrong: of the answers that came to their end "
+    "(≈: near-ties of half precision)"
 )
 
 
@@ -77,6 +84,7 @@ def run_capacity(
     view.say("what the target alone answers")
     target = load_target(config)
     prompts, expected = ask_for(config, target)
+    near_ties = near_ties_of(config, target, prompts, expected)
     found = drafts_disturbed(config, target, view.say)
     interrupted = False
     try:
@@ -88,7 +96,7 @@ def run_capacity(
                     rows.append(
                         measure_clients(
                             config, method, count, seconds, prompts, expected, logs, server_flags, engine,
-                            disturbance_of(found),
+                            disturbance_of(found), near_ties,
                         )
                     )
     except KeyboardInterrupt:
@@ -111,6 +119,8 @@ def run_capacity(
     if found is not None:
         view.say(found.line)
     view.say(f"results: {place}")
+    if near := sum(row.near_ties for row in rows):
+        view.say(f"half precision: {near} answers left the target's at a near-tie, which is no error")
     wrong = sum(row.wrong for row in rows)
     if wrong:
         raise UsageError(f"{wrong} answers were not the target's: see {place}")
@@ -129,7 +139,7 @@ def table(rows: Sequence[ClientsRow]) -> Table:
             row.method, str(row.clients), f"{row.rate:.1f}", times, f"{row.median:.1f}", f"{row.slow:.1f}",
             f"{row.verify_ms:.0f}", f"{row.queue_ms:.0f}", f"{row.batch:.1f}",
             f"{row.server.get('idle_share', 0):.0%}", f"{row.cores_busy:.0%}{'!' * bool(row.mark)}",
-            f"{row.wrong}/{row.answers}",
+            f"{row.wrong}/{row.answers}{f' ≈{row.near_ties}' if row.near_ties else ''}",
         )  # fmt: skip
     if any(row.mark for row in rows):
         found.caption = f"{LEGEND}\n!: the machine's cores were busy, so it is not the verifier that decides"

@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from evaluation.bench.clients import ClientsRow
+from evaluation.bench.near_ties import NearTies
 from evaluation.bench.records import AcceptanceRecord
 from evaluation.questions import load_questions
 from evaluation.results import percentile
@@ -44,9 +45,10 @@ START_TIMEOUT_S = 300.0
 def measure_clients(
     config: BenchConfig, method: str, clients: int, seconds: float, prompts: Sequence[Prompt],
     expected: Sequence[tuple[int, ...]], logs: Path, server_flags: Sequence[str] = (), engine: str = "own",
-    disturbance: Disturbance | None = None,
+    disturbance: Disturbance | None = None, near_ties: NearTies | None = None,
 ) -> ClientsRow:
-    """Run so many clients against a verifier of their own. disturbance: of the drafts, where acceptance is emulated.
+    """Run so many clients against a verifier of their own. disturbance: of the drafts, where acceptance is emulated;
+    near_ties: tells those from wrong answers, where the target works in half precision.
     Raises ChildFailed, HarnessError, UsageError.
     """
     from specdec.methods import get_method
@@ -77,7 +79,7 @@ def measure_clients(
             seen = between(before, look(metrics))
             records = [_receive(pipe, PATIENCE_S) for pipe in pipes]
         place.supervisor.stop(place.verifier.name)
-    row = summarise(method, records, first, last, expected, seen)
+    row = summarise(method, records, first, last, expected, seen, near_ties)
     return msgspec.structs.replace(
         row, prompt_tokens=[len(one.ids) for one in prompts], answer_tokens=[len(ids) for ids in expected]
     )
@@ -90,13 +92,15 @@ def settling_s(config: BenchConfig, clients: int) -> float:
 
 def summarise(
     method: str, records: Sequence[ClientRecord], first: float, last: float,
-    expected: Sequence[tuple[int, ...]], seen: Between,
+    expected: Sequence[tuple[int, ...]], seen: Between, near_ties: NearTies | None = None,
 ) -> ClientsRow:
     """The row of a run. first, last: the clock when all were asking, and when they were told to end."""
     whole = last - first
     rates = sorted(sum(n for at, n in record.chunks if first <= at <= last) / whole for record in records)
     rounds = [one for record in records for one in record.rounds if first <= one.at_s]
     answers = [one for record in records for one in record.answers]
+    others = [(index, ids) for index, ids in answers if ids != expected[index]]
+    near = near_ties.count(others) if near_ties is not None else 0
     gaps = [
         1e3 * (after - before)
         for record in records
@@ -113,7 +117,8 @@ def summarise(
         queue_ms=statistics.median([one.queue_ms for one in rounds] or [0.0]),
         batch=statistics.fmean([one.batch for one in rounds] or [0.0]),
         answers=len(answers),
-        wrong=sum(ids != expected[index] for index, ids in answers),
+        wrong=len(others) - near,
+        near_ties=near,
         errors=[record.error for record in records if record.error],
         server=seen.server,
         tokens_a_round=statistics.fmean([one.gained for one in rounds] or [0.0]),
@@ -134,6 +139,16 @@ def ask_for(config: BenchConfig, target: LoadedModel) -> tuple[list[Prompt], lis
     if not fit:
         raise UsageError("no question is short enough; ask shorter ones")
     return fit, [tuple(generate_local(target, prompt, options)) for prompt in fit]
+
+
+def near_ties_of(
+    config: BenchConfig, target: LoadedModel, prompts: Sequence[Prompt], expected: Sequence[tuple[int, ...]]
+) -> NearTies | None:
+    """What tells near-ties from wrong answers; None where there are no near-ties: in float32, and sampled."""
+    options = generation_options(config)
+    if target.dtype.itemsize >= 4 or options.temperature != 0:
+        return None
+    return NearTies(target, prompts, expected, options)
 
 
 def drafts_disturbed(config: BenchConfig, target: LoadedModel, say: Callable[[str], None]) -> AcceptanceRecord | None:

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from cloud_verifier.engine.policy import ROWS
 from evaluation.bench.clients import DISTURBED, ClientsRow
+from evaluation.bench.near_ties import NearTies
 from evaluation.capacity import BatchCurve, load_curve
 from evaluation.errors import EvaluationError
 from evaluation.files import read_json, write_json
@@ -35,7 +36,14 @@ from specnav.bench.config import BenchConfig, load_point, make_config
 from specnav.bench.emulated import disturbance_of
 from specnav.bench.run import LOGS, settings_of
 from specnav.bench.serving.capacity import methods_for_clients, numbers_of
-from specnav.bench.serving.clients import ask_for, drafts_disturbed, load_target, measure_clients, settling_s
+from specnav.bench.serving.clients import (
+    ask_for,
+    drafts_disturbed,
+    load_target,
+    measure_clients,
+    near_ties_of,
+    settling_s,
+)
 from specnav.bench.study import keep_study, show, study_folder
 from specnav.bench.study_jobs import check_flags, scaled
 
@@ -223,7 +231,7 @@ def in_one_line(row: ClientsRow, scale: float) -> str:
 
 def _measuring(plan: Plan, console: Console) -> Measure:
     """Real measurements; the target is asked alone first, so that every answer can be compared."""
-    asked: list[tuple[list[Any], list[tuple[int, ...]], Disturbance | None]] = []
+    asked: list[tuple[list[Any], list[tuple[int, ...]], Disturbance | None, NearTies | None]] = []
 
     def measure(cell: Cell, logs: Path) -> ClientsRow:
         if not asked:
@@ -231,12 +239,14 @@ def _measuring(plan: Plan, console: Console) -> Measure:
             target = load_target(plan.config)
             found = drafts_disturbed(plan.config, target, lambda words: say(console, words))
             plan.results.notes.extend([] if found is None else [found.line])
-            asked.append((*ask_for(plan.config, target), disturbance_of(found)))
-        prompts, expected, disturbance = asked[0]
+            prompts, expected = ask_for(plan.config, target)
+            near_ties = near_ties_of(plan.config, target, prompts, expected)
+            asked.append((prompts, expected, disturbance_of(found), near_ties))
+        prompts, expected, disturbance, near_ties = asked[0]
         groups = ("--groups", str(cell.groups))
         return measure_clients(
             plan.of(cell), cell.method, cell.clients, plan.seconds_of(cell), prompts, expected, logs, groups,
-            disturbance=disturbance,
+            disturbance=disturbance, near_ties=near_ties,
         )  # fmt: skip
 
     return measure

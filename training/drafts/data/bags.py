@@ -25,10 +25,10 @@ _VOCABULARY = {sentence: action.short for sentence, action in ACTION_SENTENCES.i
 
 
 def bag_prompts(
-    bags: Sequence[Path], instruction: str, model: LoadedModel, folder: Path, progress: Progress
+    bags: Sequence[Path], instruction: str, model: LoadedModel, folder: Path, progress: Progress, notes: list[str]
 ) -> list[Sample]:
     """A prompt for every frame that an instruction was in force for. instruction: for bags that hold none; "" asks for
-    what they hold. The pictures, as the model is shown them, are written into `folder`.
+    what they hold. The pictures, as the model is shown them, are written into `folder`. notes: gets what was left out.
 
     Raises TrainingError for what is no bag, holds no frames, or no instruction where none is given.
     """
@@ -37,19 +37,20 @@ def bag_prompts(
     found: list[Sample] = []
     for number, path in enumerate(bags):
         try:
-            found += _of_bag(path, instruction, model, folder / f"bag-{number}", progress)
+            found += _of_bag(path, instruction, model, folder / f"bag-{number}", progress, notes)
         except EvaluationError as error:
             raise TrainingError(str(error)) from error
     return found
 
 
 def _of_bag(
-    path: Path, instruction: str, model: LoadedModel, folder: Path, progress: Progress
+    path: Path, instruction: str, model: LoadedModel, folder: Path, progress: Progress, notes: list[str]
 ) -> list[Sample]:
     bag = open_bag(path)
     types = Types({}, bag.distro or NEWEST)
     image = choose_image_topic(bag, None)
     contents = read_contents(bag, types, image, _VOCABULARY)
+    notes += [bag.summary, *bag.warnings, *contents.notes]
     asked = {
         frame.number: words
         for frame in contents.frames
@@ -73,6 +74,7 @@ def _of_bag(
             file.write_bytes(jpeg)
             prompts.append(Sample(prompt.ids, len(prompt.ids), (str(file.resolve()),), f"{path}, frame {number}"))
         progress(len(prompts), len(asked))
+    notes.append(f"{path.name}: {len(contents.frames)} frames, {len(asked)} with an instruction, {len(prompts)} used")
     return prompts
 
 

@@ -64,6 +64,7 @@ class Gathered:
     texts: list[Sample]
     said: list[Sample] = field(default_factory=list)
     kept: list[Sample] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def gather(
@@ -83,6 +84,7 @@ def gather(
     Raises TrainingError for what cannot be read, and where too little is left.
     """
     rng = random.Random(f"drafts/{seed}")
+    notes: list[str] = []
     prompts: list[Sample] = []
     logged = logged_texts(sources.verdicts, model, folder, length) if sources.verdicts else []
     for file in sources.questions:
@@ -92,7 +94,8 @@ def gather(
     if sources.bags:
         from training.drafts.data.bags import bag_prompts
 
-        prompts += bag_prompts(sources.bags, sources.instruction, model, folder / "frames", progress)
+        frames = folder / "frames"
+        prompts += bag_prompts(sources.bags, sources.instruction, model, frames, progress, notes)
     measured: list[Sample] = []
     for file in sources.held_out:
         measured += question_prompts(model, read_questions(file), file.name)
@@ -103,7 +106,7 @@ def gather(
     prompts, measured = _fitting(model, prompts, longest), _fitting(model, measured, longest)
     if logged:
         said, kept = split(logged, held_out, seed)
-        return Gathered(prompts, measured, texts, said, kept)
+        return Gathered(prompts, measured, texts, said, kept, notes)
     if not measured:
         rng.shuffle(prompts)
         count = min(held_out, max(len(prompts) // 4, 1))
@@ -115,7 +118,7 @@ def gather(
             f"too few prompts of at most {longest} tokens are left: give more questions, texts or bags, "
             "or a larger --length"
         )
-    return Gathered(prompts, measured, texts)
+    return Gathered(prompts, measured, texts, notes=notes)
 
 
 def question_prompts(model: LoadedModel, questions: Sequence[str], origin: str) -> list[Sample]:

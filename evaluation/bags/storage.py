@@ -1,0 +1,246 @@
+"""What both kinds of storage files share: their words, their limits, and how their messages become one sequence.
+
+Words: a *storage* is one file of a bag (a split); a *run* is a piece of a storage whose messages can be sorted in
+memory; a *skipped* message was recorded, but cannot be used. Nothing that a file says of sizes or counts is trusted:
+what a file unpacks to, and how many messages it holds, is bounded by its own size.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import lz4.frame
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+EXPANSION, SPARE_BYTES, SPARE_MESSAGES = 1000, 64 << 20, 1000
+"""A file may unpack to so many times its size, and a bit; a message takes at least one byte of it."""
+MOST_OFFERS = 100
+MOST_REASONS = 20  # that are told of a file
+WINDOW_BYTES = 256 << 20  # of messages held in memory to put them in order
+_BROKEN_DATA = (zstd.ZstdError, RuntimeError, EOFError, ValueError)
+_DDS_NAME = re.compile(r"(\w+)::msg::dds_::(\w+)_", re.ASCII)
+
+
+class BrokenFile(Exception):
+    """A file of which nothing can be read, with the reason."""
+
+
+class TooLarge(Exception):
+    """What would exceed the bounds of a file."""
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic of a bag; definition: of its type, as the bag holds it ("": it holds none), in ros2msg or ros2idl."""
+
+    name: str
+    kind: str
+    count: int
+    definition: str = ""
+    encoding: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.kind}, {self.count} message{'' if self.count == 1 else 's'})"
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message: its topic's name, when it was recorded (ns), and its bytes (CDR)."""
+
+    topic: str
+    time_ns: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Messages of a file that cannot be used, and why; count: None where the file does not tell it."""
+
+    file: str
+    count: int | None
+    reason: str
+
+    def __str__(self) -> str:
+        if self.count is None:
+            return f"{self.file}: {self.reason}"
+        return f"{self.file}: {self.count} message{'' if self.count == 1 else 's'} skipped: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A piece of a storage. begin_ns: no message in it is earlier; size: bytes it takes in memory once it is loaded."""
+
+    begin_ns: int
+    size: int
+    load: Callable[[], Iterator[Message]]
+
+
+class Storage(Protocol):
+    """A file that was opened: what it holds, and its messages in runs."""
+
+    name: str
+    tally: Tally
+
+    def runs(self, wanted: Mapping[str, str]) -> Iterable[Run]:
+        """Runs that hold messages of the wanted topics; wanted: their types by their names."""
+        ...
+
+
+@dataclass
+class Tally:
+    """What a file holds. counts: usable messages by topic and type; skipped: others by reason, None: unknown how many.
+
+    seconds: in which anything was recorded. offered: QoS profiles of publishers by topic, as texts of YAML.
+    digest: the same for files with the same messages, in whatever order.
+    """
+
+    counts: dict[tuple[str, str], int] = field(default_factory=dict)
+    definitions: dict[str, tuple[str, str]] = field(default_factory=dict)
+    skipped: dict[str, int | None] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    seconds: set[int] = field(default_factory=set)
+    offered: dict[str, list[str]] = field(default_factory=dict)
+    digest: int = 0
+    distro: str = ""
+
+    @property
+    def used(self) -> int:
+        """Usable messages."""
+        return sum(self.counts.values())
+
+    def add(self, topic: str, kind: str, time_ns: int, data: bytes) -> None:
+        """Count a usable message."""
+        self.counts[topic, kind] = self.counts.get((topic, kind), 0) + 1
+        self.seconds.add(time_ns // 1_000_000_000)
+        self.digest = (self.digest + hash((topic, time_ns, len(data), zlib.crc32(data)))) & 0xFFFFFFFFFFFFFFFF
+
+    def offer(self, topic: str, profiles: str) -> None:
+        """Keep what publishers of a topic offered."""
+        known = self.offered.setdefault(topic, [])
+        if profiles and profiles not in known and len(known) < MOST_OFFERS:
+            known.append(profiles)
+
+    def skip(self, reason: str, count: int | None = 1) -> None:
+        """Count messages that cannot be used."""
+        if count == 0:
+            return
+        if reason not in self.skipped and len(self.skipped) >= MOST_REASONS:
+            reason = "for further reasons"
+        before = self.skipped.get(reason, 0)
+        self.skipped[reason] = None if count is None or before is None else before + count
+
+    def compare(self, said: int | None, reason: str) -> None:
+        """Take what an index says of the number of messages: those that were not met were skipped.
+
+        reason: for those that nothing else explains.
+        """
+        missing = (said or 0) - self.used - sum(count or 0 for count in self.skipped.values())
+        if missing > 0:
+            unknown = [known for known, count in self.skipped.items() if count is None]
+            self.skipped[unknown[0] if unknown else reason] = missing
+
+
+@dataclass
+class Budget:
+    """How much a file may still unpack to."""
+
+    unpacked: int
+    messages: int
+
+    @classmethod
+    def of(cls, file_bytes: int) -> Budget:
+        """The bounds of a file of this size."""
+        return cls(EXPANSION * file_bytes + SPARE_BYTES, file_bytes + SPARE_MESSAGES)
+
+    def take(self, size: int, messages: int = 0) -> None:
+        """Use some of it. Raises TooLarge."""
+        if size > self.unpacked or messages > self.messages:
+            raise TooLarge
+        self.unpacked -= size
+        self.messages -= messages
+
+
+def not_cdr(encoding: str) -> str:
+    """Why messages of another encoding cannot be used."""
+    return f"they are encoded as {encoding[:40]!r}, not as CDR"
+
+
+def type_name(kind: str) -> str:
+    """A type as package/msg/Name, which some tools write as package/Name or as DDS names it."""
+    if found := _DDS_NAME.fullmatch(kind):
+        return f"{found[1]}/msg/{found[2]}"
+    package, sign, name = kind.partition("/")
+    return f"{package}/msg/{name}" if sign and "/" not in name else kind
+
+
+def unpack(data: bytes, compression: str, most: int) -> tuple[bytes, bool]:
+    """(content, whole) of compressed data; what was cut off gives its beginning. Raises TooLarge, ValueError."""
+    if compression in ("", "none"):
+        return data, True
+    if compression not in ("zstd", "lz4"):
+        raise ValueError(f"compressed as {compression!r}, which is not known")
+    made = bytearray()
+    try:
+        while data:
+            one = zstd.ZstdDecompressor() if compression == "zstd" else lz4.frame.LZ4FrameDecompressor()
+            made += one.decompress(data, most - len(made) + 1)
+            if len(made) > most:
+                raise TooLarge
+            if not one.eof:
+                return bytes(made), False
+            data = one.unused_data or b""
+    except _BROKEN_DATA as error:
+        raise ValueError("it cannot be decompressed") from error
+    return bytes(made), True
+
+
+def plain_message(data: bytes, budget: Budget) -> bytes:
+    """A message's CDR bytes. rosbag2 can compress messages one by one, and only metadata.yaml would tell.
+
+    CDR begins with a zero byte, so both cannot be mistaken for one another. Raises TooLarge, ValueError.
+    """
+    if not data.startswith(ZSTD_MAGIC):
+        return data
+    content, whole = unpack(data, "zstd", budget.unpacked)
+    if not whole:
+        raise ValueError("it is cut off")
+    budget.take(len(content))
+    return content
+
+
+def in_order(runs: Sequence[Run], window: int = WINDOW_BYTES) -> Iterator[Message]:
+    """Messages of all runs by their times.
+
+    At most about `window` bytes are held: where runs overlap by more, times step back, and no message is lost.
+    """
+    waiting = sorted(runs, key=lambda run: run.begin_ns, reverse=True)
+    heads: list[tuple[int, int, Message, Iterator[Message], int]] = []
+    held = number = 0
+    while waiting or heads:
+        while waiting and (not heads or (waiting[-1].begin_ns <= heads[0][0] and held < window)):
+            run = waiting.pop()
+            messages = run.load()
+            if (first := next(messages, None)) is not None:
+                number += 1
+                held += run.size
+                heapq.heappush(heads, (first.time_ns, number, first, messages, run.size))
+        if not heads:
+            return
+        _, order, message, messages, size = heads[0]
+        yield message
+        if (following := next(messages, None)) is not None:
+            heapq.heapreplace(heads, (following.time_ns, order, following, messages, size))
+        else:
+            heapq.heappop(heads)
+            held -= size
