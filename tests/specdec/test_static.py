@@ -1,6 +1,6 @@
 """The static decode path, on the CPU: the same answers as the ordinary forward, from a bounded number of shapes.
 
-On a GPU its operations are Triton kernels and its forwards CUDA graphs; benchmarks/gpu/check_kernels.py compares those there.
+On a GPU its operations are Triton kernels and its forwards CUDA graphs: benchmarks/gpu/check_kernels.py compares those.
 """
 
 from __future__ import annotations
