@@ -12,13 +12,19 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What time alone brings about: an instruction that has used up what it was allowed."""
+"""What time alone brings about: what has used up its time, what was decided too long ago."""
 
 from __future__ import annotations
 
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.deciding.handlers.sensors import NO_FRAMES
+from spec_vlm_nav.deciding.parts.interfaces import SUPERVISOR
 from spec_vlm_nav.deciding.parts.situation import Situation
+from spec_vlm_nav.motion.command import CommandKind
+
+SHORTEST_STALL_S = 1.0  # between two of the navigator's inputs
+LONGEST_STALL_S = 2.0
+QUEUED_S = 0.3
 
 GONE = {
     ErrorCode.STALE_CAMERA: NO_FRAMES,
@@ -27,6 +33,22 @@ GONE = {
     ErrorCode.STALE_SENSOR: 'the sensor that looks ahead was blind',
     ErrorCode.NOT_READY: 'the robot could not move',
 }
+
+
+def mind_stall(s: Situation, stalled_s: float, now: float) -> None:
+    """
+    Drop what was decided before this process stood still; after long, end the instruction.
+
+    The robot must not move on by what was thought of a scene that is long over, nor of its own
+    accord after minutes. What waited in queues meanwhile has come in by `look_after`.
+    """
+    if stalled_s >= LONGEST_STALL_S:
+        text = f'vlm_nav_node stood still for {stalled_s:.1f} s (stopped, or no time to run)'
+        s.give_up(ErrorCode.INTERNAL, text, now)
+        return
+    s.abandon(ErrorCode.CANCELED, f'vlm_nav_node stood still for {stalled_s:.1f} s')
+    s.stand(CommandKind.HOLD, SUPERVISOR, 'vlm_nav_node stood still')
+    s.look(now + QUEUED_S, now)
 
 
 def mind_bounds(s: Situation, _: None, now: float) -> None:

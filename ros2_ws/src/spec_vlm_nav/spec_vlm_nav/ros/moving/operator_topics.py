@@ -48,7 +48,7 @@ class Operator:
         # commands must not come before the stop that preceded it.
         subscribe(node, String, 'instruction', self._on_words)
         subscribe(node, Empty, 'stop', lambda message: self._on_stop('topic stop'))
-        subscribe(node, Bool, 'e_stop', self._on_button)
+        subscribe(node, Bool, 'e_stop', self._on_button, latched=True)
         subscribe(node, Empty, 'e_stop_reset', self._on_reset_message)
         node.create_service(Trigger, '~/stop', self._on_stop_request)
         node.create_service(Trigger, '~/e_stop', self._on_estop_request)
