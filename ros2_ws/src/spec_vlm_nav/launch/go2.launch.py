@@ -159,7 +159,7 @@ def make_nodes(context: LaunchContext) -> list[Node]:
 
     nodes = []
     if is_on('motion'):
-        # One that comes back by itself would have forgotten an e-stop: a person starts it again.
+        # It remembers an e-stop; but what made it die is to be looked at: a person starts it again.
         own = {}
         if not given['dry_run'] and said_in(files, DECIDING, 'dry_run') is True:
             own = {'dry_run': True}

@@ -271,7 +271,6 @@ class MotionCore:
 
     def tick(self, now: float) -> Velocity:
         """Return the velocity to publish now."""
-        self._mind_silence(now)
         self._mind_own_stall(now)
         self._end_on_fault(now)
         pose, command = self.gate.pose, self._command
@@ -309,6 +308,7 @@ class MotionCore:
         return self.gate.fault(command, now) or self.gate.fault_ahead(command, now)
 
     def _end_on_fault(self, now: float) -> None:
+        self._mind_silence(now)
         if self._command is not None and (fault := self._fault(self._command, now)):
             self._end(fault.state, self._command, fault.reason, now)
 

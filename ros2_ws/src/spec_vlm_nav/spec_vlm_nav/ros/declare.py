@@ -36,7 +36,6 @@ from rclpy.parameter import Parameter as RosParameter
 from spec_vlm_nav.common.errors import NavigationError, ParameterError
 from spec_vlm_nav.common.parameters import check_all, Parameter, Value
 from spec_vlm_nav.parameters.files import refuse_unknown, wildcard_names
-from spec_vlm_nav.ros.loosening import Loosening
 
 # rclpy's exceptions hold the refused value only in their text.
 _GIVEN = re.compile(r"parameter value \((.*?)\) for|to '(.*?)' of type")
@@ -111,7 +110,7 @@ def follow_changes(
     *,
     check: Check = _no_contradictions,
     only_live: Callable[[], str] = lambda: '',
-    moves: Callable[[], str] | None = None,
+    guard: Check = _no_contradictions,
 ) -> None:
     """
     Check later changes (rclpy itself refuses read-only ones), and have them applied afterwards.
@@ -119,11 +118,10 @@ def follow_changes(
     Validation changes nothing: another callback, or another parameter of the same request, may
     still refuse. check: raises NavigationError for values that cannot be taken. apply: takes all
     values, when the change has been made. only_live: says why parameters that are not live cannot
-    change at the moment, "" when they can. moves: says why the robot does not certainly stand, so
-    that safety limits may not be loosened; of a table that has some.
+    change at the moment, "" when they can. guard: takes the changes alone, raises ParameterError
+    for those that loosen a safety limit (see loosening.py).
     """
     known = {p.name: p for p in table}
-    loosening = None if moves is None else Loosening(node, table, values, moves)
 
     def validate(changes: list[RosParameter]) -> SetParametersResult:
         ours = {c.name: c.value for c in changes if c.name in known}
@@ -132,8 +130,7 @@ def follow_changes(
             fixed = [n for n in ours if not known[n].live and ours[n] != values[n]]
             if fixed and (why := only_live()):
                 raise ParameterError(f'parameter {fixed[0]} cannot change now: {why}')
-            if loosening is not None:
-                loosening.check(ours)
+            guard(ours)
             check({**values, **ours})
         except NavigationError as error:
             return SetParametersResult(successful=False, reason=str(error))

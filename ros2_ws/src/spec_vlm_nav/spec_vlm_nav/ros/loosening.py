@@ -68,7 +68,7 @@ class Loosening:
         values: Mapping[str, Value],
         moves: Callable[[], str],
     ) -> None:
-        """Serve `~/loosen_limits`; moves: why the robot does not certainly stand, "" if it does."""
+        """Serve `~/loosen_limits`; moves: why the robot does not stand for certain, else ""."""
         self._node, self._table, self._values = node, {p.name: p for p in table}, values
         self._moves, self._is_open = moves, False
         self._said = node.create_publisher(

@@ -51,7 +51,7 @@ from spec_vlm_nav.motion.presence import MISSION as HOLDER
 from spec_vlm_nav.ros.convert.messages import pose_of, status_of
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.diagnostics import Diagnostics
-from spec_vlm_nav.ros.loosening import Standing
+from spec_vlm_nav.ros.loosening import Loosening, Standing
 from spec_vlm_nav.ros.missions.instructing import Instructor
 from spec_vlm_nav.ros.missions.orders import MissionServer
 from spec_vlm_nav.ros.missions.wheels import Wheels
@@ -73,8 +73,8 @@ class MissionNode:
     def __init__(self) -> None:
         self.node = node = Node('mission_node')
         self._values = declare(node, MISSION)
-        standing = Standing(node)
-        follow_changes(node, MISSION, self._values, lambda _: None, moves=standing.why_not)
+        guard = Loosening(node, MISSION, self._values, Standing(node).why_not).check
+        follow_changes(node, MISSION, self._values, lambda _: None, guard=guard)
         given = str(self._values['state_file'])
         self._file = Path(given).expanduser() if given else _default_file(node)
         self._mission: Mission | None = None

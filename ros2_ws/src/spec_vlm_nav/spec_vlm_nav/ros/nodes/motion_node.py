@@ -55,6 +55,7 @@ from spec_vlm_nav.ros.backends.outputs import make_backend
 from spec_vlm_nav.ros.convert.messages import command_of, reading_of, status_message
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.diagnostics import Diagnostics
+from spec_vlm_nav.ros.loosening import Loosening
 from spec_vlm_nav.ros.moving.collision_sensor import CollisionSensor
 from spec_vlm_nav.ros.moving.operator_topics import Operator
 from spec_vlm_nav.ros.moving.sensor_inputs import supervision_of
@@ -99,9 +100,8 @@ class MotionNode:
             corridor_config(values),
             self._on_clearance,
         )
-        follow_changes(
-            node, MOTION, values, self._apply, check=check_motion, moves=self._why_not_standing
-        )
+        guard = Loosening(node, MOTION, values, self._why_not_standing).check
+        follow_changes(node, MOTION, values, self._apply, check=check_motion, guard=guard)
         self._operator = Operator(node, self._stop, self._estop, self._reset, self._output.drain)
         reliable = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
         reliability = ReliabilityPolicy[str(values['odom_reliability']).upper()]
