@@ -25,7 +25,13 @@ def test_each_command_is_proven_once_and_in_order():
 
 
 @pytest.mark.parametrize(
-    "made", [lambda nonce: NOTHING, lambda nonce: nonce, lambda nonce: hashlib.sha256(nonce).digest(), bytes.swapcase]
+    "made",
+    [
+        lambda nonce: NOTHING,
+        lambda nonce: nonce,
+        lambda nonce: hashlib.sha256(nonce).digest(),
+        bytes.swapcase,
+    ],
 )
 def test_what_can_be_made_from_what_was_said_proves_nothing(made):
     chain = NonceChain(length=10)

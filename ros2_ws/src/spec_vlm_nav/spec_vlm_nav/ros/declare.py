@@ -97,7 +97,8 @@ def declare(
         parameter.check(declared.value)
         values[parameter.name] = declared.value
     given_names = getattr(node, '_parameter_overrides', {})
-    refuse_unknown(node.get_name(), given_names, table, wildcard_names(sys.argv))
+    shared = wildcard_names(sys.argv, node.get_fully_qualified_name())
+    refuse_unknown(node.get_name(), given_names, table, shared)
     check(values)
     return values
 

@@ -34,6 +34,11 @@ from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.subscription import Subscription
 
+try:
+    from rclpy.event_handler import SubscriptionEventCallbacks
+except ImportError:  # Humble
+    from rclpy.qos_event import SubscriptionEventCallbacks
+
 ONCE_S = 0.1  # between both subscriptions, where the middleware does not tell when it was sent
 KEPT = 16
 
@@ -99,4 +104,6 @@ def subscribe_stamped(
             )
         )
     for qos in kinds:
-        node.create_subscription(kind, topic, callback, qos, raw=raw)
+        # That one of them does not suit a publisher is as meant, and no warning.
+        quiet = SubscriptionEventCallbacks(use_default_callbacks=False)
+        node.create_subscription(kind, topic, callback, qos, raw=raw, event_callbacks=quiet)
