@@ -102,7 +102,14 @@ class MotionNode:
         )
         guard = Loosening(node, MOTION, values, self._why_not_standing).check
         follow_changes(node, MOTION, values, self._apply, check=check_motion, guard=guard)
-        self._operator = Operator(node, self._stop, self._estop, self._reset, self._output.drain)
+        self._operator = Operator(
+            node,
+            self._stop,
+            self._estop,
+            self._reset,
+            self._output.drain,
+            lambda: self._core.gate.estopped_by,
+        )
         reliable = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
         reliability = ReliabilityPolicy[str(values['odom_reliability']).upper()]
         self._status = node.create_publisher(MotionStatus, 'motion_status', reliable)
