@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from spec_vlm_nav.motion.nonces import LENGTH, MOST_MISSED, NOTHING, NonceChain, SessionProof
+from spec_vlm_nav.common.nonces import LENGTH, MOST_MISSED, NOTHING, NonceChain, SessionProof
 from spec_vlm_nav.motion.watchdogs import SESSIONS_KEPT, Supervision, SupervisionWatch
 from spec_vlm_nav.ros.session import RESERVE, Session
 

@@ -15,7 +15,7 @@ from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from spec_vlm_nav_interfaces.msg import MotionCommand, Supervision
 
-from spec_vlm_nav.motion.nonces import NonceChain
+from spec_vlm_nav.common.nonces import NonceChain
 from spec_vlm_nav.ros.run import destroy
 from trials.errors import TrialError
 from trials.graph.waiting import wait_until

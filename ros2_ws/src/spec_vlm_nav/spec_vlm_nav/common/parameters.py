@@ -101,8 +101,8 @@ class Parameter:
         if tighter is Tighter.EARLIER:
             return self.choices.index(str(new)) > self.choices.index(str(old))
         if tighter is Tighter.FEWER:
-            before, after = (set(str(value).split(',')) for value in (old, new))
-            return not {word.strip() for word in after} <= {word.strip() for word in before}
+            words = [{word.strip() for word in str(v).split(',')} for v in (old, new)]
+            return not words[1] <= words[0]
         before, after = float(old), float(new)
         if tighter is Tighter.LOWER_0_OFF:
             return (after or math.inf) > (before or math.inf)

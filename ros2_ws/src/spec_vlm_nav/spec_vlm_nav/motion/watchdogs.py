@@ -27,8 +27,8 @@ import math
 
 from spec_vlm_nav.common.codes import LinkState, MotionState
 from spec_vlm_nav.common.geometry import Pose, wrap
+from spec_vlm_nav.common.nonces import NOTHING, SessionProof
 from spec_vlm_nav.motion.command import SILENT
-from spec_vlm_nav.motion.nonces import NOTHING, SessionProof
 
 RATE_OVER = 50  # messages that a rate is measured over
 SESSIONS_KEPT = 8

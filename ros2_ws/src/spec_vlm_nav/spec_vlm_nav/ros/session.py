@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import secrets
 
-from spec_vlm_nav.motion.nonces import NonceChain
+from spec_vlm_nav.common.nonces import NonceChain
 from spec_vlm_nav_interfaces.msg import MotionCommand, Supervision
 
 RESERVE = 4096  # an instruction that begins with fewer nonces left gets a session of its own
