@@ -141,9 +141,7 @@ def test_what_was_latched_is_heard_by_who_comes_late_and_what_was_not_is_not(gra
             for time_s, word in ((0, "old"), (1, "new"), (60, "last")):
                 data = bytes(serialize_message(String(data=word)))
                 file.write(name, START_NS + time_s * 10**9, data)
-    player = play(
-        graph, tmp_path / "latched.mcap", "--rate", "10", "--topics", "/map_name", "--topics", "/word"
-    )
+    player = play(graph, tmp_path / "latched.mcap", "--rate", "10", "/map_name", "/word")
     player.wait_for("playing")
     time.sleep(1.5)
     heard = []
