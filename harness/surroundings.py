@@ -74,6 +74,8 @@ def ros_environment(domain: int, log_folder: Path, threads: int) -> dict[str, st
         "ROS_DOMAIN_ID": str(domain),
         "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
         "ROS_LOG_DIR": str(log_folder / "ros"),
+        # What a robot's nodes keep for their next start: a run takes nothing over from another.
+        "ROS_HOME": str(log_folder / "ros"),
         "RCUTILS_COLORIZED_OUTPUT": "0",
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": str(threads),

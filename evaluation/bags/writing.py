@@ -19,6 +19,7 @@ from rosbags.rosbag2 import StoragePlugin, Writer, WriterError
 from rosbags.rosbag2.enums import CompressionFormat, CompressionMode
 from rosbags.rosbag2.storage_mcap import McapWriter
 
+from evaluation.bags.qos import latched_profile
 from evaluation.bags.types import Types
 from evaluation.errors import EvaluationError
 
@@ -61,13 +62,19 @@ class McapFile:
         else:
             self.discard()
 
-    def add_topic(self, name: str, kind: str) -> None:
-        """Begin a topic; once more is nothing. Raises EvaluationError for a type that is not known."""
+    def add_topic(self, name: str, kind: str, latched: int = 0) -> None:
+        """Begin a topic; once more is nothing. Raises EvaluationError for a type that is not known.
+
+        latched: so many last messages its publishers keep for those who subscribe later; 0: they keep none.
+        """
         if name in self._connections:
             return
         if kind not in self._types.store.types:
             raise EvaluationError(f"{name} cannot be recorded: its type {kind} is not known here")
-        self._connections[name] = self._writer.add_connection(name, kind, typestore=self._types.store)
+        profiles = [latched_profile(latched)] if latched else []
+        self._connections[name] = self._writer.add_connection(
+            name, kind, typestore=self._types.store, offered_qos_profiles=profiles
+        )
         self.counts[name] = 0
 
     def write(self, name: str, time_ns: int, data: bytes | memoryview) -> None:

@@ -96,7 +96,7 @@ class Wire:
         )
         node.create_subscription(self._kind(), self.topic, self._on_velocity, best_effort)
         subscribe(node, Empty, "stop", lambda message: on_end("stop was heard on topic stop"))
-        subscribe(node, Bool, "e_stop", self._on_button)
+        subscribe(node, Bool, "e_stop", self._on_button, latched=True)
         subscribe(node, String, "instruction", self._on_words)
         self._watch_motion_node()
 

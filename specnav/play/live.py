@@ -14,10 +14,11 @@ from typing import Any
 import rclpy
 from builtin_interfaces.msg import Time
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
 from rosgraph_msgs.msg import Clock
 
+from evaluation.bags.qos import latched_topics
 from evaluation.bags.source import Bag, open_bag
 from harness.errors import UsageError
 from spec_vlm_nav.blackbox.definitions import installed_definition
@@ -53,7 +54,10 @@ class Player:
         self, node: Node, bag: Bag, played: list[Played], with_clock: bool, ended: Callable[[], bool]
     ) -> None:
         self._bag, self._played, self._ended = bag, played, ended
-        self._publishers = {one.topic.name: _publisher(node, one) for one in played}
+        latched = latched_topics(bag.path)
+        self._publishers = {
+            one.topic.name: _publisher(node, one, latched.get(one.topic.name, 0)) for one in played
+        }
         self._clock = node.create_publisher(Clock, "/clock", QOS) if with_clock else None
         self._next_tick = 0.0
         self.counts = dict.fromkeys(self._publishers, 0)
@@ -97,7 +101,8 @@ class Player:
             self._clock.publish(Clock(clock=Time(sec=sec, nanosec=nanosec)))
 
 
-def _publisher(node: Node, played: Played) -> Any:
+def _publisher(node: Node, played: Played, kept: int) -> Any:
+    """kept: so many messages of a latched topic are for those who subscribe later; 0: it is not latched."""
     package, _, kind = played.topic.kind.partition("/msg/")
     try:
         message = getattr(importlib.import_module(f"{package}.msg"), kind)
@@ -106,7 +111,13 @@ def _publisher(node: Node, played: Played) -> Any:
             f"{played.topic.name} cannot be played: {played.topic.kind} is not installed"
         ) from error
     check_definition(played.topic, installed_definition)
-    return node.create_publisher(message, played.name, QOS)
+    if not kept:
+        return node.create_publisher(message, played.name, QOS)
+    # Heard by subscriptions of either durability.
+    lasting = QoSProfile(
+        depth=kept, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
+    )
+    return node.create_publisher(message, played.name, lasting)
 
 
 def play(config: PlayConfig, say: Callable[[str], None]) -> int:

@@ -73,11 +73,13 @@ class Recorder:
 
     def _join(self, name: str, kind: str, ends: list[Any]) -> None:
         self._types.add_missing(kind, installed_definition)
-        self._file.add_topic(name, kind)
         package, _, message = kind.partition("/msg/")
         # Best effort hears every publisher; reliable only where all are, or nothing would come from the others.
         reliable = all(end.qos_profile.reliability == ReliabilityPolicy.RELIABLE for end in ends)
         lasting = all(end.qos_profile.durability == DurabilityPolicy.TRANSIENT_LOCAL for end in ends)
+        # Discovery does not tell the depth everywhere (0: unknown).
+        kept = sum(max(1, end.qos_profile.depth) for end in ends) if lasting else 0
+        self._file.add_topic(name, kind, kept)
         qos = QoSProfile(
             depth=DEPTH,
             reliability=ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT,

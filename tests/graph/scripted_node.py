@@ -1,6 +1,7 @@
 """vlm_nav_node with a SCRIPTED decider (no model, no link): what it answers is told by the instruction's first word.
 
-drive: forward for ever; finish: done at once; babble: no action; slow: thinks until it is canceled; crash: raises.
+drive: forward for ever; ponder: the same, after a second each; finish: done at once; babble: no action;
+slow: thinks until it is canceled; crash: raises.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from spec_vlm_nav.ros.run import leave, run
 
 ANSWERS = {
     "drive": "I see it, ahead, clear. The next action is move forward 75 cm.",
+    "ponder": "I see it, ahead, clear. The next action is move forward 75 cm.",
     "finish": "I see it, near. I think I should stop because I have finished the instruction.",
     "babble": "I like trains.",
 }
@@ -39,7 +41,7 @@ class ScriptedDecider:
         word = job.instruction.split()[0]
         if word == "crash":
             raise RuntimeError("scripted crash")
-        if cancel.wait(60 if word == "slow" else 0.1):
+        if cancel.wait({"slow": 60, "ponder": 1.0}.get(word, 0.1)):
             raise DecisionFailed(ErrorCode.CANCELED, "canceled")
         on_text(ANSWERS[word], b"jpeg")
         return Answer(ANSWERS[word], (1, 2, 3), (4,))

@@ -8,6 +8,8 @@ import time
 import pytest
 from geometry_msgs.msg import Twist
 from nav_msgs.msg import Odometry
+from rclpy.qos import DurabilityPolicy, QoSProfile
+from rclpy.serialization import serialize_message
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import CompressedImage
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand
@@ -129,3 +131,25 @@ def test_a_loop_goes_round_until_it_is_ended(graph):
     assert "no subscriber yet on /instruction, /odom" in player.text
     assert player.end(signal.SIGTERM) == 0
     assert "played /camera/image_raw/compressed" in player.text and "Traceback" not in player.text
+
+
+def test_what_was_latched_is_heard_by_who_comes_late_and_what_was_not_is_not(graph, tmp_path):
+    types = own_types()
+    with McapFile(tmp_path / "latched.mcap", types) as file:
+        for name, kept in (("/map_name", 1), ("/word", 0)):
+            file.add_topic(name, "std_msgs/msg/String", kept)
+            for time_s, word in ((0, "old"), (1, "new"), (60, "last")):
+                data = bytes(serialize_message(String(data=word)))
+                file.write(name, START_NS + time_s * 10**9, data)
+    player = play(graph, tmp_path / "latched.mcap", "--rate", "10", "/map_name", "/word")
+    player.wait_for("playing")
+    time.sleep(1.5)
+    heard = []
+    lasting = QoSProfile(depth=10, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+    for name, qos in (("map_name", lasting), ("map_name", 10), ("word", 10)):
+        graph.probe.node.create_subscription(
+            String, name, lambda m, name=name: heard.append((name, m.data)), qos
+        )
+    wait_until(lambda: ("word", "last") in heard, 15, "the last", lambda: player.text)
+    assert heard.count(("map_name", "new")) == 1 and ("map_name", "old") not in heard
+    assert heard.count(("map_name", "last")) == 2 and ("word", "new") not in heard

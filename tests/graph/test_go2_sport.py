@@ -121,14 +121,14 @@ def is_stop(request):
 
 
 def moving(graph):
-    graph.probe.say("robot1/motion_command", command())
+    graph.probe.order("robot1/motion_command", command())
     wait_until(lambda: any(i == MOVE and p["x"] > 0.3 for i, p in requests(graph)[-1:]), 5, "motion")
 
 
 def test_a_motion_is_moves_then_stops_and_then_silence(graph, go2, overlay):
     start(graph, overlay)
     assert requests(graph) == []  # a standing robot belongs to its remote control
-    began = graph.probe.say("robot1/motion_command", command(distance=0.5))
+    began = graph.probe.order("robot1/motion_command", command(distance=0.5))
     wait_until(
         lambda: any(
             h.message.state == MotionStatus.REACHED for h in graph.probe.heard("robot1/motion_status", began)
@@ -145,7 +145,7 @@ def test_a_motion_is_moves_then_stops_and_then_silence(graph, go2, overlay):
     quiet_from = time.monotonic()
     time.sleep(0.5)
     assert requests(graph, quiet_from) == []
-    said = graph.probe.say("robot1/motion_command", command(sequence=2, kind=MotionCommand.STOP))
+    said = graph.probe.order("robot1/motion_command", command(sequence=2, kind=MotionCommand.STOP))
     wait_until(lambda: (STOP_MOVE, None) in requests(graph, said), 1, "StopMove to a robot that stands")
 
 
@@ -154,7 +154,7 @@ def test_every_way_out_while_moving_ends_with_the_robot_told_to_stop(graph, go2,
     node = start(graph, overlay, FAILING if end == "exception" else NODE)
     moving(graph)
     if end == "exception":
-        began = graph.probe.say("robot1/motion_command", command(sequence=2, text="boom"))
+        began = graph.probe.order("robot1/motion_command", command(sequence=2, text="boom"))
         assert node.popen.wait(10) == 1
         assert "RuntimeError: boom" in node.text
     else:
@@ -173,7 +173,7 @@ def test_with_its_own_obstacle_avoidance_moves_go_there_and_a_signal_stops_both_
     on, free = (AVOID_SWITCH, {"enable": True}), (AVOID_LISTEN, {"is_remote_commands_from_api": False})
     node = start(graph, overlay, go2_obstacles_avoid=True)
     wait_until(lambda: requests(graph, topic=AVOIDING) == [on, free], 2, "the avoidance switched on")
-    began = graph.probe.say("robot1/motion_command", command())
+    began = graph.probe.order("robot1/motion_command", command())
     wait_until(lambda: go2.x > 0.1, 5, "motion")
     assert requests(graph, began) == []  # the sport service gets no velocity
     sent = requests(graph, began, AVOIDING)

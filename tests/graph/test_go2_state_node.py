@@ -134,7 +134,7 @@ class Go2Graph(Graph):
         number = next(SEQUENCE)
         message = MotionCommand(kind=MotionCommand.MOVE, session=1, instruction=number, sequence=number)
         message.distance_m, message.angle_rad, message.deadline.sec = distance, angle, 6
-        return self.probe.say("motion_command", message)
+        return self.probe.order("motion_command", message)
 
     def said(self, state, since, within=2.0):
         """The report of a state; returns it with when it was heard."""

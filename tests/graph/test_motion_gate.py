@@ -29,6 +29,7 @@ class Sensors:
     """What a deciding side and a laser would say, at 20 Hz, until told otherwise."""
 
     def __init__(self, graph):
+        self._probe = graph.probe
         self._supervision = graph.probe.open(Supervision, "supervision")
         self._scan = graph.probe.open(LaserScan, "scan", reliable=False)
         self.restore()
@@ -43,7 +44,8 @@ class Sensors:
     def _run(self):
         while not self._end.wait(0.05):
             if self.supervises:
-                self._supervision.publish(Supervision(session=SESSION, link_rtt_ms=12.5, **self.told))
+                life = Supervision(session=SESSION, link_rtt_ms=12.5, **self.told)
+                self._supervision.publish(self._probe.introduce(life))
             if self.scans:
                 scan = LaserScan(angle_min=-1.57, angle_increment=0.0157, range_min=0.05, range_max=12.0)
                 scan.ranges = [self.ahead_m] * 200
@@ -82,7 +84,7 @@ class GateGraph(Graph):
             distance_m=distance, angle_rad=angle, **more,
         )  # fmt: skip
         message.deadline.sec = 6
-        return self.probe.say("motion_command", message)
+        return self.probe.order("motion_command", message)
 
     def moving(self, **how):
         began = self.move(**how)
@@ -227,7 +229,6 @@ def test_a_limit_changed_while_moving_holds_at_once_and_a_wrong_one_is_refused(g
         with pytest.raises(TrialError, match="unverified_max_linear out of range"):
             graph.probe.set_parameters("motion_node", unverified_max_linear=-1.0)
     finally:
-        graph.probe.set_parameters("motion_node", max_linear=0.5)
         graph.probe.say("stop", Empty())
 
 

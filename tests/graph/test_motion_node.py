@@ -67,7 +67,7 @@ def wait_for_status(graph, since, fits):
 
 
 def moving(graph):
-    graph.probe.say("motion_command", command())
+    graph.probe.order("motion_command", command())
     wait_until(lambda: graph.probe.heard("cmd_vel")[-1].message.linear.x > 0.3, 5, "motion")
 
 
@@ -82,7 +82,7 @@ def first_zero_after(graph, since, timeout_s=5.0):
 
 
 def test_cmd_vel_comes_at_20_hz_or_more_and_a_motion_ends_where_it_should(graph, base, node):
-    graph.probe.say("motion_command", command(distance=0.5))
+    graph.probe.order("motion_command", command(distance=0.5))
     began = time.monotonic()
     wait_for_status(graph, began, lambda status: status.state == MotionStatus.REACHED)
     assert base.x == pytest.approx(0.5, abs=0.04)
@@ -135,7 +135,7 @@ def test_odometry_of_nan_means_zero_at_once(graph, base, node):
 
 @pytest.mark.parametrize("distance", [float("nan"), float("inf"), 100.0])
 def test_a_command_that_is_no_sane_number_is_refused_and_moves_nothing(graph, base, node, distance):
-    said = graph.probe.say("motion_command", command(distance=distance))
+    said = graph.probe.order("motion_command", command(distance=distance))
     wait_for_status(graph, said, lambda status: status.state == MotionStatus.REFUSED)
     time.sleep(0.2)
     assert all(is_zero(h) for h in graph.probe.heard("cmd_vel", said)) and base.x == 0
@@ -144,9 +144,9 @@ def test_a_command_that_is_no_sane_number_is_refused_and_moves_nothing(graph, ba
 def test_stop_means_zero_at_once_and_latches_against_the_next_command(graph, node):
     moving(graph)
     stop = MotionCommand(kind=MotionCommand.STOP, session=1, instruction=1, sequence=2)
-    said = graph.probe.say("motion_command", stop)
+    said = graph.probe.order("motion_command", stop)
     assert first_zero_after(graph, said) < 0.1
-    said = graph.probe.say("motion_command", command(sequence=3))
+    said = graph.probe.order("motion_command", command(sequence=3))
     wait_for_status(graph, said, lambda status: "latched" in status.reason)
     assert all(is_zero(h) for h in graph.probe.heard("cmd_vel", said))
 

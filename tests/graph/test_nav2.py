@@ -76,7 +76,7 @@ class Nav2Graph(Graph):
             distance_m=distance, angle_rad=angle,
         )  # fmt: skip
         message.deadline.sec = 5
-        return self.probe.say(topic, message)
+        return self.probe.order(topic, message)
 
     def status(self, since, *states, timeout_s=8.0):
         """The first status since then in one of the states, and when."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 
@@ -154,6 +155,29 @@ def test_the_topic_goes_the_same_way_a_word_on_it_replaces_a_goal_and_stop_stops
     assert goal.result()[1].error_code == RESULT.CANCELED
     time.sleep(0.5)
     assert robot.stood_from(said + 0.3)
+
+
+@pytest.mark.parametrize(("words", "stopped_s"), [("drive on", 1.3), ("drive on", 2.5), ("ponder", 2.5)])
+def test_a_node_that_was_stopped_does_not_move_the_robot_by_itself_when_it_goes_on(robot, words, stopped_s):
+    """In motion, and while it thinks: what it decided then is over."""
+    goal = robot.operator.send(words)
+    if words == "ponder":  # its answer, to drive, comes while it is stopped
+        time.sleep(0.5)
+    else:
+        robot.wait_until_moving()
+    robot.node.kill(signal.SIGSTOP)
+    time.sleep(stopped_s)
+    before = robot.base.x
+    robot.node.kill(signal.SIGCONT)
+    status, result = goal.result(8)
+    assert (status, result.error_code) == ("aborted", RESULT.INTERNAL)
+    assert "stood still" in result.error_msg or "nothing heard of the deciding side" in result.error_msg
+    time.sleep(1.0)
+    assert robot.base.x - before < 0.02
+    assert robot.operator.send("finish it").result()[0] == "succeeded"
+    goal = robot.operator.send("drive on")
+    robot.wait_until_moving()
+    goal.cancel()
 
 
 @pytest.mark.parametrize(

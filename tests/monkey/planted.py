@@ -14,15 +14,25 @@ def _creep_looks_lively(self):
     return sum(changed for changed, _ in self._changes) >= CHANGED * JUDGED_OVER
 
 
+_admit = SafetyGate.admit
+
+
+def _believe_anybody(self, command, now, unproven=""):
+    return _admit(self, command, now)
+
+
 PLANTED = {
-    "stranger": [(SafetyGate, "_stranger", lambda self, session, now: None)],
+    "stranger": [(SafetyGate, "admit", _believe_anybody)],
     "creep-lively": [(Liveness, "_looks_lively", _creep_looks_lively)],
     "in-vain": [(ResponseMonitor, "_vainly", lambda self, now: None)],
     "no-monitor": [(ResponseMonitor, "discrepancy", lambda self, now: None)],
     "no-fence": [(Geofence, "objection", lambda self, *a: "")],
     "rear-always-free": [(RearWatch, "free_m", lambda self, *a: 5.0)],
     "no-odom-watch": [(OdometryWatch, "fault", lambda self, *a: "")],
-    "no-supervisor": [(SupervisionWatch, "supervisor_fault", lambda self, *a: "")],
+    "no-supervisor": [
+        (SupervisionWatch, "supervisor_fault", lambda self, *a: ""),
+        (SafetyGate, "silence", lambda self, now: None),
+    ],
     "no-camera": [(SupervisionWatch, "camera_fault", lambda self, *a: "")],
     "no-ready": [(ReadinessWatch, "fault", lambda self, *a: "")],
     "estop-unlatched": [(SafetyGate, "estop", lambda self, reason: self.end_motion())],

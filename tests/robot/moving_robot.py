@@ -58,6 +58,11 @@ class Robot:
         self.core.on_command(command, self.now)
         return self
 
+    def forge(self, command, why="its nonce is not the next of its session"):
+        """Send what does not come from the sender of its session."""
+        self.core.on_command(command, self.now, why)
+        return self
+
     def moving(self, **kwargs):
         self.send(move(**kwargs))
         assert self.run(0.4).linear > 0.1

@@ -234,7 +234,21 @@ def test_nothing_is_decided_while_the_model_is_being_loaded_and_the_bounds_hold(
     assert codes(world) == ["NONE"]
     world.navigator.model_is_ready = False
     world.instruct().run(25)
-    assert codes(world)[-1] == "TIMEOUT"
+    assert codes(world)[-1] == "NOT_READY"
+    assert world.outcomes[-1].message == "not done within 20.0 s: the model is still being loaded"
+
+
+def test_an_instruction_whose_time_is_over_says_what_kept_it_from_being_done():
+    world = World(max_duration_s=8.0)
+    world.instruct()
+    for _ in range(9):
+        world.fail(ErrorCode.INVALID_INPUT, "camera frame cannot be decoded: broken JPEG").run(1.0)
+    assert codes(world) == ["INVALID_INPUT"]
+    assert "not done within 8." in world.outcomes[0].message and "broken JPEG" in world.outcomes[0].message
+    late = World(max_duration_s=8.0).instruct()
+    late.run(6)  # the model thinks
+    late.fail(ErrorCode.INVALID_INPUT, "broken JPEG").run(3.0)
+    assert codes(late) == ["TIMEOUT"]
 
 
 # -- the odometer

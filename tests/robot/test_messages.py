@@ -29,6 +29,7 @@ from spec_vlm_nav.ros.convert.messages import (
     status_message,
     status_of,
 )
+from spec_vlm_nav.ros.session import Session
 from specdec.edge.stats import RoundStats
 
 STAMP = Time(sec=12, nanosec=500)
@@ -39,7 +40,9 @@ def test_an_order_arrives_as_the_command_it_was():
     request = MotionRequest(
         CommandKind.MOVE, 3, "EXPLORATION", "back 12", Motion(-0.12, 0.0), frame, deadline_s=2.75
     )
-    message = command_message(request, session=2**62, sequence=41, now=100.4, stamp=STAMP)
+    session = Session()
+    session.number, session.sequence = 2**62, 40
+    message = session.sign(command_message(request, now=100.4, stamp=STAMP))
     assert message.source == MotionCommand.EXPLORATION and message.frame_stamp == Time(sec=7, nanosec=8)
     command = command_of(message)
     assert command is not None

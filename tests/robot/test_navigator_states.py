@@ -209,6 +209,12 @@ class Scene(World):
     def picture(self):
         return RawImage("mono8", 2, 2, 2, bytes(4))
 
+    def stall(self, seconds):
+        self.navigator.wake(self.now)
+        self.now += seconds
+        self.navigator.wake(self.now)
+        return self
+
     def settles(self):
         self.navigator.on_status(Status(MotionState.SETTLING, 1, len(self.requests)), self.now)
         return self.run(0.2)
@@ -236,6 +242,10 @@ def play_what_is_rare():
     for says in (FORWARD, STOP_SENTENCE):
         draft = Scene(on_link_loss="draft_only_slow").instruct().alone(says).ended()
         draft.target_says(says, draft.jobs[0])
+    for stalled_s in (1.5, 3.0):
+        Scene().instruct().stall(stalled_s)
+        Scene().instruct().answer(FORWARD).stall(stalled_s)
+        Scene().instruct().answer(FORWARD).ended().stall(stalled_s)
     silent = Scene(patience_s=2.0).instruct()
     silent.mover = False
     for _ in range(3):

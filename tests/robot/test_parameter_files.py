@@ -4,7 +4,7 @@ import pytest
 
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.motion.parameters.motion import MOTION, SHORTEST_M, check_motion
-from spec_vlm_nav.parameters.files import OF_ROS, refuse_unknown, said_in, wildcard_names
+from spec_vlm_nav.parameters.files import OF_ROS, matches, refuse_unknown, said_in, wildcard_names
 from spec_vlm_nav.parameters.nodes import tables
 
 DEFAULTS = {p.name: p.default for p in MOTION}
@@ -67,7 +67,8 @@ def test_the_names_under_a_wildcard_are_collected(write, section):
     file = write(
         f"{section}:\n  ros__parameters: {{a: 1, b: 2}}\nmotion_node:\n  ros__parameters: {{c: 3}}\n"
     )
-    assert wildcard_names(["node", "--ros-args", "--params-file", file]) == {"a", "b"}
+    given = ["node", "--ros-args", "--params-file", file]
+    assert wildcard_names(given, "/motion_node") == {"a", "b"}
 
 
 @pytest.mark.parametrize(
@@ -75,9 +76,8 @@ def test_the_names_under_a_wildcard_are_collected(write, section):
 )
 def test_files_that_say_nothing_give_no_names_and_no_word(write, text):
     file = write(text)
-    assert (
-        wildcard_names(["--params-file", file]) == frozenset() and said_in([file], "motion_node", "a") is None
-    )
+    assert wildcard_names(["--params-file", file], "/motion_node") == frozenset()
+    assert said_in([file], "motion_node", "a") is None
 
 
 def test_a_flag_without_a_file_and_a_file_that_is_not_there_give_no_names(write):
@@ -86,7 +86,66 @@ def test_a_flag_without_a_file_and_a_file_that_is_not_there_give_no_names(write)
         write("/**: {ros__parameters: {b: 1}}", "2.yaml"),
     )
     given = ["--params-file", one, "--params-file", "/nowhere.yaml", "--params-file", two, "--params-file"]
-    assert wildcard_names(given) == {"a", "b"}
+    assert wildcard_names(given, "/motion_node") == {"a", "b"}
+
+
+NODES = ("/motion_node", "/one/motion_node", "/one/two/motion_node", "/on/motion_node")
+# What rclpy's own nodes took from these sections (rcl of Kilted); a row says for which of NODES.
+TAKEN = {
+    "/**": "1111", "**": "1111", "/**/**": "1111", "/**/*": "1111", "/*/**": "1111", "/*": "1000", "*": "1000",
+    "/*/*": "0101", "/**/*/*": "0111", "/one/**": "0110", "one/**": "0110", "/one/*": "0100",
+    "/one/two/**": "0010", "/**/one/**": "0110", "/**/two/*": "0010", "/**/two/**": "0010", "/ONE/**": "0000",
+    "/**/motion_node": "1111", "**/motion_node": "1111", "/*/motion_node": "0101", "*/motion_node": "0101",
+    "/one/**/motion_node": "0110", "/one/*/motion_node": "0010", "/**/one/motion_node": "0100",
+    "/*/two/motion_node": "0010", "/one/motion_node": "0100", "one/motion_node": "0100", "/motion_node": "1000",
+    "motion_node": "1000",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("section", TAKEN)
+def test_a_section_is_meant_for_the_nodes_that_rcl_gives_it_to(section, write):
+    assert "".join(str(int(matches(section, node))) for node in NODES) == TAKEN[section]
+    file = write(f'"{section}": {{ros__parameters: {{geofence_m: 3.0, of_another: 1}}}}')
+    for node, taken in zip(NODES, TAKEN[section], strict=True):
+        namespace = node.removesuffix("motion_node")
+        assert (said_in([file], "motion_node", "geofence_m", namespace) == 3.0) == (taken == "1")
+        shared = wildcard_names(["--params-file", file], node)
+        assert ("of_another" in shared) == (taken == "1" and section.endswith("*"))
+
+
+@pytest.mark.parametrize(
+    ("files", "taken"),
+    [
+        ([[("/one/motion_node", 1), ("/**", 2)]], 2),
+        ([[("/**", 2), ("/one/motion_node", 1)]], 1),
+        ([[("/**", 1), ("/one/motion_node", 2)], [("/**", 3)]], 2),
+        ([[("/one/motion_node", 2)], [("/**", 3)]], 3),
+        ([[("/**", 3)], [("/one/motion_node", 2)]], 2),
+        ([[("/one/motion_node", 2), ("/**", 3)], [("/one/motion_node", 4)]], 3),
+        ([[("one/motion_node", 1), ("/one/motion_node", 2)]], 2),
+        ([[("/**/motion_node", 1), ("/*/motion_node", 2)]], 2),
+    ],
+)
+def test_of_several_sections_the_one_that_rcl_takes_has_the_word(files, taken, write):
+    """As rclpy's own nodes took them."""
+    paths = [
+        write("".join(f'"{key}": {{ros__parameters: {{a: {value}}}}}\n' for key, value in file), f"{i}.yaml")
+        for i, file in enumerate(files)
+    ]
+    assert said_in(paths, "motion_node", "a", "/one") == taken
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "one:\n  motion_node:\n    ros__parameters: {a: 5}\n",
+        '/one:\n  "**":\n    ros__parameters: {a: 5}\n',
+        'one:\n  "*":\n    ros__parameters: {a: 5}\n',
+    ],
+)
+def test_sections_within_sections_are_joined(text, write):
+    assert said_in([write(text)], "motion_node", "a", "one") == 5
+    assert said_in([write(text)], "motion_node", "a", "") is None
 
 
 # -- what files say of one parameter

@@ -45,6 +45,7 @@ MADE = {
     ("speaking.py", "f'{at}{each}/set_parameters'"): ["motion_node/set_parameters", "vlm_nav_node/set_parameters"],
     ("speaking.py", "f'{at}{each}/get_parameters'"): ["motion_node/get_parameters", "vlm_nav_node/get_parameters"],
     ("polled.py", "topic"): [],  # of Polled
+    ("loosening.py", "CHANGES"): ["safety_changes"],
 }
 ACTIONS = {"action_server.py": {("execute", "navigate_instruction")}}
 ACTIONS["instructing.py"] = {("call", "navigate_instruction")}

@@ -207,6 +207,7 @@ def _processes() -> list[Drill]:
             Frozen(_decider),
             SUPERVISOR,
             lost,
+            recovery=again,
         ),
         Drill(
             "motion-node-killed",
@@ -227,11 +228,11 @@ def _numbers_and_clocks() -> list[Drill]:
     return [
         Drill(
             "command-nan",
-            "a motion command of NaN",
+            "a motion command of NaN in the name of vlm_nav_node",
             Moment.MOVING,
             words.NanCommand(),
             AT_ONCE,
-            (Reason(STATUS, "REFUSED", "not a number"),),
+            (Reason(STATUS, "REFUSED", "its nonce is not the next of its session"),),
             Reaction.GOES_ON,
             lasts_s=0.5,
             prompt=True,

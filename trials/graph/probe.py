@@ -13,7 +13,9 @@ from rclpy.context import Context
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
+from spec_vlm_nav_interfaces.msg import MotionCommand, Supervision
 
+from spec_vlm_nav.common.nonces import NonceChain
 from spec_vlm_nav.ros.run import destroy
 from trials.errors import TrialError
 from trials.graph.waiting import wait_until
@@ -42,6 +44,7 @@ class Probe:
         self._heard: dict[str, list[Heard]] = {}
         self._publishers: dict[str, Any] = {}
         self._clients: dict[str, Any] = {}
+        self._chains: dict[int, NonceChain] = {}
         self._executor = SingleThreadedExecutor(context=self._context)
         self._executor.add_node(self.node)
         self._thread = threading.Thread(target=self._spin, name="probe", daemon=True)
@@ -105,6 +108,21 @@ class Probe:
         at = time.monotonic()
         publisher.publish(message)
         return at
+
+    def introduce(self, life: Supervision) -> Supervision:
+        """A sign of life with what the commands of its session, from `order`, are known by."""
+        chain = self._chains.setdefault(life.session, NonceChain(length=1000))
+        life.commitment = list(chain.commitment)
+        return life
+
+    def order(self, topic: str, message: MotionCommand) -> float:
+        """Publish a motion command as the sender of its session would; returns when."""
+        if message.session not in self._chains:
+            life = Supervision(session=message.session, camera_age_s=-1.0, verifier_age_s=-1.0)
+            self.say(topic.replace("motion_command", "supervision"), self.introduce(life))
+            time.sleep(SETTLE_S)
+        message.nonce = list(self._chains[message.session].take())
+        return self.say(topic, message)
 
     def call(self, kind: type, service: str, request: Any, timeout_s: float = SERVICE_S) -> Any:
         """Call a service and wait for its answer. Raises TrialError when none comes."""

@@ -340,4 +340,5 @@ class Robot:
         command = Command(
             CommandKind.MOVE, session, self.navigator.number, sequence, motion, 4.0, 0.1, "rogue"
         )
-        self._send(self._to_mover, lambda: self._loop.command(command))
+        unproven = "from a session never heard of" if foreign else ""
+        self._send(self._to_mover, lambda: self._loop.command(command, unproven))

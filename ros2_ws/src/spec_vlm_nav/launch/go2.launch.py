@@ -133,6 +133,9 @@ def make_nodes(context: LaunchContext) -> list[Node]:
     def is_on(name):
         return given[name].lower() in ('true', '1', 'yes')
 
+    def said(node, parameter):
+        return said_in(files, node, parameter, given['namespace'])
+
     def node(name, remaps, own=None, respawn=True):
         values = {
             parameter: ParameterValue(LaunchConfiguration(parameter), value_type=kind)
@@ -159,16 +162,16 @@ def make_nodes(context: LaunchContext) -> list[Node]:
 
     nodes = []
     if is_on('motion'):
-        # One that comes back by itself would have forgotten an e-stop: a person starts it again.
+        # It remembers an e-stop, but what ended it has to be looked at: a person starts it again.
         own = {}
-        if not given['dry_run'] and said_in(files, DECIDING, 'dry_run') is True:
+        if not given['dry_run'] and said(DECIDING, 'dry_run') is True:
             own = {'dry_run': True}
         nodes.append(node(MOVING, {'odom': 'odom', 'cmd_vel': 'cmd_vel'}, own, respawn=False))
     nodes.append(node(DECIDING, {'image': 'image'}))
     if given['go2_state']:
         nodes.append(node(STATE, {}, {'odometry': given['go2_state']}))
     if given['camera_decode']:
-        transport = given['image_transport'] or said_in(files, DECIDING, 'image_transport')
+        transport = given['image_transport'] or said(DECIDING, 'image_transport')
         own = {'source': given['camera_decode'], 'interface': given['camera_interface']}
         own |= {'output': transport or 'compressed'}
         camera = {'camera/image_raw': 'image', 'camera/image_raw/compressed': 'image'}

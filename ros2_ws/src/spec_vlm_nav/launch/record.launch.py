@@ -58,6 +58,7 @@ OURS = (
     'motion_status',
     'robot_state',
     'supervision',
+    'safety_changes',
     'vlm_nav_node/action',
     'vlm_nav_node/metrics',
     'vlm_nav_node/outcome',

@@ -13,7 +13,7 @@
 # limitations under the License.
 
 """
-What a parameter is: default, range, meaning, and whether it may change while running.
+What a parameter is: default, range, meaning, whether it may change while running, and how freely.
 
 Values are checked without ROS. The tables are in the rooms' modules `parameters`; `ros/declare.py`
 hands them to rclpy, `parameters/nodes.py` has them all.
@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+import enum
 import math
 
 from spec_vlm_nav.common.errors import ParameterError
@@ -30,9 +31,31 @@ from spec_vlm_nav.common.errors import ParameterError
 Value = bool | int | float | str
 
 
+class Tighter(enum.Enum):
+    """
+    Which values of a parameter are safer.
+
+    Towards those it may change at any time; any other change loosens a safety limit, and needs an
+    operator while the robot stands. The value says it in words.
+    """
+
+    ANY = 'any'  # no safety limit
+    LOWER = 'lower'
+    LOWER_0_OFF = 'lower; 0 is none'
+    HIGHER = 'higher'
+    TRUE = 'true'
+    EARLIER = 'the earlier choice'
+    FEWER = 'fewer numbers'
+    NONE = 'none'  # either direction may be the wrong one
+
+
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter; `live`: may be changed while the node runs."""
+    """
+    One parameter.
+
+    live: may be changed while the node runs; tighter: towards what it may be at any time.
+    """
 
     name: str
     default: Value
@@ -41,6 +64,7 @@ class Parameter:
     high: float | None = None
     choices: tuple[str, ...] = ()
     live: bool = False
+    tighter: Tighter = Tighter.ANY
 
     @property
     def allowed(self) -> str:
@@ -67,6 +91,23 @@ class Parameter:
                 f'parameter {self.name} = {value!r} refused: allowed is {kind_name}{self.allowed}'
             )
 
+    def loosens(self, old: Value, new: Value) -> bool:
+        """Return whether a change from one value to another loosens a safety limit."""
+        tighter = self.tighter
+        if old == new or tighter is Tighter.ANY:
+            return False
+        if tighter is Tighter.NONE:
+            return True
+        if tighter is Tighter.EARLIER:
+            return self.choices.index(str(new)) > self.choices.index(str(old))
+        if tighter is Tighter.FEWER:
+            words = [{word.strip() for word in str(v).split(',')} for v in (old, new)]
+            return not words[1] <= words[0]
+        before, after = float(old), float(new)
+        if tighter is Tighter.LOWER_0_OFF:
+            return (after or math.inf) > (before or math.inf)
+        return after > before if tighter is Tighter.LOWER else after < before
+
 
 RELIABILITY: tuple[str, ...] = ('best_effort', 'reliable')
 
@@ -86,12 +127,15 @@ def check_all(table: Sequence[Parameter], values: Mapping[str, object]) -> None:
 
 def markdown(table: Sequence[Parameter]) -> str:
     """Return the table as Markdown."""
-    rows = ['| parameter | default | allowed | live | meaning |', '|---|---|---|---|---|']
+    rows = [
+        '| parameter | default | allowed | live | safer | meaning |',
+        '|---|---|---|---|---|---|',
+    ]
     for p in table:
         text = str(p.default).lower() if isinstance(p.default, bool) else str(p.default)
         default = f'`{text or chr(34) * 2}`'
         rows.append(
             f'| `{p.name}` | {default} | {p.allowed} | {"yes" if p.live else "no"} '
-            f'| {p.description} |'
+            f'| {"" if p.tighter is Tighter.ANY else p.tighter.value} | {p.description} |'
         )
     return '\n'.join(rows)

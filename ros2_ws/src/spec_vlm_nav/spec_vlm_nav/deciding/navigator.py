@@ -32,6 +32,7 @@ from spec_vlm_nav.camera.watch import CameraWatch
 from spec_vlm_nav.common.codes import ErrorCode, LinkState, MotionState
 from spec_vlm_nav.common.errors import InstructionError
 from spec_vlm_nav.common.status import Status
+from spec_vlm_nav.deciding.handlers.clocks import SHORTEST_STALL_S
 from spec_vlm_nav.deciding.handlers.motions import GOING_ON
 from spec_vlm_nav.deciding.handlers.operator import Refusal
 from spec_vlm_nav.deciding.parts.current_decision import PAST_FRAMES
@@ -67,6 +68,8 @@ class Navigator:
         self._is = Situation(
             outputs, config or NavigatorConfig(), policy or ExplorationPolicy(), keep_frames
         )
+
+        self._awake_at = -math.inf
 
     def _happens(self, event: Event, what: Any, now: float) -> None:
         react(self._is, event, what, now)
@@ -166,6 +169,12 @@ class Navigator:
     def on_cancel(self, now: float, why: str = OPERATOR_STOP) -> None:
         """Stop and idle until the next instruction."""
         self._happens(Event.CANCEL, why, now)
+
+    def wake(self, now: float) -> None:
+        """Look at the clock before anything else: this process may have been stopped."""
+        stalled_s, self._awake_at = now - self._awake_at, now
+        if SHORTEST_STALL_S <= stalled_s < math.inf and self.model_is_ready:
+            self._happens(Event.STALLED, stalled_s, now)
 
     # -- what the robot perceives
 

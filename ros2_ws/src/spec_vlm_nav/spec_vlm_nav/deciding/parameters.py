@@ -16,7 +16,7 @@
 
 from __future__ import annotations
 
-from spec_vlm_nav.common.parameters import Parameter, RELIABILITY
+from spec_vlm_nav.common.parameters import Parameter, RELIABILITY, Tighter
 from spec_vlm_nav.language.exploration import AUTO, POLICIES
 from spec_vlm_nav.model.decider import ANSWER_GRAMMARS, ANSWER_ORDERS, ON_LINK_LOSS
 
@@ -27,7 +27,9 @@ VLM_NAV = (
         'Configure and activate at the start; false: wait for lifecycle transitions.',
     ),
     Parameter(
-        'verifier', 'tcp://127.0.0.1:5555', 'The cloud verifier, tcp://HOST:PORT, or fleet://HOST:PORT.'
+        'verifier',
+        'tcp://127.0.0.1:5555',
+        'The cloud verifier, tcp://HOST:PORT, or fleet://HOST:PORT.',
     ),
     Parameter(
         'verifier_key',
@@ -105,6 +107,7 @@ VLM_NAV = (
         0.3,
         60.0,
         live=True,
+        tighter=Tighter.LOWER,
     ),
     Parameter(
         'resume_timeout_s',
@@ -121,6 +124,7 @@ VLM_NAV = (
         'or draft_only_slow (the draft model decides alone, slowly, marked unverified).',
         choices=ON_LINK_LOSS,
         live=True,
+        tighter=Tighter.EARLIER,
     ),
     Parameter(
         'answer_order',
@@ -206,6 +210,7 @@ VLM_NAV = (
         0.05,
         2.0,
         live=True,
+        tighter=Tighter.HIGHER,
     ),
     Parameter(
         'camera_timeout_s',
@@ -214,8 +219,17 @@ VLM_NAV = (
         0.1,
         10.0,
         live=True,
+        tighter=Tighter.LOWER,
     ),
-    Parameter('decision_timeout_s', 20.0, 'Longest decision, s.', 0.5, 600.0, live=True),
+    Parameter(
+        'decision_timeout_s',
+        20.0,
+        'Longest decision, s.',
+        0.5,
+        600.0,
+        live=True,
+        tighter=Tighter.LOWER,
+    ),
     Parameter(
         'motion_deadline_s',
         4.0,
@@ -223,6 +237,7 @@ VLM_NAV = (
         0.2,
         30.0,
         live=True,
+        tighter=Tighter.LOWER,
     ),
     Parameter(
         'settle_s',
@@ -231,6 +246,7 @@ VLM_NAV = (
         0.0,
         5.0,
         live=True,
+        tighter=Tighter.HIGHER,
     ),
     Parameter(
         'max_decisions',
@@ -239,6 +255,7 @@ VLM_NAV = (
         0,
         100000,
         live=True,
+        tighter=Tighter.LOWER_0_OFF,
     ),
     Parameter(
         'max_duration_s',
@@ -247,6 +264,7 @@ VLM_NAV = (
         0.0,
         86400.0,
         live=True,
+        tighter=Tighter.LOWER_0_OFF,
     ),
     Parameter(
         'max_distance_m',
@@ -255,6 +273,7 @@ VLM_NAV = (
         0.0,
         100000.0,
         live=True,
+        tighter=Tighter.LOWER_0_OFF,
     ),
     Parameter(
         'parse_failure_limit',
@@ -263,6 +282,7 @@ VLM_NAV = (
         1,
         100,
         live=True,
+        tighter=Tighter.LOWER,
     ),
     Parameter(
         'max_obstructions',
@@ -272,6 +292,7 @@ VLM_NAV = (
         1,
         100,
         live=True,
+        tighter=Tighter.LOWER,
     ),
     Parameter(
         'patience_s',
@@ -281,6 +302,7 @@ VLM_NAV = (
         0.0,
         86400.0,
         live=True,
+        tighter=Tighter.LOWER_0_OFF,
     ),
     Parameter(
         'early_action',
@@ -302,7 +324,19 @@ VLM_NAV = (
         0.0,
         255.0,
         live=True,
+        tighter=Tighter.LOWER,
     ),
-    Parameter('dry_run', False, 'Decide, but send no motion: for bags played into the live node.'),
+    Parameter(
+        'safety_locked',
+        False,
+        'No safety limit can be loosened while the node runs, not by an operator either.',
+        tighter=Tighter.TRUE,
+    ),
+    Parameter(
+        'dry_run',
+        False,
+        'Decide, but send no motion: for bags played into the live node.',
+        tighter=Tighter.TRUE,
+    ),
     Parameter('max_instruction_chars', 500, 'Longer instructions are refused.', 10, 10000),
 )

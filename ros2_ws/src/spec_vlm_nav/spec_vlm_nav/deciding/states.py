@@ -61,6 +61,7 @@ class Event(enum.Enum):
     MOTION_GOES_ON = 'motion_node reports the motion under way'
     MOTION_ENDED = 'motion_node reports its end'
     MOTION_SILENT = 'motion_node should have reported by now'
+    STALLED = 'this process itself stood still'
     TICK = 'time passes'
 
 
@@ -142,6 +143,7 @@ TABLE: Mapping[Event, Mapping[Phase, Reaction]] = {
     Event.MOTION_GOES_ON: _same(motions.follow, MOVING),
     Event.MOTION_ENDED: {MOVING: Reaction(motions.look_again, (LOOKING, IDLE))},
     Event.MOTION_SILENT: {MOVING: Reaction(motions.hold_silent, (LOOKING, IDLE))},
+    Event.STALLED: _busy(clocks.mind_stall, LOOKING, IDLE),
     Event.TICK: _busy(clocks.mind_bounds),
 }
 

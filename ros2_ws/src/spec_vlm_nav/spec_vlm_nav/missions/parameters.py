@@ -16,7 +16,7 @@
 
 from __future__ import annotations
 
-from spec_vlm_nav.common.parameters import Parameter
+from spec_vlm_nav.common.parameters import Parameter, Tighter
 
 MISSION: tuple[Parameter, ...] = (
     Parameter(
@@ -26,11 +26,18 @@ MISSION: tuple[Parameter, ...] = (
         'ROS_HOME or ~/.ros, and in a folder of the namespace if there is one.',
     ),
     Parameter(
+        'safety_locked',
+        False,
+        'No safety limit can be loosened while the node runs, not by an operator either.',
+        tighter=Tighter.TRUE,
+    ),
+    Parameter(
         'lost_after_s',
         2.0,
         'vlm_nav_node or motion_node was not heard for this long: the mission pauses, s.',
         0.5,
         60.0,
         live=True,
+        tighter=Tighter.LOWER,
     ),
 )

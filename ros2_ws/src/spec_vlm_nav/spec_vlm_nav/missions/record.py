@@ -22,11 +22,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 import enum
-import os
 from pathlib import Path
 
 import msgspec
 from spec_vlm_nav.common.codes import ErrorCode
+from spec_vlm_nav.common.kept_file import write_whole
 from spec_vlm_nav.missions.plan import Plan, Step
 
 Point = tuple[float, float]  # in the frame of odometry, m
@@ -96,16 +96,7 @@ class Record:
 
 def save(record: Record, file: Path) -> None:
     """Write a record. Raises OSError."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_name(f'{file.name}.{os.getpid()}.part')
-    try:
-        with beside.open('wb') as stream:
-            stream.write(msgspec.json.encode(record))
-            stream.flush()
-            os.fsync(stream.fileno())
-        beside.replace(file)
-    finally:
-        beside.unlink(missing_ok=True)
+    write_whole(file, msgspec.json.encode(record))
 
 
 def load(file: Path) -> Record | None:

@@ -23,6 +23,7 @@ from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION
 
 OPERATOR_STOP = 'stopped by the operator'
+SILENT = 'nothing heard of the deciding side'
 
 
 class CommandKind(enum.Enum):

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+import math
 
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.geometry import Motion, NO_MOTION, Pose, Velocity, ZERO
@@ -39,11 +40,13 @@ from spec_vlm_nav.motion.executor import (
     Progress,
 )
 from spec_vlm_nav.motion.gate import fault_of, SafetyGate
+from spec_vlm_nav.motion.latches import Latches
 from spec_vlm_nav.motion.limits import SafetyConfig
 from spec_vlm_nav.motion.response.comparing import Discrepancy, Kind
 from spec_vlm_nav.motion.stopping import Rest
 from spec_vlm_nav.motion.watchdogs import Fault, Reading, Supervision
 
+LONGEST_STALL_S = 1.0  # between two ticks
 OURS_S = 10.0  # after a command, a movement of the robot is our business
 
 _FINAL = {
@@ -80,6 +83,7 @@ class MotionCore:
         self._events: list[Status] = []
         self._is_being_moved = self._is_pushed = False
         self._orders = 0  # of the operator: stops, e-stops and resets
+        self._ticked_at = -math.inf
         self._last_about: tuple[Command, float] | None = None  # the last command, and when
         self._set_speeds()
 
@@ -100,6 +104,12 @@ class MotionCore:
             linear_speed=min(self._config.linear_speed, fastest.linear),
             angular_speed=min(self._config.angular_speed, fastest.angular),
         )
+
+    def restore(self, kept: Latches) -> None:
+        """Go on with what an earlier process kept the robot from moving by."""
+        self.gate.restore(kept)
+        if kept.estopped_by:
+            self._stand(self._latest(), kept.estopped_by)
 
     @property
     def is_moving(self) -> bool:
@@ -159,6 +169,7 @@ class MotionCore:
 
     def on_supervision(self, told: Supervision, now: float) -> None:
         """Take note of the deciding side's sign of life."""
+        self._mind_silence(now)
         self.gate.supervision.tell(told, now)
         self._end_on_fault(now)
 
@@ -167,10 +178,12 @@ class MotionCore:
         self.gate.ahead.hear(clearance, now)
         self._end_on_fault(now)
 
-    def on_command(self, command: Command, now: float) -> None:
-        """Carry out, or refuse with a reason."""
-        refused = self.gate.admit(command, now)
-        self._last_about = (command, now)
+    def on_command(self, command: Command, now: float, unproven: str = '') -> None:
+        """Carry out, or refuse with a reason; `unproven`: see SafetyGate.admit."""
+        self._mind_silence(now)
+        refused = self.gate.admit(command, now, unproven)
+        if not unproven:
+            self._last_about = (command, now)
         if command.kind is not CommandKind.MOVE:
             # Also a late or foreign STOP ends what is under way.
             by_hand = self.gate.latched_by == OPERATOR_STOP
@@ -258,6 +271,7 @@ class MotionCore:
 
     def tick(self, now: float) -> Velocity:
         """Return the velocity to publish now."""
+        self._mind_own_stall(now)
         self._end_on_fault(now)
         pose, command = self.gate.pose, self._command
         if command is None or pose is None:
@@ -294,8 +308,20 @@ class MotionCore:
         return self.gate.fault(command, now) or self.gate.fault_ahead(command, now)
 
     def _end_on_fault(self, now: float) -> None:
+        self._mind_silence(now)
         if self._command is not None and (fault := self._fault(self._command, now)):
             self._end(fault.state, self._command, fault.reason, now)
+
+    def _mind_silence(self, now: float) -> None:
+        if (fault := self.gate.silence(now)) and self._command is not None:
+            self._end(fault.state, self._command, fault.reason, now)
+
+    def _mind_own_stall(self, now: float) -> None:
+        """End a motion that nobody watched: this process stood still."""
+        stalled_s, self._ticked_at = now - self._ticked_at, now
+        if self._command is not None and LONGEST_STALL_S < stalled_s < math.inf:
+            reason = f'motion_node itself stood still for {stalled_s:.1f} s'
+            self._end(MotionState.EXPIRED, self._command, reason, now)
 
     def _done(self) -> Motion:
         return self.executor.done(self.gate.pose) if self.gate.pose else NO_MOTION

@@ -28,8 +28,9 @@ import math
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.geometry import Motion, Pose, Velocity, ZERO
 from spec_vlm_nav.motion.ahead.collision import AheadWatch
-from spec_vlm_nav.motion.command import Command, CommandKind, OPERATOR_STOP, Refusal
+from spec_vlm_nav.motion.command import Command, CommandKind, OPERATOR_STOP, Refusal, SILENT
 from spec_vlm_nav.motion.geofence import Geofence
+from spec_vlm_nav.motion.latches import Latches
 from spec_vlm_nav.motion.limits import SafetyConfig, slew
 from spec_vlm_nav.motion.presence import PresenceWatch
 from spec_vlm_nav.motion.rear import RearWatch
@@ -43,6 +44,7 @@ from spec_vlm_nav.motion.watchdogs import (
     SupervisionWatch,
 )
 
+PATIENCE_AT_REST = 2  # times supervisor_timeout_s: while nothing moves, silence is less urgent
 EDGE_M = 0.05  # a motion that is so near to the geofence has reached it
 MOST_RETIRED = 10_000  # sessions that were replaced: to send new ones for days fills no memory
 
@@ -107,7 +109,7 @@ class SafetyGate:
         """
         Return what holds the robot until the next instruction.
 
-        It is "STOP", OPERATOR_STOP, or "" for nothing.
+        It is "STOP", OPERATOR_STOP, a silence, or "" for nothing.
         """
         return self._latched_by if self._latched is not None else ''
 
@@ -138,16 +140,56 @@ class SafetyGate:
         self.stop()
         return was
 
-    def admit(self, command: Command, now: float) -> Refusal | None:
+    @property
+    def latches(self) -> Latches:
+        """Return what must outlive this process."""
+        lost, wrong, shut = self.monitor.memory
+        middle = self.fence.middle
+        return Latches(
+            self.estopped_by,
+            None if lost is None else (lost.kind.name, lost.reason),
+            wrong,
+            shut,
+            self.session,
+            self._instruction,
+            self._latched,
+            self._latched_by if self._latched is not None else '',
+            None if middle is None or self._fenced is None else (middle.x, middle.y, middle.yaw),
+        )
+
+    def restore(self, kept: Latches) -> None:
+        """Go on where an earlier process was."""
+        self.estopped_by = kept.estopped_by
+        lost = None
+        if kept.lost is not None:
+            kind, reason = kept.lost
+            # A kind of another release holds as the one that only an operator takes back.
+            lost = Discrepancy(Kind.__members__.get(kind, Kind.WRONG), reason)
+        self.monitor.restore(lost, kept.wrong, kept.shut)
+        self.session = self.supervision.in_charge = kept.session
+        self._instruction = kept.instruction
+        self._latched, self._latched_by = kept.latched, kept.latched_by
+        if kept.session is not None:
+            self._fenced = (kept.session, kept.instruction)
+            self.fence.begin(None if kept.fence is None else Pose(*kept.fence))
+
+    def admit(self, command: Command, now: float, unproven: str = '') -> Refusal | None:
         """
         Take note of a command; returns None when it may be carried out, else why not.
 
         STOP and HOLD end the motion in every case, even when the rest of them is refused; a MOVE
-        that is in order ends the one before it, whether it is fit itself or not.
+        that is in order ends the one before it, whether it is fit itself or not. unproven: why it
+        is not known to come from the sender of its session; then it changes nothing else.
         """
         if command.kind is not CommandKind.MOVE:
             self.end_motion()
-        refusal = self._out_of_order(command, now) or self._admit_in_order(command, now)
+        refusal = self._out_of_order(command)
+        if refusal is None and unproven:
+            refusal = Refusal('proof', unproven)
+            if command.session == self.session:
+                self.end_motion()  # somebody else speaks in its name: stand until it does itself
+        elif refusal is None:
+            refusal = self._admit_in_order(command, now)
         if refusal is not None:
             self.refusals[refusal.kind] += 1
         return refusal
@@ -160,7 +202,7 @@ class SafetyGate:
                     del self._retired[next(iter(self._retired))]
             # Instructions count from 1: only one of its own lifts the stop of an operator.
             self._latched = 0 if self.latched_by == OPERATOR_STOP else None
-            self.session = command.session
+            self.session = self.supervision.in_charge = command.session
         self.supervision.hear(command.session, now)
         if (command.session, command.instruction) != self._fenced:
             self._fenced = (command.session, command.instruction)
@@ -180,26 +222,16 @@ class SafetyGate:
             self.monitor.begin(command.motion, now)
         return refusal
 
-    def _out_of_order(self, command: Command, now: float) -> Refusal | None:
+    def _out_of_order(self, command: Command) -> Refusal | None:
         if command.session in self._retired:
             return Refusal('order', 'from a session that another one replaced')
         if command.session != self.session:
-            return self._stranger(command.session, now)
+            return None
         if command.sequence <= self.sequence:
             return Refusal('order', f'sequence {command.sequence} is not after {self.sequence}')
         if command.instruction < self._instruction:
             over = f'instruction {command.instruction} is over, now at {self._instruction}'
             return Refusal('order', over)
-        return None
-
-    def _stranger(self, session: int, now: float) -> Refusal | None:
-        """Refuse a session that gives no sign of life, while another does or somebody stopped."""
-        if self.session is None or self.supervision.told(session) is not None:
-            return None
-        if self.latched_by == OPERATOR_STOP:
-            return Refusal('order', f'from a session never heard of; {OPERATOR_STOP}')
-        if self.supervision.hears_others(session, now, self.config):
-            return Refusal('order', 'from a session never heard of, while another is in charge')
         return None
 
     def _unfit(self, command: Command, now: float) -> Refusal | None:
@@ -320,6 +352,26 @@ class SafetyGate:
             asked = '' if 'against something' in found.reason else ': against something?'
             return Fault(MotionState.BLOCKED, found.reason + asked)
         return fault_of(found)
+
+    def silence(self, now: float) -> Fault | None:
+        """
+        Latch when the session in charge was silent; returns why, when it was not known before.
+
+        What it decided before it hung, or was stopped, must not move the robot when it goes on.
+        Asked before it is heard again, for its words may have waited.
+        """
+        timeout_s, silent_s = (
+            self.config.supervisor_timeout_s,
+            self.supervision.silent_for_s(self.session, now),
+        )
+        patience = 1 if self.has_motion else PATIENCE_AT_REST
+        if self._latched is not None or self.session is None or not timeout_s:
+            return None
+        if not patience * timeout_s < silent_s < math.inf:
+            return None
+        reason = f'{SILENT} for {silent_s:.2f} s'
+        self._latched, self._latched_by = self._instruction, reason
+        return Fault(MotionState.SUPERVISOR_LOST, reason)
 
     def end_motion(self, reached: bool = False) -> None:
         """Let nothing move until the next admitted MOVE; `reached`: the last was carried out."""

@@ -73,9 +73,13 @@ class MotionLoop(Generic[Stamp]):
             self._report(self._clock())
         self._was_moving = self._core.is_moving
 
-    def command(self, command: Command) -> None:
-        """Carry a command out, or refuse it; the robot is told at once to stand where it is to."""
-        self._core.on_command(command, self._clock())
+    def command(self, command: Command, unproven: str = '') -> None:
+        """
+        Carry a command out, or refuse it; the robot is told at once to stand where it is to.
+
+        unproven: see SafetyGate.admit.
+        """
+        self._core.on_command(command, self._clock(), unproven)
         if command.kind is not CommandKind.MOVE:
             self._output.stop()
             self._was_moving = False

@@ -27,9 +27,12 @@ import math
 
 from spec_vlm_nav.common.codes import LinkState, MotionState
 from spec_vlm_nav.common.geometry import Pose, wrap
+from spec_vlm_nav.common.nonces import NOTHING, SessionProof
+from spec_vlm_nav.motion.command import SILENT
 
 RATE_OVER = 50  # messages that a rate is measured over
 SESSIONS_KEPT = 8
+LIVES_S = 2.0  # a session heard so lately is not forgotten for a new one
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ class Supervision:
     verifier_age_s: float = -1.0
     link: LinkState = LinkState.UNKNOWN
     link_rtt_ms: float = 0.0
+    commitment: bytes = NOTHING  # see nonces.py
 
 
 class RateMeter:
@@ -214,6 +218,7 @@ class ReadinessWatch:
 @dataclass
 class _Session:
     heard_at: float
+    proof: SessionProof
     told: Supervision | None = None
     told_at: float = 0.0
 
@@ -227,34 +232,39 @@ class SupervisionWatch:
 
     def __init__(self) -> None:
         self._sessions: dict[int, _Session] = {}
+        self.in_charge: int | None = None  # whose commands are obeyed: never forgotten
 
     def hear(self, session: int, now: float) -> None:
         """Take note of any sign of life of a session."""
-        known = self._sessions.pop(session, None) or _Session(now)
+        known = self._sessions.pop(session, None) or _Session(now, SessionProof())
         known.heard_at = now
         self._sessions[session] = known
-        while len(self._sessions) > SESSIONS_KEPT:  # the one not heard for longest comes first
-            del self._sessions[next(iter(self._sessions))]
+        if len(self._sessions) > SESSIONS_KEPT:
+            # The one not heard for longest. That is the new one where all others live: made up
+            # in numbers, sessions drive out none that is known.
+            others = (s for s in self._sessions if s not in (self.in_charge, session))
+            oldest = next(others)
+            lives = now - self._sessions[oldest].heard_at <= LIVES_S
+            del self._sessions[session if lives else oldest]
 
     def tell(self, told: Supervision, now: float) -> None:
         """Take note of a Supervision message."""
         self.hear(told.session, now)
-        self._sessions[told.session].told = told
-        self._sessions[told.session].told_at = now
+        if (known := self._sessions.get(told.session)) is not None:
+            known.told, known.told_at = told, now
+            known.proof.hear(told.commitment)
+
+    def unproven(self, session: int, nonce: bytes) -> str:
+        """Return why a command with this nonce is not a session's own, or ""; uses it up."""
+        known = self._sessions.get(session)
+        if known is None:
+            return 'from a session never heard of'
+        return known.proof.objection(nonce)
 
     def told(self, session: int | None) -> Supervision | None:
         """Return what a session told last."""
         known = self._sessions.get(session) if session is not None else None
         return known.told if known else None
-
-    def hears_others(self, session: int, now: float, config: WatchdogConfig) -> bool:
-        """Return whether another session than this one is alive, and has told how it is."""
-        others = (
-            known.told_at
-            for which, known in self._sessions.items()
-            if which != session and known.told is not None
-        )
-        return any(now - told_at <= config.supervisor_timeout_s for told_at in others)
 
     def silent_for_s(self, session: int | None, now: float) -> float:
         """Seconds since a session was heard; infinite when it never was."""
@@ -284,7 +294,7 @@ class SupervisionWatch:
         silent = self.silent_for_s(session, now)
         if not config.supervisor_timeout_s or silent <= config.supervisor_timeout_s:
             return ''
-        return f'nothing heard of the deciding side for {silent:.2f} s'
+        return f'{SILENT} for {silent:.2f} s'
 
     def camera_fault(self, session: int | None, now: float, config: WatchdogConfig) -> str:
         """Return why the camera counts as gone, or ""."""

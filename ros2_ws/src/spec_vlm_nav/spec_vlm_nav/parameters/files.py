@@ -18,6 +18,10 @@ Parameters that were given and that nobody knows: a slip of the pen must not be 
 ROS drops a parameter that a node does not declare without a word: a limit written with one wrong
 letter would simply not hold. Names under a wildcard section are meant for several nodes and may
 be another one's.
+
+Sections are matched as rcl does it: `*` stands for one name between slashes, `**` for any number
+of them. Of several that match, the one whose name was read last has the word, wherever a later
+file repeats it.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 import difflib
 from pathlib import Path
+import re
 from typing import Any
 
 from spec_vlm_nav.common.errors import ParameterError
@@ -32,23 +37,37 @@ from spec_vlm_nav.common.parameters import Parameter
 import yaml
 
 OF_ROS = frozenset({'use_sim_time', 'start_type_description_service'})
-WILDCARDS = ('/**', '/*', '**', '*')
+WILDCARDS = ('*', '**')
 
 
-def wildcard_names(arguments: Sequence[str]) -> frozenset[str]:
+def matches(section: str, node: str) -> bool:
+    """Return whether a section of a parameter file is meant for a node, /namespace/name."""
+    names = ['' if name == '**' else name for name in section.strip('/').split('/')]
+    form = ''.join(
+        r'(/\w+)*' if not name else r'/\w+' if name == '*' else f'/{re.escape(name)}'
+        for name in names
+    )
+    return re.fullmatch(form, node) is not None
+
+
+def wildcard_names(arguments: Sequence[str], node: str) -> frozenset[str]:
     """
-    Return the names in the wildcard sections of the parameter files of a command line.
+    Return the names in sections of a command line's files that are meant for more than one node.
 
-    Files that cannot be read give none: ROS itself complains about those.
+    node: /namespace/name; only sections that match it count. Files that cannot be read give none:
+    ROS itself complains about those.
     """
     flags = [i for i, word in enumerate(arguments) if word == '--params-file']
     files = [arguments[i + 1] for i in flags if i + 1 < len(arguments)]
     found: set[str] = set()
-    for file in files:
-        said = _read(file)
-        for section in WILDCARDS:
-            found.update(_names(said.get(section)) if isinstance(said, dict) else ())
+    for section, values in _merged(files).items():
+        if _last(section) in WILDCARDS and matches(section, node):
+            found.update(map(str, values))
     return frozenset(found)
+
+
+def _last(section: str) -> str:
+    return section.rsplit('/', 1)[-1]
 
 
 def _read(file: str | Path) -> object:
@@ -59,23 +78,34 @@ def _read(file: str | Path) -> object:
         return None
 
 
-def _names(section: object) -> Iterable[str]:
-    values = section.get('ros__parameters') if isinstance(section, dict) else None
-    return map(str, values) if isinstance(values, dict) else ()
-
-
-def said_in(files: Iterable[str | Path], node: str, name: str) -> Any:
+def said_in(
+    files: Iterable[str | Path], node: str, name: str, namespace: str | None = None
+) -> Any:
     """
-    Return what parameter files say of a node's parameter, the last one last; None: nothing.
+    Return what parameter files say of a node's parameter; None: nothing.
 
-    Namespaces are not looked at. Files that cannot be read say nothing: ROS complains about those.
+    namespace: of the node; None: whatever it is. Files that cannot be read say nothing: ROS
+    complains about those.
     """
     found = None
-    for file in files:
-        for path, values in _sections(_read(file), ''):
-            if path.rsplit('/', 1)[-1] in (node, '*', '**') and name in values:
-                found = values[name]
+    whole = '' if namespace is None else '/'.join(('', *namespace.split('/'), node))
+    for section, values in _merged(files).items():
+        if namespace is None:
+            is_meant = _last(section) in (node, *WILDCARDS)
+        else:
+            is_meant = matches(section, re.sub('/+', '/', whole))
+        if is_meant and name in values:
+            found = values[name]
     return found
+
+
+def _merged(files: Iterable[str | Path]) -> dict[str, dict[str, Any]]:
+    """Return the sections of all files, in the order in which their names come first."""
+    merged: dict[str, dict[str, Any]] = {}
+    for file in files:
+        for section, values in _sections(_read(file), ''):
+            merged.setdefault(section, {}).update(values)
+    return merged
 
 
 def _sections(said: object, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -86,7 +116,7 @@ def _sections(said: object, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
         if key == 'ros__parameters' and isinstance(inner, dict):
             yield path, inner
         elif key != 'ros__parameters':
-            yield from _sections(inner, f'{path}/{key}')
+            yield from _sections(inner, f'{path}/{key}' if path else str(key))
 
 
 def refuse_unknown(

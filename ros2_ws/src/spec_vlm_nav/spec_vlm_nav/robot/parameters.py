@@ -18,10 +18,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spec_vlm_nav.common.parameters import Parameter, RELIABILITY, Value
+from spec_vlm_nav.common.parameters import Parameter, RELIABILITY, Tighter, Value
 from spec_vlm_nav.robot.go2_state import Go2Config, numbers_of
 
 GO2_STATE: tuple[Parameter, ...] = (
+    Parameter(
+        'safety_locked',
+        False,
+        'No safety limit can be loosened while the node runs, not by an operator either.',
+        tighter=Tighter.TRUE,
+    ),
     Parameter(
         'odometry',
         'sportmodestate',
@@ -55,6 +61,7 @@ GO2_STATE: tuple[Parameter, ...] = (
         0.0,
         10.0,
         live=True,
+        tighter=Tighter.LOWER_0_OFF,
     ),
     Parameter(
         'battery_timeout_s',
@@ -63,6 +70,7 @@ GO2_STATE: tuple[Parameter, ...] = (
         0.0,
         60.0,
         live=True,
+        tighter=Tighter.LOWER_0_OFF,
     ),
     Parameter(
         'min_battery',
@@ -71,6 +79,7 @@ GO2_STATE: tuple[Parameter, ...] = (
         0.0,
         0.95,
         live=True,
+        tighter=Tighter.HIGHER,
     ),
     Parameter(
         'max_tilt_rad',
@@ -79,6 +88,7 @@ GO2_STATE: tuple[Parameter, ...] = (
         0.0,
         1.5,
         live=True,
+        tighter=Tighter.LOWER_0_OFF,
     ),
     Parameter(
         'min_body_height_m',
@@ -87,6 +97,7 @@ GO2_STATE: tuple[Parameter, ...] = (
         0.0,
         0.5,
         live=True,
+        tighter=Tighter.HIGHER,
     ),
     Parameter(
         'ready_modes',
@@ -94,6 +105,7 @@ GO2_STATE: tuple[Parameter, ...] = (
         'The modes in which it takes motions, where error_code is 0 (firmware before MCF): idle, '
         'balanced, walking.',
         live=True,
+        tighter=Tighter.FEWER,
     ),
     Parameter(
         'ready_codes',
@@ -101,6 +113,7 @@ GO2_STATE: tuple[Parameter, ...] = (
         'The error_codes with which it takes motions; in MCF firmware they are states, not '
         'errors: balanced, walking, running.',
         live=True,
+        tighter=Tighter.FEWER,
     ),
 )
 

@@ -97,7 +97,8 @@ def declare(
         parameter.check(declared.value)
         values[parameter.name] = declared.value
     given_names = getattr(node, '_parameter_overrides', {})
-    refuse_unknown(node.get_name(), given_names, table, wildcard_names(sys.argv))
+    shared = wildcard_names(sys.argv, node.get_fully_qualified_name())
+    refuse_unknown(node.get_name(), given_names, table, shared)
     check(values)
     return values
 
@@ -110,6 +111,7 @@ def follow_changes(
     *,
     check: Check = _no_contradictions,
     only_live: Callable[[], str] = lambda: '',
+    guard: Check = _no_contradictions,
 ) -> None:
     """
     Check later changes (rclpy itself refuses read-only ones), and have them applied afterwards.
@@ -117,7 +119,8 @@ def follow_changes(
     Validation changes nothing: another callback, or another parameter of the same request, may
     still refuse. check: raises NavigationError for values that cannot be taken. apply: takes all
     values, when the change has been made. only_live: says why parameters that are not live cannot
-    change at the moment, "" when they can.
+    change at the moment, "" when they can. guard: takes the changes alone, raises ParameterError
+    for those that loosen a safety limit (see loosening.py).
     """
     known = {p.name: p for p in table}
 
@@ -128,6 +131,7 @@ def follow_changes(
             fixed = [n for n in ours if not known[n].live and ours[n] != values[n]]
             if fixed and (why := only_live()):
                 raise ParameterError(f'parameter {fixed[0]} cannot change now: {why}')
+            guard(ours)
             check({**values, **ours})
         except NavigationError as error:
             return SetParametersResult(successful=False, reason=str(error))

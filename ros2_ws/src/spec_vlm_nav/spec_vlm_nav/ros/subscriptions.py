@@ -18,7 +18,9 @@ Subscriptions to a topic whatever its publishers' QoS.
 Once RELIABLE and once BEST_EFFORT; each message counts once.
 
 A reliable subscription never hears a publisher of best effort (a button on a micro-controller),
-and one of best effort alone may lose what comes over a bad network.
+and one of best effort alone may lose what comes over a bad network. What was said before the
+start, by a publisher that keeps its last word (TRANSIENT_LOCAL), only a subscription of that kind
+hears, which in turn hears no publisher of another kind: a state needs a third one.
 """
 
 from __future__ import annotations
@@ -29,26 +31,45 @@ import time
 from typing import Any
 
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.subscription import Subscription
+
+try:
+    from rclpy.event_handler import SubscriptionEventCallbacks
+except ImportError:  # Humble
+    from rclpy.qos_event import SubscriptionEventCallbacks
 
 ONCE_S = 0.1  # between both subscriptions, where the middleware does not tell when it was sent
 KEPT = 16
 
 
 def subscribe(
-    node: Node, kind: type, topic: str, act: Callable[[Any], None], *, raw: bool = False
+    node: Node,
+    kind: type,
+    topic: str,
+    act: Callable[[Any], None],
+    *,
+    raw: bool = False,
+    latched: bool = False,
 ) -> None:
     """
     Call `act` with every message of a topic; equal ones sent at the same time are one.
 
-    raw: with its bytes, not decoded.
+    raw: with its bytes, not decoded. latched: also with what was said before the start.
     """
-    subscribe_stamped(node, kind, topic, lambda message, sent: act(message), raw=raw)
+    subscribe_stamped(
+        node, kind, topic, lambda message, sent: act(message), raw=raw, latched=latched
+    )
 
 
 def subscribe_stamped(
-    node: Node, kind: type, topic: str, act: Callable[[Any, float], None], *, raw: bool = False
+    node: Node,
+    kind: type,
+    topic: str,
+    act: Callable[[Any, float], None],
+    *,
+    raw: bool = False,
+    latched: bool = False,
 ) -> None:
     """
     Call `act` with every message and when it was sent, s, by its sender's clock.
@@ -70,6 +91,19 @@ def subscribe_stamped(
 
     tells = hasattr(Subscription, 'CallbackType')
     callback = once if tells else lambda message: once(message, None)
-    for reliability in (ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT):
-        qos = QoSProfile(depth=20, reliability=reliability)
-        node.create_subscription(kind, topic, callback, qos, raw=raw)
+    kinds = [
+        QoSProfile(depth=20, reliability=ReliabilityPolicy.RELIABLE),
+        QoSProfile(depth=20, reliability=ReliabilityPolicy.BEST_EFFORT),
+    ]
+    if latched:
+        kinds.append(
+            QoSProfile(
+                depth=20,
+                reliability=ReliabilityPolicy.RELIABLE,
+                durability=DurabilityPolicy.TRANSIENT_LOCAL,
+            )
+        )
+    for qos in kinds:
+        # That one of them does not suit a publisher is as meant, and no warning.
+        quiet = SubscriptionEventCallbacks(use_default_callbacks=False)
+        node.create_subscription(kind, topic, callback, qos, raw=raw, event_callbacks=quiet)

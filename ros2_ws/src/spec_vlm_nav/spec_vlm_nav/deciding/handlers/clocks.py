@@ -12,13 +12,20 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-"""What time alone brings about: an instruction that has used up what it was allowed."""
+"""What time alone brings about: what has used up its time, what was decided too long ago."""
 
 from __future__ import annotations
 
 from spec_vlm_nav.common.codes import ErrorCode
 from spec_vlm_nav.deciding.handlers.sensors import NO_FRAMES
+from spec_vlm_nav.deciding.parts.interfaces import SUPERVISOR
 from spec_vlm_nav.deciding.parts.situation import Situation
+from spec_vlm_nav.motion.command import CommandKind
+
+SHORTEST_STALL_S = 1.0  # between two of the navigator's inputs
+LONGEST_STALL_S = 2.0
+QUEUED_S = 0.3
+MOST_OF_IT = 0.5  # of an instruction's time: a trouble that lasted so long is why it was not done
 
 GONE = {
     ErrorCode.STALE_CAMERA: NO_FRAMES,
@@ -29,12 +36,41 @@ GONE = {
 }
 
 
+def mind_stall(s: Situation, stalled_s: float, now: float) -> None:
+    """
+    Drop what was decided before this process stood still; after long, end the instruction.
+
+    The robot must not move on by what was thought of a scene that is long over, nor of its own
+    accord after minutes. What waited in queues meanwhile has come in by `look_after`.
+    """
+    if stalled_s >= LONGEST_STALL_S:
+        text = f'vlm_nav_node stood still for {stalled_s:.1f} s (stopped, or no time to run)'
+        s.give_up(ErrorCode.INTERNAL, text, now)
+        return
+    s.abandon(ErrorCode.CANCELED, f'vlm_nav_node stood still for {stalled_s:.1f} s')
+    s.stand(CommandKind.HOLD, SUPERVISOR, 'vlm_nav_node stood still')
+    s.look(now + QUEUED_S, now)
+
+
+def _run_out(s: Situation, now: float) -> None:
+    """End an instruction whose time is over; what kept it from being done is the reason."""
+    elapsed_s = now - s.instruction.given.began
+    text, trouble = f'not done within {elapsed_s:.1f} s', s.failures.longest(now)
+    if not s.model_is_ready:
+        s.give_up(ErrorCode.NOT_READY, f'{text}: the model is still being loaded', now)
+    elif trouble is not None and trouble[2] >= MOST_OF_IT * elapsed_s:
+        code, why, lasting_s = trouble
+        s.give_up(code, f'{text}: for {lasting_s:.1f} s {why}', now)
+    else:
+        s.give_up(ErrorCode.TIMEOUT, text, now)
+
+
 def mind_bounds(s: Situation, _: None, now: float) -> None:
     """Give up what took too long or went too far, or what has lacked something for too long."""
     given, gone_m = s.instruction.given, s.instruction.odometer.distance_m
     patience = s.config.patience_s
     if now >= given.ends_at:
-        s.give_up(ErrorCode.TIMEOUT, f'not done within {now - given.began:.1f} s', now)
+        _run_out(s, now)
         return
     if 0 < s.config.max_distance_m <= gone_m:
         text = f'{gone_m:.1f} m were travelled without getting there'

@@ -25,7 +25,7 @@ from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.deciding.parts.bounds import CODE_OF, fell_short, is_obstruction
 from spec_vlm_nav.deciding.parts.interfaces import SUPERVISOR
 from spec_vlm_nav.deciding.parts.situation import Situation
-from spec_vlm_nav.motion.command import CommandKind
+from spec_vlm_nav.motion.command import CommandKind, SILENT
 
 GOING_ON = (MotionState.IDLE, MotionState.MOVING, MotionState.SETTLING)
 INPUT_LOST = {
@@ -71,7 +71,9 @@ def look_again(s: Situation, status: Status, now: float) -> None:
     retry = now if has_moved else now + s.config.first_retry_s
     s.look(now + s.config.settle_s, retry)
     _mind_obstructions(s, status, now)
-    if status.state is MotionState.SUPERVISOR_LOST:
+    if status.held_by.startswith(SILENT):
+        s.give_up(ErrorCode.INTERNAL, f'motion_node: {status.held_by}', now)
+    elif status.state is MotionState.SUPERVISOR_LOST:
         _mind_refusals(s, status.reason, now)
 
 

@@ -27,13 +27,14 @@ class Failures:
     def __init__(self, log: Callable[[str, str], None]) -> None:
         self._log = log
         self._since: dict[ErrorCode, float] = {}
+        self._said: dict[ErrorCode, str] = {}
         self._in_a_row: dict[ErrorCode, int] = {}
 
     def warn_once(self, code: ErrorCode, text: str, now: float) -> bool:
         """Say it unless it was said already; returns whether it was said now."""
         if code in self._since:
             return False
-        self._since[code] = now
+        self._since[code], self._said[code] = now, text
         self._log('warn', text)
         return True
 
@@ -46,6 +47,11 @@ class Failures:
     def lasting(self, code: ErrorCode, now: float) -> float:
         """For how long it has lasted, s; 0 when there is no such trouble."""
         return now - self._since[code] if code in self._since else 0.0
+
+    def longest(self, now: float) -> tuple[ErrorCode, str, float] | None:
+        """Return the trouble that has lasted longest, what was said of it, and for how long, s."""
+        code = min(self._since, key=self._since.__getitem__, default=None)
+        return None if code is None else (code, self._said[code], self.lasting(code, now))
 
     def count(self, code: ErrorCode) -> int:
         """One more failure of this kind; returns how many in a row."""

@@ -19,6 +19,9 @@ The points are turned from the sensor's frame into the robot's: x forward, y lef
 from a point on the floor below the robot's middle. What is left of them when the robot's own body,
 the floor and what passes over the robot are taken away is met on the way. A message is read as it
 is, whoever sent it: what cannot be read, or shows nothing ahead, is blind, with the reason.
+
+Infinite coordinates are read as REP 117 has distances: along a ray that is too near they are the
+opposite of those along one that is free. All zeros (Livox) and NaN were not measured.
 """
 
 from __future__ import annotations
@@ -29,12 +32,19 @@ import math
 import numpy as np
 import numpy.typing as npt
 from spec_vlm_nav.motion.ahead.collision import Clearance
-from spec_vlm_nav.motion.ahead.corridor import CloudConfig, CorridorConfig, nearest
+from spec_vlm_nav.motion.ahead.corridor import (
+    CloudConfig,
+    CorridorConfig,
+    nearest,
+    NEAREST_M,
+    unseen_part,
+)
+from spec_vlm_nav.motion.ahead.unmeasured import Unmeasured, unmeasured_rays
 
 AXES = ('x', 'y', 'z')
 KINDS = {7: 'f4', 8: 'f8'}  # datatypes of PointField
-NEAREST_M = 0.01  # drivers fill what they did not measure with zeros
 FARTHEST_M = 1000.0
+BEARINGS = 10  # directions ahead, side by side, in which something must be seen
 SEEN_POINTS = 10  # ahead, below what passes over the robot; with fewer it sees nothing there
 UNDER_FLOOR_M = 0.25  # so far below the floor nothing is but a stair, or the mounting is wrong
 UNDER_FLOOR_SHARE = 0.5
@@ -77,12 +87,15 @@ def clearance_of_cloud(cloud: Cloud, config: CorridorConfig) -> Clearance:
         )
     if reason := _unreadable(cloud):
         return Clearance(blind=f'cloud {reason}')
-    limits = config.cloud
+    limits, all_points = config.cloud, _points(cloud)
+    rays = unmeasured_rays(all_points, (cloud.height, cloud.width), limits.mounting.rotation)
     with np.errstate(all='ignore'):  # what is no number, or none that float32 holds
-        x, y, z = _on_robot(_measured(cloud), limits)
+        x, y, z = _on_robot(_measured(all_points), limits)
     ahead = x - limits.front_m
     before = (ahead > 0) & (np.abs(y) <= config.half_width_m + ahead) & (z <= limits.max_z_m)
-    seen = int(np.count_nonzero(before))
+    seen = int(np.count_nonzero(before)) + rays.free_ahead
+    if rays.near_ahead >= config.min_points:
+        return Clearance(0.0)
     if seen < max(SEEN_POINTS, config.min_points):
         return Clearance(blind=f'cloud shows nothing ahead ({seen} points)')
     if np.count_nonzero(z[before] < -UNDER_FLOOR_M) > UNDER_FLOOR_SHARE * seen:
@@ -92,9 +105,21 @@ def clearance_of_cloud(cloud: Cloud, config: CorridorConfig) -> Clearance:
         )
     met = (z >= limits.min_z_m) & (z <= limits.max_z_m)
     on_way = met & (ahead > 0)
+    is_near_behind = rays.near_behind >= config.min_points
     return Clearance(
-        nearest(ahead[on_way], y[on_way], config), behind_m=_behind(x, y, z, met, config)
+        nearest(ahead[on_way], y[on_way], config),
+        behind_m=0.0 if is_near_behind else _behind(x, y, z, met, config),
+        unseen=_unseen(ahead[before], y[before], rays, config),
     )
+
+
+def _unseen(ahead: Numbers, y: Numbers, rays: Unmeasured, config: CorridorConfig) -> str:
+    """Return which part of the way ahead shows no point at all, not even floor, or ""."""
+    edge = math.pi / 4
+    # Seen from so far behind the front, the way widens by as much as it is long.
+    bearings = np.concatenate([np.arctan2(y, ahead + config.half_width_m), rays.free_bearings])
+    counts, _ = np.histogram(bearings, BEARINGS, (-edge, edge))
+    return unseen_part((counts > 0).astype(float), 'cloud')
 
 
 def _unreadable(cloud: Cloud) -> str:
@@ -120,26 +145,33 @@ def _unreadable(cloud: Cloud) -> str:
     return ''
 
 
-def _measured(cloud: Cloud) -> tuple[Numbers, Numbers, Numbers]:
+def _points(cloud: Cloud) -> tuple[Numbers, Numbers, Numbers]:
+    """Return x, y and z, each of shape (N,), of all points of a readable cloud, row by row."""
+    order = '>' if cloud.big_endian else '<'
+    fields = {field.name: field for field in cloud.fields}
+    with np.errstate(all='ignore'):  # float32 does not hold every float64
+        x, y, z = (
+            np.ndarray(
+                (cloud.height, cloud.width),
+                np.dtype(order + KINDS[fields[axis].datatype]),
+                cloud.data,
+                fields[axis].offset,
+                (cloud.row_step if cloud.height > 1 else 0, cloud.point_step),
+            )
+            .astype(np.float32)  # of 1000 m it keeps a tenth of a millimetre
+            .ravel()
+            for axis in AXES
+        )
+    return x, y, z
+
+
+def _measured(points: tuple[Numbers, Numbers, Numbers]) -> tuple[Numbers, Numbers, Numbers]:
     """
-    Return x, y and z, each of shape (N,), of the points of a readable cloud that were measured.
+    Return the points that were measured.
 
     Those are numbers, neither all zeros nor far away. (`is_dense` promises as much; who knows.)
     """
-    order = '>' if cloud.big_endian else '<'
-    fields = {field.name: field for field in cloud.fields}
-    x, y, z = (
-        np.ndarray(
-            (cloud.height, cloud.width),
-            np.dtype(order + KINDS[fields[axis].datatype]),
-            cloud.data,
-            fields[axis].offset,
-            (cloud.row_step if cloud.height > 1 else 0, cloud.point_step),
-        )
-        .astype(np.float32)  # of 1000 m it keeps a tenth of a millimetre
-        .ravel()
-        for axis in AXES
-    )
+    x, y, z = points
     # NaN is not less than anything.
     size = np.maximum(np.maximum(np.abs(x), np.abs(y)), np.abs(z))
     measured = (size > NEAREST_M) & (size < FARTHEST_M)

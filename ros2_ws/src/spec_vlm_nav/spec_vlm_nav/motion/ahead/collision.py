@@ -33,12 +33,14 @@ class Clearance:
     What a message shows.
 
     The distance of the nearest thing ahead (infinite: none), or why it shows nothing; `behind_m`
-    is the same straight back, 0 where the sensor does not look there.
+    is the same straight back, 0 where the sensor does not look there. `unseen`: which part of the
+    way ahead it does not see, "" where it sees all of it.
     """
 
     nearest_m: float = math.inf
     blind: str = ''
     behind_m: float = 0.0
+    unseen: str = ''
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class AheadWatch:
                 f'something is {self.clearance.nearest_m:.2f} m ahead, '
                 f'allowed is {config.collision_distance_m:g} m'
             )
-        return ''
+        return self.clearance.unseen
 
     def free_behind_m(self, now: float, config: AheadConfig) -> float:
         """Return how far straight back the sensor sees free floor, its distance kept; else 0."""

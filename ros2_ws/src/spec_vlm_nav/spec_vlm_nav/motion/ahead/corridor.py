@@ -17,7 +17,10 @@ The way that is looked at, and the nearest thing on it: what scan, depth and clo
 
 The corridor is as wide as twice `half_width_m` and lies straight ahead (x forward, y left,
 metres). A thing counts when enough points agree on it, so that a speck does not stop the robot. A
-sensor that measures nothing where it should look is blind, and blind is not clear.
+sensor that measures nothing where it should look is blind, and blind is not clear; where a part of
+the way is not measured at all, forward motion is not allowed, and turns are.
+
+Distances follow REP 117: -Inf is a thing too near to measure, +Inf is free space, NaN is unknown.
 """
 
 from __future__ import annotations
@@ -30,6 +33,9 @@ import numpy as np
 import numpy.typing as npt
 
 SEEN_AT_LEAST = 0.1  # of the rays or pixels that look into the corridor; fewer measured: blind
+NEAREST_M = 0.01  # nearer things are no measurements, and what is too near is put here at least
+SECTORS = 5  # a part of the corridor that must be seen is so much of its width
+SECTOR_RAYS = 2  # fewer directions make no part
 
 Points = npt.NDArray[np.floating[Any]]
 
@@ -105,6 +111,24 @@ def blindness(
     if np.count_nonzero(looks_ahead & measured) < SEEN_AT_LEAST * looking:
         return f'{what} measures nothing ahead'
     return ''
+
+
+def unseen_part(seen: npt.NDArray[np.floating[Any]], what: str) -> str:
+    """
+    Return which part of the way ahead a sensor does not see, or "".
+
+    seen: for directions side by side from right to left, how much of each was measured, 0 to 1.
+    """
+    width = max(SECTOR_RAYS, seen.size // SECTORS)
+    if seen.size < width:
+        return ''
+    sums = np.concatenate(([0.0], np.cumsum(seen)))
+    shares = (sums[width:] - sums[:-width]) / width
+    worst = int(np.argmin(shares))
+    if shares[worst] >= SEEN_AT_LEAST:
+        return ''
+    percent = round(100 * (worst + width / 2) / seen.size)
+    return f'{what} measures nothing in a part of the way ahead ({percent} % from its right)'
 
 
 def nearest(x: Points, y: Points, config: CorridorConfig) -> float:

@@ -21,7 +21,13 @@ import math
 
 import numpy as np
 from spec_vlm_nav.motion.ahead.collision import Clearance
-from spec_vlm_nav.motion.ahead.corridor import blindness, CorridorConfig, nearest
+from spec_vlm_nav.motion.ahead.corridor import (
+    blindness,
+    CorridorConfig,
+    nearest,
+    NEAREST_M,
+    unseen_part,
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,8 @@ def clearance_of_depth(image: DepthImage, config: CorridorConfig) -> Clearance:
     """
     Return what a depth image shows: 16UC1 in millimetres, 32FC1 in metres.
 
-    0 and NaN were not measured.
+    0 and NaN were not measured (RealSense, REP 118); -Inf is a thing at the camera, +Inf is clear
+    (Gazebo, REP 117).
     """
     kinds = {'16UC1': ('u2', 0.001), 'mono16': ('u2', 0.001), '32FC1': ('f4', 1.0)}
     if image.encoding not in kinds:
@@ -63,6 +70,7 @@ def clearance_of_depth(image: DepthImage, config: CorridorConfig) -> Clearance:
     first = (image.height - band) // 2
     last = first + band
     depth = np.ascontiguousarray(rows[first:last, :row]).view(kind).astype(np.float64) * unit
+    depth[np.isneginf(depth)] = NEAREST_M
     focal = image.width / 2 / math.tan(config.depth_fov_rad / 2)
     slope = ((image.width - 1) / 2 - np.arange(image.width)) / focal  # y over x, left positive
     looks_ahead = np.broadcast_to(
@@ -71,7 +79,10 @@ def clearance_of_depth(image: DepthImage, config: CorridorConfig) -> Clearance:
     measured = depth > 0
     if blind := blindness(looks_ahead, measured, 'depth image'):
         return Clearance(blind=blind)
-    near = measured & np.isfinite(depth)
+    columns = looks_ahead[0]
+    seen = measured[:, columns].mean(axis=0)[::-1]  # right to left
+    near, slopes = measured & np.isfinite(depth), np.broadcast_to(slope, depth.shape)
     return Clearance(
-        nearest(depth[near], depth[near] * np.broadcast_to(slope, depth.shape)[near], config)
+        nearest(depth[near], depth[near] * slopes[near], config),
+        unseen=unseen_part(seen, 'depth image'),
     )

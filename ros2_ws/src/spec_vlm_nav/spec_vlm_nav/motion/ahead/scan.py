@@ -22,7 +22,14 @@ import math
 import numpy as np
 import numpy.typing as npt
 from spec_vlm_nav.motion.ahead.collision import Clearance
-from spec_vlm_nav.motion.ahead.corridor import blindness, CorridorConfig, nearest, Points
+from spec_vlm_nav.motion.ahead.corridor import (
+    blindness,
+    CorridorConfig,
+    nearest,
+    NEAREST_M,
+    Points,
+    unseen_part,
+)
 
 
 @dataclass(frozen=True)
@@ -43,17 +50,20 @@ def clearance_of_scan(scan: Scan, config: CorridorConfig) -> Clearance:
     """
     Return what a scan shows.
 
-    An infinite range is clear; NaN and what is under range_min was not measured.
+    +Inf is clear and -Inf a thing at range_min (REP 117). A positive range under range_min is a
+    thing as well: drivers that do not follow the REP report near things so. NaN, 0 (what many
+    drivers give for no return) and negative ranges were not measured.
     """
-    ranges = np.asarray(scan.ranges, dtype=np.float64)
+    ranges = np.array(scan.ranges, dtype=np.float64)
     header = (scan.angle_min, scan.angle_increment, scan.range_min)
     if ranges.ndim != 1 or not ranges.size or not all(math.isfinite(n) for n in header):
         return Clearance(blind='scan without rays')
     if scan.angle_increment == 0 and ranges.size > 1:
         return Clearance(blind='scan without angles')
+    ranges[np.isneginf(ranges)] = max(scan.range_min, NEAREST_M)
     angles = scan.angle_min + scan.angle_increment * np.arange(ranges.size) + config.scan_yaw_rad
     forward, sideways = np.cos(angles), np.sin(angles)
-    measured = (ranges > 0) & (ranges >= scan.range_min)
+    measured = ranges > 0
     looks_ahead = _looks(forward, sideways, config)
     if blind := blindness(looks_ahead, measured, 'scan'):
         return Clearance(blind=blind)
@@ -63,7 +73,9 @@ def clearance_of_scan(scan: Scan, config: CorridorConfig) -> Clearance:
     behind = 0.0
     if not blindness(looks_back, measured, 'scan'):
         behind = nearest(-x[x < 0], y[x < 0], config)
-    return Clearance(nearest(x[x > 0], y[x > 0], config), behind_m=behind)
+    order = np.argsort(sideways[looks_ahead], kind='stable')  # right to left
+    unseen = unseen_part(measured[looks_ahead][order].astype(float), 'scan')
+    return Clearance(nearest(x[x > 0], y[x > 0], config), behind_m=behind, unseen=unseen)
 
 
 def _looks(forward: Points, sideways: Points, config: CorridorConfig) -> npt.NDArray[np.bool_]:

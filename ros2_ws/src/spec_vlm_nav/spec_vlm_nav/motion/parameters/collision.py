@@ -16,7 +16,7 @@
 
 from __future__ import annotations
 
-from spec_vlm_nav.common.parameters import Parameter, RELIABILITY
+from spec_vlm_nav.common.parameters import Parameter, RELIABILITY, Tighter
 from spec_vlm_nav.motion.ahead.collision import SOURCES
 
 COLLISION: tuple[Parameter, ...] = (
@@ -38,6 +38,7 @@ COLLISION: tuple[Parameter, ...] = (
         0.05,
         5.0,
         live=True,
+        tighter=Tighter.HIGHER,
     ),
     Parameter(
         'stopping_distance_m',
@@ -46,6 +47,7 @@ COLLISION: tuple[Parameter, ...] = (
         0.0,
         2.0,
         live=True,
+        tighter=Tighter.HIGHER,
     ),
     Parameter(
         'collision_half_width_m',
@@ -54,6 +56,7 @@ COLLISION: tuple[Parameter, ...] = (
         0.02,
         2.0,
         live=True,
+        tighter=Tighter.HIGHER,
     ),
     Parameter(
         'collision_min_points',
@@ -62,6 +65,7 @@ COLLISION: tuple[Parameter, ...] = (
         1,
         10000,
         live=True,
+        tighter=Tighter.LOWER,
     ),
     Parameter(
         'collision_timeout_s',
@@ -70,6 +74,7 @@ COLLISION: tuple[Parameter, ...] = (
         0.05,
         10.0,
         live=True,
+        tighter=Tighter.LOWER,
     ),
     Parameter(
         'collision_scan_yaw_rad',
@@ -78,6 +83,7 @@ COLLISION: tuple[Parameter, ...] = (
         -3.15,
         3.15,
         live=True,
+        tighter=Tighter.NONE,
     ),
     Parameter(
         'collision_depth_fov_rad',
@@ -86,6 +92,7 @@ COLLISION: tuple[Parameter, ...] = (
         0.1,
         3.0,
         live=True,
+        tighter=Tighter.NONE,
     ),
     Parameter(
         'collision_depth_band',
@@ -94,6 +101,7 @@ COLLISION: tuple[Parameter, ...] = (
         0.005,
         1.0,
         live=True,
+        tighter=Tighter.HIGHER,
     ),
     Parameter(
         'collision_cloud_x_m',
@@ -102,6 +110,7 @@ COLLISION: tuple[Parameter, ...] = (
         -5.0,
         5.0,
         live=True,
+        tighter=Tighter.NONE,
     ),
     Parameter(
         'collision_cloud_y_m',
@@ -110,6 +119,7 @@ COLLISION: tuple[Parameter, ...] = (
         -5.0,
         5.0,
         live=True,
+        tighter=Tighter.NONE,
     ),
     Parameter(
         'collision_cloud_z_m',
@@ -119,6 +129,7 @@ COLLISION: tuple[Parameter, ...] = (
         0.0,
         5.0,
         live=True,
+        tighter=Tighter.NONE,
     ),
     Parameter(
         'collision_cloud_roll_rad',
@@ -127,6 +138,7 @@ COLLISION: tuple[Parameter, ...] = (
         -3.15,
         3.15,
         live=True,
+        tighter=Tighter.NONE,
     ),
     Parameter(
         'collision_cloud_pitch_rad',
@@ -135,6 +147,7 @@ COLLISION: tuple[Parameter, ...] = (
         -3.15,
         3.15,
         live=True,
+        tighter=Tighter.NONE,
     ),
     Parameter(
         'collision_cloud_yaw_rad',
@@ -143,6 +156,7 @@ COLLISION: tuple[Parameter, ...] = (
         -3.15,
         3.15,
         live=True,
+        tighter=Tighter.NONE,
     ),
     Parameter(
         'collision_cloud_min_z_m',
@@ -151,6 +165,7 @@ COLLISION: tuple[Parameter, ...] = (
         0.01,
         2.0,
         live=True,
+        tighter=Tighter.LOWER,
     ),
     Parameter(
         'collision_cloud_max_z_m',
@@ -159,6 +174,7 @@ COLLISION: tuple[Parameter, ...] = (
         0.02,
         5.0,
         live=True,
+        tighter=Tighter.HIGHER,
     ),
     Parameter(
         'collision_cloud_front_m',
@@ -168,6 +184,7 @@ COLLISION: tuple[Parameter, ...] = (
         0.0,
         3.0,
         live=True,
+        tighter=Tighter.NONE,
     ),
     Parameter(
         'collision_cloud_rear_m',
@@ -176,6 +193,7 @@ COLLISION: tuple[Parameter, ...] = (
         0.0,
         3.0,
         live=True,
+        tighter=Tighter.NONE,
     ),
     Parameter(
         'collision_cloud_side_m',
@@ -184,5 +202,6 @@ COLLISION: tuple[Parameter, ...] = (
         0.0,
         3.0,
         live=True,
+        tighter=Tighter.NONE,
     ),
 )

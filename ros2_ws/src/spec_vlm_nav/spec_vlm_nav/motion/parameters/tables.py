@@ -16,7 +16,7 @@
 
 from __future__ import annotations
 
-from spec_vlm_nav.common.parameters import Parameter, RELIABILITY
+from spec_vlm_nav.common.parameters import Parameter, RELIABILITY, Tighter
 from spec_vlm_nav.motion.backends.velocity import BACKENDS
 from spec_vlm_nav.motion.stopping import STYLES
 
@@ -56,7 +56,25 @@ OUTPUT: tuple[Parameter, ...] = (
         False,
         "With go2_sport: switch the Go2's own obstacle avoidance on, and send motions through it.",
     ),
-    Parameter('dry_run', False, 'Refuse every motion: nothing moves.'),
+    Parameter(
+        'safety_locked',
+        False,
+        'No safety limit can be loosened while the node runs, not by an operator either.',
+        tighter=Tighter.TRUE,
+    ),
+    Parameter(
+        'dry_run',
+        False,
+        'Refuse every motion: nothing moves.',
+        tighter=Tighter.TRUE,
+    ),
+    Parameter(
+        'state_file',
+        '',
+        'Where e-stop, lost odometry, stop and geofence are kept, to hold after a restart; empty: '
+        'spec_vlm_nav/motion_node.json in ROS_HOME or ~/.ros, and in a folder of the namespace if '
+        'there is one.',
+    ),
 )
 
 SPEEDS: tuple[Parameter, ...] = (
@@ -67,9 +85,16 @@ SPEEDS: tuple[Parameter, ...] = (
         0.05,
         1.5,
         live=True,
+        tighter=Tighter.LOWER,
     ),
     Parameter(
-        'max_angular', 0.8, 'Fastest yaw rate, rad/s; also the turning speed.', 0.1, 2.0, live=True
+        'max_angular',
+        0.8,
+        'Fastest yaw rate, rad/s; also the turning speed.',
+        0.1,
+        2.0,
+        live=True,
+        tighter=Tighter.LOWER,
     ),
     Parameter(
         'unverified_max_linear',
@@ -78,6 +103,7 @@ SPEEDS: tuple[Parameter, ...] = (
         0.05,
         1.5,
         live=True,
+        tighter=Tighter.LOWER,
     ),
     Parameter(
         'unverified_max_angular',
@@ -86,9 +112,16 @@ SPEEDS: tuple[Parameter, ...] = (
         0.1,
         2.0,
         live=True,
+        tighter=Tighter.LOWER,
     ),
     Parameter(
-        'linear_acceleration', 1.0, 'm/s2; slowing down may be twice that.', 0.1, 10.0, live=True
+        'linear_acceleration',
+        1.0,
+        'm/s2; slowing down may be twice that.',
+        0.1,
+        10.0,
+        live=True,
+        tighter=Tighter.NONE,
     ),
     Parameter(
         'angular_acceleration',
@@ -97,6 +130,7 @@ SPEEDS: tuple[Parameter, ...] = (
         0.2,
         30.0,
         live=True,
+        tighter=Tighter.NONE,
     ),
     Parameter(
         'linear_tolerance',
@@ -121,6 +155,7 @@ SPEEDS: tuple[Parameter, ...] = (
         0.2,
         5.0,
         live=True,
+        tighter=Tighter.LOWER,
     ),
 )
 
@@ -130,6 +165,7 @@ RESPONSE: tuple[Parameter, ...] = (
         True,
         'Compare commanded with measured motion, and stop where they do not fit.',
         live=True,
+        tighter=Tighter.TRUE,
     ),
     Parameter(
         'response_timeout_s',
@@ -138,6 +174,7 @@ RESPONSE: tuple[Parameter, ...] = (
         0.1,
         5.0,
         live=True,
+        tighter=Tighter.LOWER,
     ),
     Parameter(
         'response_low',
@@ -146,6 +183,7 @@ RESPONSE: tuple[Parameter, ...] = (
         0.05,
         0.95,
         live=True,
+        tighter=Tighter.HIGHER,
     ),
     Parameter(
         'response_high',
@@ -154,6 +192,7 @@ RESPONSE: tuple[Parameter, ...] = (
         1.05,
         10.0,
         live=True,
+        tighter=Tighter.LOWER,
     ),
     Parameter(
         'unanswered_max_linear',
@@ -162,6 +201,7 @@ RESPONSE: tuple[Parameter, ...] = (
         0.02,
         1.5,
         live=True,
+        tighter=Tighter.LOWER,
     ),
     Parameter(
         'unanswered_max_angular',
@@ -170,6 +210,7 @@ RESPONSE: tuple[Parameter, ...] = (
         0.05,
         2.0,
         live=True,
+        tighter=Tighter.LOWER,
     ),
     Parameter(
         'actuation_delay_s',
@@ -179,6 +220,7 @@ RESPONSE: tuple[Parameter, ...] = (
         0.0,
         3.0,
         live=True,
+        tighter=Tighter.NONE,
     ),
     Parameter(
         'linear_scale',
@@ -187,6 +229,7 @@ RESPONSE: tuple[Parameter, ...] = (
         0.2,
         3.0,
         live=True,
+        tighter=Tighter.NONE,
     ),
     Parameter(
         'angular_scale',
@@ -195,6 +238,7 @@ RESPONSE: tuple[Parameter, ...] = (
         0.2,
         3.0,
         live=True,
+        tighter=Tighter.NONE,
     ),
     Parameter(
         'min_linear',
@@ -203,6 +247,7 @@ RESPONSE: tuple[Parameter, ...] = (
         0.005,
         0.5,
         live=True,
+        tighter=Tighter.LOWER,
     ),
     Parameter(
         'min_angular',
@@ -211,6 +256,7 @@ RESPONSE: tuple[Parameter, ...] = (
         0.01,
         1.0,
         live=True,
+        tighter=Tighter.LOWER,
     ),
 )
 
@@ -222,11 +268,13 @@ WATCHDOGS: tuple[Parameter, ...] = (
         0.1,
         10.0,
         live=True,
+        tighter=Tighter.LOWER,
     ),
     Parameter(
         'require_operator',
         False,
         'Move only while the console of an operator holds control (dead man).',
+        tighter=Tighter.TRUE,
     ),
     Parameter(
         'odom_reliability', 'best_effort', 'QoS of the odometry subscription.', choices=RELIABILITY
@@ -238,6 +286,7 @@ WATCHDOGS: tuple[Parameter, ...] = (
         0.05,
         5.0,
         live=True,
+        tighter=Tighter.LOWER,
     ),
     Parameter(
         'supervisor_timeout_s',
@@ -246,6 +295,7 @@ WATCHDOGS: tuple[Parameter, ...] = (
         0.0,
         60.0,
         live=True,
+        tighter=Tighter.LOWER_0_OFF,
     ),
     Parameter(
         'camera_timeout_s',
@@ -254,6 +304,7 @@ WATCHDOGS: tuple[Parameter, ...] = (
         0.0,
         60.0,
         live=True,
+        tighter=Tighter.LOWER_0_OFF,
     ),
     Parameter(
         'verifier_timeout_s',
@@ -262,6 +313,7 @@ WATCHDOGS: tuple[Parameter, ...] = (
         0.0,
         600.0,
         live=True,
+        tighter=Tighter.LOWER_0_OFF,
     ),
     Parameter(
         'max_command_s',
@@ -270,6 +322,7 @@ WATCHDOGS: tuple[Parameter, ...] = (
         0.2,
         30.0,
         live=True,
+        tighter=Tighter.LOWER,
     ),
     Parameter(
         'max_frame_age_s',
@@ -278,6 +331,7 @@ WATCHDOGS: tuple[Parameter, ...] = (
         0.1,
         600.0,
         live=True,
+        tighter=Tighter.LOWER,
     ),
     Parameter(
         'odom_frame', '', 'Expected frame_id of odometry; empty: that of the first message.'
@@ -293,6 +347,7 @@ WATCHDOGS: tuple[Parameter, ...] = (
         0.0,
         60.0,
         live=True,
+        tighter=Tighter.LOWER_0_OFF,
     ),
 )
 
@@ -304,6 +359,7 @@ BOUNDS: tuple[Parameter, ...] = (
         0.0,
         10000.0,
         live=True,
+        tighter=Tighter.LOWER_0_OFF,
     ),
     Parameter(
         'rear_known_s',
@@ -312,6 +368,7 @@ BOUNDS: tuple[Parameter, ...] = (
         0.0,
         600.0,
         live=True,
+        tighter=Tighter.LOWER,
     ),
     Parameter(
         'rear_max_m',
@@ -320,5 +377,6 @@ BOUNDS: tuple[Parameter, ...] = (
         0.0,
         5.0,
         live=True,
+        tighter=Tighter.LOWER,
     ),
 )

@@ -57,6 +57,7 @@ SEES_FOR_S = 0.5  # so long the last pose tells that it still stands
 RESISTS_AFTER_S, OBEYED_WITHIN_S = 0.2, 5.0  # after the last motion that was commanded
 RESISTS_FOR_S, RESISTS_SHARE = 0.15, 0.7  # within that time, of the way that was commanded in it
 RESISTS_M, RESISTS_RAD = 0.01, 0.02  # and at least so much
+STUCK = 'odometry repeated one pose, which it never did before: is its driver stuck?'
 STALLED_S = 0.2  # what stood still for so long has stalled, whatever it did before
 ASTRAY_M = 0.08  # a straight motion that has gone so far, and nearly all of it sideways ...
 ASTRAY_RATIO, ASTRAY_SHARE = 0.35, 0.42  # ... ahead over aside, and of what was commanded
@@ -149,6 +150,26 @@ class ResponseMonitor:
         elif not self._is_proven:
             self.lost = discrepancy
         self._is_proven = False
+
+    # -- what outlives a restart
+
+    @property
+    def memory(self) -> tuple[Discrepancy | None, tuple[int, int], tuple[bool, float] | None]:
+        """Return why odometry is lost, wrong turns and straight motions, the shut direction."""
+        lost = self.lost
+        if lost is None and self.liveness.is_dead:
+            lost = Discrepancy(Kind.NONE, STUCK)  # its own reason changes all the time
+        return lost, (self._wrong[True], self._wrong[False]), self._shut
+
+    def restore(
+        self,
+        lost: Discrepancy | None,
+        wrong: tuple[int, int],
+        shut: tuple[bool, float] | None,
+    ) -> None:
+        """Go on from the memory of an earlier process."""
+        self.lost, self._shut = lost, shut
+        self._wrong = {True: wrong[0], False: wrong[1]}
 
     # -- what can be asked
 

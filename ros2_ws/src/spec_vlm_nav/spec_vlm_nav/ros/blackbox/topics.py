@@ -85,6 +85,7 @@ def heard_topics(transport: str, stamped: bool, collision: str) -> list[Heard]:
         Heard('e_stop', Bool, BOTH, lasting=True),
         Heard('e_stop_reset', Empty, BOTH, lasting=True),
         Heard('robot_state', RobotState, lasting=True),
+        Heard('safety_changes', String, RELIABLE, lasting=True),
         Heard('odom', Odometry),
         Heard('cmd_vel', TwistStamped if stamped else Twist),
         Heard('/diagnostics', DiagnosticArray),
@@ -108,7 +109,7 @@ def heard_topics(transport: str, stamped: bool, collision: str) -> list[Heard]:
 def subscribe_raw(node: Node, heard: Heard, take: Callable[[bytes], None]) -> None:
     """Have every message's bytes handed to `take`."""
     if heard.reliability is None:
-        subscribe(node, heard.kind, heard.name, take, raw=True)
+        subscribe(node, heard.kind, heard.name, take, raw=True, latched=heard.kind is Bool)
     else:
         qos = QoSProfile(depth=heard.depth, reliability=heard.reliability)
         node.create_subscription(heard.kind, heard.name, take, qos, raw=True)

@@ -56,9 +56,10 @@ def small_picture(jpeg: bytes) -> str:
 
 def scan_points(scan: LaserScan, pose: Pose) -> list[tuple[float, float]]:
     """Return what a scan saw, m in the frame of odometry; the sensor is taken to sit on it."""
-    ranges = np.asarray(scan.ranges, dtype=float)
+    ranges = np.array(scan.ranges, dtype=float)
+    ranges[np.isneginf(ranges)] = scan.range_min  # REP 117: too near to measure
     angles = scan.angle_min + scan.angle_increment * np.arange(len(ranges)) + pose[2]
-    seen = np.isfinite(ranges) & (ranges >= scan.range_min) & (ranges <= FARTHEST_M)
+    seen = np.isfinite(ranges) & (ranges > 0) & (ranges <= FARTHEST_M)
     ranges, angles = ranges[seen], angles[seen]
     step = max(1, math.ceil(len(ranges) / SCAN_POINTS))
     x, y = pose[0] + ranges * np.cos(angles), pose[1] + ranges * np.sin(angles)

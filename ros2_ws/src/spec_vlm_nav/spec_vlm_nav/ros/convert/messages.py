@@ -93,11 +93,9 @@ def command_of(message: MotionCommand) -> Command | None:
     )
 
 
-def command_message(
-    request: MotionRequest, session: int, sequence: int, now: float, stamp: Time
-) -> MotionCommand:
-    """Return a request as a message; `now` is the clock that frames were received by."""
-    message = MotionCommand(session=session, instruction=request.instruction, sequence=sequence)
+def command_message(request: MotionRequest, now: float, stamp: Time) -> MotionCommand:
+    """Return a request as a message, unsigned; `now`: of the clock frames were received by."""
+    message = MotionCommand(instruction=request.instruction)
     message.header.stamp = stamp
     message.kind = request.kind.value
     message.source = SOURCES[request.source]
@@ -111,10 +109,10 @@ def command_message(
 
 
 def supervision_message(
-    session: int, camera_age_s: float, link: LinkReport, now: float, stamp: Time
+    camera_age_s: float, link: LinkReport, now: float, stamp: Time
 ) -> Supervision:
-    """Return the deciding side's sign of life; `now` is the clock that the link was heard by."""
-    message = Supervision(session=session, camera_age_s=camera_age_s, link=link.state.value)
+    """Return a sign of life of no session; `now`: of the clock that the link was heard by."""
+    message = Supervision(camera_age_s=camera_age_s, link=link.state.value)
     message.header.stamp = stamp
     message.verifier_age_s = -1.0 if link.heard_at is None else now - link.heard_at
     message.link_rtt_ms = link.rtt_ms

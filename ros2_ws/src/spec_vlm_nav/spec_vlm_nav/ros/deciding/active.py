@@ -26,7 +26,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 import math
-import secrets
 import time
 
 from rclpy.clock import Clock, ClockType
@@ -113,7 +112,7 @@ class Deciding:
 
     def _begin_session(self) -> None:
         """Take a fresh session: it tells motion_node that what was before is over."""
-        self._publishers.session = secrets.randbits(63) | 1
+        self._publishers.session.begin()
         self._is_replaced = False  # by another session, such as that of a mission's turn
 
     # -- what the operator wants
@@ -126,9 +125,10 @@ class Deciding:
 
         sent: when it was given, s, by its sender's clock; it may have waited for this node.
         """
-        if self._is_replaced:
+        if self._is_replaced or self._publishers.session.is_nearly_used_up:
             self._begin_session()
             self._give_sign_of_life()  # motion_node takes nothing from a session it never heard of
+        self.navigator.wake(time.monotonic())
         stamp = min(sent, self._node.get_clock().now().nanoseconds * 1e-9)
         return self.navigator.on_instruction(text, time.monotonic(), allowance_s, hint, stamp)
 
@@ -144,7 +144,7 @@ class Deciding:
             standing.set_result(True)
         else:
             self._standing.append(
-                (self._publishers.sequence, time.monotonic() + STANDING_S, standing)
+                (self._publishers.session.sequence, time.monotonic() + STANDING_S, standing)
             )
         return standing
 
@@ -175,7 +175,8 @@ class Deciding:
         status = status_of(message)
         if status is None:
             return
-        ours = message.session == self._publishers.session
+        self.navigator.wake(time.monotonic())
+        ours = message.session == self._publishers.session.number
         if not ours and message.session and status.state is not MotionState.REFUSED:
             self._is_replaced = True
         if ours and status.state not in GOING_ON:
@@ -192,7 +193,7 @@ class Deciding:
         """
         if self._publishers.silent:
             return True
-        last, status = self._publishers.sequence, self._subscriptions[0]
+        last, status = self._publishers.session.sequence, self._subscriptions[0]
         deadline = time.monotonic() + STANDING_S
         while time.monotonic() < deadline:
             with status.handle:
@@ -201,7 +202,7 @@ class Deciding:
                 time.sleep(POLL_S)
                 continue
             message: MotionStatus = taken[0]
-            ours = message.session == self._publishers.session and message.sequence >= last
+            ours = message.session == self._publishers.session.number and message.sequence >= last
             if ours and message.state not in _UNDER_WAY:
                 self._told_standing(message.sequence)
                 return True
@@ -213,10 +214,12 @@ class Deciding:
             entry[2].set_result(True)
 
     def _on_image(self, message: CompressedImage | Image) -> None:
+        self.navigator.wake(time.monotonic())
         self.navigator.on_frame(frame_of(message, time.monotonic()))
 
     def _tick(self) -> None:
         now = time.monotonic()
+        self.navigator.wake(now)
         link = self._decider.link()
         self.navigator.model_is_ready = self._decider.is_ready
         self.navigator.on_link(link.state, now, link.reason)
@@ -245,6 +248,7 @@ class Deciding:
         self._wake.trigger()
 
     def _take_events(self) -> None:
+        self.navigator.wake(time.monotonic())
         while self._events:
             self.navigator.on_event(self._events.popleft(), time.monotonic())
 

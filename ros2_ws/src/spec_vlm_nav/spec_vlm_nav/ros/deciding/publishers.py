@@ -27,6 +27,7 @@ from spec_vlm_nav.deciding.parts.interfaces import MotionRequest, NavigationResu
 from spec_vlm_nav.deciding.parts.report import Report
 from spec_vlm_nav.model.decider import DecoderSettings, LinkReport
 from spec_vlm_nav.ros.convert.messages import command_message, metrics_message, supervision_message
+from spec_vlm_nav.ros.session import Session
 from spec_vlm_nav_interfaces.msg import DecisionMetrics, MotionCommand, Supervision
 from std_msgs.msg import String
 
@@ -42,8 +43,7 @@ class Publishers:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._sequence = 0
-        self.session = 0
+        self.session = Session()
         self.silent = False
         self._commands = node.create_publisher(MotionCommand, 'motion_command', RELIABLE)
         self._supervision = node.create_publisher(Supervision, 'supervision', RELIABLE)
@@ -57,23 +57,17 @@ class Publishers:
 
     def send(self, request: MotionRequest) -> int:
         """Send a motion command; returns its sequence number."""
-        self._sequence += 1
         stamp = self._node.get_clock().now().to_msg()
-        message = command_message(request, self.session, self._sequence, time.monotonic(), stamp)
+        message = self.session.sign(command_message(request, time.monotonic(), stamp))
         if not self.silent:
             self._commands.publish(message)
-        return self._sequence
-
-    @property
-    def sequence(self) -> int:
-        """Of the last command."""
-        return self._sequence
+        return self.session.sequence
 
     def supervise(self, camera_age_s: float, link: LinkReport) -> None:
         """Give a sign of life. camera_age_s: negative before the first frame."""
         now, stamp = time.monotonic(), self._node.get_clock().now().to_msg()
         self._supervision.publish(
-            supervision_message(self.session, camera_age_s, link, now, stamp)
+            self.session.introduce(supervision_message(camera_age_s, link, now, stamp))
         )
 
     def spoke(self, text: str, action: str, unverified: bool) -> None:
@@ -97,7 +91,7 @@ class Publishers:
         """Publish the measurements of a decision."""
         stamp = self._node.get_clock().now().to_msg()
         self._metrics.publish(
-            metrics_message(report, self.session, settings.method, settings.gamma, stamp)
+            metrics_message(report, self.session.number, settings.method, settings.gamma, stamp)
         )
 
     def concluded(self, result: NavigationResult) -> None:

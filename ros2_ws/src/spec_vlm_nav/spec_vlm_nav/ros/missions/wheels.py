@@ -22,7 +22,6 @@ camera and odometry are watched by the gate as ever. The model and its verifier 
 from __future__ import annotations
 
 from collections.abc import Callable
-import secrets
 import time
 
 from rclpy.clock import Clock, ClockType
@@ -33,6 +32,7 @@ from spec_vlm_nav.common.geometry import Motion, Pose
 from spec_vlm_nav.common.status import Status
 from spec_vlm_nav.missions.driving import Course, Driver
 from spec_vlm_nav.ros.convert.messages import duration_of
+from spec_vlm_nav.ros.session import Session
 from spec_vlm_nav_interfaces.msg import MotionCommand, Supervision
 
 TICK_S = 0.05
@@ -51,7 +51,7 @@ class Wheels:
         self._life = node.create_publisher(Supervision, 'supervision', reliable)
         node.create_subscription(Supervision, 'supervision', self._on_supervision, reliable)
         self._driver: Driver | None = None
-        self._session = self._sequence = self._ticks = 0
+        self._session, self._ticks = Session(), 0
         self._own: set[int] = set()
         self._heard: tuple[float, Supervision] | None = None  # of the deciding node
         node.create_timer(TICK_S, self._tick, clock=Clock(clock_type=ClockType.STEADY_TIME))
@@ -63,8 +63,8 @@ class Wheels:
     def drive(self, course: Course, done: Callable[[ErrorCode, str], None]) -> None:
         """Carry out a course; `done` is told of its end."""
         self.let_go()
-        self._session = secrets.randbits(63) | 1
-        self._own.add(self._session)
+        self._session.begin()
+        self._own.add(self._session.number)
         self._give_sign_of_life()
         self._driver = Driver(course, self._send, done, time.monotonic() + ACQUAINTED_S)
 
@@ -80,7 +80,7 @@ class Wheels:
 
     def on_status(self, status: Status) -> None:
         """Take note of what motion_node says."""
-        if self._driver is not None and status.session == self._session:
+        if self._driver is not None and status.session == self._session.number:
             now = time.monotonic()
             self._driver.on_status(status.sequence, status.state, status.reason, now)
 
@@ -106,7 +106,7 @@ class Wheels:
         return float(self._heard[1].camera_age_s) + time.monotonic() - self._heard[0]
 
     def _give_sign_of_life(self) -> None:
-        life = Supervision(session=self._session, camera_age_s=self._camera_age_s())
+        life = self._session.introduce(Supervision(camera_age_s=self._camera_age_s()))
         life.header.stamp = self._node.get_clock().now().to_msg()
         # Nothing here depends on the verifier: a lost link ends no way back.
         life.verifier_age_s, life.link = -1.0, LinkState.UNKNOWN.value
@@ -123,15 +123,13 @@ class Wheels:
         command.deadline = duration_of(DEADLINE_S)
         command.frame_age_s = max(0.0, self._camera_age_s())
         self._publish(command)
-        return self._sequence
+        return self._session.sequence
 
     def _command(self, kind: int, words: str) -> MotionCommand:
-        command = MotionCommand(session=self._session, instruction=1, kind=kind, text=words)
+        command = MotionCommand(instruction=1, kind=kind, text=words)
         command.header.stamp = self._node.get_clock().now().to_msg()
         command.source = SOURCES['SUPERVISOR']
         return command
 
     def _publish(self, command: MotionCommand) -> None:
-        self._sequence += 1
-        command.sequence = self._sequence
-        self._commands.publish(command)
+        self._commands.publish(self._session.sign(command))

@@ -40,15 +40,21 @@ class Operator:
         on_estop: Callable[[str], None],
         on_reset: Callable[[], str],
         drain: Callable[[], bool],
+        estopped_by: Callable[[], str],
     ) -> None:
-        """on_reset: returns in words what was reset; drain: whether a stop has arrived."""
+        """
+        Subscribe, and serve.
+
+        on_reset: returns in words what was reset; drain: whether a stop has arrived; estopped_by:
+        why the e-stop is latched, "" where it is not.
+        """
         self._on_stop, self._on_estop, self._on_reset = on_stop, on_estop, on_reset
-        self._drain = drain
+        self._drain, self._estopped_by = drain, estopped_by
         # First the words: an executor takes them in this order, and a newer instruction's own
         # commands must not come before the stop that preceded it.
         subscribe(node, String, 'instruction', self._on_words)
         subscribe(node, Empty, 'stop', lambda message: self._on_stop('topic stop'))
-        subscribe(node, Bool, 'e_stop', self._on_button)
+        subscribe(node, Bool, 'e_stop', self._on_button, latched=True)
         subscribe(node, Empty, 'e_stop_reset', self._on_reset_message)
         node.create_service(Trigger, '~/stop', self._on_stop_request)
         node.create_service(Trigger, '~/e_stop', self._on_estop_request)
@@ -86,9 +92,12 @@ class Operator:
         self, request: Trigger.Request, response: Trigger.Response
     ) -> Trigger.Response:
         was = self._on_reset()
-        response.success = True
         said = f'reset: {was}' if was else 'nothing was waiting for a reset'
-        response.message = f'{said}; the next instruction may move the robot again'
+        still = self._estopped_by()
+        response.success = not still
+        free = 'the next instruction may move the robot again'
+        then = f'e-stop again: {still}' if still else free
+        response.message = f'{said}; {then}'
         return response
 
     def _arrived(self) -> str:

@@ -37,7 +37,12 @@ def supervision_of(message: SupervisionMessage) -> Supervision:
     except ValueError:
         link = LinkState.LOST
     return Supervision(
-        message.session, message.camera_age_s, message.verifier_age_s, link, message.link_rtt_ms
+        message.session,
+        message.camera_age_s,
+        message.verifier_age_s,
+        link,
+        message.link_rtt_ms,
+        bytes(message.commitment),
     )
 
 

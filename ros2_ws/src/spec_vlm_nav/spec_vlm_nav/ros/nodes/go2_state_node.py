@@ -39,6 +39,7 @@ from spec_vlm_nav.robot.go2_state import Go2Watch, Pose3, pose_of, Readiness, sp
 from spec_vlm_nav.robot.parameters import check_go2, go2_config, GO2_STATE
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.diagnostics import Diagnostics
+from spec_vlm_nav.ros.loosening import Loosening, Standing
 from spec_vlm_nav.ros.polled import Polled
 from spec_vlm_nav.ros.run import run
 from spec_vlm_nav_interfaces.msg import RobotState
@@ -84,7 +85,8 @@ class Go2StateNode:
         reliability = ReliabilityPolicy[str(values['state_reliability']).upper()]
         self._sport = Polled(node, sport, 'sportmodestate', reliability)
         self._low = Polled(node, low, 'lowstate', reliability)
-        follow_changes(node, GO2_STATE, values, self._apply, check=check_go2)
+        guard = Loosening(node, GO2_STATE, values, Standing(node).why_not).check
+        follow_changes(node, GO2_STATE, values, self._apply, check=check_go2, guard=guard)
         Diagnostics(node, self._diagnostic_rows)
         # Steady: a simulated clock that stands still must not silence the guard.
         steady = Clock(clock_type=ClockType.STEADY_TIME)

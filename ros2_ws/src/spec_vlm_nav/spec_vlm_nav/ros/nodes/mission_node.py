@@ -51,6 +51,7 @@ from spec_vlm_nav.motion.presence import MISSION as HOLDER
 from spec_vlm_nav.ros.convert.messages import pose_of, status_of
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.diagnostics import Diagnostics
+from spec_vlm_nav.ros.loosening import Loosening, Standing
 from spec_vlm_nav.ros.missions.instructing import Instructor
 from spec_vlm_nav.ros.missions.orders import MissionServer
 from spec_vlm_nav.ros.missions.wheels import Wheels
@@ -72,7 +73,8 @@ class MissionNode:
     def __init__(self) -> None:
         self.node = node = Node('mission_node')
         self._values = declare(node, MISSION)
-        follow_changes(node, MISSION, self._values, lambda _: None)
+        guard = Loosening(node, MISSION, self._values, Standing(node).why_not).check
+        follow_changes(node, MISSION, self._values, lambda _: None, guard=guard)
         given = str(self._values['state_file'])
         self._file = Path(given).expanduser() if given else _default_file(node)
         self._mission: Mission | None = None
@@ -94,7 +96,7 @@ class MissionNode:
         node.create_subscription(Odometry, 'odom', self._on_odometry, best_effort)
         node.create_subscription(MotionStatus, 'motion_status', self._on_status, RELIABLE)
         subscribe(node, Empty, 'stop', lambda message: self._pause('stop was said'))
-        subscribe(node, Bool, 'e_stop', self._on_button)
+        subscribe(node, Bool, 'e_stop', self._on_button, latched=True)
         subscribe(node, String, 'instruction', self._on_words)
         self._server = MissionServer(
             node, self._begin, self._cancel, self._change, lambda: self._record

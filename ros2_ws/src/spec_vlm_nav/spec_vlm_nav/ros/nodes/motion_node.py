@@ -25,6 +25,7 @@ SIGKILL the base's own time-out must stop it.)
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 import sys
 import time
 
@@ -35,10 +36,12 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from spec_vlm_nav.common.codes import MotionState
 from spec_vlm_nav.common.diagnostics import DiagnosticRow
+from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.common.parameters import Value
 from spec_vlm_nav.motion.ahead.collision import Clearance
 from spec_vlm_nav.motion.core import MotionCore
 from spec_vlm_nav.motion.diagnostics import rows
+from spec_vlm_nav.motion.latches import default_file, LatchKeeper
 from spec_vlm_nav.motion.loop import MotionLoop
 from spec_vlm_nav.motion.parameters.motion import (
     check_motion,
@@ -52,6 +55,7 @@ from spec_vlm_nav.ros.backends.outputs import make_backend
 from spec_vlm_nav.ros.convert.messages import command_of, reading_of, status_message
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.diagnostics import Diagnostics
+from spec_vlm_nav.ros.loosening import Loosening
 from spec_vlm_nav.ros.moving.collision_sensor import CollisionSensor
 from spec_vlm_nav.ros.moving.operator_topics import Operator
 from spec_vlm_nav.ros.moving.sensor_inputs import supervision_of
@@ -65,6 +69,7 @@ from spec_vlm_nav_interfaces.msg import (
 )
 
 BURST_PAUSE_S = 0.02
+KEPT_WITHIN_S = 0.25  # a new state is on the disk before it is reported, or so much later
 LONGEST_BURST = 50
 PRESENCE_S = 0.05
 NOT_WORTH_A_WARNING = (
@@ -83,6 +88,11 @@ class MotionNode:
         self._values = values = declare(node, MOTION, check=check_motion)
         self._output, executor = make_backend(node, values)
         self._core = MotionCore(executor_config(values), safety_config(values), executor)
+        self._keeper = LatchKeeper(_state_file(node, str(values['state_file'])))
+        kept = self._keeper.begin()
+        self._core.restore(kept)
+        if kept.holds:
+            node.get_logger().error(f'held since before the start: {kept.holds}')
         self._collision_sensor = CollisionSensor(
             node,
             str(values['collision_source']),
@@ -90,13 +100,22 @@ class MotionNode:
             corridor_config(values),
             self._on_clearance,
         )
-        follow_changes(node, MOTION, values, self._apply, check=check_motion)
-        self._operator = Operator(node, self._stop, self._estop, self._reset, self._output.drain)
+        guard = Loosening(node, MOTION, values, self._why_not_standing).check
+        follow_changes(node, MOTION, values, self._apply, check=check_motion, guard=guard)
+        self._operator = Operator(
+            node,
+            self._stop,
+            self._estop,
+            self._reset,
+            self._output.drain,
+            lambda: self._core.gate.estopped_by,
+        )
         reliable = QoSProfile(depth=10, reliability=ReliabilityPolicy.RELIABLE)
         reliability = ReliabilityPolicy[str(values['odom_reliability']).upper()]
         self._status = node.create_publisher(MotionStatus, 'motion_status', reliable)
-        node.create_subscription(MotionCommand, 'motion_command', self._on_command, reliable)
+        # Signs of life first, as an executor takes them: by them commands are known.
         node.create_subscription(Supervision, 'supervision', self._on_supervision, reliable)
+        node.create_subscription(MotionCommand, 'motion_command', self._on_command, reliable)
         node.create_subscription(
             RobotState,
             'robot_state',
@@ -120,6 +139,10 @@ class MotionNode:
         node.create_timer(PRESENCE_S, self._mind_presence, clock=steady)
         dry = ' (dry run: nothing moves)' if values['dry_run'] else ''
         node.get_logger().info(f'motion_node ready{dry}')
+
+    def _why_not_standing(self) -> str:
+        stands = self._core.stands(time.monotonic())
+        return '' if stands else 'the robot does not stand, or odometry does not show it'
 
     def _apply(self, values: dict[str, Value]) -> None:
         self._core.configure(executor_config(values), safety_config(values))
@@ -147,7 +170,8 @@ class MotionNode:
                 f'motion command of unknown kind {message.kind} ignored'
             )
             return
-        self._loop.command(command)
+        proofs = self._core.gate.supervision
+        self._loop.command(command, proofs.unproven(message.session, bytes(message.nonce)))
 
     def _on_robot_state(self, message: RobotState) -> None:
         self._core.on_robot_state(message.ready, message.reason, time.monotonic())
@@ -183,11 +207,19 @@ class MotionNode:
     def _reset(self) -> str:
         was = self._core.reset()
         self._loop.stand()
+        self._remember(KEPT_WITHIN_S)
         self.node.get_logger().warning(f'reset by the operator: {was or "nothing was latched"}')
         return was
 
+    def _remember(self, wait_s: float = 0.0) -> None:
+        """Keep what outlives this process; where it cannot be kept nothing moves."""
+        self._keeper.keep(self._core.gate.latches, wait_s)
+        if self._keeper.trouble and not self._core.gate.estopped_by:
+            self._estop(f'states cannot be kept: {self._keeper.trouble}')
+
     def _publish_status(self, told: Told[Time]) -> None:
         status = told.status
+        self._remember(KEPT_WITHIN_S if told.is_new else 0.0)
         self._status.publish(status_message(status, told.stamp, told.since))
         if told.is_new and status.state not in NOT_WORTH_A_WARNING:
             self.node.get_logger().warning(
@@ -205,6 +237,17 @@ class MotionNode:
         self._output.release()
         self._output.drain()
         self._collision_sensor.close()
+        self._keeper.keep(self._core.gate.latches)
+        self._keeper.close()
+
+
+def _state_file(node: Node, given: str) -> Path:
+    try:
+        if given:
+            return Path(given).expanduser().absolute()
+        return default_file(node.get_namespace(), node.get_name())
+    except RuntimeError as error:  # no home
+        raise ParameterError(f'state_file must be given here, got {given!r}: {error}') from error
 
 
 def main(args: Sequence[str] | None = None) -> int:

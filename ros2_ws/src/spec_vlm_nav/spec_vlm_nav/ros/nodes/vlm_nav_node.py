@@ -47,6 +47,7 @@ from spec_vlm_nav.ros.deciding.reloading import DraftReloading
 from spec_vlm_nav.ros.deciding.settings import decoder_settings, navigator_config
 from spec_vlm_nav.ros.declare import declare, follow_changes
 from spec_vlm_nav.ros.diagnostics import Diagnostics
+from spec_vlm_nav.ros.loosening import Loosening, Standing
 from spec_vlm_nav.ros.run import leave, run
 from spec_vlm_nav.ros.subscriptions import subscribe, subscribe_stamped
 from specdec.errors import SpecdecError
@@ -81,6 +82,7 @@ class VlmNavNode(LifecycleNode):
             self._apply,
             check=self._check,
             only_live=self._only_live,
+            guard=Loosening(self, VLM_NAV, self._values, Standing(self).why_not).check,
         )
         subscribe_stamped(self, String, 'instruction', self._on_instruction)
         subscribe(self, Empty, '~/cancel', self._on_cancel)

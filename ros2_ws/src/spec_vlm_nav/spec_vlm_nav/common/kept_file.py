@@ -1,0 +1,62 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Files that outlive a crash: whole or not at all, and on the disk when writing returns."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+import stat
+
+MOST_BYTES = 1 << 20
+
+
+def write_whole(file: Path, data: bytes) -> None:
+    """Put a file in place of another. Raises OSError; the old one is then still there."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    beside = file.with_name(f'{file.name}.{os.getpid()}.part')
+    try:
+        with beside.open('wb') as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        beside.replace(file)
+    finally:
+        beside.unlink(missing_ok=True)
+    # The new name is on the disk when the folder is.
+    folder = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def read_small(file: Path) -> bytes | None:
+    """
+    Return what a file holds; None where there is none.
+
+    Raises OSError, and ValueError for what is no regular file, or too large.
+    """
+    try:
+        number = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(number, 'rb') as stream:
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            raise ValueError(f'{file} must be a regular file')
+        data = stream.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise ValueError(f'{file} must be smaller than {MOST_BYTES} bytes')
+    return data

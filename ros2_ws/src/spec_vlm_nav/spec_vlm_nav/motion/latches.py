@@ -1,0 +1,140 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""
+What keeps the robot from moving until somebody acts, kept on disk: it outlives the process.
+
+A node that comes back after a crash knows what the one before knew. What cannot be read counts as
+an e-stop, and so does a disk that takes nothing: nothing moves that could not be stopped for good.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import os
+from pathlib import Path
+import threading
+import time
+
+import msgspec
+from spec_vlm_nav.common.kept_file import read_small, write_whole
+from spec_vlm_nav.motion.ahead.newest import NewestWorker
+
+LONGEST_S = 5.0  # a write that takes longer has failed
+
+
+@dataclass(frozen=True)
+class Latches:
+    """
+    What outlives a restart of the node that enforces it.
+
+    lost: kind and reason of lost odometry; wrong: wrong responses in a row, of turns and of
+    straight motions; shut: the direction that did not respond, turns or not and its sign.
+    session, instruction: of the last command; latched_by: what holds until the next instruction
+    than `latched`; fence: the middle of the geofence of that instruction, x, y, yaw.
+    """
+
+    estopped_by: str = ''
+    lost: tuple[str, str] | None = None
+    wrong: tuple[int, int] = (0, 0)
+    shut: tuple[bool, float] | None = None
+    session: int | None = None
+    instruction: int = 0
+    latched: int | None = None
+    latched_by: str = ''
+    fence: tuple[float, float, float] | None = None
+
+    @property
+    def holds(self) -> str:
+        """What keeps the robot from moving, in words; "": nothing."""
+        lost = f'odometry lost ({self.lost[1]})' if self.lost is not None else ''
+        stop = self.latched_by if self.latched is not None else ''
+        pressed = f'e-stop ({self.estopped_by})' if self.estopped_by else ''
+        return pressed or lost or stop
+
+
+def default_file(namespace: str, name: str) -> Path:
+    """Return where a node's latches are kept unless told otherwise: in ROS_HOME, else ~/.ros."""
+    home = os.environ.get('ROS_HOME') or '~/.ros'
+    return Path(home).expanduser() / 'spec_vlm_nav' / namespace.strip('/') / f'{name}.json'
+
+
+def load(file: Path) -> Latches | None:
+    """Return what is kept; None where there is no file. Raises OSError and ValueError."""
+    data = read_small(file)
+    if data is None:
+        return None
+    try:
+        return msgspec.json.decode(data, type=Latches)
+    except msgspec.DecodeError as error:
+        raise ValueError(f'{file} must hold latches of motion_node, got {error}') from error
+
+
+class LatchKeeper:
+    """Writes the latches of one node in a thread of its own: no stop waits for a disk."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._trouble = ''
+        self._asked_at = 0.0
+        self._asked: Latches | None = None
+        self._done = threading.Event()
+        self._worker: NewestWorker[Latches, None] = NewestWorker(
+            self._write, lambda: None, 'latches'
+        )
+
+    def begin(self) -> Latches:
+        """Return what the node before has left; what cannot be known, or kept, is an e-stop."""
+        try:
+            kept = load(self.file) or Latches()
+        except (OSError, ValueError) as error:
+            kept = Latches(f'what held the robot before the start cannot be read: {_why(error)}')
+        self.keep(kept, LONGEST_S)
+        return kept
+
+    def keep(self, latches: Latches, wait_s: float = 0.0) -> None:
+        """Have them written if they have changed, and wait for it, but not for longer."""
+        if latches != self._asked:
+            self._asked, self._asked_at = latches, time.monotonic()
+            self._done.clear()
+            self._worker.put(latches, 0.0)
+        if wait_s:
+            self._done.wait(wait_s)
+
+    @property
+    def trouble(self) -> str:
+        """Why the last ones are not on the disk; "": they are, or will be in a moment."""
+        if not self._done.is_set() and time.monotonic() - self._asked_at >= LONGEST_S:
+            return f'{self.file}: the disk has not answered for {LONGEST_S:g} s'
+        return self._trouble
+
+    def _write(self, latches: Latches) -> None:
+        try:
+            write_whole(self.file, msgspec.json.encode(latches))
+        except OSError as error:
+            trouble = _why(error)
+        else:
+            trouble = ''
+        if latches is self._asked:
+            self._trouble = trouble
+            self._done.set()
+
+    def close(self) -> None:
+        """End the thread, once what was asked last is written."""
+        self._done.wait(LONGEST_S)
+        self._worker.close()
+
+
+def _why(error: Exception) -> str:
+    return ' '.join(str(error).split())[:200]
