@@ -65,7 +65,7 @@ def gpus_of_replica(asked: float | None, shared: int, there: Sequence[float]) ->
 
 
 class Scaling(Struct, frozen=True):
-    """When the number of replicas changes by itself. edges: with an answer in progress, that one replica is to have on
+    """When the number of replicas changes by itself. edges: sessions that one replica is to work for on
     average. busy_s, idle_s: how long there must have been more, or few enough for one less.
     """
 
