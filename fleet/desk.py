@@ -39,7 +39,7 @@ from specdec.link.router import new_router
 Answer = Callable[[bytes, bytes, Ask, int], "Take | Nobody"]
 Rests = Callable[[bytes], None]
 
-ASKS_A_S, ASKS_AT_ONCE = 50.0, 400
+ASKS_A_S, ASKS_AT_ONCE = 200.0, 2000
 """Of one key, on average and at once; without keys of one connection. An edge asks once an answer."""
 MOST_ASKERS = 10_000
 _UNFINISHED_BYTES = 16 * MOST_BYTES

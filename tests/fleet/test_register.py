@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from fleet.identity import Identity
-from fleet.register import ACTIVE_S, MOST_EDGES, SETTLE_S, SILENT_S, Register, Report
+from fleet.register import ACTIVE_S, MOST_EDGES, MOST_OF_OWNER, SETTLE_S, SILENT_S, Register, Report
 from specdec.link.directory_wire import NOBODY_READY, NOBODY_SAME, Ask, Nobody, Take
 
 ONE = Identity("m", "v", "e", "", "s", "")
@@ -117,7 +117,7 @@ def test_an_answer_goes_on_only_with_the_model_that_began_it():
 
 
 def test_without_replicas_nobody_is_named_and_it_is_said():
-    told = Register(0.0).answer(edge(1), ask(1), 0, 1.0)
+    told = Register(0.0).answer(edge(1), edge(1), ask(1), 0, 1.0)
     assert isinstance(told, Nobody) and told.code == NOBODY_READY
 
 
@@ -152,3 +152,49 @@ def test_where_all_reports_are_late_edges_are_sent_to_verifiers_that_served_last
     of.report(report(5), late)
     assert taken(of.answer(edge(3), edge(3), ask(3), 0, late)) == "tcp://r5:1"
     assert "tcp://r1:1" not in [taken(of.answer(edge(n), edge(n), ask(n), 0, late)) for n in range(10, 20)]
+
+
+def test_edges_that_one_key_invents_displace_its_own_only():
+    of = register(report(1), report(2))
+    for number in range(3):
+        of.answer(b"robot\0" + edge(number), b"robot", ask(number), 0, 1.0)
+    for number in range(20 * MOST_OF_OWNER):
+        of.answer(b"greedy\0" + edge(number), b"greedy", ask(number), 2, 2.0)
+    assert of.edges == 3 + MOST_OF_OWNER and of.active(2.0) == of.edges
+    of.rest(b"robot\0" + edge(1))
+    assert of.active(2.0) == of.edges - 1
+
+
+def test_where_all_edges_are_too_many_the_one_goes_whose_owner_has_most(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("fleet.register.MOST_EDGES", 20)
+    of = register(report(1))
+    of.answer(edge(0), b"early", ask(0), 0, 1.0)
+    for number in range(1, 100):
+        of.answer(edge(number), b"one" if number % 10 else b"%d" % number, ask(number), 0, 2.0)
+    of.rest(edge(0))
+    assert of.edges == 20 and of.active(2.0) == 19, "the early one is still known"
+
+
+def test_what_edges_claim_starts_no_replica_and_what_replicas_report_does():
+    of = register(report(1), report(2))
+    for number in range(100):
+        of.answer(edge(number), edge(number), ask(number), 0, 1.0)
+    assert of.active(1.0) == 100 and of.working(1.0) == 0
+    of.report(report(1, working=5), 1.0)
+    of.report(report(2, working=4), 1.0)
+    assert of.working(1.0) == 9 and of.working(1.1 + SILENT_S) == 0
+
+
+def test_marks_tell_nobody_what_another_key_asks_and_displace_its_own_only(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("fleet.register.MOST_MARKS_KEPT", 8)
+    of, mark = register(report(1), report(2)), b"asked it"
+    at = taken(of.answer(b"robot\0" + edge(1), b"robot", ask(1, marks=[mark], active=False), 0, 1.0))
+    for number in range(2, 40):
+        other = ask(number, marks=[b"%8d" % number], avoid=["tcp://r2:1"], active=False)
+        of.answer(b"greedy\0" + edge(number), b"greedy", other, 0, 1.0)
+    of.report(report(2), 1.0)
+    same = of.answer(b"robot\0" + edge(2), b"robot", ask(2, marks=[mark], active=False), 0, 1.0)
+    assert taken(same) == at
+    less = next(one for one in ("tcp://r1:1", "tcp://r2:1") if one != at)
+    of.answer(b"robot\0" + edge(3), b"robot", ask(3, avoid=[less]), 0, 1.0)  # busier now, within the slack
+    assert taken(of.answer(b"other\0" + edge(4), b"other", ask(4, marks=[mark]), 0, 1.0)) == less
