@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from fleet.errors import FleetError
 from specdec.link.keys import write_private
+from specdec.settings_files import MOST_KEY_BYTES, read_file
 
 NAMESPACE = "specnav"
 HERE_FILE, TOKEN_FILE = "cluster.json", "token"
@@ -58,7 +59,7 @@ def check_ray() -> None:
 def read_here(folder: Path) -> Here | None:
     """The cluster that an `up` of before has noted, if it answers still."""
     try:
-        here = msgspec.json.decode((folder / HERE_FILE).read_bytes(), type=Here)
+        here = msgspec.json.decode(read_file(folder / HERE_FILE, MOST_KEY_BYTES), type=Here)
     except (OSError, msgspec.MsgspecError):
         return None
     if ":" not in here.ray or not answers(here.ray):
@@ -93,8 +94,10 @@ def running_here() -> str:
     """
     noted = Path(os.environ.get("RAY_TMPDIR", tempfile.gettempdir()), "ray", "ray_current_cluster")
     address = os.environ.get("RAY_ADDRESS", "")
-    with suppress(OSError):
-        address = address or noted.read_text().strip()
+    # In a folder that everybody may write to, a note of another user's would lead into a cluster of his.
+    with suppress(OSError, UnicodeDecodeError):
+        if not address and {os.lstat(each).st_uid for each in (noted, noted.parent)} <= {0, os.getuid()}:
+            address = read_file(noted, MOST_KEY_BYTES).decode().strip()
     return address if address and answers(address) else ""
 
 

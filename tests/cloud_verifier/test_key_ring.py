@@ -97,6 +97,26 @@ def test_a_class_that_does_not_exist_shuts_out_its_client_and_nobody_else(keys: 
     assert len(stream.getvalue().splitlines()) == 1  # said once
 
 
+@pytest.mark.parametrize("kind", ["fifo", "large", "link", "loop", "device"])
+def test_what_is_no_clients_file_holds_up_nobody_and_shuts_out_nobody_else(kind: str, keys: Keys) -> None:
+    good = read_key(keys.new("good")).public
+    ring = Keyring(keys.folder.path, EventLog(stream := StringIO()))
+    odd = keys.folder.path / "clients/odd.json"
+    if kind == "fifo":
+        os.mkfifo(odd)
+    elif kind == "large":
+        with odd.open("wb") as file:
+            file.truncate(1_500_000_000)
+    else:
+        odd.symlink_to({"link": "good.json", "loop": "odd.json", "device": "/dev/zero"}[kind])
+    began = time.monotonic()
+    assert ring.refresh() and time.monotonic() - began < 1.0
+    (line,) = stream.getvalue().splitlines()
+    assert json.loads(line)["event"] == "client_left_out" and ring.holder(good)
+    keys.folder.revoke("good", utc_now())
+    assert ring.refresh() and ring.holder(good) is None, "what changes beside it still counts"
+
+
 def test_a_quota_is_told_by_the_servers_names_for_bounds() -> None:
     assert Quota().as_limits() == {}
     assert Quota(2, 50.0, 1.5).as_limits() == {
