@@ -69,9 +69,8 @@ class Desk:
         self._router.setsockopt(zmq.RCVHWM, _READ_AHEAD)
         self._router.setsockopt(zmq.LINGER, 0)
         self._router.setsockopt(zmq.MAXMSGSIZE, MOST_BYTES)
-        bounds = ConnectionBounds(
-            _UNFINISHED_BYTES, 4 * _UNFINISHED_BYTES, _CONNECTIONS_OF_KEY * _UNFINISHED_BYTES, lambda key: _CONNECTIONS_OF_KEY
-        )
+        most = _CONNECTIONS_OF_KEY
+        bounds = ConnectionBounds(_UNFINISHED_BYTES, 4 * _UNFINISHED_BYTES, most * _UNFINISHED_BYTES, lambda key: most)
         self.connections = Connections(self._router, log, bounds, keyring is not None)
         self._door: Door | None = None
         if keyring is not None:

@@ -342,7 +342,7 @@ class Server:
         return [identity, *frames]
 
     def _connection_bounds(self, keyring: Keyring | None) -> ConnectionBounds:
-        """What may be on its way in of one client, and how many connections it may have, follow from what it may ask."""
+        """What may be on its way in of one client, and how many connections it may have: by what it may ask for."""
         config, limits = self._config, self._config.limits
         one = config.max_message_bytes + _BYTES_AT_ONCE
         total = max(one, min(int(config.max_total_queued_mb * 2**20), _MESSAGES_ON_THEIR_WAY * one))

@@ -34,7 +34,7 @@ and the processor time that a busy machine needs for the hand-shake, take less."
 TICK_S, IDLE_S = 0.05, 0.2
 """How often it looks, with connections and without."""
 SUSPENDED_S, MOST_SUSPENDED_S = 5.0, 600.0
-"""A key that has broken what no honest client breaks makes no new connections for so long; each time for twice as long."""
+"""A key that has broken what no honest client breaks makes no new connections for so long, and each time twice that."""
 MOST_FRAMES = 8
 """Of a message; with more its connection is shut down. A message of this protocol has one."""
 MOST_UNGREETED = 32

@@ -30,7 +30,7 @@ Refuse = Callable[[bytes, str], None]
 
 
 class Door:
-    """The door of one ROUTER socket. sockets: what `work` wants to be called for. refused: keys that were not let in."""
+    """The door of one ROUTER socket. sockets: when to call `work`. refused: keys that were not let in."""
 
     def __init__(
         self,

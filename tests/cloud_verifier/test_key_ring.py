@@ -19,12 +19,12 @@ from cloud_verifier.config import ServerConfig
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.server import Server
-from cloud_verifier.security.binding import is_loopback
 from cloud_verifier.security.folder import new_pair
 from cloud_verifier.security.keyring import Keyring, utc_now
 from cloud_verifier.security.records import Quota
 from specdec.edge.decoder import connect
 from specdec.errors import OptionsError
+from specdec.link.binding import is_loopback
 from specdec.link.keys import read_key
 
 pytestmark = pytest.mark.skipif(not zmq.has("curve"), reason="this pyzmq has no CURVE")
