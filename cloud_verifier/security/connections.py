@@ -44,7 +44,8 @@ MOST_CONNECTIONS = 8192
 _WATCHED_BYTES = 256 * 1024
 """Unfinished messages shorter than this are not looked at."""
 _GROWTH_BYTES = 64 << 20
-_SPARE_DESCRIPTORS = 48
+_DESCRIPTORS_SHARE = 0.6
+"""Of the descriptors that are free at the start, at most, become connections: files and engines need some."""
 _LEAST_CONNECTIONS = 16
 _TICKS_SHARE = 10
 _FAILURES = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
@@ -119,7 +120,7 @@ class Connections:
         self._clock = clock
         self._router = router
         self._open: dict[int, _Connection] = {}
-        self._heard: dict[int, tuple[str, bytes]] = {}
+        self._heard: deque[tuple[int, str, bytes]] = deque()
         self._accepted = 0
         self._over = False
         self._too_many_frames: deque[tuple[int, int]] = deque()
@@ -138,8 +139,8 @@ class Connections:
 
     def start(self) -> None:
         """Once the socket is bound."""
-        used = _descriptors_in_use()
-        self._most = max(_LEAST_CONNECTIONS, min(MOST_CONNECTIONS, raise_descriptors() - used - _SPARE_DESCRIPTORS))
+        free = raise_descriptors() - _descriptors_in_use()
+        self._most = max(_LEAST_CONNECTIONS, min(MOST_CONNECTIONS, int(_DESCRIPTORS_SHARE * free)))
         self._thread.start()
 
     def close(self) -> None:
@@ -171,7 +172,7 @@ class Connections:
 
     def heard(self, identity: bytes, frame: zmq.Frame, key: str) -> None:
         """A message has come, whose first frame this is; key: the name of its client's key, "" without."""
-        self._heard[int(frame.get(zmq.SRCFD))] = key, identity
+        self._heard.append((int(frame.get(zmq.SRCFD)), key, identity))
 
     def may_come(self, key: str) -> bool:
         """Whether a key may make another connection now; where it may, that is counted."""
@@ -193,17 +194,24 @@ class Connections:
     # -- the watching thread
 
     def _run(self) -> None:
-        while True:
-            wait_s = self._next_tick - self._clock() if self._open else IDLE_S
-            if self._monitor.poll(max(1, int(wait_s * 1000))):
-                self._take_event()
-            if self._over:
+        while not self._over:
+            try:
+                self._step()
+            except zmq.ContextTerminated:
                 break
-            began = self._clock()
-            if began >= self._next_tick:
-                self._tick(began)
-                self._next_tick = began + max(TICK_S, _TICKS_SHARE * (self._clock() - began))
+            except Exception as error:  # libzmq waits for who reads its events: whatever it is, that goes on
+                self._log.error("connections_failed", traceback=self._log.trace_of(error))
+                self._next_tick = self._clock() + IDLE_S
         self._monitor.close(linger=0)
+
+    def _step(self) -> None:
+        wait_s = self._next_tick - self._clock() if self._open else IDLE_S
+        if self._monitor.poll(max(1, int(wait_s * 1000))):
+            self._take_event()
+        began = self._clock()
+        if not self._over and began >= self._next_tick:
+            self._tick(began)
+            self._next_tick = began + max(TICK_S, _TICKS_SHARE * (self._clock() - began))
 
     def _take_event(self) -> None:
         told = recv_monitor_message(self._monitor)
@@ -227,7 +235,10 @@ class Connections:
             self._log.warning("handshake_failed", reason=reason)
 
     def _tick(self, now: float) -> None:
-        heard, self._heard = self._heard, {}
+        heard: dict[int, tuple[str, bytes]] = {}
+        while self._heard:  # the other thread goes on adding to it
+            place, key, identity = self._heard.popleft()
+            heard[place] = key, identity
         while self._monitor.poll(0):  # afterwards every connection that was heard is known
             self._take_event()
         for place, (key, identity) in heard.items():
