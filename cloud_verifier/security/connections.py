@@ -41,6 +41,9 @@ MOST_UNGREETED = 32
 """Connections of one key that were admitted and have sent nothing yet."""
 ADMITTED_A_S, ADMITTED_AT_ONCE = 20.0, 200
 MOST_CONNECTIONS = 8192
+_FIRST_BYTES = 1 << 20
+"""An encrypted connection begins with a greeting, and may not have sent more than this before it is heard: until then it
+is not known whose it is."""
 _WATCHED_BYTES = 256 * 1024
 """Unfinished messages shorter than this are not looked at."""
 _GROWTH_BYTES = 64 << 20
@@ -91,13 +94,13 @@ class _Connection:
 
 @dataclass
 class _Admitted:
-    """Of one key. since: when those of its connections were admitted that have sent nothing yet."""
+    """Of one key. since: when, and from which address, those of its connections came that have sent nothing yet."""
 
     left: float = ADMITTED_AT_ONCE
     filled_s: float = 0.0
     suspended_until_s: float = float("-inf")
     breaches: int = 0
-    since: deque[float] = field(default_factory=deque)
+    since: deque[tuple[float, str]] = field(default_factory=deque)
 
 
 class Connections:
@@ -174,13 +177,13 @@ class Connections:
         """A message has come, whose first frame this is; key: the name of its client's key, "" without."""
         self._heard.append((int(frame.get(zmq.SRCFD)), key, identity))
 
-    def may_come(self, key: str) -> bool:
+    def may_come(self, key: str, address: str = "") -> bool:
         """Whether a key may make another connection now; where it may, that is counted."""
         now = self._clock()
         about = self._admitted.setdefault(key, _Admitted(filled_s=now))
         about.left = min(ADMITTED_AT_ONCE, about.left + (now - about.filled_s) * ADMITTED_A_S)
         about.filled_s = now
-        while about.since and now - about.since[0] > GREET_S:
+        while about.since and now - about.since[0][0] > GREET_S:
             with suppress(IndexError):
                 about.since.popleft()
         if about.left < 1 or now < about.suspended_until_s or len(about.since) >= MOST_UNGREETED:
@@ -188,7 +191,7 @@ class Connections:
             self._log.warning("connection_put_off", client=key, waiting=len(about.since))
             return False
         about.left -= 1
-        about.since.append(now)
+        about.since.append((now, address))
         return True
 
     # -- the watching thread
@@ -252,9 +255,9 @@ class Connections:
             if place in heard:
                 one.base, one.over, one.resident = received, False, 0
             one.unfinished = max(0, received - one.base)
-            if one.unfinished > self._bounds.message_bytes:
+            most = self._bounds.message_bytes if one.greeted or not self._encrypted else _FIRST_BYTES
+            if one.unfinished > most:
                 if one.over:
-                    most = self._bounds.message_bytes
                     self._cut(place, "unfinished", f"{one.unfinished} bytes of one message came, {most} are allowed")
                 one.over = True
             elif one.unfinished > _WATCHED_BYTES and not self._encrypted:
@@ -326,6 +329,11 @@ class Connections:
             return False
         return (int.from_bytes(identity[1:], "big") - self._first) % 2**32 > self._accepted
 
+    def _whose(self, address: str) -> str:
+        """Which key's a connection is that was not heard yet; "" where it may be one of several."""
+        keys = [key for key, about in list(self._admitted.items()) if any(at == address for _, at in list(about.since))]
+        return keys[0] if len(keys) == 1 else ""
+
     def _unfinished(self, some: Iterable[_Connection]) -> int:
         return sum(one.unfinished for one in some)
 
@@ -336,8 +344,8 @@ class Connections:
             return
         self.cut[why] += 1
         self._log.warning("connection_cut", client=one.key, address=one.address, reason=reason)
-        if one.key and why in ("unfinished", "claimed", "too many frames"):
-            about = self._admitted.setdefault(one.key, _Admitted())
+        if why in ("unfinished", "claimed", "too many frames") and (key := one.key or self._whose(one.address)):
+            about = self._admitted.setdefault(key, _Admitted())
             about.suspended_until_s = self._clock() + min(SUSPENDED_S * 2**about.breaches, MOST_SUSPENDED_S)
             about.breaches = min(about.breaches + 1, 16)
         with suppress(OSError):

@@ -166,7 +166,7 @@ class Door:
             name = "" if owner is None else owner.name
             self._log.warning("key_refused", client=name, address=address)
             answer = [_ZAP_VERSION, request, b"400", b"not authorised", b"", b""]
-        elif not self._connections.may_come(client.name):
+        elif not self._connections.may_come(client.name, address):
             answer = [_ZAP_VERSION, request, b"300", b"later", b"", b""]  # closed without a word: it tries again
         else:
             self._log.info(

@@ -58,12 +58,14 @@ def part(size: int) -> bytes:
 class Watched:
     """A ROUTER in this process, and what is read of it."""
 
-    def __init__(self, encrypted: bool = False, of_key: int = 64) -> None:
+    def __init__(
+        self, encrypted: bool = False, of_key: int = 64, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.router = make_router(self.context)
         self.log = io.StringIO()
         bounds = ConnectionBounds(BYTES, 2 * BYTES, 4 * BYTES, lambda key: of_key)
-        self.connections = Connections(self.router, EventLog(self.log), bounds, encrypted)
+        self.connections = Connections(self.router, EventLog(self.log), bounds, encrypted, clock)
         self.router.bind("tcp://127.0.0.1:0")
         self.address = self.router.getsockopt_string(zmq.LAST_ENDPOINT)
         self.connections.start()
@@ -263,6 +265,30 @@ def test_a_key_that_floods_is_put_off_and_another_is_not(guarded: Watched) -> No
     came = [guarded.connections.may_come("greedy") for _ in range(100)]
     assert came.count(True) == watched.MOST_UNGREETED
     assert guarded.connections.may_come("robot")
+
+
+def test_a_key_that_was_cut_off_is_put_off_for_twice_as_long_each_time() -> None:
+    now = 0.0
+
+    def cut(times: int) -> bool:
+        nonlocal now
+        now += watched.TICK_S
+        return guarded.connections.cut["unfinished"] == times
+
+    guarded = Watched(encrypted=True, clock=lambda: now)
+    try:
+        for turn, wait_s in enumerate((5, 10, 20)):
+            assert guarded.connections.may_come("greedy", "127.0.0.1")
+            endless = shaken_hands(guarded.address)  # not heard yet: only who was admitted from there tells whose it is
+            with suppress(OSError):
+                endless.sendall(part(60_000) * 40)
+            guarded.until(lambda turn=turn: cut(turn + 1))
+            assert guarded.connections.may_come("robot", "10.0.0.9")
+            now += wait_s - 2
+            assert not guarded.connections.may_come("greedy", "127.0.0.1")
+            now += 3 + watched.GREET_S
+    finally:
+        guarded.close()
 
 
 @pytest.mark.graph
