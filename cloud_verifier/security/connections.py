@@ -42,8 +42,8 @@ MOST_UNGREETED = 32
 ADMITTED_A_S, ADMITTED_AT_ONCE = 20.0, 200
 MOST_CONNECTIONS = 8192
 _FIRST_BYTES = 1 << 20
-"""An encrypted connection begins with a greeting, and may not have sent more than this before it is heard: until then it
-is not known whose it is."""
+"""An encrypted connection begins with a greeting, and may not have sent more than this before it is heard: until then
+it is not known whose it is."""
 _WATCHED_BYTES = 256 * 1024
 """Unfinished messages shorter than this are not looked at."""
 _GROWTH_BYTES = 64 << 20
