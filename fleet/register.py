@@ -282,7 +282,8 @@ class Register:
         if len(mine) > MOST_OF_OWNER:
             self._forget_edge(next(iter(mine)))
         if len(self._edges) > MOST_EDGES:
-            self._forget_edge(next(iter(max(self._owned.values(), key=len))))
+            greatest = max(self._owned, key=lambda each: len(self._owned[each]))
+            self._forget_edge(next(iter(self._owned[greatest])))
 
     def _forget_edge(self, who: bytes) -> None:
         self._disown(who)

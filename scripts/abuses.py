@@ -291,8 +291,10 @@ def claimed_ids(hostile: Hostile) -> Iterator[None]:
                 hostile.send(socket, wire.encode(wire.Ping(0)))
         for _ in range(32):
             hostile.send(hostile.connect(), wire.encode(wire.Ping(0)))
+            time.sleep(0.02)
             yield
         hostile.drop_all()
+        time.sleep(0.2)  # libzmq closes them by and by
 
 
 def silent_connections(hostile: Hostile) -> Iterator[None]:

@@ -102,4 +102,4 @@ def check_yaml(text: str) -> None:
 
 
 def _refuse(event: yaml.Event, what: str) -> None:
-    raise yaml.MarkedYAMLError(problem=what, problem_mark=event.start_mark)
+    raise yaml.MarkedYAMLError(problem=what, problem_mark=event.start_mark)  # type: ignore[arg-type]

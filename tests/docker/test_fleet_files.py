@@ -153,7 +153,7 @@ def test_network_policies_choose_every_pod_and_tell_rays_ports_from_those_of_edg
 
 
 def test_a_pod_follows_the_secret_with_keys_while_it_runs(tmp_path: Path) -> None:
-    """The sidecar's own command, in this test's folders: it copies, follows what changes, and takes away what is gone."""
+    """The sidecar's own command, in this test's folders: it copies, follows changes, and takes away what is gone."""
     pod = kubernetes()["RayCluster specnav-fleet"]["spec"]["headGroupSpec"]["template"]["spec"]
     (sidecar,) = pod["initContainers"]
     assert sidecar["restartPolicy"] == "Always" and sidecar["startupProbe"]["exec"]["command"][-1] == "/keys/server.key"
