@@ -74,8 +74,8 @@ class ConnectionBounds:
 @dataclass
 class _Connection:
     """base: bytes that had come in when a message of it was last read. resident: of the process, when the message that
-    is unfinished now had become long; 0 before. over_s: since when it is longer than it may be: what is whole by now may
-    wait to be read.
+    is unfinished now had become long; 0 before. over_s: since when it is longer than it may be, as what is whole
+    by now may wait to be read.
     """
 
     inode: int
