@@ -47,6 +47,8 @@ it is not known whose it is."""
 _WATCHED_BYTES = 256 * 1024
 """Unfinished messages shorter than this are not looked at."""
 _GROWTH_BYTES = 64 << 20
+TRIM_S = 0.1
+"""After a long message was dropped, libzmq has freed it."""
 _DESCRIPTORS_SHARE = 0.6
 """Of the descriptors that are free at the start, at most, become connections: files and engines need some."""
 _LEAST_CONNECTIONS = 16
@@ -132,6 +134,7 @@ class Connections:
         self._admitted: dict[str, _Admitted] = {}
         self._most = MOST_CONNECTIONS
         self._next_tick = clock()
+        self._trim_s = float("inf")
         self._info = ctypes.create_string_buffer(256)
         self._libc = ctypes.CDLL(None)
         router.setsockopt(zmq.HANDSHAKE_IVL, int(GREET_S * 1000))
@@ -209,7 +212,7 @@ class Connections:
         self._monitor.close(linger=0)
 
     def _step(self) -> None:
-        wait_s = self._next_tick - self._clock() if self._open else IDLE_S
+        wait_s = self._next_tick - self._clock() if self._open or self._trim_s < float("inf") else IDLE_S
         if self._monitor.poll(max(1, int(wait_s * 1000))):
             self._take_event()
         began = self._clock()
@@ -241,6 +244,11 @@ class Connections:
             self._log.warning("handshake_failed", reason=reason)
 
     def _tick(self, now: float) -> None:
+        if now >= self._trim_s:
+            # What the last one held is free, and not given back: the next one could fill it without any growth.
+            self._trim_s = float("inf")
+            with suppress(AttributeError):
+                self._libc.malloc_trim(0)
         heard: dict[int, tuple[str, bytes]] = {}
         while self._heard:  # the other thread goes on adding to it
             place, key, identity = self._heard.popleft()
@@ -346,6 +354,8 @@ class Connections:
         if one is None:
             return
         self.cut[why] += 1
+        if why == "unfinished":
+            self._trim_s = self._clock() + TRIM_S
         self._log.warning("connection_cut", client=one.key, address=one.address, reason=reason)
         if why in ("unfinished", "claimed", "too many frames") and (key := one.key or self._whose(one.address)):
             about = self._admitted.setdefault(key, _Admitted())
