@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections import deque
 from collections.abc import Callable
 
 from cloud_verifier.config import ServerConfig
+from cloud_verifier.observing.metrics import PREFIX
 from harness.children import verifier_spec
 from harness.errors import UsageError
 from harness.paths import ROOT
@@ -25,6 +28,9 @@ LASTING_S = 3.0
 """A verifier that served for so long and died is started again at once, and so is one that served and was killed from
 outside: only one that does not come up, or ends by itself, is waited for longer and longer.
 """
+LOOK_S = 1.0
+MOST_METRICS_BYTES = 4 << 20
+_WORKING = re.compile(rf"^{PREFIX}working ([0-9.e+]+)$", re.MULTILINE)
 
 
 class VerifierChild:
@@ -47,6 +53,18 @@ class VerifierChild:
         # The kernel ends the process with the thread that started it: this one lasts as long as the replica.
         self._thread = threading.Thread(target=self._keep_alive, name="verifier", daemon=True)
         self._thread.start()
+
+    def working(self) -> int:
+        """Sessions that its engine works for; 0 where it does not say. Waits for LOOK_S at most."""
+        if not self.metrics:
+            return 0
+        try:
+            with urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=LOOK_S) as reply:
+                text = reply.read(MOST_METRICS_BYTES).decode()
+        except (OSError, ValueError):
+            return 0
+        found = _WORKING.search(text)
+        return int(float(found[1])) if found else 0
 
     def drain(self) -> None:
         """Take no new sessions, and end with the last one, or after the verifier's drain_s; again: end now."""

@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from fleet.errors import FleetError
 from specdec.link.keys import write_private
+from specdec.settings_files import MOST_KEY_BYTES, read_file
 
 NAMESPACE = "specnav"
 HERE_FILE, TOKEN_FILE = "cluster.json", "token"
@@ -58,7 +59,7 @@ def check_ray() -> None:
 def read_here(folder: Path) -> Here | None:
     """The cluster that an `up` of before has noted, if it answers still."""
     try:
-        here = msgspec.json.decode((folder / HERE_FILE).read_bytes(), type=Here)
+        here = msgspec.json.decode(read_file(folder / HERE_FILE, MOST_KEY_BYTES), type=Here)
     except (OSError, msgspec.MsgspecError):
         return None
     if ":" not in here.ray or not answers(here.ray):
@@ -93,8 +94,10 @@ def running_here() -> str:
     """
     noted = Path(os.environ.get("RAY_TMPDIR", tempfile.gettempdir()), "ray", "ray_current_cluster")
     address = os.environ.get("RAY_ADDRESS", "")
-    with suppress(OSError):
-        address = address or noted.read_text().strip()
+    # In a folder that everybody may write to, a note of another user's would lead into a cluster of his.
+    with suppress(OSError, UnicodeDecodeError):
+        if not address and {os.lstat(each).st_uid for each in (noted, noted.parent)} <= {0, os.getuid()}:
+            address = read_file(noted, MOST_KEY_BYTES).decode().strip()
     return address if address and answers(address) else ""
 
 
@@ -131,6 +134,8 @@ def start_here(cpus: int) -> Here:
     """A cluster of this machine alone, which goes on when this process ends. Raises FleetError."""
     check_ray()
     temp = Path(tempfile.mkdtemp(prefix="ray-"))  # short: the names of its sockets may not be long
+    # Ray opens its folder to everybody, and what it makes there: it gets one in ours, which nobody else can enter.
+    inside = temp / "r"
     write_private(temp / TOKEN_FILE, secrets.token_hex(32).encode())
     Here("", temp=str(temp)).show_token()
     with closing(socket.socket()) as probe:
@@ -138,9 +143,14 @@ def start_here(cpus: int) -> Here:
         address = f"127.0.0.1:{probe.getsockname()[1]}"
     argv = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--disable-usage-stats"]
     argv += ["--port", address.rpartition(":")[2], *PORTS, "--include-log-monitor", "false"]
-    argv += ["--num-cpus", str(cpus), "--include-dashboard", "false", "--temp-dir", str(temp)]
-    argv += ["--object-store-memory", str(_STORE_BYTES)]
-    return Here(address, *start_node(argv, temp))
+    argv += ["--num-cpus", str(cpus), "--include-dashboard", "false", "--temp-dir", str(inside)]
+    # Its own autoscaler has nothing to do here, and shows its metrics to all machines.
+    argv += ["--object-store-memory", str(_STORE_BYTES), "--no-monitor"]
+    here = Here(address, *start_node(argv, temp))
+    if temp.stat().st_mode & 0o077:
+        stop_here(here)
+        raise FleetError(f"{temp} must be its owner's alone, and Ray opened it to others: use another release of Ray")
+    return here
 
 
 PORTS = ("--min-worker-port", "0", "--max-worker-port", "0", "--dashboard-agent-listen-port", "0")
@@ -151,7 +161,8 @@ def start_node(argv: list[str], temp: Path, marker: str = "untime started") -> t
     """Run `ray start --block …` in a session of its own; returns that and its folder. Raises FleetError."""
     log = temp / "start.log"
     # By itself Ray gives workers, and with them verifiers, the least of a busy machine's processor time.
-    environment = {**os.environ, "RAY_worker_niceness": "0"}
+    # Its own metrics listen on every address, whatever it is told.
+    environment = {**os.environ, "RAY_worker_niceness": "0", "RAY_enable_metrics_collection": "0"}
     with log.open("wb") as stream:
         process = subprocess.Popen(
             argv, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True

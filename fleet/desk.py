@@ -7,6 +7,8 @@ with why; nothing of it ends the thread.
 from __future__ import annotations
 
 import threading
+import time
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -14,6 +16,8 @@ import zmq
 
 from cloud_verifier.classes import ClientClass
 from cloud_verifier.logs import EventLog
+from cloud_verifier.net.limits import TokenBucket
+from cloud_verifier.security.connections import ConnectionBounds, Connections
 from cloud_verifier.security.door import Door
 from cloud_verifier.security.keyring import Keyring
 from fleet.errors import FleetError
@@ -30,10 +34,16 @@ from specdec.link.directory_wire import (
     decode_asked,
     encode,
 )
+from specdec.link.router import new_router
 
-Answer = Callable[[bytes, Ask, int], "Take | Nobody"]
+Answer = Callable[[bytes, bytes, Ask, int], "Take | Nobody"]
 Rests = Callable[[bytes], None]
 
+ASKS_A_S, ASKS_AT_ONCE = 200.0, 2000
+"""Of one key, on average and at once; without keys of one connection. An edge asks once an answer."""
+MOST_ASKERS = 10_000
+_UNFINISHED_BYTES = 16 * MOST_BYTES
+_CONNECTIONS_OF_KEY = 256
 _AT_ONCE = 64
 _READ_AHEAD = 256
 _STOP = "inproc://desk-stop"
@@ -43,30 +53,36 @@ class Desk:
     """Serves from its construction to close()."""
 
     def __init__(self, bind: str, keys: str, log: EventLog, answer: Answer, rests: Rests) -> None:
-        """answer, rests: called in the desk's thread with the edge and, for a question, the rank of its class.
+        """answer, rests: called in the desk's thread with the edge and, for a question, before it with whose edge it is
+        (its key's name; without keys its connection), and behind it with the rank of its class.
 
         Raises FleetError where the address cannot be used, VerifierError for keys that cannot.
         """
         self._log = log
         self._answer = answer
         self._rests = rests
-        self.malformed = 0
+        self.malformed = self.too_fast = 0
+        self._buckets: OrderedDict[bytes, TokenBucket] = OrderedDict()
         keyring = Keyring(keys, log) if keys else None
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._router = self._context.socket(zmq.ROUTER)
-        self._router.setsockopt(zmq.ROUTER_HANDOVER, 1)
+        self._router = new_router(self._context)
         self._router.setsockopt(zmq.RCVHWM, _READ_AHEAD)
         self._router.setsockopt(zmq.LINGER, 0)
         self._router.setsockopt(zmq.MAXMSGSIZE, MOST_BYTES)
+        most = _CONNECTIONS_OF_KEY
+        bounds = ConnectionBounds(_UNFINISHED_BYTES, 4 * _UNFINISHED_BYTES, most * _UNFINISHED_BYTES, lambda key: most)
+        self.connections = Connections(self._router, log, bounds, keyring is not None)
         self._door: Door | None = None
         if keyring is not None:
-            self._door = Door(self._context, self._router, keyring, log, lambda identity, why: None, self._refuse)
+            guards = (lambda identity, why: None, self._refuse)
+            self._door = Door(self._context, self._router, self.connections, keyring, log, *guards)
         try:
             self._router.bind(bind)
         except zmq.ZMQError as error:
             self._context.destroy(linger=0)
             raise FleetError(f"the directory cannot listen on {bind} ({error}): choose a free --port") from error
         self.bind: str = self._router.getsockopt_string(zmq.LAST_ENDPOINT)
+        self.connections.start()
         self._stop = self._context.socket(zmq.PAIR)
         self._stop.bind(_STOP)
         self._ended = self._context.socket(zmq.PAIR)
@@ -108,6 +124,7 @@ class Desk:
                         self._take(frames)
                 except Exception as error:  # one message must not end everybody's directory
                     self._log.error("message_failed", traceback=self._log.trace_of(error))
+        self.connections.close()
         if self._door is not None:
             self._door.close()
         self._router.close(linger=0)
@@ -116,10 +133,18 @@ class Desk:
     def _receive(self) -> list[bytes] | None:
         if self._door is not None:
             return self._door.receive()
-        return self._router.recv_multipart(flags=zmq.DONTWAIT)
+        identity, first, frames = self.connections.receive()
+        self.connections.heard(identity, first, "")
+        return [identity, *frames]
 
     def _take(self, frames: list[bytes]) -> None:
         identity = frames[0]
+        key = None if self._door is None else self._door.client(identity)
+        owner = identity if key is None else key.name.encode()
+        if not self._bucket(owner).take():
+            self.too_fast += 1
+            self._log.warning("too_fast", client="" if key is None else key.name)
+            return  # it asks again, later
         try:
             if len(frames) != 2:
                 raise ProtocolError(f"a message comes in one frame, not in {len(frames) - 1}")
@@ -129,7 +154,6 @@ class Desk:
             self._log.warning("malformed", reason=str(error))
             self._say(identity, Nobody(0, NOBODY_MALFORMED, str(error)[:500]))
             return
-        key = None if self._door is None else self._door.client(identity)
         # An edge's number is its own business: only together with its key it is that edge.
         who = (b"" if key is None else key.name.encode() + b"\0") + message.edge
         if not isinstance(message, Ask):
@@ -142,7 +166,16 @@ class Desk:
             self._say(identity, Nobody(message.number, NOBODY_VERSION, text))
         else:
             rank = (ClientClass.ROBOT if key is None else key.client_class).rank
-            self._say(identity, self._answer(who, message, rank))
+            self._say(identity, self._answer(who, owner, message, rank))
+
+    def _bucket(self, owner: bytes) -> TokenBucket:
+        bucket = self._buckets.get(owner)
+        if bucket is None:
+            bucket = self._buckets[owner] = TokenBucket(ASKS_A_S, ASKS_AT_ONCE, time.monotonic)
+            if len(self._buckets) > MOST_ASKERS:
+                self._buckets.popitem(last=False)
+        self._buckets.move_to_end(owner)
+        return bucket
 
     def _refuse(self, identity: bytes, text: str) -> None:
         self._say(identity, Nobody(0, NOBODY_KEY, text))

@@ -98,6 +98,9 @@ class Directory:
                 moves=register.moves,
                 nobody=register.nobody,
                 malformed=self._desk.malformed,
+                too_fast=self._desk.too_fast,
+                connections_cut=self._desk.connections.cut.total(),
+                working=register.working(now),
                 pid=os.getpid(),
                 metrics="" if self._status_server is None else self._status_server.bind,
                 replicas=replicas,
@@ -129,9 +132,9 @@ class Directory:
             self._end(number)
         self._desk.close()
 
-    def _answer(self, who: bytes, ask: Ask, rank: int) -> Take | Nobody:
+    def _answer(self, who: bytes, owner: bytes, ask: Ask, rank: int) -> Take | Nobody:
         with self._lock:
-            return self._register.answer(who, ask, rank, time.monotonic())
+            return self._register.answer(who, owner, ask, rank, time.monotonic())
 
     def _rests(self, who: bytes) -> None:
         with self._lock:
@@ -149,9 +152,10 @@ class Directory:
             now, register, kept = time.monotonic(), self._register, self._kept
             if not register.settled(now):
                 return
-            wanted = self._scaler.wanted(now, kept.wanted, register.active(now), kept.settings.bounds)
+            working = register.working(now)
+            wanted = self._scaler.wanted(now, kept.wanted, working, kept.settings.bounds)
             if wanted != kept.wanted:
-                self._log.info("scale", wanted=wanted, active=register.active(now))
+                self._log.info("scale", wanted=wanted, working=working)
                 self._keep(wanted=wanted)
             step = next_step(register.seen(now), wanted, kept.generation, kept.settings.surge)
             register.draining.update(replica_name(number) for number in step.drain)

@@ -15,6 +15,7 @@ from fleet.errors import FleetError
 from fleet.identity import Identity
 from fleet.settings import FleetSettings
 from specdec.link.keys import write_private
+from specdec.settings_files import read_file
 
 STATE_FILE = "directory.json"
 _MOST_BYTES = 1 << 20
@@ -41,8 +42,7 @@ def read_kept(folder: Path) -> Kept | None:
     """What a directory of before has left, or None. Raises FleetError for a file that is something else."""
     path = folder / STATE_FILE
     try:
-        with open(path, "rb") as file:
-            kept = msgspec.json.decode(file.read(_MOST_BYTES), type=Kept)
+        kept = msgspec.json.decode(read_file(path, _MOST_BYTES), type=Kept)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError, ValueError) as error:

@@ -16,6 +16,7 @@ from fleet.choice import Candidate, choose
 from fleet.identity import Identity, differences
 from fleet.scaling import Seen, State
 from specdec.link.directory_wire import (
+    EDGE_BYTES,
     MOST_OTHERS,
     NOBODY_READY,
     NOBODY_SAME,
@@ -31,13 +32,15 @@ SETTLE_S = 3.0
 ACTIVE_S = 120.0
 """An edge that has not asked for so long has no answer in progress."""
 MOST_EDGES = 100_000
+MOST_OF_OWNER = 256
+"""Edges of one key, without keys of one connection: with more, the one of them goes that has not asked for longest."""
 MOST_MARKS_KEPT = 4096
 RANKS = 3
 
 
 class Report(Struct, frozen=True):
     """What a replica says of itself. node: "" while Ray has not placed it. address: "" while it does not serve.
-    draining: it takes no new sessions; ended: nor will it ever again.
+    draining: it takes no new sessions; ended: nor will it ever again. working: sessions that its engine works for.
     """
 
     name: str
@@ -52,6 +55,12 @@ class Report(Struct, frozen=True):
     draining: bool = False
     ended: bool = False
     trouble: str = ""
+    working: int = 0
+
+
+def _scope_of(who: bytes) -> bytes:
+    """The key of an edge, b"" without keys."""
+    return who[:-EDGE_BYTES]
 
 
 def _by_rank() -> tuple[OrderedDict[bytes, float], ...]:
@@ -60,13 +69,15 @@ def _by_rank() -> tuple[OrderedDict[bytes, float], ...]:
 
 @dataclass
 class _Replica:
-    """active: by the rank of their class, edges with an answer in progress and since when, the longest first."""
+    """active: by the rank of their class, edges with an answer in progress and since when, the longest first. marks: of
+    prompts that it knows, by the key whose edges asked them: nobody learns of another key's, or has them forgotten.
+    """
 
     report: Report
     heard: float
     edges: set[bytes] = field(default_factory=set)
     active: tuple[OrderedDict[bytes, float], ...] = field(default_factory=_by_rank)
-    marks: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
+    marks: dict[bytes, OrderedDict[bytes, None]] = field(default_factory=dict)
 
     def count(self, now: float) -> list[int]:
         """Edges with an answer in progress, by rank; those that were silent for too long are left out."""
@@ -74,6 +85,18 @@ class _Replica:
             while edges and now - next(iter(edges.values())) > ACTIVE_S:
                 edges.popitem(last=False)
         return [len(edges) for edges in self.active]
+
+    def remember(self, scope: bytes, marks: Iterable[bytes]) -> None:
+        """Edges of a key ask this here; of too many marks the oldest goes of the key that has most."""
+        mine = self.marks.setdefault(scope, OrderedDict())
+        for mark in marks:
+            mine[mark] = None
+            mine.move_to_end(mark)
+        while sum(map(len, self.marks.values())) > MOST_MARKS_KEPT:
+            greatest = max(self.marks, key=lambda each: len(self.marks[each]))
+            self.marks[greatest].popitem(last=False)
+            if not self.marks[greatest]:
+                del self.marks[greatest]
 
     def leaves(self, who: bytes) -> None:
         """An edge has no answer in progress here."""
@@ -93,6 +116,8 @@ class Register:
         self._expected = 0
         self._replicas: dict[str, _Replica] = {}
         self._edges: OrderedDict[bytes, str] = OrderedDict()
+        self._owned: dict[bytes, OrderedDict[bytes, None]] = {}
+        self._owner_of: dict[bytes, bytes] = {}
 
     def expect(self, replicas: int) -> None:
         """How many replicas there were before: until they have reported, edges stay where they are."""
@@ -153,6 +178,12 @@ class Register:
         """Edges with an answer in progress."""
         return sum(sum(one.count(now)) for one in self._replicas.values())
 
+    def working(self, now: float) -> int:
+        """Sessions that the engines of all replicas work for, as they report it: what edges claim starts no replica."""
+        return sum(
+            one.report.working for one in self._replicas.values() if now - one.heard <= SILENT_S and one.report.address
+        )
+
     def edges_of(self, name: str, now: float) -> tuple[int, int]:
         """Edges that have a replica, and how many of them have an answer in progress."""
         replica = self._replicas[name]
@@ -168,10 +199,12 @@ class Register:
         heard = sum(bool(one.report.node) for one in self._replicas.values())
         return now - self._began >= SETTLE_S or heard >= self._expected
 
-    def answer(self, who: bytes, ask: Ask, rank: int, now: float) -> Take | Nobody:
-        """Which replica an edge is to use. who: the edge, and whose key it has. rank: of its class, 0 comes first."""
+    def answer(self, who: bytes, owner: bytes, ask: Ask, rank: int, now: float) -> Take | Nobody:
+        """Which replica an edge is to use. who: the edge, with whose key it has; owner: the key, or without one the
+        connection. rank: of its class, 0 comes first.
+        """
         self.asks += 1
-        self._know(who)
+        self._know(who, owner)
         ready = self._usable(now)
         wanted = ask.same or self._current(ready.values())
         of_kind = {
@@ -219,7 +252,8 @@ class Register:
         active = replica.count(now)
         for place, edges in enumerate(replica.active):
             active[place] -= who in edges
-        familiar = sum(mark in replica.marks for mark in ask.marks)
+        known = replica.marks.get(_scope_of(who), ())
+        familiar = sum(mark in known for mark in ask.marks)
         assigned = len(replica.edges) - (who in replica.edges)
         return Candidate(replica.report.address, sum(active[: rank + 1]), sum(active), assigned, familiar)
 
@@ -232,17 +266,33 @@ class Register:
         replica.edges.add(who)
         if ask.active:
             replica.active[rank][who] = now
-        for mark in ask.marks:
-            replica.marks[mark] = None
-            replica.marks.move_to_end(mark)
-        while len(replica.marks) > MOST_MARKS_KEPT:
-            replica.marks.popitem(last=False)
+        if ask.marks:
+            replica.remember(_scope_of(who), ask.marks)
 
-    def _know(self, who: bytes) -> None:
+    def _know(self, who: bytes, owner: bytes) -> None:
         self._edges.setdefault(who, "")
         self._edges.move_to_end(who)
-        while len(self._edges) > MOST_EDGES:
-            gone, name = self._edges.popitem(last=False)
-            if (replica := self._replicas.get(name)) is not None:
-                replica.leaves(gone)
-                replica.edges.discard(gone)
+        before = self._owner_of.get(who)
+        if before is not None and before != owner:
+            self._disown(who)
+        mine = self._owned.setdefault(owner, OrderedDict())
+        mine[who] = None
+        mine.move_to_end(who)
+        self._owner_of[who] = owner
+        if len(mine) > MOST_OF_OWNER:
+            self._forget_edge(next(iter(mine)))
+        if len(self._edges) > MOST_EDGES:
+            greatest = max(self._owned, key=lambda each: len(self._owned[each]))
+            self._forget_edge(next(iter(self._owned[greatest])))
+
+    def _forget_edge(self, who: bytes) -> None:
+        self._disown(who)
+        if (replica := self._replicas.get(self._edges.pop(who, ""))) is not None:
+            replica.leaves(who)
+            replica.edges.discard(who)
+
+    def _disown(self, who: bytes) -> None:
+        owner = self._owner_of.pop(who)
+        del self._owned[owner][who]
+        if not self._owned[owner]:
+            del self._owned[owner]

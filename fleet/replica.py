@@ -51,7 +51,8 @@ class Replica:
         trouble = child.trouble or self._trouble
         ready = child.address if self._identity is not None else ""
         going = (child.pid, child.starts, child.draining, child.ended.is_set())
-        return Report(*self._about, ready, child.metrics, self._identity, *going, trouble)
+        working = child.working()
+        return Report(*self._about, ready, child.metrics, self._identity, *going, trouble, working)
 
     def drain(self) -> None:
         """Take no new sessions and end with the last one."""

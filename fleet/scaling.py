@@ -68,10 +68,10 @@ class Scaler:
         self._busy_since: float | None = None
         self._idle_since: float | None = None
 
-    def wanted(self, now: float, wanted: int, active: int, bounds: Bounds) -> int:
-        """How many replicas are wanted from now on. wanted: so far; active: answers in progress, of all edges."""
+    def wanted(self, now: float, wanted: int, working: int, bounds: Bounds) -> int:
+        """How many replicas are wanted from now on. wanted: so far; working: sessions that replicas work for."""
         scaling = self._scaling
-        needed = max(bounds.least, min(bounds.most, ceil(active / scaling.edges)))
+        needed = max(bounds.least, min(bounds.most, ceil(working / scaling.edges)))
         wanted = max(bounds.least, min(bounds.most, wanted))
         self._busy_since = (self._busy_since or now) if needed > wanted else None
         self._idle_since = (self._idle_since or now) if needed < wanted else None

@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from cloud_verifier.config import ServerConfig
 from cloud_verifier.errors import VerifierError
-from cloud_verifier.security.binding import is_loopback
 from fleet.errors import FleetError
+from specdec.link.binding import is_loopback
 
 MOST_REPLICAS = 1000
 DIRECTORY_PORT = 5600
@@ -65,7 +65,7 @@ def gpus_of_replica(asked: float | None, shared: int, there: Sequence[float]) ->
 
 
 class Scaling(Struct, frozen=True):
-    """When the number of replicas changes by itself. edges: with an answer in progress, that one replica is to have on
+    """When the number of replicas changes by itself. edges: sessions that one replica is to work for on
     average. busy_s, idle_s: how long there must have been more, or few enough for one less.
     """
 
@@ -78,8 +78,8 @@ class FleetSettings(Struct, frozen=True):
     """One generation of a fleet. server: settings of cloud_verifier.ServerConfig by name, but for where it listens.
 
     surge: an upgrade starts a new replica before it drains an old one; False: where there is room for no more.
-    metrics: replicas serve Prometheus, each on a free port. home: the address of a machine on which all is served on
-    loopback, as nobody else is to reach it; "" for none.
+    metrics_outside: what replicas serve for Prometheus, each on a free port, is reached by other machines, too. home:
+    the address of a machine on which all is served on loopback, as nobody else is to reach it; "" for none.
     """
 
     server: dict[str, Any]
@@ -87,7 +87,7 @@ class FleetSettings(Struct, frozen=True):
     place: Place = Place()
     scaling: Scaling = Scaling()
     surge: bool = True
-    metrics: bool = True
+    metrics_outside: bool = False
     home: str = ""
 
     def host(self, node: str) -> str:
@@ -96,7 +96,7 @@ class FleetSettings(Struct, frozen=True):
 
     def config(self, host: str) -> ServerConfig:
         """Of a replica on a host. Raises VerifierError, for a host that others reach without keys, too."""
-        metrics = f"{host}:0" if self.metrics else ""
+        metrics = f"{host if self.metrics_outside else '127.0.0.1'}:0"
         return ServerConfig(**{**self.server, "bind": f"tcp://{host}:0", "metrics": metrics})
 
     @property

@@ -27,6 +27,8 @@ class ReplicaStatus(Struct, frozen=True):
 class FleetStatus(Struct, frozen=True):
     """A fleet. address: for --connect. wanted, bounds: replicas. asks, moves, nobody, malformed: since the directory's
     last start: questions, edges that were given another replica, questions without one, messages that were none.
+    too_fast: questions over a key's rate; connections_cut: that were shut down or put off. working: sessions that the
+    replicas' engines work for.
     """
 
     address: str
@@ -42,6 +44,9 @@ class FleetStatus(Struct, frozen=True):
     pid: int
     metrics: str
     replicas: list[ReplicaStatus]
+    too_fast: int = 0
+    connections_cut: int = 0
+    working: int = 0
 
     def count(self, state: State, generation: int = 0) -> int:
         """Replicas in a state, of one generation or of all."""
@@ -64,8 +69,10 @@ class FleetStatus(Struct, frozen=True):
 def metrics_text(status: FleetStatus) -> bytes:
     """For Prometheus."""
     states = Counter(one.state for one in status.replicas)
-    gauges = {"wanted": status.wanted, "edges": status.edges, "answers": status.active, "generation": status.generation}
+    gauges = {"wanted": status.wanted, "edges": status.edges, "answers": status.active, "working": status.working}
+    gauges["generation"] = status.generation
     counters = {"asks": status.asks, "moves": status.moves, "nobody": status.nobody, "malformed": status.malformed}
+    counters |= {"too_fast": status.too_fast, "connections_cut": status.connections_cut}
     lines = ["# TYPE specdec_fleet_replicas gauge"]
     lines += [f'specdec_fleet_replicas{{state="{state}"}} {states[state]}' for state in STATES]
     for name, value in gauges.items():

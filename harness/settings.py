@@ -13,6 +13,7 @@ from evaluation.errors import one_line
 from evaluation.results import Setting, check_settings
 from harness.errors import UsageError
 from harness.paths import ROOT
+from specdec.settings_files import read_yaml_file
 
 Settings = TypeVar("Settings")
 
@@ -20,7 +21,7 @@ Settings = TypeVar("Settings")
 def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML mapping (an empty file is an empty one). Raises UsageError."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = read_yaml_file(path)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that there is not

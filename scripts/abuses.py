@@ -7,9 +7,11 @@ sockets are closed then. Everything here talks over plain sockets, with messages
 from __future__ import annotations
 
 import io
+import socket as sockets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import zmq
@@ -57,14 +59,21 @@ class Hostile:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._sockets: list[zmq.Socket[bytes]] = []
 
-    def connect(self) -> zmq.Socket[bytes]:
+    def connect(self, routing_id: bytes = b"") -> zmq.Socket[bytes]:
         """One connection more, with an identity of its own."""
         socket = self._context.socket(zmq.DEALER)
+        if routing_id:
+            socket.routing_id = routing_id
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.SNDHWM, 4 * AT_ONCE)
         socket.connect(self._address)
         self._sockets.append(socket)
         return socket
+
+    def plain(self) -> sockets.socket:
+        """A TCP connection, on which nothing is said."""
+        host, _, port = self._address.removeprefix("tcp://").rpartition(":")
+        return sockets.create_connection((host, int(port)), timeout=1.0)
 
     def send(self, socket: zmq.Socket[bytes], data: bytes) -> None:
         """Send, or wait a moment where the verifier takes no more."""
@@ -251,6 +260,56 @@ def long_messages(hostile: Hostile) -> Iterator[None]:
             yield
 
 
+def endless(hostile: Hostile, part: bytes = b"\x03" + (65_536).to_bytes(8, "big") + bytes(65_536)) -> Iterator[None]:
+    """A message of frames without end, by hand; from the beginning where it is cut off."""
+    ready = b"\x05READY\x0bSocket-Type\0\0\0\x06DEALER"
+    while True:
+        with suppress(OSError), hostile.plain() as plain:
+            plain.sendall(b"\xff" + bytes(8) + b"\x7f\x03\0NULL" + bytes(48))
+            while plain.recv(64, sockets.MSG_PEEK | sockets.MSG_WAITALL):
+                plain.recv(64)
+                plain.sendall(bytes([4, len(ready)]) + ready)
+                while True:
+                    plain.sendall(part)
+                    hostile.sent += 1
+                    yield
+        yield
+
+
+def endless_empty(hostile: Hostile) -> Iterator[None]:
+    """The same of empty frames: two bytes on the wire, sixty-four in memory."""
+    yield from endless(hostile, b"\x01\0" * 32_768)
+
+
+def claimed_ids(hostile: Hostile) -> Iterator[None]:
+    """Connections that claim the routing ids that libzmq gives out next, as far as one knows them."""
+    first = 0x6B8B4567
+    while True:
+        for number in range(first, first + 32):
+            socket = hostile.connect(b"\0" + number.to_bytes(4, "big"))
+            if number % 2:
+                hostile.send(socket, wire.encode(wire.Ping(0)))
+        for _ in range(32):
+            hostile.send(hostile.connect(), wire.encode(wire.Ping(0)))
+            time.sleep(0.02)
+            yield
+        hostile.drop_all()
+        time.sleep(0.2)  # libzmq closes them by and by
+
+
+def silent_connections(hostile: Hostile) -> Iterator[None]:
+    """TCP connections on which nothing is said."""
+    held: list[sockets.socket] = []
+    while True:
+        with suppress(OSError):
+            held.append(hostile.plain())
+            hostile.sent += 1
+        if len(held) > 400:
+            held.pop(0).close()
+        time.sleep(0.002)
+        yield
+
+
 def without_keys(hostile: Hostile) -> Iterator[None]:
     """Plain clients at a port for those with keys, a new one each time, that never get in."""
     data = wire.encode(wire.Hello(wire.PROTOCOL_VERSION, "plain"))
@@ -328,6 +387,10 @@ ABUSES: dict[str, Abuse] = {
         slow_reader,
         long_prompts,
         long_messages,
+        endless,
+        endless_empty,
+        claimed_ids,
+        silent_connections,
         without_keys,
     )
 }

@@ -53,7 +53,7 @@ class VllmTarget(LoadedModel):
         return 1 if self._preparer is None else self._preparer.merge
 
     def _refuse_library(self) -> Any:
-        raise ModelError(f"{self.path} runs on vLLM, where the library generates nothing")
+        raise ModelError(f"{self.name} runs on vLLM, where the library generates nothing")
 
 
 def _generation_config(path: str) -> Any:

@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import msgspec
 
@@ -300,12 +301,15 @@ class Admission:
             history=len(message.history),
             stream=message.stream,
         )
-        now, scope = time.perf_counter(), self._scope_of(client)
+        now, scope = time.perf_counter(), self._scope_of(client, message)
         self._ways.submit(OpenTask(key, message, now, client.rank, client.owner, scope, use))
 
-    def _scope_of(self, client: Client) -> bytes:
+    def _scope_of(self, client: Client, message: Open) -> bytes:
         """Who finds by the time it takes which prompts others have asked is of the same scope."""
-        return client.name.encode() if self._config.share == "key" else b""
+        if self._config.share != "key":
+            return b""
+        within = message.scope.encode()
+        return blake2b(within, digest_size=16, key=client.name.encode()).digest() if within else client.name.encode()
 
     def _new_use(self, client: Client, message: Open, size: int) -> SessionUse:
         """A session begins. The number that its client gives it is nobody else's business: its id is unique."""
@@ -382,7 +386,7 @@ class Admission:
         )
         return Welcome(
             PROTOCOL_VERSION,
-            model.path[-256:],
+            model.name[-256:],
             model.vocab_size,
             model.vocabulary_fingerprint,
             sorted(model.eos_token_ids),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import zmq
 
+from specdec.link.router import new_router
+
 _SENT_AHEAD = 64
 """Replies to one client that ZeroMQ holds; what goes beyond waits in the outbox, where bytes are counted."""
 _SEND_BUFFER = 1 << 20
@@ -20,7 +22,7 @@ LINGER_MS = 200
 
 def make_router(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
     """Not bound yet: what goes beyond these bounds is the outbox's to hold, and to count."""
-    router = context.socket(zmq.ROUTER)
+    router = new_router(context)
     router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a client that is gone must show up as an error
     router.setsockopt(zmq.SNDHWM, _SENT_AHEAD)
     router.setsockopt(zmq.SNDBUF, _SEND_BUFFER)

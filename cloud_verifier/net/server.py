@@ -26,6 +26,7 @@ from cloud_verifier.net.heap import Trimmer
 from cloud_verifier.net.outbox import RETRY_S, ClientGone, Outbox
 from cloud_verifier.net.router import LINGER_MS, make_router
 from cloud_verifier.observing.usage import ClientUse
+from cloud_verifier.security.connections import ConnectionBounds, Connections
 from cloud_verifier.security.door import Door
 from cloud_verifier.security.keyring import Keyring
 from cloud_verifier.security.records import ClientKey
@@ -51,6 +52,9 @@ from specdec.verifying.hints.hints import HintMaker
 _READ_AT_ONCE = 64
 _BYTES_AT_ONCE = 1 << 20
 """Messages that are read before replies get their turn."""
+_MESSAGES_ON_THEIR_WAY = 4
+"""Of the largest kind, of all clients together, that may be half-read at a time."""
+_LEAST_CONNECTIONS_OF_KEY = 64
 _STOP = b"stop"
 _WAKE = b"wake"
 _DRAIN = b"drain"
@@ -92,10 +96,12 @@ class Server:
         keyring = Keyring(config.keys, log) if config.keys else None
         self._context = zmq.Context()
         self._router = make_router(self._context)
+        bounds = self._connection_bounds(keyring)
+        self._connections = Connections(self._router, log, bounds, keyring is not None)
         self._door: Door | None = None
         if keyring is not None:
             guards = (self._forget_client, self._refuse_key)
-            self._door = Door(self._context, self._router, keyring, log, *guards, clock)
+            self._door = Door(self._context, self._router, self._connections, keyring, log, *guards, clock)
         try:
             self._router.bind(config.bind)
         except zmq.ZMQError as error:
@@ -104,6 +110,7 @@ class Server:
                 f"cannot listen on {config.bind} ({error}): choose a free port or stop what uses it"
             ) from error
         self.bind: str = self._router.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._connections.start()
         self._inbox = self._context.socket(zmq.PULL)
         self._inbox.setsockopt(zmq.RCVHWM, 0)
         self._inbox.bind("inproc://replies")
@@ -166,7 +173,9 @@ class Server:
         """What is so now, by name; from any thread."""
         return {
             "sessions": len(self._admission.sessions),
+            "working": self._admission.sessions.working(self._clock()),
             "clients": len(self._admission.clients),
+            "connections": len(self._connections),
             "waiting_bytes": self._admission.ledger.queued_bytes,
             "kept_picture_bytes": self._admission.pictures.bytes,
             "draining": self.draining,
@@ -175,10 +184,11 @@ class Server:
 
     def counters(self) -> dict[str, float]:
         """What only ever grows, by name; from any thread."""
-        refused = 0 if self._door is None else self._door.refused
+        refused = self._connections.handshakes_failed + (0 if self._door is None else self._door.refused)
+        cut = self._connections.cut.total()
         pictures = self._admission.pictures
         counts = {"pictures_named": pictures.named, "pictures_missing": pictures.missing}
-        return {**self._engine.counters(), "handshakes_refused": refused, **counts}
+        return {**self._engine.counters(), "handshakes_refused": refused, "connections_cut": cut, **counts}
 
     def uses(self) -> list[ClientUse]:
         """What each client has used; from any thread."""
@@ -295,6 +305,7 @@ class Server:
             return  # closed meanwhile
         entry.answered = max(entry.answered, answered)
         entry.streamed = max(entry.streamed, streamed)
+        entry.worked_s = self._clock()
         if entry.use is not None:
             entry.use.bytes_down += len(payload)
         if self._send(key[0], payload, needed=True) and over:
@@ -326,7 +337,22 @@ class Server:
         """The next message of somebody who may come in; None for somebody else's. Raises zmq.Again without one."""
         if self._door is not None:
             return self._door.receive()
-        return self._router.recv_multipart(flags=zmq.DONTWAIT)
+        identity, first, frames = self._connections.receive()
+        self._connections.heard(identity, first, "")
+        return [identity, *frames]
+
+    def _connection_bounds(self, keyring: Keyring | None) -> ConnectionBounds:
+        """What may be on its way in of one client, and how many connections it may have: by what it may ask for."""
+        config, limits = self._config, self._config.limits
+        one = config.max_message_bytes + _BYTES_AT_ONCE
+        total = max(one, min(int(config.max_total_queued_mb * 2**20), _MESSAGES_ON_THEIR_WAY * one))
+
+        def of_key(name: str) -> int:
+            key = None if keyring is None else keyring.client(name)
+            sessions = limits.sessions if key is None else limits.with_quota(key.quota.as_limits()).sessions
+            return _LEAST_CONNECTIONS_OF_KEY + 2 * sessions
+
+        return ConnectionBounds(one, max(one, limits.queued_bytes), total, of_key)
 
     def _key_of(self, identity: bytes) -> ClientKey | None:
         return None if self._door is None else self._door.client(identity)
@@ -424,6 +450,7 @@ class Server:
             self._engine_socket.close(linger=0)
         if self._picture_socket is not None:
             self._picture_socket.close(linger=0)
+        self._connections.close()
         if self._door is not None:
             self._door.close()
         self._router.close(linger=LINGER_MS)

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from cloud_verifier.engine.tasks import SessionKey
 from cloud_verifier.observing.usage import SessionUse
 
+WORKING_S = 5.0
+
 
 @dataclass
 class SessionEntry:
     """owner: whose it is. received, answered: highest round in and out. streamed: how long the answer was when tokens
-    last left. use: what it has used; None: nobody asks.
+    last left. worked_s: when the engine last said something. use: what it has used; None: nobody asks.
     """
 
     last_heard: float
@@ -24,6 +26,7 @@ class SessionEntry:
     received: int = 0
     answered: int = 0
     streamed: int = 0
+    worked_s: float = float("-inf")
     use: SessionUse | None = None
 
 
@@ -84,6 +87,11 @@ class SessionTable:
     def of_client(self, identity: bytes) -> list[SessionKey]:
         """All sessions of one client."""
         return sorted(self._of_client.get(identity, ()))
+
+    def working(self, now: float) -> int:
+        """Sessions that the engine works for, or has within WORKING_S; from any thread."""
+        entries = list(self._entries.values())
+        return sum(one.received > one.answered or now - one.worked_s < WORKING_S for one in entries)
 
     def clients(self) -> set[bytes]:
         """Everybody who has a session."""

@@ -23,7 +23,9 @@ from specdec.link.wire import (
 PREFIX = "specdec_"
 GAUGES = {
     "sessions": "Sessions that are open",
+    "working": "Sessions that the engine works for, or has worked for in the last seconds",
     "clients": "Connections that were heard of lately",
+    "connections": "TCP connections that are open",
     "waiting_bytes": "Bytes of messages that wait for the engine",
     "kv_admitted_bytes": "Cache that sessions may come to hold, all together",
     "kv_session_max_bytes": "Cache that the largest session may come to hold",
@@ -35,6 +37,7 @@ GAUGES = {
 COUNTERS = {
     "kv_evictions": "Caches that resting sessions gave back for others",
     "handshakes_refused": "Connections that were not let in, for want of a key",
+    "connections_cut": "Connections that were shut down or put off: silent, too many, or over a bound",
     "pictures_named": "Pictures that were named instead of sent again",
     "pictures_missing": "Of these, pictures that were not there any more",
 }

@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-import ipaddress
-
 from cloud_verifier.errors import VerifierError
-
-
-def is_loopback(bind: str) -> bool:
-    """Whether only this machine reaches tcp://HOST:PORT. A name other than localhost may be anything."""
-    host = bind.removeprefix("tcp://").rpartition(":")[0].strip("[]")
-    if host in ("localhost", "lo"):
-        return True
-    try:
-        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
+from specdec.link.binding import is_loopback
 
 
 def check_binding(bind: str, keys: str, insecure: bool) -> None:

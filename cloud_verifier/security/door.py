@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection
 
 import zmq
 from zmq.utils import z85
-from zmq.utils.monitor import recv_monitor_message
 
 from cloud_verifier.logs import EventLog
+from cloud_verifier.security.connections import Connections
 from cloud_verifier.security.keyring import Keyring
 from cloud_verifier.security.records import ClientKey
 
@@ -23,7 +23,6 @@ LOOK_S = 1.0
 _ZAP_ADDRESS = "inproc://zeromq.zap.01"
 _ZAP_VERSION = b"1.0"
 _USER_ID = "User-Id"
-_FAILURES = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 _MOST_TOLD = 1000
 
 Forget = Callable[[bytes, str], None]
@@ -31,12 +30,13 @@ Refuse = Callable[[bytes, str], None]
 
 
 class Door:
-    """The door of one ROUTER socket. sockets: what `work` wants to be called for. refused: hand-shakes that failed."""
+    """The door of one ROUTER socket. sockets: when to call `work`. refused: keys that were not let in."""
 
     def __init__(
         self,
         context: zmq.Context[zmq.Socket[bytes]],
         router: zmq.Socket[bytes],
+        connections: Connections,
         keyring: Keyring,
         log: EventLog,
         forget: Forget,
@@ -48,7 +48,7 @@ class Door:
         forget: called with a routing id whose sessions must end and the reason for the log; refuse: with a routing id
         and the line that its client is to be told.
         """
-        self._router = router
+        self._connections = connections
         self._keyring = keyring
         self._log = log
         self._forget = forget
@@ -65,20 +65,15 @@ class Door:
         self._zap = context.socket(zmq.REP)
         self._zap.linger = 0
         self._zap.bind(_ZAP_ADDRESS)
-        self._monitor = router.get_monitor_socket(_FAILURES)
-        self.sockets: tuple[zmq.Socket[bytes], ...] = (self._zap, self._monitor)
+        self.sockets: tuple[zmq.Socket[bytes], ...] = (self._zap,)
 
     def receive(self) -> list[bytes] | None:
         """The next message as [routing id, frames…]; None for one that was refused. Raises zmq.Again without one."""
-        identity = self._router.recv(zmq.DONTWAIT)
-        frame = self._router.recv(zmq.DONTWAIT, copy=False)
-        # Not copied, as only a frame of the library's tells of its connection.
-        public = str(frame.get(_USER_ID))
-        frames = [identity, frame.bytes]
-        while frame.more:
-            frame = self._router.recv(zmq.DONTWAIT, copy=False)
-            frames.append(frame.bytes)
-        if self._keyring.holder(public) is None:
+        identity, first, frames = self._connections.receive()
+        public = str(first.get(_USER_ID))
+        holder = self._keyring.holder(public)
+        self._connections.heard(identity, first, self._name(public))
+        if holder is None:
             self._shut_out(identity, public)
             return None
         before = self._speakers.get(identity)
@@ -87,7 +82,7 @@ class Door:
                 # Somebody else has taken the routing id of one who has gone.
                 self._forget(identity, "client_gone")
             self._speakers[identity] = public
-        return frames
+        return [identity, *frames]
 
     def client(self, identity: bytes) -> ClientKey | None:
         """Who speaks on a connection that something came from."""
@@ -95,15 +90,9 @@ class Door:
         return None if public is None else self._keyring.owner(public)
 
     def work(self) -> None:
-        """Admit who waits, tell of failed hand-shakes."""
+        """Admit who waits."""
         while self._admit_one():
             pass
-        while self._monitor.poll(0):
-            recv_monitor_message(self._monitor)
-            # ZeroMQ does not say more: a client without a key, one with another server's key, or a stranger.
-            reason = "a client without a key, with an old key of this server, or not of this protocol"
-            self.refused += 1
-            self._log.warning("handshake_failed", reason=reason)
 
     def seconds_to_look(self) -> float:
         """When `look` is due, from now."""
@@ -128,9 +117,7 @@ class Door:
         self._told.clear()
 
     def close(self) -> None:
-        """Close its sockets."""
-        self._router.disable_monitor()
-        self._monitor.close(linger=0)
+        """Close its socket."""
         self._zap.close(linger=0)
 
     def _is_same(self, public: str, other: str) -> bool:
@@ -179,6 +166,8 @@ class Door:
             name = "" if owner is None else owner.name
             self._log.warning("key_refused", client=name, address=address)
             answer = [_ZAP_VERSION, request, b"400", b"not authorised", b"", b""]
+        elif not self._connections.may_come(client.name, address):
+            answer = [_ZAP_VERSION, request, b"300", b"later", b"", b""]  # closed without a word: it tries again
         else:
             self._log.info(
                 "admitted", client=client.name, of_class=client.client_class.value, address=address

@@ -28,9 +28,9 @@ from specdec.link.keys import (
     write_key,
     write_private,
 )
+from specdec.settings_files import MOST_KEY_BYTES, read_file
 
 SERVER_KEY, CLIENTS, EDGES = "server.key", "clients", "edges"
-_MOST_BYTES = 64 * 1024
 
 
 class ServerKey(Struct, frozen=True, forbid_unknown_fields=True):
@@ -184,7 +184,7 @@ class KeyFolder:
 def read_client(path: Path) -> ClientKey:
     """One client's file. Raises VerifierError for what is none."""
     try:
-        client = msgspec.json.decode(path.read_bytes()[:_MOST_BYTES], type=ClientKey)
+        client = msgspec.json.decode(read_file(path, MOST_KEY_BYTES), type=ClientKey)
     except OSError as error:
         raise VerifierError(f"cannot read {path} ({error.strerror})") from error
     except (msgspec.MsgspecError, ValueError) as error:

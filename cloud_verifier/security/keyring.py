@@ -113,5 +113,5 @@ class Keyring:
 
 def _stamp(file: Path) -> tuple[int, int, int]:
     """What changes when a file does."""
-    about = file.stat()
+    about = file.lstat()
     return about.st_mtime_ns, about.st_size, about.st_ino

@@ -121,6 +121,7 @@ class EdgeDecoder:
         model = draft_model or front_model
         self._tokenizer = tokenizer if tokenizer is not None or model is None else model.tokenizer
         self._pictures = KnownPictures()
+        self._scope = ""
         self._gamma = gamma
         self._measure_anew()
         self._patience = Patience(resume_timeout_s, clock)
@@ -177,6 +178,17 @@ class EdgeDecoder:
     def draft_model(self) -> LoadedModel | None:
         """What drafts; None without a draft model."""
         return self._draft_model
+
+    def serve(self, scope: str) -> None:
+        """The answers from now on are somebody else's: what was kept of earlier ones would show in the time they take.
+
+        scope: up to 64 characters; the verifier shares caches of prompts and pictures within it only.
+        """
+        self._scope = scope
+        if self._memory is not None:
+            self._memory.forget()
+        self._said = SuffixMemory(MOST_TOKENS if self._keep_bytes else 0)
+        self._pictures = KnownPictures()
 
     @property
     def memory(self) -> PromptMemory | None:
@@ -272,7 +284,7 @@ class EdgeDecoder:
                     method, gamma = opening(method, choice)
                 front_layers = front.layers if front is not None else 0
                 images = self._pictures.of(welcome, prompt.images)
-                session.open(prompt, options, welcome, method, gamma, images, front_layers)
+                session.open(prompt, options, welcome, method, gamma, images, front_layers, self._scope)
                 later = prefill if method.cloud == "stream" else None
                 if prefill is not None and later is None:
                     prefill()

@@ -63,11 +63,13 @@ def open_message(
     front_layers: int,
     pending: bool,
     hints: int,
+    scope: str = "",
 ) -> Open:
     """The message that opens a session. ids, images: of the prompt. answer: what is verified so far.
 
     speculate: draft tokens a round of a draft model in the cloud, 0 without one. front_layers: layers that the edge
-    runs. pending: a rejection was seen in part. hints: how many a round are of use.
+    runs. pending: a rejection was seen in part. hints: how many a round are of use. scope: with whose sessions
+    caches may be shared.
     """
     return Open(
         session,
@@ -84,6 +86,7 @@ def open_message(
         pending,
         hints,
         HINT_ORDERS.index(method.hint_order),
+        scope,
     )
 
 

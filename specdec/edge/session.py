@@ -173,8 +173,11 @@ class EdgeSession:
         gamma: int,
         images: Sequence[bytes | Picture],
         front_layers: int = 0,
+        scope: str = "",
     ) -> None:
-        """Send the prompt and what is verified so far; the cloud starts its prefill. images: as they travel."""
+        """Send the prompt and what is verified so far; the cloud starts its prefill. images: as they travel. scope: as
+        in Open.
+        """
         self._rejections.open(method.recovery_at(options.temperature), options.seed)
         self._number = self._link.next_session()
         self._verified.limit = options.max_new_tokens
@@ -195,6 +198,7 @@ class EdgeSession:
             front_layers=front_layers,
             pending=self._rejections.pending is not None,
             hints=method.hints if welcome.exits and self._measured.hints_pay else 0,
+            scope=scope,
         )
         self.hints.clear()
         self._round = 0

@@ -20,8 +20,10 @@ from types import FrameType
 import zmq
 
 from specdec.errors import OptionsError
+from specdec.link.binding import is_loopback
 from specdec.link.directory_wire import SCHEME
 from specdec.link.keys import EdgeKey, read_key, use_key
+from specdec.link.router import new_router
 from specdec.link.shaping import Direction, LinkProfile, parse_outages
 
 _MAX_CLIENTS = 1000
@@ -39,7 +41,7 @@ class Emulator:
         self._key = key
         self._connect_address = connect
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._front = self._context.socket(zmq.ROUTER)
+        self._front = new_router(self._context)
         self._front.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._front.setsockopt(zmq.LINGER, 0)
         try:
@@ -176,6 +178,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--key", default="", metavar="FILE", help="key for a verifier with keys; edges then connect without"
     )
+    parser.add_argument(
+        "--insecure", action="store_true", help="listen where other machines come in with that key and need none"
+    )
     parser.add_argument("--rtt", type=float, default=0.0, metavar="MS")
     parser.add_argument("--jitter", type=float, default=0.0, metavar="MS")
     parser.add_argument("--bandwidth", type=float, default=0.0, metavar="MBPS", help="0 = unlimited")
@@ -195,6 +200,11 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if given.connect.startswith(SCHEME):
             raise OptionsError("the emulator stands in front of one verifier, not of a fleet: give tcp://HOST:PORT")
+        if given.key and not given.insecure and not is_loopback(given.listen):
+            raise OptionsError(
+                f"--listen must be on loopback with --key, got {given.listen}: whoever reaches it would come in with "
+                "that key; give edges their own keys and leave --key out, or say --insecure"
+            )
         profile = LinkProfile(
             given.rtt, given.jitter, given.bandwidth, given.loss, parse_outages(given.outage)
         )

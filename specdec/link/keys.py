@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
-import stat
 from pathlib import Path
 from typing import Annotated
 
@@ -17,9 +17,9 @@ import zmq
 from msgspec import Meta, Struct
 
 from specdec.errors import OptionsError
+from specdec.settings_files import MOST_KEY_BYTES, FileRefused, read_file
 
 CURVE_MISSING = "this pyzmq was built without CURVE: install the wheel of pyzmq from PyPI"
-_MOST_BYTES = 64 * 1024
 
 Z85Key = Annotated[str, Meta(pattern=r"^[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}$")]
 
@@ -72,15 +72,10 @@ def public_of(secret: str) -> str:
 def read_private(path: str | Path, what: str, remedy: str) -> bytes:
     """The bytes of a file that only its owner may read. Raises OptionsError for any other."""
     try:
-        # One file looked at and read: what is checked cannot be exchanged before it is read.
-        with open(path, "rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            if not stat.S_ISREG(mode):
-                raise OptionsError(f"{what} {path} is no file: {remedy}")
-            if mode & 0o077:
-                raise OptionsError(f"others may read {what} {path}: chmod 600 {path}")
-            return file.read(_MOST_BYTES)
+        return read_file(path, MOST_KEY_BYTES, private=True)
     except OSError as error:
+        if isinstance(error, FileRefused) and error.errno == errno.EPERM:
+            raise OptionsError(f"others may read {what} {path}: chmod 600 {path}") from error
         raise OptionsError(f"cannot read {what} {path} ({error.strerror}): {remedy}") from error
 
 

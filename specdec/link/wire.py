@@ -79,6 +79,8 @@ class Open(Struct, frozen=True, array_like=True, tag=2):
     accepted whole brings no bonus token. front_layers: how many of the target's layers the edge runs.
     pending: a draft whose rejection was under way comes again, so that no token is to be picked before it.
     hints: HintDowns wanted a round, at most; hint_order: 0, the most confident first, or 1, first come, first sent.
+    scope: caches of prompts and pictures are shared with sessions of the same scope only, within those of one key; for
+    a client that asks for several people.
     """
 
     session: Count
@@ -95,6 +97,7 @@ class Open(Struct, frozen=True, array_like=True, tag=2):
     pending: bool = False
     hints: Annotated[int, Meta(ge=0, le=64)] = 0
     hint_order: Annotated[int, Meta(ge=0, le=1)] = 0
+    scope: Annotated[str, Meta(max_length=64)] = ""
 
 
 class DraftUp(Struct, frozen=True, array_like=True, tag=3):

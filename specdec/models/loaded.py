@@ -6,8 +6,10 @@ Shared and read-only once loaded: everything that changes during an answer lives
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -77,6 +79,11 @@ class LoadedModel:
         if preparer is not None and runner.static is not None and runner.device.type == "cuda":
             self._recorded_tower = record_tower(network.model.visual, network.config.vision_config, runner.device)
         self._stand_on(runner, tokenizer, path, eos_token_ids, preparer, pad_id)
+
+    @property
+    def name(self) -> str:
+        """What others are told: the hub's id, or the last part of a path, as the rest is this machine's alone."""
+        return Path(self.path).name if os.path.exists(self.path) else self.path
 
     def _stand_on(
         self,
@@ -170,10 +177,10 @@ class LoadedModel:
         if not prompt.ids:
             raise ModelError("the prompt is empty: give at least one token")
         if min(prompt.ids) < 0 or max(prompt.ids) >= self.vocab_size:
-            raise ModelError(f"the prompt has ids outside the vocabulary of {self.vocab_size} of {self.path}")
+            raise ModelError(f"the prompt has ids outside the vocabulary of {self.vocab_size} of {self.name}")
         if not self.is_multimodal:
             if prompt.images:
-                raise ModelError(f"{self.path} takes no images: {self._no_pictures}")
+                raise ModelError(f"{self.name} takes no images: {self._no_pictures}")
             ids = torch.tensor(prompt.ids)
             self._check_length(ids.shape[0])
             return EncodedPrompt(ids)
@@ -210,7 +217,7 @@ class LoadedModel:
         """
         preparer = self._preparer or self._library_pictures
         if preparer is None:
-            raise ModelError(f"{self.path} takes no images: {self._no_pictures}")
+            raise ModelError(f"{self.name} takes no images: {self._no_pictures}")
         return preparer.prepare([image])
 
     @torch.inference_mode()
@@ -240,7 +247,7 @@ class LoadedModel:
         """How many tokens a prompt takes, images by their headers. Raises ModelError for images it cannot take."""
         rules, length = self.picture_rules, len(prompt.ids)
         if prompt.images and rules is None:
-            raise ModelError(f"{self.path} takes no images: {self._no_pictures}")
+            raise ModelError(f"{self.name} takes no images: {self._no_pictures}")
         if rules is not None:  # every image has one placeholder already
             length += sum(rules.tokens(*picture_size(data)) - 1 for data in prompt.images)
         return length
@@ -291,7 +298,7 @@ class LoadedModel:
     def _check_length(self, length: int) -> None:
         if length >= self.context_limit:
             raise ModelError(
-                f"the prompt has {length} tokens and {self.path} takes {self.context_limit} "
+                f"the prompt has {length} tokens and {self.name} takes {self.context_limit} "
                 "with the answer: shorten it"
             )
 

@@ -105,7 +105,7 @@ def check_front_layers(layers: int, model: LoadedModel) -> None:
     """Raise OptionsError unless the model has more layers than that, and they can be run by themselves."""
     if not model.runner.sees_layers:
         raise OptionsError(
-            f"{model.path} runs on the library's own forward, which cannot be split: use another method"
+            f"{model.name} runs on the library's own forward, which cannot be split: use another method"
         )
     if not 1 <= layers < model.runner.layer_count:
         raise OptionsError(

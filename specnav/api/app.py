@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from cloud_verifier.logs import EventLog
-from cloud_verifier.security.binding import is_loopback
+from specdec.link.binding import is_loopback
 from specnav.api import replies
 from specnav.api.answer import Answer, Outcome, Piece
 from specnav.api.asking.asked import Asked, Kind, chat_asked, completion_asked

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloud_verifier.security.binding import is_loopback
 from harness.errors import UsageError
+from specdec.link.binding import is_loopback
 
 MEBIBYTE = 2**20
 

@@ -32,6 +32,7 @@ from fleet.settings import Bounds, FleetSettings, Place, Scaling, check_settings
 from fleet.status import FleetStatus
 from harness.console import plain_table, say
 from harness.errors import UsageError
+from specdec.link.binding import is_loopback
 from specnav.serve import serve_settings
 
 DIRECTORY = "directory"
@@ -123,7 +124,15 @@ def _up(config: UpConfig, bounds: Bounds, server: dict[str, Any], here: Here, ra
     gpus = gpus_of_replica(config.gpus, server["tensor_parallel"], there)
     place = Place(config.cpus, gpus, config.resource)
     scaling = Scaling(config.edges_per_replica, idle_s=config.idle_s)
-    settings = FleetSettings(server, bounds, place, scaling, config.surge, home=node if alone else "")
+    settings = FleetSettings(
+        server,
+        bounds,
+        place,
+        scaling,
+        config.surge,
+        metrics_outside=bool(config.metrics) and not is_loopback(config.metrics),
+        home=node if alone else "",
+    )
     check_settings(settings, settings.host(node))
     first = Kept(secrets.token_hex(8), settings, bounds.least, config.port)
     actor = start_directory(ray, config.state, first, config.metrics)

@@ -15,6 +15,7 @@ from harness.console import plain_table
 from harness.errors import UsageError
 from spec_vlm_nav.missions.plan import Plan
 from spec_vlm_nav.missions.reading import from_sentence, read
+from specdec.settings_files import read_file
 
 MOST_BYTES = 400_000
 
@@ -24,9 +25,7 @@ def text_of(given: str) -> tuple[str, Plan]:
     path = Path(given)
     try:
         if path.suffix in (".yaml", ".yml") or (len(given) < 200 and path.is_file()):
-            if path.stat().st_size > MOST_BYTES:
-                raise UsageError(f"{path} is no mission: {path.stat().st_size} bytes, at most {MOST_BYTES}")
-            text = path.read_text(encoding="utf-8")
+            text = read_file(path, MOST_BYTES, links=True).decode("utf-8")
             return text, read(text, str(path))
         return given, from_sentence(given)
     except UnicodeDecodeError as error:

@@ -19,12 +19,12 @@ from cloud_verifier.config import ServerConfig
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.logs import EventLog
 from cloud_verifier.net.server import Server
-from cloud_verifier.security.binding import is_loopback
 from cloud_verifier.security.folder import new_pair
 from cloud_verifier.security.keyring import Keyring, utc_now
 from cloud_verifier.security.records import Quota
 from specdec.edge.decoder import connect
 from specdec.errors import OptionsError
+from specdec.link.binding import is_loopback
 from specdec.link.keys import read_key
 
 pytestmark = pytest.mark.skipif(not zmq.has("curve"), reason="this pyzmq has no CURVE")
@@ -95,6 +95,26 @@ def test_a_class_that_does_not_exist_shuts_out_its_client_and_nobody_else(keys: 
     assert "'pilot'" in line and json.loads(line)["client"] == "bad"
     ring.refresh()
     assert len(stream.getvalue().splitlines()) == 1  # said once
+
+
+@pytest.mark.parametrize("kind", ["fifo", "large", "link", "loop", "device"])
+def test_what_is_no_clients_file_holds_up_nobody_and_shuts_out_nobody_else(kind: str, keys: Keys) -> None:
+    good = read_key(keys.new("good")).public
+    ring = Keyring(keys.folder.path, EventLog(stream := StringIO()))
+    odd = keys.folder.path / "clients/odd.json"
+    if kind == "fifo":
+        os.mkfifo(odd)
+    elif kind == "large":
+        with odd.open("wb") as file:
+            file.truncate(1_500_000_000)
+    else:
+        odd.symlink_to({"link": "good.json", "loop": "odd.json", "device": "/dev/zero"}[kind])
+    began = time.monotonic()
+    assert ring.refresh() and time.monotonic() - began < 1.0
+    (line,) = stream.getvalue().splitlines()
+    assert json.loads(line)["event"] == "client_left_out" and ring.holder(good)
+    keys.folder.revoke("good", utc_now())
+    assert ring.refresh() and ring.holder(good) is None, "what changes beside it still counts"
 
 
 def test_a_quota_is_told_by_the_servers_names_for_bounds() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import socket
+from pathlib import Path
 
 import conftest_models as tiny
 import msgspec
@@ -12,7 +13,11 @@ from conftest_servers import Pair, RunningServer, StartServer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from raw_client import OPTIONS, RawClient, events, open_message, still_works
+from test_client_bounds import png
 
+from cloud_verifier.net.clients import Client
+from cloud_verifier.security.keyring import utc_now
+from cloud_verifier.security.records import ClientKey
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.errors import ProtocolError
 from specdec.link import wire
@@ -226,3 +231,48 @@ class TestBadRequests:
         monkeypatch.setattr(Verifier, "plan_verify", original)
         assert isinstance(client.ask(wire.DraftUp(2, 1, 1, [1])), wire.VerdictDown)
         still_works(text_pair, server)
+
+
+class TestWhatOthersLearn:
+    def test_a_greeting_and_a_refusal_name_the_model_and_not_where_it_lies(
+        self, server: RunningServer, client: RawClient, text_pair: Pair
+    ) -> None:
+        told = client.ask(wire.Hello(wire.PROTOCOL_VERSION))
+        assert isinstance(told, wire.Welcome)
+        assert Path(text_pair.target.path).is_absolute() and told.model == Path(text_pair.target.path).name
+        refused = [
+            client.ask(open_message(1, [5000])),
+            client.ask(open_message(1, [1] * 5000)),
+            client.ask(wire.Open(1, False, sampling_to_wire(OPTIONS), [1, 2], [png(28, 28)])),
+        ]
+        for one in refused:
+            assert isinstance(one, wire.ErrorDown) and "/" not in one.message, one
+
+    def test_caches_are_shared_within_a_scope_of_a_key_only(self, server: RunningServer) -> None:
+        admission = server.server._admission
+        one, other = admission.clients.heard_of(b"1"), admission.clients.heard_of(b"2")
+        for client, name in ((one, "api"), (other, "robot")):
+            client.key = ClientKey(name, "x" * 40, utc_now())
+
+        def scope(client: Client, within: str) -> bytes:
+            return admission._scope_of(client, msgspec.structs.replace(open_message(1, [1]), scope=within))
+
+        told = ("", "a", "b", "a" * 63 + "1", "a" * 63 + "2")
+        within = [scope(client, text) for client in (one, other) for text in told]
+        assert len(set(within)) == len(within)
+        assert scope(one, "a") == scope(one, "a")
+
+    def test_an_edge_that_serves_somebody_else_from_now_on_says_so_and_forgets(
+        self, server: RunningServer, text_pair: Pair, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        admission, scopes = server.server._admission, []
+        monkeypatch.setattr(admission, "_scope_of", lambda client, message: scopes.append(message.scope) or b"")
+        prompt = chat_prompt(text_pair.target, "a secret that the next one must not find")
+        with connect(server.address) as link:
+            decoder = EdgeDecoder(link, text_pair.draft, "ngram")
+            list(decoder.generate(prompt, OPTIONS))
+            assert decoder.memory is not None and len(decoder._said)
+            decoder.serve("another")
+            assert not len(decoder._said)
+            list(decoder.generate(prompt, OPTIONS))
+        assert scopes == ["", "another"]

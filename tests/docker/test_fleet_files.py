@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import typer.testing
@@ -83,7 +87,8 @@ def test_prometheus_asks_the_directory_where_the_replicas_are() -> None:
 
 def test_the_kubernetes_manifest_has_its_parts_and_names_that_lead_somewhere() -> None:
     found = kubernetes()
-    assert [name.split()[0] for name in found] == ["RayCluster", "RayJob", "Service", *["PersistentVolumeClaim"] * 2]
+    kinds = ["RayCluster", "RayJob", "Service", *["PersistentVolumeClaim"] * 2, *["NetworkPolicy"] * 3]
+    assert [name.split()[0] for name in found] == kinds
     cluster, job = found["RayCluster specnav-fleet"], found["RayJob specnav-fleet-up"]
     assert cluster["apiVersion"] == job["apiVersion"] == "ray.io/v1"
     assert job["spec"]["clusterSelector"]["ray.io/cluster"] == cluster["metadata"]["name"]
@@ -96,7 +101,7 @@ def test_the_kubernetes_manifest_has_its_parts_and_names_that_lead_somewhere() -
         volumes = {volume["name"]: volume for volume in pod["volumes"]}
         for container in (*pod["initContainers"], *pod["containers"]):
             assert {mount["name"] for mount in container["volumeMounts"]} <= set(volumes)
-            assert "resources" in container or container["name"] == "keys"
+            assert {"requests", "limits"} <= set(container["resources"])
         claimed = [volume.get("persistentVolumeClaim", {}).get("claimName") for volume in volumes.values()]
         assert set(filter(None, claimed)) <= claims
         assert pod["securityContext"]["runAsUser"] != 0
@@ -107,6 +112,79 @@ def test_the_kubernetes_manifest_has_its_parts_and_names_that_lead_somewhere() -
     assert service["selector"].items() <= head["metadata"]["labels"].items()
     ports = {port["name"]: port["containerPort"] for port in head["spec"]["containers"][0]["ports"]}
     assert {port["port"] for port in service["ports"]} <= set(ports.values()) and DIRECTORY_PORT in ports.values()
+
+
+def test_on_kubernetes_ray_asks_for_a_token_and_pods_can_do_no_more_than_they_need() -> None:
+    found = kubernetes()
+    cluster = found["RayCluster specnav-fleet"]["spec"]
+    assert cluster["authOptions"] == {"mode": "token"}
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        pod = group["template"]["spec"]
+        assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"]
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in (*pod["initContainers"], *pod["containers"]):
+            about = container["securityContext"]
+            assert about["allowPrivilegeEscalation"] is False and about["readOnlyRootFilesystem"] is True
+            assert about["capabilities"] == {"drop": ["ALL"]}
+        scratch = [each["mountPath"] for each in pod["containers"][0]["volumeMounts"]]
+        assert "/tmp" in scratch, "Ray writes there"
+    assert cluster["workerGroupSpecs"][0]["template"]["spec"]["automountServiceAccountToken"] is False
+
+
+def test_network_policies_choose_every_pod_and_tell_rays_ports_from_those_of_edges() -> None:
+    found = kubernetes()
+    policies = {name.split()[1]: one["spec"] for name, one in found.items() if name.startswith("NetworkPolicy")}
+    cluster = found["RayCluster specnav-fleet"]["spec"]
+    groups = (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])
+    for labels in (group["template"]["metadata"]["labels"] for group in groups):
+        chosen = [one for one in policies.values() if one["podSelector"]["matchLabels"].items() <= labels.items()]
+        assert any("Ingress" in one["policyTypes"] for one in chosen)
+    rays = {6379}
+    for group in groups:
+        told = {int(value) for name, value in group["rayStartParams"].items() if name.endswith("-port")}
+        assert len(told) == 8
+        rays |= told
+    for name in ("fleet-directory", "fleet-verifiers"):
+        for rule in policies[name]["ingress"]:
+            assert rule["from"] and rule["ports"], "a rule without them lets everybody in"
+            for port in rule["ports"]:
+                allowed = range(port["port"], port.get("endPort", port["port"]) + 1)
+                assert not any(one in allowed for one in (*rays, *range(10002, 20000)))
+
+
+def test_a_pod_follows_the_secret_with_keys_while_it_runs(tmp_path: Path) -> None:
+    """The sidecar's own command, in this test's folders: it copies, follows changes, and takes away what is gone."""
+    pod = kubernetes()["RayCluster specnav-fleet"]["spec"]["headGroupSpec"]["template"]["spec"]
+    (sidecar,) = pod["initContainers"]
+    assert sidecar["restartPolicy"] == "Always" and sidecar["startupProbe"]["exec"]["command"][-1] == "/keys/server.key"
+    secret, keys = tmp_path / "secret", tmp_path / "keys"
+    (versions := tmp_path / "versions").mkdir()
+    for name in ("server.key", "robot-1.json", "robot-2.json"):
+        (versions / name).write_text(name)
+    secret.mkdir()
+    for one in versions.iterdir():
+        (secret / one.name).symlink_to(one)  # as the kubelet has it
+        one.chmod(0o640)
+    script = sidecar["command"][2].replace("sleep 5", "sleep 0.05")
+    script = re.sub(r"/(secret|keys)\b", lambda found: str(tmp_path / found[1]), script)
+    with subprocess.Popen([*sidecar["command"][:2], script]) as process:
+        try:
+            until(lambda: (keys / "clients/robot-2.json").exists())
+            assert (keys / "server.key").stat().st_mode & 0o777 == 0o600 and not (keys / "server.key").is_symlink()
+            (versions / "robot-1.json").write_text("revoked")
+            (secret / "robot-2.json").unlink()
+            until(lambda: (keys / "clients/robot-1.json").read_text() == "revoked")
+            until(lambda: sorted(each.name for each in keys.rglob("*.json")) == ["robot-1.json"])
+        finally:
+            process.kill()
+
+
+def until(so: Callable[[], object]) -> None:
+    """Wait until it is so."""
+    end = time.monotonic() + 10
+    while not so():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def test_the_manifest_says_what_nobody_here_has_run() -> None:

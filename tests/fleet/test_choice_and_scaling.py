@@ -179,3 +179,11 @@ def test_what_a_directory_keeps_survives_and_half_a_file_is_refused(tmp_path: Pa
     (tmp_path / "directory.json").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(FleetError, match="no state of a fleet"):
         read_kept(tmp_path)
+
+
+@pytest.mark.parametrize(("outside", "shown"), [(False, "127.0.0.1:0"), (True, "10.0.0.7:0")])
+def test_what_replicas_serve_for_prometheus_is_reached_by_others_only_where_that_was_asked_for(
+    outside: bool, shown: str
+) -> None:
+    settings = FleetSettings({"model": "m", "insecure": True}, Bounds(1, 1), metrics_outside=outside)
+    assert settings.config("10.0.0.7").metrics == shown

@@ -38,7 +38,7 @@ class Directory:
         self.desk = Desk(bind, keys, EventLog(self.log), self.answer, self.rested.append)
         self.address = f"fleet://127.0.0.1:{self.desk.port}"
 
-    def answer(self, who: bytes, ask: Ask, rank: int) -> Take | Nobody:
+    def answer(self, who: bytes, owner: bytes, ask: Ask, rank: int) -> Take | Nobody:
         self.asked.append(ask)
         self.ranks.append(rank)
         if not self.says:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import zmq
@@ -19,6 +20,8 @@ from hypothesis import strategies as st
 
 from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.errors import OptionsError
+from specdec.link.emulator import main
+from specdec.link.keys import EdgeKey, write_key
 from specdec.link.shaping import Direction, LinkProfile, parse_outages
 from specdec.link.wire import Ping
 from specdec.models import chat_prompt
@@ -207,3 +210,15 @@ class TestProxy:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30)
         assert done.returncode != 0
         assert done.stderr.count("\n") == 1 and "cannot listen" in done.stderr
+
+
+@pytest.mark.parametrize("listen", ["tcp://0.0.0.0:0", "tcp://*:0", "tcp://[::]:0", "tcp://192.0.2.2:0"])
+def test_a_key_opens_no_door_for_other_machines_unless_that_is_said(
+    listen: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    public, secret = (half.decode() for half in zmq.curve_keypair())
+    write_key(tmp_path / "robot.key", EdgeKey("robot", public, secret, public))
+    words = ["--listen", listen, "--connect", "tcp://127.0.0.1:1", "--key", str(tmp_path / "robot.key")]
+    assert main(words) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "--insecure" in said and listen in said

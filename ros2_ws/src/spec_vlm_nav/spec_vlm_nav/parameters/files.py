@@ -34,6 +34,7 @@ from typing import Any
 
 from spec_vlm_nav.common.errors import ParameterError
 from spec_vlm_nav.common.parameters import Parameter
+from specdec.settings_files import read_yaml_file
 import yaml
 
 OF_ROS = frozenset({'use_sim_time', 'start_type_description_service'})
@@ -73,7 +74,7 @@ def _last(section: str) -> str:
 def _read(file: str | Path) -> object:
     """Return what a file holds; None where it cannot be read."""
     try:
-        return yaml.safe_load(Path(file).read_text(encoding='utf-8'))
+        return read_yaml_file(file)
     except (OSError, ValueError, yaml.YAMLError):
         return None
 

@@ -1,0 +1,419 @@
+"""Bounds on the connections of a ROUTER socket that libzmq has no bounds for.
+
+libzmq counts whole messages only: one of frames without end grows until memory is full, and nothing is said to whoever
+owns the socket. It keeps connections that never say anything, accepts until there are no descriptors, and lets a client
+claim a routing id of the kind that it gives out itself. A thread watches the socket's connections from outside: the
+monitor tells of each descriptor, the kernel how much came in on it, and the socket's owner which one a message came
+from. A connection over a bound is shut down by its descriptor; libzmq then drops it with all it has read of it.
+
+Where an owner (a key; without one the client's address) has too much, its own connections go, and no others.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import secrets
+import socket
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from cloud_verifier.logs import EventLog
+
+GREET_S = 10.0
+"""A connection that has sent no message for so long after it was accepted is shut down. Six round trips of a bad link,
+and the processor time that a busy machine needs for the hand-shake, take less."""
+TICK_S, BUSY_S, IDLE_S = 0.05, 0.005, 0.2
+"""How often it looks: with connections, while a long message comes in, and without connections."""
+SUSPENDED_S, MOST_SUSPENDED_S = 5.0, 600.0
+"""A key that has broken what no honest client breaks makes no new connections for so long, and each time twice that."""
+MOST_FRAMES = 8
+"""Of a message; with more its connection is shut down. A message of this protocol has one."""
+MOST_UNGREETED = 32
+"""Connections of one key that were admitted and have sent nothing yet."""
+ADMITTED_A_S, ADMITTED_AT_ONCE = 20.0, 200
+MOST_CONNECTIONS = 8192
+_FIRST_BYTES = 1 << 20
+"""An encrypted connection begins with a greeting, and may not have sent more than this before it is heard: until then
+it is not known whose it is."""
+_WATCHED_BYTES = 256 * 1024
+"""Unfinished messages shorter than this are not looked at."""
+_GROWTH_BYTES = 64 << 20
+TRIM_S = 0.1
+"""After a long message was dropped, libzmq has freed it."""
+_DESCRIPTORS_SHARE = 0.6
+"""Of the descriptors that are free at the start, at most, become connections: files and engines need some."""
+_LEAST_CONNECTIONS = 16
+_TICKS_SHARE = 10
+_FAILURES = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+_EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_ACCEPT_FAILED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | _FAILURES
+_TCP_INFO, _BYTES_RECEIVED_AT = 11, 128
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class ConnectionBounds:
+    """message_bytes: of one message, and so of what may come in on a connection without one being whole.
+
+    unfinished_bytes: of what has come in of unfinished messages, of one key; total_bytes: of all connections together.
+    of_key: how many connections a key may have, by its name.
+    """
+
+    message_bytes: int
+    unfinished_bytes: int
+    total_bytes: int
+    of_key: Callable[[str], int]
+
+
+@dataclass
+class _Connection:
+    """base: bytes that had come in when a message of it was last read. resident: of the process, when the message that
+    is unfinished now had become long; 0 before. over_s: since when it is longer than it may be, as what is whole
+    by now may wait to be read.
+    """
+
+    inode: int
+    address: str
+    heard_s: float
+    key: str = ""
+    greeted: bool = False
+    base: int = 0
+    unfinished: int = 0
+    over_s: float | None = None
+    resident: int = 0
+
+    @property
+    def owner(self) -> str:
+        return f"key {self.key}" if self.key else f"address {self.address}"
+
+
+@dataclass
+class _Admitted:
+    """Of one key. since: when, and from which address, those of its connections came that have sent nothing yet."""
+
+    left: float = ADMITTED_AT_ONCE
+    filled_s: float = 0.0
+    suspended_until_s: float = float("-inf")
+    breaches: int = 0
+    since: deque[tuple[float, str]] = field(default_factory=deque)
+
+
+class Connections:
+    """Watches one ROUTER socket, from `start` to `close`. cut: connections that were shut down, by the reason."""
+
+    def __init__(
+        self,
+        router: zmq.Socket[bytes],
+        log: EventLog,
+        bounds: ConnectionBounds,
+        encrypted: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Must come before the socket is bound. encrypted: all of its clients have keys."""
+        self.cut: Counter[str] = Counter()
+        self.handshakes_failed = 0
+        self._log = log
+        self._bounds = bounds
+        self._encrypted = encrypted
+        self._clock = clock
+        self._router = router
+        self._open: dict[int, _Connection] = {}
+        self._heard: deque[tuple[int, str, bytes]] = deque()
+        self._accepted = 0
+        self._over = False
+        self._too_many_frames: deque[tuple[int, int]] = deque()
+        self._first = _first_id(router)
+        self._admitted: dict[str, _Admitted] = {}
+        self._most = MOST_CONNECTIONS
+        self._next_tick = clock()
+        self._trim_s = float("inf")
+        self._info = ctypes.create_string_buffer(256)
+        self._libc = ctypes.CDLL(None)
+        router.setsockopt(zmq.HANDSHAKE_IVL, int(GREET_S * 1000))
+        self._monitor = router.get_monitor_socket(_EVENTS)
+        self._thread = threading.Thread(target=self._run, name="connections", daemon=True)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def start(self) -> None:
+        """Once the socket is bound."""
+        free = raise_descriptors() - _descriptors_in_use()
+        self._most = max(_LEAST_CONNECTIONS, min(MOST_CONNECTIONS, int(_DESCRIPTORS_SHARE * free)))
+        self._thread.start()
+
+    def close(self) -> None:
+        """Before the socket is closed, by the thread that owns it."""
+        self._router.disable_monitor()  # before its reader goes: libzmq would wait for one
+        self._over = True
+        if self._thread.is_alive():
+            self._thread.join(5.0)
+
+    # -- by the thread that owns the socket
+
+    def receive(self) -> tuple[bytes, zmq.Frame, list[bytes]]:
+        """The next message: routing id, its first frame, its frames; of more than MOST_FRAMES only these. Raises
+        zmq.Again without one.
+        """
+        identity = self._router.recv(zmq.DONTWAIT)
+        # Not copied, as only a frame of the library's tells of its connection.
+        first = frame = self._router.recv(zmq.DONTWAIT, copy=False)
+        frames = [frame.bytes]
+        count = 1
+        while frame.more:
+            frame = self._router.recv(zmq.DONTWAIT, copy=False)
+            count += 1
+            if count <= MOST_FRAMES:
+                frames.append(frame.bytes)
+        if count > MOST_FRAMES:
+            self._too_many_frames.append((int(first.get(zmq.SRCFD)), count))
+        return identity, first, frames
+
+    def heard(self, identity: bytes, frame: zmq.Frame, key: str) -> None:
+        """A message has come, whose first frame this is; key: the name of its client's key, "" without."""
+        self._heard.append((int(frame.get(zmq.SRCFD)), key, identity))
+
+    def may_come(self, key: str, address: str = "") -> bool:
+        """Whether a key may make another connection now; where it may, that is counted."""
+        now = self._clock()
+        about = self._admitted.setdefault(key, _Admitted(filled_s=now))
+        about.left = min(ADMITTED_AT_ONCE, about.left + (now - about.filled_s) * ADMITTED_A_S)
+        about.filled_s = now
+        while about.since and now - about.since[0][0] > GREET_S:
+            with suppress(IndexError):
+                about.since.popleft()
+        if about.left < 1 or now < about.suspended_until_s or len(about.since) >= MOST_UNGREETED:
+            self.cut["too many at once"] += 1
+            self._log.warning("connection_put_off", client=key, waiting=len(about.since))
+            return False
+        about.left -= 1
+        about.since.append((now, address))
+        return True
+
+    # -- the watching thread
+
+    def _run(self) -> None:
+        while not self._over:
+            try:
+                self._step()
+            except zmq.ContextTerminated:
+                break
+            except Exception as error:  # libzmq waits for who reads its events: whatever it is, that goes on
+                self._log.error("connections_failed", traceback=self._log.trace_of(error))
+                self._next_tick = self._clock() + IDLE_S
+        self._monitor.close(linger=0)
+
+    def _step(self) -> None:
+        wait_s = self._next_tick - self._clock() if self._open or self._trim_s < float("inf") else IDLE_S
+        if self._monitor.poll(max(1, int(wait_s * 1000))):
+            self._take_event()
+        began = self._clock()
+        if not self._over and began >= self._next_tick:
+            worked = time.thread_time()
+            self._tick(began)
+            wait_s = BUSY_S if any(one.unfinished > _WATCHED_BYTES for one in self._open.values()) else TICK_S
+            self._next_tick = began + max(wait_s, _TICKS_SHARE * (time.thread_time() - worked))
+
+    def _take_event(self) -> None:
+        told = recv_monitor_message(self._monitor)
+        event, value = told["event"], int(told["value"])
+        if event == zmq.EVENT_ACCEPTED:
+            with suppress(OSError):  # it has gone already
+                self._open[value] = _Connection(os.fstat(value).st_ino, _peer_of(value), self._clock())
+            self._accepted += 1
+            if len(self._open) > self._most:
+                self._make_room()
+        elif event == zmq.EVENT_DISCONNECTED or event == zmq.EVENT_CLOSED:
+            self._open.pop(value, None)
+        elif event == zmq.EVENT_ACCEPT_FAILED:
+            self._log.warning("accept_failed", connections=len(self._open), reason=os.strerror(value))
+            self._most = max(_LEAST_CONNECTIONS, min(self._most, len(self._open)) - 1)
+            self._make_room()
+        else:
+            # ZeroMQ does not say more: a client without a key, one with another server's key, or a stranger.
+            reason = "a client without a key, with an old key of this server, or not of this protocol"
+            self.handshakes_failed += 1
+            self._log.warning("handshake_failed", reason=reason)
+
+    def _tick(self, now: float) -> None:
+        if now >= self._trim_s:
+            # What the last one held is free, and not given back: the next one could fill it without any growth.
+            self._trim_s = float("inf")
+            with suppress(AttributeError):
+                self._libc.malloc_trim(0)
+        heard: dict[int, tuple[str, bytes]] = {}
+        while self._heard:  # the other thread goes on adding to it
+            place, key, identity = self._heard.popleft()
+            heard[place] = key, identity
+        while self._monitor.poll(0):  # afterwards every connection that was heard is known
+            self._take_event()
+        for place, (key, identity) in heard.items():
+            self._note(place, key, identity, now)
+        resident = 0
+        for place, one in list(self._open.items()):
+            if not one.greeted and now - one.heard_s > GREET_S:
+                self._cut(place, "silent", f"it sent no message within {GREET_S:g} s")
+                continue
+            received = self._received(place)
+            if place in heard:
+                one.base, one.over_s, one.resident = received, None, 0
+            one.unfinished = max(0, received - one.base)
+            most = self._bounds.message_bytes if one.greeted or not self._encrypted else _FIRST_BYTES
+            if one.unfinished > most:
+                one.over_s = now if one.over_s is None else one.over_s
+                if now - one.over_s >= TICK_S or one.unfinished > 2 * most:
+                    self._cut(place, "unfinished", f"{one.unfinished} bytes of one message came, {most} are allowed")
+            elif one.unfinished > _WATCHED_BYTES and not self._encrypted:
+                # In the clear an empty frame is two bytes on the wire, and sixty-four in memory.
+                resident = resident or _resident_bytes()
+                one.resident = one.resident or resident
+                if resident - one.resident > _GROWTH_BYTES + 2 * self._unfinished(self._open.values()):
+                    self._cut(place, "unfinished", "a message of very many frames fills memory")
+        self._bound_sums()
+        while self._too_many_frames:
+            place, count = self._too_many_frames.popleft()
+            self._cut(place, "too many frames", f"a message of {count} frames came, one is expected")
+
+    def _note(self, place: int, key: str, identity: bytes, now: float) -> None:
+        """A message has come on a connection."""
+        one = self._open.get(place)
+        if one is None:
+            return
+        one.heard_s, one.key = now, key
+        if one.greeted:
+            return
+        one.greeted = True
+        if self._is_claimed(identity):
+            self._cut(place, "claimed", "it claimed a routing id of the kind that libzmq gives to others")
+            return
+        if not key:
+            return
+        about = self._admitted.get(key)
+        if about is not None:
+            with suppress(IndexError):
+                about.since.popleft()
+        mine = [(there, other) for there, other in self._open.items() if other.key == key]
+        most = self._bounds.of_key(key)
+        for there, _ in sorted(mine, key=lambda each: each[1].heard_s)[: max(0, len(mine) - most)]:
+            self._cut(there, "too many of one key", f"its key has {len(mine)} connections, {most} are allowed")
+
+    def _bound_sums(self) -> None:
+        """What is unfinished of one key, and of all: the longest ones of those who have most go."""
+        long = {place: one for place, one in self._open.items() if one.unfinished > _WATCHED_BYTES}
+        while long:
+            by_owner: Counter[str] = Counter()
+            for one in long.values():
+                by_owner[one.owner] += one.unfinished
+            owner, most = by_owner.most_common(1)[0]
+            of_one = owner.startswith("key ") and most > self._bounds.unfinished_bytes
+            if not of_one and by_owner.total() <= self._bounds.total_bytes:
+                return
+            place = max((each for each in long if long[each].owner == owner), key=lambda each: long[each].unfinished)
+            del long[place]
+            self._cut(place, "unfinished", f"{most} bytes of unfinished messages came from one client")
+
+    def _make_room(self) -> None:
+        """There are too many: of the owner who has most, the one that has been silent for longest; before all others
+        those that have not said anything yet.
+        """
+        silent = {place: one for place, one in self._open.items() if not one.greeted}
+        among = silent or self._open
+        counts = Counter(one.owner for one in among.values())
+        places = [place for place, one in among.items() if counts[one.owner] == max(counts.values())]
+        if places:
+            oldest = min(places, key=lambda place: among[place].heard_s)
+            self._cut(oldest, "too many", f"there are {len(self._open)} connections, {self._most} are allowed")
+
+    def _is_claimed(self, identity: bytes) -> bool:
+        """Whether a routing id looks like one that libzmq gives out, and it has not given that one out yet: when it
+        comes to it, it finds it taken and aborts the process.
+        """
+        if len(identity) != 5 or identity[0]:
+            return False
+        return (int.from_bytes(identity[1:], "big") - self._first) % 2**32 > self._accepted
+
+    def _whose(self, address: str) -> str:
+        """Which key's a connection is that was not heard yet; "" where it may be one of several."""
+        keys = [key for key, about in list(self._admitted.items()) if any(at == address for _, at in list(about.since))]
+        return keys[0] if len(keys) == 1 else ""
+
+    def _unfinished(self, some: Iterable[_Connection]) -> int:
+        return sum(one.unfinished for one in some)
+
+    def _cut(self, place: int, why: str, reason: str) -> None:
+        """Shut a connection down, and it only: the descriptor may be another one's by now."""
+        one = self._open.pop(place, None)
+        if one is None:
+            return
+        self.cut[why] += 1
+        if why == "unfinished":
+            self._trim_s = self._clock() + TRIM_S
+        self._log.warning("connection_cut", client=one.key, address=one.address, reason=reason)
+        if why in ("unfinished", "claimed", "too many frames") and (key := one.key or self._whose(one.address)):
+            about = self._admitted.setdefault(key, _Admitted())
+            about.suspended_until_s = self._clock() + min(SUSPENDED_S * 2**about.breaches, MOST_SUSPENDED_S)
+            about.breaches = min(about.breaches + 1, 16)
+        with suppress(OSError):
+            mine = os.dup(place)
+            with socket.socket(fileno=mine) as held:
+                if os.fstat(mine).st_ino == one.inode:
+                    held.shutdown(socket.SHUT_RDWR)
+
+    def _received(self, place: int) -> int:
+        """Bytes that have come in on a connection so far; 0 where the system does not say."""
+        size = ctypes.c_uint32(len(self._info))
+        failed = self._libc.getsockopt(place, socket.IPPROTO_TCP, _TCP_INFO, self._info, ctypes.byref(size))
+        if failed or size.value < _BYTES_RECEIVED_AT + 8:
+            return 0
+        return int.from_bytes(self._info.raw[_BYTES_RECEIVED_AT : _BYTES_RECEIVED_AT + 8], "little")
+
+
+def raise_descriptors() -> int:
+    """Let this process have as many descriptors as the system allows it; returns how many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    return soft if soft != resource.RLIM_INFINITY else 1 << 20
+
+
+def _descriptors_in_use() -> int:
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return 64
+
+
+def _resident_bytes() -> int:
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * _PAGE
+    except OSError:
+        return 1
+
+
+def _peer_of(place: int) -> str:
+    """The address at the other end of a descriptor, without its port."""
+    with socket.socket(fileno=os.dup(place)) as held:
+        return str(held.getpeername()[0])
+
+
+def _first_id(router: zmq.Socket[bytes]) -> int:
+    """The first number that libzmq gives to a client of this socket: to one of our own, before there are others."""
+    address = f"inproc://first-id-{secrets.token_hex(8)}"
+    router.bind(address)
+    with router.context.socket(zmq.DEALER) as own:
+        own.linger = 0
+        own.connect(address)
+        own.send(b"")
+        identity = router.recv_multipart()[0]
+    router.unbind(address)
+    return int.from_bytes(identity[1:], "big")

@@ -1,0 +1,105 @@
+"""Files that people write (keys, tokens, settings), read so that no file can hold up who reads it or fill its memory.
+
+A path may lead to a pipe that nobody writes to, to a device, or to gigabytes; YAML may refer to itself, merge what it
+refers to, or be nested so deeply that it takes seconds to refuse. Both are looked at before anything is read or built.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+MOST_KEY_BYTES = 64 * 1024
+MOST_SETTINGS_BYTES = 512 * 1024
+DEEPEST_YAML = 24
+MOST_YAML_NODES = 50_000
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_MERGE = "tag:yaml.org,2002:merge"
+
+
+class FileRefused(OSError):
+    """A file that is not read: no regular file, a symbolic link where none may be, too large, or open to others."""
+
+    def __init__(self, number: int, reason: str, path: str | Path) -> None:
+        super().__init__(number, reason, str(path))
+
+
+def read_file(path: str | Path, most_bytes: int, *, links: bool = False, private: bool = False) -> bytes:
+    """The bytes of a regular file. What is checked is what is read: the path is opened once.
+
+    most_bytes: a larger one is refused before it is read. links: whether the path itself may be a symbolic link (what
+    leads to its folder always may). private: only its owner may have access to it. Never waits for another process.
+
+    Raises FileRefused, and OSError for what cannot be opened.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | (0 if links else os.O_NOFOLLOW)
+    try:
+        descriptor = os.open(path, flags)
+    except OSError as error:
+        if error.errno == errno.ELOOP and not links:
+            raise FileRefused(errno.ELOOP, "it is a symbolic link: put the file itself there", path) from error
+        if error.errno == errno.ENXIO:  # a socket
+            raise FileRefused(errno.EINVAL, "it is no regular file", path) from error
+        raise
+    try:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode):
+            raise FileRefused(errno.EINVAL, "it is no regular file", path)
+        if private and about.st_mode & 0o077:
+            raise FileRefused(errno.EPERM, f"others may read it: chmod 600 {path}", path)
+        if about.st_size > most_bytes:
+            raise FileRefused(errno.EFBIG, f"it has {about.st_size} bytes, at most {most_bytes} are read", path)
+        parts, left = [], most_bytes + 1
+        while left and (part := os.read(descriptor, left)):  # it may be growing
+            parts.append(part)
+            left -= len(part)
+    finally:
+        os.close(descriptor)
+    if not left:
+        raise FileRefused(errno.EFBIG, f"it has more than {most_bytes} bytes", path)
+    return b"".join(parts)
+
+
+def read_yaml_file(path: str | Path) -> Any:
+    """What a settings file holds. Raises OSError, UnicodeDecodeError, and what `load_yaml` raises."""
+    return load_yaml(read_file(path, MOST_SETTINGS_BYTES, links=True).decode("utf-8"))
+
+
+def load_yaml(text: str) -> Any:
+    """What a YAML text holds, without anchors, aliases and merge keys. Raises yaml.YAMLError and ValueError."""
+    check_yaml(text)
+    return yaml.load(text, Loader=LOADER)
+
+
+def compose_yaml(text: str) -> yaml.Node | None:
+    """The node of a YAML text, with the lines where its parts stand; as `load_yaml`."""
+    check_yaml(text)
+    return yaml.compose(text, Loader=LOADER)
+
+
+def check_yaml(text: str) -> None:
+    """Raise yaml.YAMLError for what settings need not have, from events one by one, before anything is built."""
+    depth = 0
+    for count, event in enumerate(yaml.parse(text, Loader=LOADER)):
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            _refuse(event, "anchors and aliases (& and *) are not used in settings: write it out")
+        if isinstance(event, yaml.ScalarEvent):
+            if event.tag == _MERGE or (event.value == "<<" and event.implicit[0]):
+                _refuse(event, "merge keys (<<) are not used in settings: write it out")
+        elif isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > DEEPEST_YAML:
+            _refuse(event, f"it is nested more than {DEEPEST_YAML} deep")
+        if count > 2 * MOST_YAML_NODES:
+            _refuse(event, f"it has more than {MOST_YAML_NODES} values")
+
+
+def _refuse(event: yaml.Event, what: str) -> None:
+    raise yaml.MarkedYAMLError(problem=what, problem_mark=event.start_mark)  # type: ignore[arg-type]

@@ -1,0 +1,122 @@
+"""Files that people write: what is read of them, and that no file holds up or fills up who reads it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from specdec.settings_files import DEEPEST_YAML, FileRefused, check_yaml, load_yaml, read_file
+
+
+def write(path: Path, data: bytes = b"{}", mode: int = 0o600) -> Path:
+    path.write_bytes(data)
+    path.chmod(mode)
+    return path
+
+
+def fifo(path: Path) -> Path:
+    os.mkfifo(path, 0o600)
+    return path
+
+
+def link(path: Path) -> Path:
+    write(path.with_name("there"))
+    path.symlink_to(path.with_name("there"))
+    return path
+
+
+def unix_socket(path: Path) -> Path:
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(path))
+    return path
+
+
+def sparse(path: Path) -> Path:
+    with write(path).open("wb") as file:
+        file.truncate(1_500_000_000)
+    return path
+
+
+UNUSABLE = {
+    "fifo": (fifo, "no regular file"),
+    "folder": (lambda path: path.mkdir() or path, "no regular file"),
+    "socket": (unix_socket, "no regular file"),
+    "device": (lambda path: Path("/dev/zero"), "no regular file"),
+    "link": (link, "symbolic link"),
+    "large": (sparse, "1500000000 bytes, at most 100"),
+    "open to others": (lambda path: write(path, mode=0o640), "others may read"),
+}
+
+
+@pytest.mark.parametrize("kind", UNUSABLE)
+def test_what_is_no_private_file_is_refused_at_once(kind: str, tmp_path: Path) -> None:
+    make, said = UNUSABLE[kind]
+    began = time.monotonic()
+    with pytest.raises(FileRefused, match=said):
+        read_file(make(tmp_path / "file"), 100, private=True)
+    assert time.monotonic() - began < 1.0
+
+
+def test_a_file_is_read_up_to_its_bound_and_through_links_where_they_may_be(tmp_path: Path) -> None:
+    assert read_file(write(tmp_path / "file", b"x" * 100), 100, private=True) == b"x" * 100
+    with pytest.raises(FileRefused, match="101 bytes"):
+        read_file(write(tmp_path / "longer", b"x" * 101), 100)
+    assert read_file(link(tmp_path / "link"), 100, links=True) == b"{}"
+    with pytest.raises(FileNotFoundError):
+        read_file(tmp_path / "none", 100)
+
+
+def test_a_file_without_a_size_is_read_no_further_than_its_bound() -> None:
+    with pytest.raises(FileRefused, match="more than 10 bytes"):
+        read_file("/proc/self/status", 10)
+
+
+def test_a_pipe_that_somebody_writes_to_is_refused_as_well(tmp_path: Path) -> None:
+    path = fifo(tmp_path / "pipe")
+    writer = threading.Thread(target=lambda: os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK)))
+    writer.start()
+    with pytest.raises(FileRefused):
+        read_file(path, 100)
+    writer.join()
+
+
+# -- YAML
+
+HANGING = {
+    "merge keys": "a: &a {x: 1}\nb: &b {<<: [*a, *a, *a, *a, *a, *a, *a, *a, *a]}\nc: {<<: [*b, *b]}",
+    "merge key without an alias": "a: {<<: {x: 1}, y: 2}",
+    "merge by its tag": "a: {!!merge x: {y: 1}}",
+    "billion laughs": "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]",
+    "an anchor that nobody uses": "a: &a 1",
+    "itself": "&a [*a]",
+    "brackets": "[" * 100_000,
+    "braces": "{a: " * 50_000,
+    "indentation": "\n".join(" " * depth + "a:" for depth in range(600)),
+    "dashes": "- " * 50_000 + "x",
+    "question marks": "? " * 30_000 + "x",
+    "many": "[" + "1," * 150_000 + "1]",
+}
+
+
+@pytest.mark.parametrize("kind", HANGING)
+def test_what_settings_need_not_have_is_refused_before_it_is_built(kind: str) -> None:
+    began = time.monotonic()
+    with pytest.raises((yaml.YAMLError, ValueError)):
+        load_yaml(HANGING[kind])
+    assert time.monotonic() - began < 2.0
+
+
+def test_settings_are_read_as_before() -> None:
+    deep = "[" * DEEPEST_YAML + "1" + "]" * DEEPEST_YAML
+    check_yaml(deep)
+    with pytest.raises(yaml.YAMLError, match="nested"):
+        load_yaml(f"[{deep}]")
+    text = "a: 1\nb: [x, 'y & *z', \"<<\", R&D]\nc: {d: 1.5, e: true}\n\"<<\": quoted\n"
+    assert load_yaml(text) == yaml.safe_load(text)
+    assert load_yaml("") is None
