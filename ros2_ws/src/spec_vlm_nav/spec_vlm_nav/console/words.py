@@ -25,6 +25,7 @@ import math
 from typing import Any
 
 STOPPING = ('stop', 'estop')
+LONGEST_WORDS, LARGEST_MESSAGE = 2000, 256_000
 MOST_FIELDS, LARGEST = 20, 2**53  # beyond, a browser's numbers are not exact
 
 
