@@ -24,6 +24,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 import json
+import os
 import resource
 import sys
 
@@ -72,6 +73,7 @@ def main() -> None:
     """Read a mission from standard input."""
     from spec_vlm_nav.console.orders import read_at_once
 
+    os.nice(10)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (int(LIMIT_S) + 1, int(LIMIT_S) + 1))
     text = sys.stdin.buffer.read().decode()

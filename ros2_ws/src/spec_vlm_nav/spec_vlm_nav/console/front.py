@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 import itertools
 import json
+import os
 import re
 import resource
 import signal
@@ -48,7 +49,7 @@ from websockets.streams import StreamReader as Received
 
 HEAD_BYTES, HEAD_S = 16_384, 5.0
 CHUNK, READ_ON = 4096, 64  # bytes at a time; messages after which others have their turn
-FRAMES_A_S, BYTES_A_S = 1000.0, 1_000_000.0  # read of one page: what it sends beyond that waits
+FRAMES_A_S, BYTES_A_S = 200.0, 500_000.0  # read of one page: what it sends beyond that waits
 PASSED_A_S = 60.0  # passed on of one page: what it sends beyond that is dropped
 TEXTS_A_S = 10.0  # looked at for words that mean stop; the console looks at the others
 LOOKED_AT, MOST_PARTS = 16_384, 1000  # bytes, and frames, of a message
@@ -75,7 +76,7 @@ class Connection:
     writer: asyncio.StreamWriter
     where: str
     robots: tuple[str, ...] | None = None
-    frames: Bucket = field(default_factory=lambda: Bucket(FRAMES_A_S, 2 * FRAMES_A_S))
+    frames: Bucket = field(default_factory=lambda: Bucket(FRAMES_A_S, 3 * FRAMES_A_S))
     bytes: Bucket = field(default_factory=lambda: Bucket(BYTES_A_S, 2 * BYTES_A_S))
     passed: Bucket = field(default_factory=lambda: Bucket(PASSED_A_S, 2 * PASSED_A_S))
     texts: Bucket = field(default_factory=lambda: Bucket(TEXTS_A_S, 3 * TEXTS_A_S))
@@ -369,6 +370,8 @@ def run_front(
     """Serve on inherited descriptors until the console ends; its signals are not for this one."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    with contextlib.suppress(PermissionError):
+        os.nice(-10)  # where that is allowed, others wait for STOP, and STOP for nobody
     front = Front(socket.socket(fileno=control), publish, meet)
     with contextlib.suppress(ConnectionError):
         asyncio.run(front.serve(socket.socket(fileno=listening)))
