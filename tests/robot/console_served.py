@@ -43,7 +43,9 @@ class Served(World):
     @contextlib.contextmanager
     def page(self, **hello):
         """A page that was let in."""
-        with connect(self.web.url.replace("http", "ws") + "socket", origin=self.origin, max_queue=None) as one:
+        with connect(
+            self.web.url.replace("http", "ws") + "socket", origin=self.origin, max_queue=None
+        ) as one:
             one.send(json.dumps(hello or {"name": "anna"}))
             self.until(one, "state")
             yield one
@@ -66,5 +68,3 @@ class Served(World):
             while data := asked.recv(4096):
                 answer += data
         return int(answer.split()[1]), answer
-
-

@@ -90,6 +90,8 @@ def read_tokens(file: Path) -> tuple[Token, ...] | None:
         if len(text) > LARGEST_FILE:
             raise ConsoleError(f'{file} must be at most {LARGEST_FILE} bytes long')
         rows = json.loads(text)
+        if not isinstance(rows, list):
+            raise ValueError
         return tuple(Token(str(r['name'])[:80], Role(r['role']), str(r['sha256'])) for r in rows)
     except FileNotFoundError:
         return None

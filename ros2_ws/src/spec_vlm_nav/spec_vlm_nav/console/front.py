@@ -41,17 +41,18 @@ from typing import Any
 
 import h11
 from spec_vlm_nav.console.access import Bucket, check_origin, find_token, Role, Token
-from spec_vlm_nav.console.words import LARGEST_MESSAGE, LONGEST_WORDS, STOPPING, understood
+from spec_vlm_nav.console.words import LARGEST_MESSAGE, STOPPING, understood
 from spec_vlm_nav.language.stop_words import is_stop
 from websockets.exceptions import PayloadTooBig, ProtocolError
 from websockets.frames import Frame, Opcode
 from websockets.streams import StreamReader as Received
 
-HEAD_BYTES, HEAD_S = 16_384, 5.0
+HEAD_BYTES = 16_384
 CHUNK, READ_ON = 4096, 64  # bytes at a time; messages after which others have their turn
 FRAMES_A_S, BYTES_A_S = 200.0, 500_000.0  # read of one page: what it sends beyond that waits
 PASSED_A_S = 60.0  # passed on of one page: what it sends beyond that is dropped
-TEXTS_A_S = 10.0  # looked at for words that mean stop; the console looks at the others
+TEXTS_A_S = 10.0  # of one page; beyond that they are dropped
+SAID_AT_ONCE = 200  # characters that are looked at here for words that mean stop; more: behind
 LOOKED_AT, MOST_PARTS = 16_384, 1000  # bytes, and frames, of a message
 HELD_BACK = 2_000_000  # bytes for a console that does not read
 STUCK_S = 60.0  # a page that takes nothing for so long is left
@@ -76,10 +77,10 @@ class Connection:
     writer: asyncio.StreamWriter
     where: str
     robots: tuple[str, ...] | None = None
-    frames: Bucket = field(default_factory=lambda: Bucket(FRAMES_A_S, 3 * FRAMES_A_S))
+    frames: Bucket = field(default_factory=lambda: Bucket(FRAMES_A_S, 10 * FRAMES_A_S))
     bytes: Bucket = field(default_factory=lambda: Bucket(BYTES_A_S, 2 * BYTES_A_S))
     passed: Bucket = field(default_factory=lambda: Bucket(PASSED_A_S, 2 * PASSED_A_S))
-    texts: Bucket = field(default_factory=lambda: Bucket(TEXTS_A_S, 3 * TEXTS_A_S))
+    texts: Bucket = field(default_factory=lambda: Bucket(TEXTS_A_S, 4 * TEXTS_A_S))
 
 
 class Front:
@@ -101,14 +102,14 @@ class Front:
         self._robots: list[str] = []
         self._tell: asyncio.StreamWriter | None = None
         self._behind, self._bound_to_loopback = '', True
-        self._most_others = MOST_OTHERS
+        self._most_others, self._head_s = MOST_OTHERS, 5.0
 
     async def serve(self, listening: socket.socket) -> None:
         """Serve the pages that come to a listening socket."""
         hear, self._tell = await asyncio.open_connection(sock=self._control, limit=10_000_000)
         given = json.loads(await hear.readline())
         self._behind, self._bound_to_loopback = given['behind'], given['loopback']
-        self._most_others = _most_others(given['max_pages'])
+        self._most_others, self._head_s = _most_others(given['max_pages']), given['head_s']
         secured = None
         if given['certificate']:
             secured = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -119,7 +120,7 @@ class Front:
             limit=HEAD_BYTES,
             backlog=ACCEPTED,
             ssl=secured,
-            **({'ssl_handshake_timeout': HEAD_S} if secured else {}),
+            **({'ssl_handshake_timeout': self._head_s} if secured else {}),
         )
         async with server:
             self._said({'ready': True})
@@ -173,7 +174,7 @@ class Front:
 
     async def _answer(self, one: Connection, reader: asyncio.StreamReader) -> None:
         try:
-            head = await asyncio.wait_for(reader.readuntil(b'\r\n\r\n'), HEAD_S)
+            head = await asyncio.wait_for(reader.readuntil(b'\r\n\r\n'), self._head_s)
         except asyncio.LimitOverrunError:
             await _reply(one, 431, f'a request has at most {HEAD_BYTES} bytes of headers')
             return
@@ -230,7 +231,7 @@ class Front:
         lines = [request.method + b' ' + request.target + b' HTTP/1.1']
         lines += [name + b': ' + value for name, value in kept]
         behind, to_behind = await asyncio.wait_for(
-            asyncio.open_unix_connection(self._behind), HEAD_S
+            asyncio.open_unix_connection(self._behind), self._head_s
         )
         tasks = [asyncio.ensure_future(_pipe(behind, one.writer))]
         try:
@@ -277,7 +278,7 @@ class Front:
                         kind, whole = parts[0].opcode, b''.join(bytes(p.data) for p in parts)
                         parts, size = [], 0
                         self._take(one, Frame(kind, whole), behind, loop.time())
-                        since += len(whole) // 1000
+                        since += len(whole) // 100
                 else:
                     _send(behind, frame)
                 await _wait(one.frames.debt(loop.time(), 1))
@@ -292,7 +293,9 @@ class Front:
         kind = str((said or {}).get('t', ''))
         how = ''
         words = str(said.get('text', '')) if said and kind in ('heard', 'say') else ''
-        if words and one.texts.take(now) and _look_at(words[:LONGEST_WORDS]):
+        if words and not one.texts.take(now):
+            return  # nobody speaks so fast
+        if 0 < len(words) <= SAID_AT_ONCE and _look_at(words):
             how, kind = 'spoken' if kind == 'heard' else 'typed', 'stop'
         if said is not None and kind in STOPPING and one.robots is not None:
             heard = self._stop(one.robots, kind)
@@ -350,7 +353,7 @@ async def _reply(one: Connection, status: int, why: str) -> None:
         'cache-control: no-cache\r\nconnection: close\r\n\r\n'.encode()
         + body
     )
-    await asyncio.wait_for(one.writer.drain(), HEAD_S)
+    await asyncio.wait_for(one.writer.drain(), STUCK_S)
 
 
 def _most_others(pages: int) -> int:

@@ -77,7 +77,7 @@ HEADERS = {
     'Referrer-Policy': 'no-referrer',
     'Cache-Control': 'no-cache',
 }
-HELLO_S, LOOK_S, START_S = 5.0, 0.5, 30.0
+LOOK_S, START_S = 0.5, 30.0
 FRONT = ('-m', 'spec_vlm_nav.ros.console.front_process')
 TRIES, TRY_BURST = 0.2, 5.0  # wrong tokens a second, of all addresses together
 WRONG, FULL, FORBIDDEN = 4401, 4429, 4403
@@ -92,6 +92,7 @@ class WebConfig:
     certificate: str = ''
     key: str = ''
     max_pages: int = 16
+    head_s: float = 5.0  # a request is complete, and a page has said hello, in so long
     front: tuple[str, ...] = FRONT  # arguments of Python that start the front
     arguments: tuple[str, ...] = ()  # of ROS, for the front
 
@@ -123,7 +124,7 @@ class Web:
         self._server = uvicorn.Server(
             uvicorn.Config(
                 self._app(),
-                log_level='critical',
+                log_level='warning',
                 http='h11',
                 ws='websockets-sansio',
                 ws_max_size=LARGEST_MESSAGE,
@@ -178,7 +179,6 @@ class Web:
         self._server.should_exit = True
         self._thread.join(3.0)
         self._control.close()
-        self._behind.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._front.wait(1.0)
         self._front.kill()
@@ -198,6 +198,7 @@ class Web:
                 'certificate': config.certificate,
                 'key': config.key,
                 'max_pages': config.max_pages,
+                'head_s': config.head_s,
             }
         )
         self._say_tokens()
@@ -335,7 +336,7 @@ class Web:
     async def _enter(self, ws: WebSocket) -> tuple[str, Role, Token | None] | None:
         """Return who it is, after the first message; None when the socket was closed."""
         try:
-            said = understood(await asyncio.wait_for(ws.receive_text(), HELLO_S))
+            said = understood(await asyncio.wait_for(ws.receive_text(), self._config.head_s))
         except (asyncio.TimeoutError, WebSocketDisconnect, KeyError):
             said = None
         if said is None:
