@@ -26,6 +26,7 @@ MAY_IMPORT = {
 MOST_MODULES, MOST_LINES = 14, 450
 CROWDED = {
     "navsim": "one small simulator; nothing outside it cares how it is divided",
+    "spec_vlm_nav.console": "one page and what stands behind it; nothing outside asks how it is divided",
     "training": "the steps of one pipeline; rooms are due when a second model family comes",
 }
 """Folders with more than MOST_MODULES modules side by side, and why."""

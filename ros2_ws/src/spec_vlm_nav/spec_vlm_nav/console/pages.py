@@ -35,25 +35,16 @@ from spec_vlm_nav.console.audit import Audit
 from spec_vlm_nav.console.control import Control
 from spec_vlm_nav.console.open_page import BURST, Page, RATE, Send
 from spec_vlm_nav.console.orders import FAULTS, MOVING, Orders, read_at_once, ReadMission
-from spec_vlm_nav.console.robots import Robot, Robots
+from spec_vlm_nav.console.robots import in_short, Robot, Robots
 from spec_vlm_nav.console.shelf import Shelf
+from spec_vlm_nav.console.standing import Standing
 from spec_vlm_nav.console.words import LONGEST_WORDS, STOPPING
 from spec_vlm_nav.language.stop_words import is_stop
 
 STATE_S, MAP_S, HEALTH_S, WATCH_S, HOLD_S = 0.2, 1.0, 1.0, 0.05, 0.1
-STANDS_S, PATIENCE_S = 3.0, 5.0
+PATIENCE_S = 5.0
 LONGEST_REFUSAL = 1000
 TOO_MANY = 'too many commands at once: wait a moment'
-SHORT = (
-    'state',
-    'standing',
-    'estopped',
-    'instruction',
-    'action',
-    'link',
-    'camera_age_s',
-    'battery',
-)
 
 
 class Pages:
@@ -81,7 +72,7 @@ class Pages:
         self._controls: dict[str, Control] = {}
         self._numbers = itertools.count(1)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stops: list[tuple[Page, str, str, float]] = []  # page, id, robot, when
+        self._standing = Standing()
 
     @property
     def count(self) -> int:
@@ -200,20 +191,11 @@ class Pages:
             self._loop.run_in_executor(None, act)
 
     def _tell_files(self, page: Page, kind: str, name: str) -> None:
+        what, told = self.shelf.answer(page.robot, kind, name, time.monotonic())
         if kind == 'file':
-            self._offer_file(page, name)
-            return
-        listing = self.shelf.listing(page.robot)
-        self._in_loop(lambda: page.tell('files', **listing))
-
-    def _in_loop(self, act: Callable[[], None]) -> None:
-        self.call(act) if self._loop is not None else act()
-
-    def _offer_file(self, page: Page, name: str) -> None:
-        ticket, why = self.shelf.ticket(page.robot, name, time.monotonic())
-        self._note(page, f'file {name[:200]}', f'refused: {why}' if why else 'done')
-        told: dict[str, Any] = {'to': 'file', 'why': why} if why else {'ticket': ticket}
-        self._in_loop(lambda: page.tell('no' if why else 'file', **told))
+            why = told.get('why')
+            self._note(page, f'file {name[:200]}', f'refused: {why}' if why else 'done')
+        self.call(lambda: page.tell(what, **told))
 
     def stop(self, page: Page, kind: str, number: str, how: str) -> None:
         """Stop a page's robot, whoever looks at it, and tell when it stands."""
@@ -227,15 +209,13 @@ class Pages:
     def stopped(self, said: dict[str, Any]) -> None:
         """Take note of a STOP that the front has published."""
         for page in [p for p in self._pages if p.connection == said['stop']]:
-            if said['heard']:
-                self._after_stop(page, said['kind'], said['id'], said['how'])
-            else:  # by the front's publisher nobody is reached (yet)
-                self.stop(page, said['kind'], said['id'], said['how'])
+            # Where the front's publisher reaches nobody (yet), ours does.
+            then = self._after_stop if said['heard'] else self.stop
+            then(page, said['kind'], said['id'], said['how'])
 
     def _after_stop(self, page: Page, kind: str, number: str, how: str) -> None:
         now = time.monotonic()
-        if len(self._stops) < 100:
-            self._stops.append((page, number, page.robot, now))
+        self._standing.ask(page, number, now)
         if page.bucket.take(now):  # not the stop, only its line
             self._note(page, f'{kind} {how}'.strip(), 'sent')
             said = f' ({how})' if how else ''
@@ -320,7 +300,9 @@ class Pages:
 
     def call(self, act: Callable[[], None]) -> None:
         """Do something in the loop; may be called by any thread."""
-        if self._loop is not None and not self._loop.is_closed():
+        if self._loop is None:
+            act()
+        elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(act)
 
     def wake(self, robot: str, what: str) -> None:
@@ -351,15 +333,8 @@ class Pages:
 
     def _look_whether_it_stands(self, name: str) -> None:
         robot, now = self._robots.get(name), time.monotonic()
-        stands = robot is not None and bool(robot.state().get('standing'))
-        for stop in [s for s in self._stops if s[2] == name]:
-            page, number, _, at = stop
-            if stands:
-                page.tell('stands', id=number, ms=round(1000 * (now - at)))
-            if stands or now - at > STANDS_S:
-                self._stops.remove(stop)
-                if not stands:
-                    page.tell('stands', id=number, ms=None)
+        if self._standing.is_awaited(name):
+            self._standing.look(name, bool(robot and robot.state().get('standing')), now)
 
     def _feed(self, page: Page) -> None:
         """Send the newest picture, if the page has drawn the one before."""
@@ -370,16 +345,6 @@ class Pages:
         number, received, jpeg = frame
         page.in_flight = page.sent_frame = number
         page.outbox.put_nowait(struct.pack('<Id', number & 0xFFFFFFFF, _unix(received)) + jpeg)
-
-    def _fleet(self) -> list[dict[str, Any]]:
-        """Return all robots in short, for the tiles of a page that has more than one."""
-        found = []
-        for name in self._robots.names():
-            if (robot := self._robots.get(name)) is not None:
-                told = robot.state()
-                short = {key: told.get(key) for key in SHORT}
-                found.append({'name': name, 'control': self.control(name).name, **short})
-        return found
 
     def tell_states(self, robot: str) -> None:
         """Tell all pages of a robot how it is."""
@@ -428,8 +393,7 @@ class Pages:
                 if lost := control.lost(now):
                     self._let_go(name, f'the page of {lost} is lost')
                     self._safely(self.tell_states, name)
-                if any(stop[2] == name for stop in self._stops):
-                    self._safely(self._look_whether_it_stands, name)
+                self._safely(self._look_whether_it_stands, name)
             for what in [w for w, at in due.items() if now >= at]:
                 due[what] = now + periods[what]
                 self._safely(self._regularly, what)
@@ -454,7 +418,8 @@ class Pages:
                 self._hold(name)
             return
         health = self._robots.health() if what == 'health' and self._pages else []
-        fleet = self._fleet() if what == 'map' and self._pages else []
+        tiles = what == 'map' and bool(self._pages)
+        fleet = in_short(self._robots, lambda name: self.control(name).name) if tiles else []
         for page in self._pages:
             if what == 'state':
                 self._tell_state(page)
