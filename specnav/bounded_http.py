@@ -22,8 +22,8 @@ BODY_S, BODY_BYTES_PER_S = 30.0, 2048
 STUCK_S = 60.0
 """A client that takes nothing of an answer for so long is left."""
 MOST_CONNECTIONS = 512
-BACKLOG = 32
-"""Connections that wait to be accepted: as many may be accepted at once, before one is closed for them."""
+BACKLOG, WAITING = 32, 256
+"""Connections that are accepted at once, before one is closed for them; and those that wait for it in the kernel."""
 
 
 class BoundedProtocol(H11Protocol):

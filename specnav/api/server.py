@@ -13,7 +13,7 @@ from fastapi import FastAPI
 
 from harness.errors import UsageError
 from specnav.api.config import host_and_port
-from specnav.bounded_http import BACKLOG, bounded_config
+from specnav.bounded_http import WAITING, bounded_config
 
 _KEEP_ALIVE_S = 75
 """A connection on which nothing is asked for so long is closed: longer than proxies keep theirs."""
@@ -28,7 +28,7 @@ def listen(bind: str) -> socket.socket:
         found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind((host, port))
-        found.listen(BACKLOG)
+        found.listen(WAITING)
     except OSError as error:
         raise UsageError(
             f"cannot listen on {bind} ({error.strerror or error}): choose a free HOST:PORT with --bind"
@@ -72,6 +72,8 @@ class ApiServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """As uvicorn's."""
         await super().startup(sockets)
+        for listening in sockets or []:
+            listening.listen(WAITING)
         self._ready()
 
     @contextmanager

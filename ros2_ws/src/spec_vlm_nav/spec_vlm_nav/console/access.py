@@ -227,10 +227,10 @@ class Bucket:
         self._left = min(self._burst, self._left + (now - self._at) * self._rate)
         self._at = now
 
-    def take(self, now: float) -> bool:
-        """Return whether one more is allowed now."""
+    def take(self, now: float, amount: float = 1.0) -> bool:
+        """Return whether so much more is allowed now."""
         self._fill(now)
-        if self._left < 1:
+        if self._left < amount:
             return False
-        self._left -= 1
+        self._left -= amount
         return True

@@ -41,7 +41,7 @@ from typing import Any
 
 import h11
 from spec_vlm_nav.console.access import Bucket, check_origin, find_token, Role, Token
-from spec_vlm_nav.console.words import LARGEST_MESSAGE, STOPPING, understood
+from spec_vlm_nav.console.words import LARGEST_MESSAGE, LONGEST_WORDS, STOPPING, understood
 from spec_vlm_nav.language.stop_words import is_stop
 from websockets.exceptions import PayloadTooBig, ProtocolError
 from websockets.frames import Frame, Opcode
@@ -50,15 +50,16 @@ from websockets.streams import StreamReader as Received
 HEAD_BYTES = 16_384
 CHUNK, READ_ON = 4096, 64  # bytes at a time; messages after which others have their turn
 FRAMES_A_S, BYTES_A_S = 200.0, 500_000.0  # read of one page: what it sends beyond that waits
+REQUESTS_A_S = 50.0  # of all connections together that are passed on; others wait
 PASSED_A_S = 60.0  # passed on of one page: what it sends beyond that is dropped
-TEXTS_A_S = 10.0  # of one page; beyond that they are dropped
+TEXTS_A_S = 20.0  # of one page, a long one counts for more; beyond that they are dropped
 SAID_AT_ONCE = 200  # characters that are looked at here for words that mean stop; more: behind
 LOOKED_AT, MOST_PARTS = 16_384, 1000  # bytes, and frames, of a message
 HELD_BACK = 2_000_000  # bytes for a console that does not read
 STUCK_S = 60.0  # a page that takes nothing for so long is left
 MOST_OTHERS = 64  # connections that are no pages (yet)
 SPARE_FILES = 64
-ACCEPTED = 32  # connections at a time
+ACCEPTED, WAITING = 8, 512  # connections at a time, and those that wait for that in the kernel
 OWN_HEADERS = (b'x-front-connection', b'x-front-client')
 NOT_PASSED = (
     *OWN_HEADERS, b'connection', b'keep-alive', b'transfer-encoding', b'content-length',
@@ -80,7 +81,7 @@ class Connection:
     frames: Bucket = field(default_factory=lambda: Bucket(FRAMES_A_S, 10 * FRAMES_A_S))
     bytes: Bucket = field(default_factory=lambda: Bucket(BYTES_A_S, 2 * BYTES_A_S))
     passed: Bucket = field(default_factory=lambda: Bucket(PASSED_A_S, 2 * PASSED_A_S))
-    texts: Bucket = field(default_factory=lambda: Bucket(TEXTS_A_S, 4 * TEXTS_A_S))
+    texts: Bucket = field(default_factory=lambda: Bucket(TEXTS_A_S, 2 * TEXTS_A_S))
 
 
 class Front:
@@ -98,6 +99,7 @@ class Front:
         self._numbers = itertools.count(1)
         self._others: dict[int, Connection] = {}  # oldest first
         self._pages: dict[int, Connection] = {}
+        self._asked = Bucket(REQUESTS_A_S, 4 * REQUESTS_A_S)
         self._tokens: tuple[Token, ...] | None = ()
         self._robots: list[str] = []
         self._tell: asyncio.StreamWriter | None = None
@@ -122,6 +124,7 @@ class Front:
             ssl=secured,
             **({'ssl_handshake_timeout': self._head_s} if secured else {}),
         )
+        listening.listen(WAITING)
         async with server:
             self._said({'ready': True})
             while line := await hear.readline():
@@ -164,8 +167,8 @@ class Front:
         self._others[one.number] = one
         try:
             await self._answer(one, reader)
-        except (OSError, EOFError, asyncio.TimeoutError, asyncio.IncompleteReadError):
-            pass  # gone, or too slow
+        except (OSError, EOFError, asyncio.TimeoutError, asyncio.CancelledError):
+            pass  # gone, or too slow, or the front ends
         finally:
             self._others.pop(one.number, None)
             self._pages.pop(one.number, None)
@@ -219,6 +222,7 @@ class Front:
         self, one: Connection, reader: asyncio.StreamReader, request: h11.Request
     ) -> None:
         """Have the console answer."""
+        await _wait(self._asked.debt(asyncio.get_running_loop().time(), 1))
         upgrades = any(
             name == b'upgrade' and value.lower() == b'websocket' for name, value in request.headers
         )
@@ -293,7 +297,7 @@ class Front:
         kind = str((said or {}).get('t', ''))
         how = ''
         words = str(said.get('text', '')) if said and kind in ('heard', 'say') else ''
-        if words and not one.texts.take(now):
+        if words and not one.texts.take(now, 1 + len(words[:LONGEST_WORDS]) / SAID_AT_ONCE):
             return  # nobody speaks so fast
         if 0 < len(words) <= SAID_AT_ONCE and _look_at(words):
             how, kind = 'spoken' if kind == 'heard' else 'typed', 'stop'

@@ -364,6 +364,7 @@ class Web:
                 page.tell('no', to='', why='not understood: an object of plain values is wanted')
             else:
                 self._pages.take(page, message)
+            await asyncio.sleep(0)  # more may have come: others have their turn first
 
 
 async def _send(ws: WebSocket, page: Page) -> None:
