@@ -55,9 +55,15 @@ def tokens_of(tmp_path, *names):
     return file, clear
 
 
-def test_stop_does_not_wait_for_a_console_that_is_held_up(tmp_path):
-    with Served(tmp_path) as served, served.page() as busy, served.page(name="ben") as other:
-        served.robots[""].cancel = lambda: time.sleep(2.0)
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    with Served(tmp_path_factory.mktemp("console")) as one:
+        yield one
+
+
+def test_stop_does_not_wait_for_a_console_that_is_held_up(served):
+    with served.page() as busy, served.page(name="ben") as other:
+        served.robots[""].cancel = lambda: time.sleep(1.2)
         busy.send('{"t": "take"}')
         busy.send('{"t": "cancel"}')
         time.sleep(0.2)
@@ -77,8 +83,8 @@ def test_stop_does_not_wait_for_a_console_that_is_held_up(tmp_path):
         )
 
 
-def test_what_the_front_stopped_is_told_noted_and_not_stopped_again(tmp_path):
-    with Served(tmp_path) as served, served.page(name="anna") as page:
+def test_what_the_front_stopped_is_told_noted_and_not_stopped_again(served):
+    with served.page(name="anna") as page:
         stop(page, id="7", how="button")
         served.stopped()
         assert served.until(page, "stands")["id"] == "7"
@@ -87,14 +93,14 @@ def test_what_the_front_stopped_is_told_noted_and_not_stopped_again(tmp_path):
 
 
 @pytest.mark.parametrize("pieces", [['{"t": "st', 'op"}'], ["", *'{"t": "stop"}', ""]])
-def test_a_stop_in_pieces_is_one(tmp_path, pieces):
-    with Served(tmp_path) as served, served.page() as page:
+def test_a_stop_in_pieces_is_one(served, pieces):
+    with served.page() as page:
         page.send(pieces)
         assert served.stopped()[1] == "stop"
 
 
-def test_a_stop_with_anything_beside_it_and_behind_any_flood_is_one(tmp_path):
-    with Served(tmp_path) as served, served.page() as page:
+def test_a_stop_with_anything_beside_it_and_behind_any_flood_is_one(served):
+    with served.page() as page:
         stop(page, much="x" * 100_000)
         assert served.stopped()[1] == "stop"
         for _ in range(1500):
@@ -112,8 +118,8 @@ def test_a_stop_with_anything_beside_it_and_behind_any_flood_is_one(tmp_path):
         json.dumps({"t": "say", "text": "ﷺѕтs 停 " * 300}),
     ],
 )
-def test_pages_that_flood_do_not_hold_up_anothers_stop(tmp_path, flood):
-    with Served(tmp_path) as served, served.page(name="anna") as page, ExitStack() as kept:
+def test_pages_that_flood_do_not_hold_up_anothers_stop(served, flood):
+    with served.page(name="anna") as page, ExitStack() as kept:
         floods = [kept.enter_context(served.page(name="flood")) for _ in range(8)]
         for one in (flood.socket for flood in floods):
             one.setblocking(False)
@@ -269,8 +275,8 @@ def test_a_file_of_tokens_that_is_being_written_is_read_again_before_anybody_is_
 
 
 @pytest.mark.parametrize("hello", [b"", b'{"name": ', b'{"name": "x"}'])
-def test_sockets_that_leave_early_are_no_error(tmp_path, hello, caplog):
-    with Served(tmp_path) as served, caplog.at_level(logging.WARNING):
+def test_sockets_that_leave_early_are_no_error(served, hello, caplog):
+    with caplog.at_level(logging.WARNING):
         for _ in range(5):
             ask = f"GET /socket HTTP/1.1\r\nhost: 127.0.0.1:{served.port}\r\norigin: {served.origin}\r\n"
             ask += "upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n"
@@ -294,20 +300,19 @@ def test_a_front_that_ends_ends_the_console(tmp_path):
         assert "start anew" in str(served.web.failure)
 
 
-def test_the_page_comes_through_the_front_whole(tmp_path):
+def test_the_page_comes_through_the_front_whole(served):
     from spec_vlm_nav.console.web import FILES, PAGE
 
-    with Served(tmp_path) as served:
-        for path, (name, _) in FILES.items():
-            with raw(
-                served, f"GET /{path} HTTP/1.1\r\nhost: a\r\nx-front-client: 6.6.6.6\r\n\r\n".encode()
-            ) as one:
-                head, _, body = ends(one).partition(b"\r\n\r\n")
-                assert (
-                    b" 200 " in head
-                    and body == (PAGE / name).read_bytes()
-                    and b"content-security-policy" in head.lower()
-                )
+    for path, (name, _) in FILES.items():
+        with raw(
+            served, f"GET /{path} HTTP/1.1\r\nhost: a\r\nx-front-client: 6.6.6.6\r\n\r\n".encode()
+        ) as one:
+            head, _, body = ends(one).partition(b"\r\n\r\n")
+            assert (
+                b" 200 " in head
+                and body == (PAGE / name).read_bytes()
+                and b"content-security-policy" in head.lower()
+            )
 
 
 def test_a_mission_is_read_in_a_process_of_its_own(tmp_path):

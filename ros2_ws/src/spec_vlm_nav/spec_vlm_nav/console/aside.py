@@ -24,11 +24,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 import json
-import os
 import resource
 import sys
 
-LIMIT_S, MEMORY_BYTES = 5.0, 1 << 30
+CPU_S, LIMIT_S, MEMORY_BYTES = 5, 20.0, 1 << 30
 MOST_WAITING = 8
 _turns: dict[asyncio.AbstractEventLoop, tuple[asyncio.Lock, set[asyncio.Task[None]]]] = {}
 
@@ -59,7 +58,7 @@ async def _read(text: str, told: Callable[[int, str], None], turn: asyncio.Lock)
             said, _ = await asyncio.wait_for(process.communicate(text.encode()), LIMIT_S)
             steps, wrong = json.loads(said)
         except asyncio.TimeoutError:
-            steps, wrong = 0, f'the mission takes more than {LIMIT_S:g} s to read: make it shorter'
+            steps, wrong = 0, f'the mission is not read in {LIMIT_S:g} s: make it shorter'
         except ValueError:
             steps, wrong = 0, 'the mission cannot be read'
         finally:
@@ -73,9 +72,8 @@ def main() -> None:
     """Read a mission from standard input."""
     from spec_vlm_nav.console.orders import read_at_once
 
-    os.nice(10)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (int(LIMIT_S) + 1, int(LIMIT_S) + 1))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
     text = sys.stdin.buffer.read().decode()
     read_at_once(text, lambda steps, wrong: print(json.dumps([steps, wrong])))
 

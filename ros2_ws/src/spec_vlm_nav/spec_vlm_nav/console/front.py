@@ -59,7 +59,7 @@ HELD_BACK = 2_000_000  # bytes for a console that does not read
 STUCK_S = 60.0  # a page that takes nothing for so long is left
 MOST_OTHERS = 64  # connections that are no pages (yet)
 SPARE_FILES = 64
-ACCEPTED, WAITING = 8, 512  # connections at a time, and those that wait for that in the kernel
+ACCEPTED_A_S, WAITING = 100.0, 64  # connections; those that wait for that in the kernel
 OWN_HEADERS = (b'x-front-connection', b'x-front-client')
 NOT_PASSED = (
     *OWN_HEADERS, b'connection', b'keep-alive', b'transfer-encoding', b'content-length',
@@ -116,19 +116,39 @@ class Front:
         if given['certificate']:
             secured = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             secured.load_cert_chain(given['certificate'], given['key'] or None)
-        server = await asyncio.start_server(
-            self._come,
-            sock=listening,
-            limit=HEAD_BYTES,
-            backlog=ACCEPTED,
-            ssl=secured,
-            **({'ssl_handshake_timeout': self._head_s} if secured else {}),
-        )
+        listening.setblocking(False)
         listening.listen(WAITING)
-        async with server:
-            self._said({'ready': True})
-            while line := await hear.readline():
-                self._told(json.loads(line))
+        accepting = asyncio.ensure_future(self._accept(listening, secured))
+        self._said({'ready': True})
+        while line := await hear.readline():
+            self._told(json.loads(line))
+        accepting.cancel()
+
+    async def _accept(self, listening: socket.socket, secured: ssl.SSLContext | None) -> None:
+        """Take connections in, not quicker than they can be dealt with beside the pages."""
+        loop, coming = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+        accepted = Bucket(ACCEPTED_A_S, 2 * ACCEPTED_A_S)
+        while True:
+            await _wait(accepted.debt(loop.time(), 1))
+            try:
+                one, _ = await loop.sock_accept(listening)
+            except OSError:  # gone again, or no descriptor is left
+                await asyncio.sleep(0.01)
+                continue
+            task = loop.create_task(self._welcome(one, secured))
+            coming.add(task)
+            task.add_done_callback(coming.discard)
+
+    async def _welcome(self, one: socket.socket, secured: ssl.SSLContext | None) -> None:
+        reader = asyncio.StreamReader(HEAD_BYTES)
+        protocol = asyncio.StreamReaderProtocol(reader, self._come)
+        limit = {'ssl_handshake_timeout': self._head_s} if secured else {}
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: protocol, one, ssl=secured, **limit
+            )
+        except (OSError, asyncio.TimeoutError):
+            one.close()
 
     # -- the console behind
 
@@ -368,7 +388,7 @@ def _most_others(pages: int) -> int:
     there = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if there == resource.RLIM_INFINITY:
         return MOST_OTHERS
-    return max(8, min(MOST_OTHERS, (there - SPARE_FILES - ACCEPTED - 2 * pages) // 2))
+    return max(8, min(MOST_OTHERS, (there - SPARE_FILES - 2 * pages) // 2))
 
 
 def run_front(
