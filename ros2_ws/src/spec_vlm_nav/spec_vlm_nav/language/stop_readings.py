@@ -49,17 +49,25 @@ _NAMED = frozenset(
     ['say', 'says', 'saying', 'read', 'reads', 'reading', 'sign', 'word', 'named', 'called']
 )
 # What a keyboard offers for a letter.
-_LEET = str.maketrans('01345789@$€!|+', 'oieastbgaseiit')
+_LEET: dict[int, int | str] = {**str.maketrans('01345789@$€!|+', 'oieastbgaseiit')}
 _LEET_L = {**_LEET, ord('1'): 'l', ord('|'): 'l'}
 # Look-alikes that Unicode's table does not have.
 _MORE_ALIKE = {'ᔕ': 's', 'ᔖ': 's', '§': 's', '†': 't', '‡': 't', 'ʇ': 't', 'ɟ': 'f'}
 # Letters for the eye alone, which are drawn as nothing.
 _BLANK_LETTERS = frozenset('\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0')
-_FOLDED = {
-    **str.maketrans('ıøłđŧħ', 'ioldth'),
-    **str.maketrans({'æ': 'ae', 'œ': 'oe', 'ß': 'ss', 'þ': 'th', 'ð': 'd'}),
-    # Arabic letters as Persian and Urdu keyboards have them; the stroke that lengthens a word
-    **str.maketrans({'ک': 'ك', 'ی': 'ي', 'ى': 'ي', 'ہ': 'ه', 'ھ': 'ه', 'ة': 'ه', 'ـ': None}),
+_FOLDED: dict[int, str | None] = {
+    ord(letter): plain
+    for letter, plain in (
+        *zip('ıøłđŧħ', 'ioldth', strict=True),
+        ('æ', 'ae'),
+        ('œ', 'oe'),
+        ('ß', 'ss'),
+        ('þ', 'th'),
+        ('ð', 'd'),
+        # Arabic letters as Persian and Urdu keyboards have them; the stroke that lengthens a word
+        *zip('کیىہھة', 'كييههه', strict=True),
+        ('ـ', None),
+    )
 }
 _MARKS_OF = ('COMBINING', 'VARIATION', 'ARABIC', 'HEBREW', 'MONGOLIAN FREE')
 _RIGHT_TO_LEFT = '\u202e'
