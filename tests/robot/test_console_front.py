@@ -57,7 +57,7 @@ def tokens_of(tmp_path, *names):
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    with Served(tmp_path_factory.mktemp("console")) as one:
+    with Served(tmp_path_factory.mktemp("console"), max_pages=64) as one:  # floods that end are read to their end
         yield one
 
 
