@@ -1,15 +1,79 @@
-"""`/metrics`, `/healthz` and `/readyz` of a verifier, answered by a thread of their own."""
+"""`/metrics`, `/healthz` and `/readyz` of a verifier, answered by threads of their own.
+
+A connection is one request and ends after TIMEOUT_S, whatever is sent; where there are too many, the oldest is closed.
+"""
 
 from __future__ import annotations
 
+import io
+import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from cloud_verifier.errors import VerifierError
 
 TIMEOUT_S = 5.0
-"""A client that asks and does not go on is left."""
+"""A request is read and answered in so long."""
+MOST_CONNECTIONS = 32
+HEAD_BYTES = 16_384
+
+
+class BoundedServer(ThreadingHTTPServer):
+    """A thread for each of at most MOST_CONNECTIONS connections."""
+
+    daemon_threads = True
+    request_queue_size = 2 * MOST_CONNECTIONS
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self._open: deque[socket.socket] = deque()
+        self._lock = threading.Lock()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread; a clock ends it."""
+        with self._lock:
+            oldest = self._open.popleft() if len(self._open) >= MOST_CONNECTIONS else None
+            self._open.append(request)
+        if oldest is not None:
+            _end(oldest)
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """In the connection's thread."""
+        clock = threading.Timer(TIMEOUT_S, _end, (request,))
+        clock.daemon = True
+        clock.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            clock.cancel()
+            with self._lock, suppress(ValueError):
+                self._open.remove(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: the client has gone, or was left."""
+
+
+def _end(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+class Head(io.BufferedIOBase):
+    """What is read of a request: HEAD_BYTES and no more."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._left = stream, HEAD_BYTES
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        """A line of the request's head; empty where there were too many."""
+        line: bytes = self._stream.readline(min(self._left, size if size and size > 0 else self._left))
+        self._left -= len(line)
+        return line
 
 
 class StatusServer:
@@ -38,6 +102,10 @@ class StatusServer:
         class Handler(BaseHTTPRequestHandler):
             timeout = TIMEOUT_S
 
+            def setup(self) -> None:
+                super().setup()
+                self.rfile = Head(self.rfile)
+
             def do_GET(self) -> None:
                 path = self.path.split("?")[0]
                 page, kind = pages.get(path), "text/plain; version=0.0.4; charset=utf-8"
@@ -54,12 +122,11 @@ class StatusServer:
                 """Nothing: a scrape every few seconds would fill the log."""
 
         try:
-            self._server = ThreadingHTTPServer((host or "127.0.0.1", int(port)), Handler)
+            self._server = BoundedServer((host or "127.0.0.1", int(port)), Handler)
         except (OSError, ValueError, OverflowError) as error:
             raise VerifierError(
                 f"metrics cannot be served on {bind!r} ({error}): choose a free HOST:PORT with --metrics"
             ) from error
-        self._server.daemon_threads = True
         self.bind = f"{self._server.server_address[0]!s}:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, name="status", daemon=True)
         self._thread.start()

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
@@ -81,12 +82,14 @@ class Routes:
         app.add_exception_handler(HTTPException, no_such_page)
         return app
 
-    async def health(self) -> Response:
+    async def health(self, request: Request) -> Response:
         """Whether the server works; not whether the verifier does."""
+        self._check_site(request)
         return JSONResponse({"status": "ok", "answers": self._desk.busy, "waiting": self._desk.waiting})
 
-    async def metrics(self) -> Response:
+    async def metrics(self, request: Request) -> Response:
         """Counters, for Prometheus."""
+        self._check_site(request)
         return Response(self._counters.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def models(self, request: Request) -> Response:
@@ -194,14 +197,29 @@ class Routes:
         """Whose request it is. Raises ApiError for one that may not ask."""
         if self._keys is not None:
             return self._keys.owner(request.headers.get("authorization", ""))
-        host = request.headers.get("host", "localhost")
-        # A page in a browser of this machine may have a name of its own lead here.
-        if not is_loopback(host if ":" in host.rpartition("]")[2] else f"{host}:80"):
-            raise ApiError(403, f"without API keys only this machine is served, and not as {host[:100]}")
+        self._check_site(request)
         return ""
+
+    def _check_site(self, request: Request) -> None:
+        """Raise ApiError for what a page of another site has a browser of this machine ask, where nobody has a key."""
+        if self._keys is not None:
+            return
+        host = request.headers.get("host", "localhost")
+        # A page may have a name of its own lead here.
+        if not is_loopback(_with_port(host)):
+            raise ApiError(403, f"without API keys only this machine is served, and not as {host[:100]}")
+        origin = request.headers.get("origin")
+        if origin is not None and not is_loopback(_with_port(urlsplit(origin).netloc)):
+            raise ApiError(403, f"without API keys pages of other sites are not served, {origin[:100]} is one")
+        if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin", "same-site"):
+            raise ApiError(403, "without API keys pages of other sites are not served")
 
     async def _asked(self, request: Request, kind: Kind) -> Asked:
         """The body, read and checked; a long one aside, so that others go on meanwhile. Raises ApiError."""
+        kind_of_body = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind_of_body != "application/json":  # any other may come from a form, without the browser asking
+            shown = kind_of_body[:100] or "none"
+            raise ApiError(415, f"Content-Type must be application/json, got {shown}", code="unsupported_media_type")
         data = await self._body(request)
         if len(data) < _READ_ASIDE_BYTES:
             return self._read(data, kind)
@@ -247,6 +265,10 @@ class Routes:
             fields["answer"] = record.text
         self._counters.request(record.status, now - record.began_s, outcome)
         self._log.info("request", **fields)
+
+
+def _with_port(host: str) -> str:
+    return host if ":" in host.rpartition("]")[2] else f"{host}:80"
 
 
 class EventResponse(Response):

@@ -11,6 +11,8 @@ from harness.paths import DEFAULT_TEXT_DRAFT
 from specnav.api.config import ApiConfig
 
 INSTALL = "pip install 'specnav[api]'"
+FILES_PER_ANSWER = 8
+"""Descriptors of an edge's link to the verifier."""
 
 
 def make_key(path: Path | None, name: str) -> int:
@@ -88,6 +90,7 @@ def run_api(config: ApiConfig) -> int:
             ready=lambda: log.info("ready", bind=bound, model=house.name, method=config.method),
             drain=desk.close,
             stop=house.cancel_all,
+            own_files=64 + FILES_PER_ANSWER * config.answers,
         )
         try:
             server.run([listening])

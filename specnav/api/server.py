@@ -13,8 +13,8 @@ from fastapi import FastAPI
 
 from harness.errors import UsageError
 from specnav.api.config import host_and_port
+from specnav.bounded_http import WAITING, bounded_config
 
-_BACKLOG = 256
 _KEEP_ALIVE_S = 75
 """A connection on which nothing is asked for so long is closed: longer than proxies keep theirs."""
 
@@ -28,7 +28,7 @@ def listen(bind: str) -> socket.socket:
         found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind((host, port))
-        found.listen(_BACKLOG)
+        found.listen(WAITING)
     except OSError as error:
         raise UsageError(
             f"cannot listen on {bind} ({error.strerror or error}): choose a free HOST:PORT with --bind"
@@ -52,15 +52,16 @@ class ApiServer(uvicorn.Server):
         ready: Callable[[], None],
         drain: Callable[[], None],
         stop: Callable[[], None],
+        own_files: int = 64,
     ) -> None:
         """ready: called when requests are taken. drain: nobody new. stop: nobody any more. Both in a signal handler's
-        place, between two steps of the event loop.
+        place, between two steps of the event loop. own_files: descriptors that the process needs beside connections.
         """
-        config = uvicorn.Config(
+        config = bounded_config(
             app,
+            own_files,
             log_config=None,
             access_log=False,
-            server_header=False,
             lifespan="off",
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=max(1, round(drain_s)),
@@ -71,6 +72,8 @@ class ApiServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """As uvicorn's."""
         await super().startup(sockets)
+        for listening in sockets or []:
+            listening.listen(WAITING)
         self._ready()
 
     @contextmanager

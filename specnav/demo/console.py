@@ -84,7 +84,7 @@ def run_console(
                 "port": port,
                 "templates": templates_of(episode),
                 "audit_file": str(run / "audit.jsonl"),
-                "tokens_file": str(run / "no_tokens.json"),  # loopback alone
+                "tokens_file": "none",  # loopback alone
                 "simulator": True,
                 **given,
             }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
@@ -21,6 +24,7 @@ from harness.signals import ends_on_signals
 from spec_vlm_nav.console.access import check_origin
 from spec_vlm_nav.console.web import HEADERS
 from spec_vlm_nav.console.web import PAGE as CONSOLE_PAGE
+from specnav.bounded_http import bounded_config
 from specnav.lookback.again import Again, offered_methods
 from specnav.lookback.clip import MEDIA_TYPES, make_clip
 from specnav.lookback.labels import Labels
@@ -35,6 +39,7 @@ FILES = {
     "/cards.js": CONSOLE_PAGE / "cards.js",
 }
 MOST_BYTES = 10_000
+OWN_NAMES = ["127.0.0.1", "localhost"]
 
 
 def make_app(walk: Walk, labels: Labels, again: Again) -> Starlette:
@@ -45,6 +50,8 @@ def make_app(walk: Walk, labels: Labels, again: Again) -> Starlette:
             return FileResponse(path, headers=HEADERS)
 
         return serve
+
+    clips = asyncio.Semaphore(1)  # one at a time: they take all of a core
 
     def told() -> dict[str, Any]:
         return {**walk.told(), "labels": labels_told(), "methods": offered_methods()}
@@ -89,7 +96,8 @@ def make_app(walk: Walk, labels: Labels, again: Again) -> Starlette:
         kind = f".{request.path_params['kind']}"
         try:
             begin, end = (float(request.query_params[name]) for name in ("from", "to"))
-            data = await run_in_threadpool(make_clip, walk, begin, end, kind)
+            async with clips:
+                data = await run_in_threadpool(make_clip, walk, begin, end, kind)
         except (KeyError, ValueError):
             return JSONResponse({"why": "give from and to, in seconds"}, 400, HEADERS)
         except EvaluationError as error:
@@ -106,7 +114,8 @@ def make_app(walk: Walk, labels: Labels, again: Again) -> Starlette:
         Route("/again", decide, methods=["POST"]),
         Route("/clip.{kind}", clip),
     ]
-    return Starlette(routes=routes)
+    # A page elsewhere could have its own name lead here (DNS rebinding).
+    return Starlette(routes=routes, middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=OWN_NAMES)])
 
 
 async def _posted(request: Request, act: Callable[[dict[str, Any]], dict[str, Any]], wanted: str) -> Response:
@@ -114,8 +123,12 @@ async def _posted(request: Request, act: Callable[[dict[str, Any]], dict[str, An
     if wrong := check_origin(request.headers.get("origin"), request.headers.get("host"), True):
         return JSONResponse({"why": wrong}, 403, HEADERS)
     try:
-        body = await request.body()
-        said = json.loads(body) if len(body) <= MOST_BYTES else None
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            if len(body) > MOST_BYTES:
+                raise ValueError
+        said = json.loads(body)
         if not isinstance(said, dict):
             raise ValueError
         return JSONResponse(act(said), headers=HEADERS)
@@ -136,7 +149,7 @@ def serve(walk: Walk, labels: Labels, again: Again, port: int, say: Callable[[st
         listening.close()
         raise UsageError(f"port {port}: {error.strerror}; give another with --port") from error
     say(f"look back: http://127.0.0.1:{listening.getsockname()[1]}/ (Ctrl-C ends it)")
-    config = uvicorn.Config(make_app(walk, labels, again), log_level="warning", server_header=False)
+    config = bounded_config(make_app(walk, labels, again), own_files=64, log_level="warning")
     with ends_on_signals():  # else SIGTERM would leave a replay's files behind
         try:
             uvicorn.Server(config).run(sockets=[listening])

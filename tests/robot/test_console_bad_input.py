@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import random
-import time
 
 import pytest
 
@@ -99,21 +98,16 @@ def test_an_operators_absurd_values_are_refused_in_words_a_page_can_show(tmp_pat
 def test_a_flood_of_nonsense_over_the_socket_leaves_the_console_and_stop_alive(tmp_path):
     from websockets.sync.client import connect
 
-    from spec_vlm_nav.console.web import Web, WebConfig
+    from tests.robot.console_served import Served
 
-    world = World(tmp_path)
-    web = Web(WebConfig(), world.pages)
-    address, origin = web.url.replace("http", "ws") + "socket", web.url.rstrip("/")
-    try:
-        with connect(address, origin=origin, max_queue=None) as socket:
-            socket.send('{"name": "anna"}')
+    with Served(tmp_path) as world:
+        address, origin = world.web.url.replace("http", "ws") + "socket", world.origin
+        with world.page() as socket:
             for text in (*ABSURD, b"\x00\xff bytes"):
                 socket.send(text)
             socket.send('{"t": "stop", "id": 1e999, "how": ["x"]}')
-            until = time.monotonic() + 10
-            while ("stop",) not in world.done() and time.monotonic() < until:
-                time.sleep(0.02)
-        assert world.done() == [("stop",)]
+            assert world.stopped(10)[:2] == ["", "stop"]
+        assert world.done() == []
         for hello in (b"bytes", DEEP, '{"name": "\\ud800"}', '{"token": [1]}'):
             with connect(address, origin=origin) as socket:
                 socket.send(hello)
@@ -122,8 +116,6 @@ def test_a_flood_of_nonsense_over_the_socket_leaves_the_console_and_stop_alive(t
         with connect(address, origin=origin) as socket:
             socket.send('{"name": "ben"}')
             assert json.loads(socket.recv(5))["name"] == "ben"
-    finally:
-        web.close()
 
 
 def test_a_robot_that_says_absurd_things_does_not_end_the_watch_over_control(tmp_path):
@@ -145,18 +137,17 @@ def test_a_robot_that_says_absurd_things_does_not_end_the_watch_over_control(tmp
 
 
 def test_a_certificate_that_cannot_be_used_is_refused_in_one_line(tmp_path):
-    from spec_vlm_nav.console.web import Web, WebConfig
     from tests.certificates import certificate
+    from tests.robot.console_served import Served
 
     cert, key = certificate(tmp_path, "one")
     _, other = certificate(tmp_path, "two")
     junk = tmp_path / "junk.pem"
     junk.write_text("no certificate")
-    pages = World(tmp_path).pages
     for given in ((cert, other), (junk, key), (cert, junk), (tmp_path / "none.pem", key), (cert, "")):
         with pytest.raises(ConsoleError) as refused:
-            Web(WebConfig(certificate=str(given[0]), key=str(given[1])), pages)
+            Served(tmp_path, certificate=str(given[0]), key=str(given[1]))
+        (tmp_path / "stops").unlink()
         assert "cannot be used: " in str(refused.value) and "\n" not in str(refused.value)
-    web = Web(WebConfig(certificate=str(cert), key=str(key)), pages)
-    assert web.url.startswith("https://")
-    web.close()
+    with Served(tmp_path, certificate=str(cert), key=str(key)) as served:
+        assert served.web.url.startswith("https://")

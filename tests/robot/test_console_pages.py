@@ -179,9 +179,11 @@ def test_typed_words_that_mean_stop_stop_without_control_too(tmp_path):
 
 def test_a_stop_without_a_socket_reaches_the_robot_it_names(tmp_path):
     world = World(tmp_path, names=("one", "two"))
-    assert world.pages.stop_by_post("anna", Role.OPERATOR, "127.0.0.1", "two")
+    told = {"who": "anna", "role": "operator", "where": "127.0.0.1"}
+    world.pages.stopped_by_post({"posted": "two", "heard": False, **told})
     assert world.done("two") == [("stop",)] and world.done("one") == []
-    assert not world.pages.stop_by_post("anna", Role.OPERATOR, "127.0.0.1", "three")
+    world.pages.stopped_by_post({"posted": "one", "heard": True, **told})  # the front's own was heard
+    assert world.done("one") == []
     assert world.audit()[-1]["command"] == "stop by POST"
 
 

@@ -133,12 +133,16 @@ def test_a_sentence_is_a_mission_too_also_with_a_colon():
         ("steps:\n- go\nstart_when: later", 3, "start_when: later; allowed: now"),
         ("steps:\n- go\nstart_when: {at: '25:00'}", 3, "23:59"),
         ("steps:\n- go\nmax_s: -1", 3, "max_s: -1"),
-        ("steps: &a\n- repeat: 2\n  steps: *a", 1, "nested too deeply"),
+        ("steps: &a\n- repeat: 2\n  steps: *a", 1, "anchors and aliases"),
         ("steps:\n- [go]", 2, "a step is a mapping or a sentence"),
         ("- go", 1, "a mission is a mapping"),
         ("steps: {a: 1}", 1, "not a list"),
         ("steps:\n- " + "x" * 3000, 2, "3000 characters"),
         ("a" * 300_000, 1, "no mission"),
+        ("[" * 5000, 1, "nested too deeply"),
+        ("- " * 5000, 1, "nested too deeply"),
+        ("? " * 5000, 1, "nested too deeply"),
+        ("steps:\n" + "- go\n" * 38_000, 1, "too many steps"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line_and_what_is_allowed(text, line, words):

@@ -113,7 +113,9 @@ def test_the_packages_are_valid_and_have_a_changelog_that_is_installed(alone):
 
 # Modules that rosdep brings, by the key in its python.yaml, and those that pip brings.
 ROSDEP = {"PIL": "python3-pil", "numpy": "python3-numpy", "yaml": "python3-yaml"}
-BY_PIP = {"av", "mcap", "msgspec", "specdec", "starlette", "torch", "uvicorn"}
+BY_PIP = {
+    "av", "confusable_homoglyphs", "h11", "mcap", "msgspec", "specdec", "starlette", "torch", "uvicorn", "websockets",
+}  # fmt: skip
 OPTIONAL = {"nav2_msgs", "unitree_api", "unitree_go"}
 
 

@@ -65,6 +65,7 @@ can you stop
 could you please stop?
 Would you stop moving, please?
 go there... no, stop!
+go to the door. Stop.
 oh no stop
 halt
 Halt!
@@ -289,7 +290,6 @@ go to the table and stop
 go to the red table, then stop
 Find the bottle and stop there.
 walk to the door, wait there
-go to the door. Stop.
 find the silver bottle
 find the stopwatch
 turn left

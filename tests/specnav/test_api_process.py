@@ -116,7 +116,8 @@ def test_a_stream_tells_what_it_took_where_that_is_asked_for(served: Served) -> 
         "length",
     )
     body = json.dumps({**fields, "stream": True}).encode()
-    with urllib.request.urlopen(f"{served.api.bind}/v1/chat/completions", body, WAIT_S) as reply:
+    url, kind = f"{served.api.bind}/v1/chat/completions", {"Content-Type": "application/json"}
+    with urllib.request.urlopen(urllib.request.Request(url, body, kind), timeout=WAIT_S) as reply:
         assert reply.headers["content-type"].startswith("text/event-stream")
         assert reply.read().endswith(b"data: [DONE]\n\n")
 

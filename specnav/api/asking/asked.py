@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from specdec.errors import ModelError, OptionsError
 from specdec.models.prompt import Message, Prompt, conversation_prompt, plain_prompt
-from specdec.options import LEAST_TEMPERATURE, MAX_NEW_TOKENS, MAX_SEED, GenerationOptions
+from specdec.options import LEAST_TEMPERATURE, MAX_SEED, GenerationOptions
 from specdec.text.grammars import to_lark
 from specnav.api.asking.bodies import (
     Body,
@@ -40,6 +40,7 @@ COMPLETION_TOKENS = 16
 _MOST_TEMPERATURE = 2.0
 _MOST_BIAS = 100.0
 _IDS = 1 << 31
+_SEEDS = 1 << 63
 _NAMES = {"min_new_tokens": "min_tokens", "max_new_tokens": "max_tokens"}
 """What a request calls what our options call otherwise."""
 _FIRST_LOOK = 16
@@ -166,10 +167,14 @@ def _options(body: Body, max_tokens: int, grammar: str) -> GenerationOptions:
         raise wrong("max_tokens", f"max_tokens = {max_tokens!r} is out of range: choose at least 1")
     if (body.min_tokens or 0) > max_tokens:
         raise wrong("min_tokens", f"min_tokens = {body.min_tokens} is more than max_tokens = {max_tokens}")
+    if body.top_p is not None and not 0 <= body.top_p <= 1:
+        raise wrong("top_p", f"top_p = {body.top_p!r} is out of range: choose 0 to 1")
+    if body.seed is not None and not -_SEEDS <= body.seed < _SEEDS:
+        raise wrong("seed", f"seed = {body.seed!r:.100} is out of range: choose -2^63 to 2^63 - 1")
     stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
     try:
         return GenerationOptions(
-            max_new_tokens=min(max_tokens, MAX_NEW_TOKENS),
+            max_new_tokens=max_tokens,
             temperature=0.0 if temperature < LEAST_TEMPERATURE else float(temperature),
             seed=secrets.randbits(63) if body.seed is None else body.seed & MAX_SEED,
             top_k=body.top_k or 0,
@@ -189,6 +194,9 @@ def _options(body: Body, max_tokens: int, grammar: str) -> GenerationOptions:
 
 def _biases(biases: dict[str, float]) -> tuple[tuple[int, float], ...]:
     try:
+        # Python also reads digits of other scripts, and 1_0.
+        if not all(token.isascii() and token.isdecimal() for token in biases):
+            raise ValueError
         found = tuple((int(token), float(bias)) for token, bias in biases.items())
     except ValueError:
         found = ((-1, 0.0),)

@@ -30,11 +30,14 @@ import json
 import os
 from pathlib import Path
 import secrets
+import stat
 from urllib.parse import urlsplit
 
 from spec_vlm_nav.common.errors import ConsoleError
 
 PREFIX = 'snc_'
+NONE = 'none'  # the setting that has everybody on this machine come in
+LARGEST_FILE = 1_000_000
 
 
 class Role(enum.Enum):
@@ -70,24 +73,85 @@ def find_token(tokens: tuple[Token, ...], clear: str) -> Token | None:
     return found[0] if found else None
 
 
-def read_tokens(file: Path) -> tuple[Token, ...]:
-    """Return the tokens in a file; raises ConsoleError, also when others may read it."""
+def read_tokens(file: Path) -> tuple[Token, ...] | None:
+    """
+    Return the tokens in a file, None where there is no such file.
+
+    Raises ConsoleError, also when others may read it.
+    """
     try:
-        if file.stat().st_mode & 0o077:
-            raise ConsoleError(f'{file} may be read by others: chmod 600 {file}')
-        rows = json.loads(file.read_text())
-        return tuple(Token(r['name'], Role(r['role']), r['sha256']) for r in rows)
+        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), 'rb') as stream:
+            found = os.fstat(stream.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise ConsoleError(f'{file} must be a regular file')
+            if found.st_mode & 0o077:
+                raise ConsoleError(f'{file} may be read by others: chmod 600 {file}')
+            text = stream.read(LARGEST_FILE + 1)
+        if len(text) > LARGEST_FILE:
+            raise ConsoleError(f'{file} must be at most {LARGEST_FILE} bytes long')
+        rows = json.loads(text)
+        if not isinstance(rows, list):
+            raise ValueError
+        return tuple(Token(str(r['name'])[:80], Role(r['role']), str(r['sha256'])) for r in rows)
     except FileNotFoundError:
-        return ()
+        return None
     except OSError as error:
         raise ConsoleError(f'{file}: {error.strerror or error}') from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConsoleError(f'{file} holds no tokens: make them anew with --new-token') from error
+
+
+class Tokens:
+    """
+    Who may come, as the file says now. known: the tokens; None: everybody is an operator.
+
+    A file that goes away, or cannot be read on two looks in a row, leaves nobody.
+    """
+
+    def __init__(self, given: str, default: Path) -> None:
+        """given: a file, "none", or "" for the default. Raises ConsoleError."""
+        self.file = None if given == NONE else Path(given).expanduser() if given else default
+        self.known: tuple[Token, ...] | None = None
+        self._seen = self._state()
+        self._was_bad = False
+        if self.file is None:
+            return
+        self.known = read_tokens(self.file)
+        if self.known is None and given:
+            raise ConsoleError(
+                f'tokens_file {self.file} must exist: make a token with ros2 run spec_vlm_nav '
+                f'console_node --new-token operator:NAME {self.file}, or say tokens_file: {NONE}'
+            )
+
+    def look(self) -> str | None:
+        """Read the file again where it changed; returns what is wrong with it, None: no change."""
+        if self.file is None or (self._state() == self._seen and not self._was_bad):
+            return None
+        before, self._seen = self.known, self._state()
+        try:
+            found, wrong = read_tokens(self.file), ''
+            if found is None and before is not None:
+                wrong = f'{self.file} is gone: nobody may come in'
+            self._was_bad = False
+        except ConsoleError as error:
+            found, wrong = before, ''
+            if self._was_bad:
+                found, wrong = (), f'{error}; nobody may come in'
+            self._was_bad = not self._was_bad
+        self.known = () if found is None and before is not None else found
+        return None if self.known == before else wrong
+
+    def _state(self) -> tuple[int, ...] | None:
+        try:
+            found = os.stat(self.file or '')
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode
 
 
 def add_token(file: Path, token: Token) -> None:
     """Add a token to a file, in the place of one of the same name. Raises ConsoleError."""
-    kept = [each for each in read_tokens(file) if each.name != token.name]
+    kept = [each for each in read_tokens(file) or () if each.name != token.name]
     rows = [{'name': t.name, 'role': t.role.value, 'sha256': t.sha256} for t in (*kept, token)]
     beside = file.with_name(f'{file.name}.{os.getpid()}.part')
     try:
@@ -109,7 +173,9 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check_binding(host: str, tokens: tuple[Token, ...], certificate: str, insecure: bool) -> None:
+def check_binding(
+    host: str, tokens: tuple[Token, ...] | None, certificate: str, insecure: bool
+) -> None:
     """Raise ConsoleError where the console would be open to the network without protection."""
     if is_loopback(host):
         return
@@ -151,11 +217,20 @@ class Bucket:
         self._rate, self._burst = rate, burst
         self._left, self._at = burst, -1e9
 
-    def take(self, now: float) -> bool:
-        """Return whether one more is allowed now."""
+    def debt(self, now: float, amount: float) -> float:
+        """Take an amount in any case; returns how long to wait before the next, s."""
+        self._fill(now)
+        self._left -= amount
+        return max(0.0, -self._left / self._rate)
+
+    def _fill(self, now: float) -> None:
         self._left = min(self._burst, self._left + (now - self._at) * self._rate)
         self._at = now
-        if self._left < 1:
+
+    def take(self, now: float, amount: float = 1.0) -> bool:
+        """Return whether so much more is allowed now."""
+        self._fill(now)
+        if self._left < amount:
             return False
-        self._left -= 1
+        self._left -= amount
         return True

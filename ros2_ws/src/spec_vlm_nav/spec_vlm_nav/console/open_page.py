@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from spec_vlm_nav.console.access import Bucket, Role
+from spec_vlm_nav.console.access import Bucket, Role, Token
 from spec_vlm_nav.console.words import put
 
 RATE, BURST = 10.0, 30.0  # commands of one page
@@ -39,10 +39,15 @@ class Page:
     where: str
     send: Send
     robot: str = ''
+    token: Token | None = None
+    connection: int = 0  # by the front's count
+    end: Callable[[int, str], Any] = lambda code, why: None
+    on_look: Callable[[], None] = lambda: None  # it looks at a robot
     in_flight: int = 0  # the picture that was sent and is not drawn yet
     sent_frame: int = 0
     decision: dict[str, Any] | None = None  # the last that it was told of
     bucket: Bucket = field(default_factory=lambda: Bucket(RATE, BURST))
+    excess: Bucket = field(default_factory=lambda: Bucket(1.0, 1.0))  # lines about those beyond
     outbox: asyncio.Queue[str | bytes] = field(default_factory=lambda: asyncio.Queue(200))
 
     def tell(self, what: str, **told: Any) -> None:

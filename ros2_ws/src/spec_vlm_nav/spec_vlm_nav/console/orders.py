@@ -27,12 +27,13 @@ from spec_vlm_nav.common.errors import MissionError, ParameterError
 from spec_vlm_nav.console.live import checked
 from spec_vlm_nav.console.open_page import Page
 from spec_vlm_nav.console.robots import Answer, Robot
+from spec_vlm_nav.console.words import LONGEST_WORDS
 from spec_vlm_nav.language.stop_words import is_stop
 from spec_vlm_nav.missions.reading import from_sentence, read
 from spec_vlm_nav.missions.sentences import split
 
 MOVING = ('say', 'cancel', 'mission', 'order', 'reset', 'param', 'fault', 'room')
-LONGEST_WORDS, LONGEST_MISSION = 2000, 200_000
+LONGEST_MISSION = 200_000
 HEALTHY = {
     'camera_fault': 'none',
     'odom_fault': 'none',
@@ -61,16 +62,33 @@ class Desk(Protocol):
     def log(self, robot: str, level: str, words: str) -> None: ...
     def call(self, act: Callable[[], None]) -> None: ...
     def answered(self, page: Page, kind: str, good: bool, words: str) -> None: ...
+    def has_control(self, page: Page) -> bool: ...
+    def done(self, page: Page, message: dict[str, Any], wrong: str) -> None: ...
+
+
+# Given a text and whom to tell: how many steps, and what is wrong with it.
+ReadMission = Callable[[str, Callable[[int, str], None]], None]
+
+
+def read_at_once(text: str, told: Callable[[int, str], None]) -> None:
+    """Read a mission here and now."""
+    try:
+        steps, wrong = len(read(text).steps), ''
+    except MissionError as error:
+        steps, wrong = 0, str(error)
+    told(steps, wrong)
 
 
 class Orders:
     """Carries them out; the role and control have been checked."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, desk: Desk, read_mission: ReadMission) -> None:
+        self._desk, self._read_mission = desk, read_mission
 
-    def carry_out(self, page: Page, robot: Robot, kind: str, message: dict[str, Any]) -> str:
-        """Carry out an order; returns why not, or ""."""
+    def carry_out(
+        self, page: Page, robot: Robot, kind: str, message: dict[str, Any]
+    ) -> str | None:
+        """Carry out an order; returns why not, "", or None: that is told later."""
 
         def answer(good: bool, words: str) -> None:
             self._desk.call(lambda: self._desk.answered(page, kind, good, words))
@@ -85,13 +103,8 @@ class Orders:
         elif kind in ('fault', 'room'):
             return self._simulate(page, robot, kind, message, answer)
         elif kind == 'mission':
-            text = str(message.get('text', ''))[:LONGEST_MISSION]
-            try:
-                plan = read(text)
-            except MissionError as error:
-                return str(error)
-            self._desk.log(page.robot, 'info', f'{page.name}: mission of {len(plan.steps)} steps')
-            robot.run_mission(text, answer)
+            self._run_mission(page, robot, message, answer)
+            return None
         elif kind == 'order':
             order, steps = str(message.get('order', ''))[:20], str(message.get('steps', ''))
             try:
@@ -105,7 +118,22 @@ class Orders:
             return self._set_parameter(page, robot, message)
         return ''
 
-    def _say(self, page: Page, robot: Robot, words: str, message: dict[str, Any]) -> str:
+    def _run_mission(
+        self, page: Page, robot: Robot, message: dict[str, Any], answer: Answer
+    ) -> None:
+        text = str(message.get('text', ''))[:LONGEST_MISSION]
+
+        def when_read(steps: int, wrong: str) -> None:
+            if not wrong and not self._desk.has_control(page):
+                wrong = 'control was lost while the mission was read'
+            self._desk.done(page, message, wrong)
+            if not wrong:
+                self._desk.log(page.robot, 'info', f'{page.name}: mission of {steps} steps')
+                robot.run_mission(text, answer)
+
+        self._read_mission(text, when_read)
+
+    def _say(self, page: Page, robot: Robot, words: str, message: dict[str, Any]) -> str | None:
         words = ' '.join(words.split())
         if not words:
             return 'say where to go: "find the silver bottle"'

@@ -34,26 +34,17 @@ from spec_vlm_nav.console.access import Bucket, Role
 from spec_vlm_nav.console.audit import Audit
 from spec_vlm_nav.console.control import Control
 from spec_vlm_nav.console.open_page import BURST, Page, RATE, Send
-from spec_vlm_nav.console.orders import FAULTS, LONGEST_WORDS, MOVING, Orders
-from spec_vlm_nav.console.robots import Robot, Robots
+from spec_vlm_nav.console.orders import FAULTS, MOVING, Orders, read_at_once, ReadMission
+from spec_vlm_nav.console.robots import in_short, Robot, Robots
 from spec_vlm_nav.console.shelf import Shelf
-from spec_vlm_nav.console.words import STOPPING
+from spec_vlm_nav.console.standing import Standing
+from spec_vlm_nav.console.words import LONGEST_WORDS, STOPPING
 from spec_vlm_nav.language.stop_words import is_stop
 
 STATE_S, MAP_S, HEALTH_S, WATCH_S, HOLD_S = 0.2, 1.0, 1.0, 0.05, 0.1
-STANDS_S, PATIENCE_S = 3.0, 5.0
+PATIENCE_S = 5.0
 LONGEST_REFUSAL = 1000
 TOO_MANY = 'too many commands at once: wait a moment'
-SHORT = (
-    'state',
-    'standing',
-    'estopped',
-    'instruction',
-    'action',
-    'link',
-    'camera_age_s',
-    'battery',
-)
 
 
 class Pages:
@@ -68,9 +59,10 @@ class Pages:
         shelf: Shelf | None = None,
         templates: tuple[str, ...] = (),
         page_busy_s: float = 0.4,
+        read_mission: ReadMission = read_at_once,
     ) -> None:
         self._robots, self._audit = robots, audit
-        self._orders, self.shelf = Orders(self), shelf or Shelf(None)
+        self._orders, self.shelf = Orders(self, read_mission), shelf or Shelf(None)
         self._templates, self._posts = templates, Bucket(RATE, BURST)
         self._busy_s = page_busy_s
         self._require_operator, self._timeout_s = require_operator, page_timeout_s
@@ -80,12 +72,20 @@ class Pages:
         self._controls: dict[str, Control] = {}
         self._numbers = itertools.count(1)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stops: list[tuple[Page, str, str, float]] = []  # page, id, robot, when
+        self._standing = Standing()
 
     @property
     def count(self) -> int:
         """Return how many pages are open."""
         return len(self._pages)
+
+    def all(self) -> list[Page]:
+        """Return the open pages, the oldest first."""
+        return sorted(self._pages, key=lambda page: page.number)
+
+    def robot_names(self) -> list[str]:
+        """Return the namespaces that may hold a robot."""
+        return sorted(self._robots.all_names())
 
     def control(self, robot: str) -> Control:
         """Return who has control of a robot."""
@@ -152,6 +152,7 @@ class Pages:
             self._feed(page)
         elif kind == 'look':
             self._look(page, str(message.get('robot', '')))
+            page.on_look()
         elif kind in STOPPING:  # before all limits: a stop is obeyed whoever says it
             number, how = (str(message.get(key, ''))[:40] for key in ('id', 'how'))
             self.stop(page, kind, number, how)
@@ -159,10 +160,9 @@ class Pages:
             self.stop(page, 'stop', '', 'spoken' if kind == 'heard' else 'typed')
         elif kind == 'heard':
             pass  # speech so far: only what means stop acts before it is said back
-        elif kind == 'files':
-            page.tell('files', **self.shelf.listing(page.robot))
-        elif kind == 'file':
-            self._offer_file(page, str(message.get('name', '')))
+        elif kind in ('files', 'file'):
+            if page.bucket.take(time.monotonic()):
+                self._aside(lambda: self._tell_files(page, kind, str(message.get('name', ''))))
         else:
             self._command(page, kind, message)
 
@@ -183,13 +183,19 @@ class Pages:
         page.robot = name
         self._welcome(page)
 
-    def _offer_file(self, page: Page, name: str) -> None:
-        ticket, why = self.shelf.ticket(page.robot, name, time.monotonic())
-        self._note(page, f'file {name[:200]}', f'refused: {why}' if why else 'done')
-        if why:
-            page.tell('no', to='file', why=why)
+    def _aside(self, act: Callable[[], None]) -> None:
+        """Do what asks a disk in a thread beside the loop; without a loop at once."""
+        if self._loop is None or self._loop.is_closed():
+            act()
         else:
-            page.tell('file', ticket=ticket)
+            self._loop.run_in_executor(None, act)
+
+    def _tell_files(self, page: Page, kind: str, name: str) -> None:
+        what, told = self.shelf.answer(page.robot, kind, name, time.monotonic())
+        if kind == 'file':
+            why = told.get('why')
+            self._note(page, f'file {name[:200]}', f'refused: {why}' if why else 'done')
+        self.call(lambda: page.tell(what, **told))
 
     def stop(self, page: Page, kind: str, number: str, how: str) -> None:
         """Stop a page's robot, whoever looks at it, and tell when it stands."""
@@ -198,24 +204,32 @@ class Pages:
             page.tell('no', to=kind, why='this robot is not there')
             return
         robot.stop() if kind == 'stop' else robot.estop()
+        self._after_stop(page, kind, number, how)
+
+    def stopped(self, said: dict[str, Any]) -> None:
+        """Take note of a STOP that the front has published."""
+        for page in [p for p in self._pages if p.connection == said['stop']]:
+            # Where the front's publisher reaches nobody (yet), ours does.
+            then = self._after_stop if said['heard'] else self.stop
+            then(page, said['kind'], said['id'], said['how'])
+
+    def _after_stop(self, page: Page, kind: str, number: str, how: str) -> None:
         now = time.monotonic()
-        if len(self._stops) < 100:
-            self._stops.append((page, number, page.robot, now))
+        self._standing.ask(page, number, now)
         if page.bucket.take(now):  # not the stop, only its line
             self._note(page, f'{kind} {how}'.strip(), 'sent')
             said = f' ({how})' if how else ''
             self.log(page.robot, 'warn', f'{kind.upper()} by {page.name}{said}')
 
-    def stop_by_post(self, who: str, role: Role, where: str, name: str) -> bool:
-        """Stop a robot for somebody without a socket; returns whether it is there."""
-        robot = self._robots.get(name)
-        if robot is None:
-            return False
-        robot.stop()
-        if self._posts.take(time.monotonic()):  # not the stop, only its line
-            self._audit.note(who, role.value, where, name, 'stop by POST', 'sent')
+    def stopped_by_post(self, said: dict[str, Any]) -> None:
+        """Take note of a STOP of somebody without a socket."""
+        name, robot = said['posted'], self._robots.get(said['posted'])
+        if robot is not None and not said['heard']:
+            robot.stop()
+        if self._posts.take(time.monotonic()):
+            who = said['who']
+            self._audit.note(who, said['role'], said['where'], name, 'stop by POST', 'sent')
             self.log(name, 'warn', f'STOP by {who} (its socket was gone)')
-        return True
 
     def _command(self, page: Page, kind: str, message: dict[str, Any]) -> None:
         robot, why = self._robots.get(page.robot), ''
@@ -230,6 +244,8 @@ class Pages:
         elif kind in MOVING and self.control(page.robot).page != page.number:
             name = self.control(page.robot).name
             why = f'{name or "nobody"} has control: take it first'
+        if why == TOO_MANY and not page.excess.take(time.monotonic()):
+            return  # that there are too many is said once a second
         if why or robot is None:
             self._note(page, _words(message), f'refused: {why}')
             page.tell('no', to=kind, why=why)
@@ -237,10 +253,19 @@ class Pages:
         if kind in ('take', 'release'):
             self._change_control(page, robot, kind, bool(message.get('force')))
             return
-        refused = self._orders.carry_out(page, robot, kind, message)
-        self._note(page, _words(message), f'refused: {refused}' if refused else 'done')
-        if refused:
-            page.tell('no', to=kind, why=refused[:LONGEST_REFUSAL])
+        wrong = self._orders.carry_out(page, robot, kind, message)
+        if wrong is not None:
+            self.done(page, message, wrong)
+
+    def done(self, page: Page, message: dict[str, Any], wrong: str) -> None:
+        """Take note of a command that was carried out, or of why it was not."""
+        self._note(page, _words(message), f'refused: {wrong}' if wrong else 'done')
+        if wrong:
+            page.tell('no', to=str(message.get('t', '')), why=wrong[:LONGEST_REFUSAL])
+
+    def has_control(self, page: Page) -> bool:
+        """Return whether a page has control of the robot that it looks at."""
+        return page in self._pages and self.control(page.robot).page == page.number
 
     def _change_control(self, page: Page, robot: Robot, kind: str, force: bool) -> None:
         control, now = self.control(page.robot), time.monotonic()
@@ -275,7 +300,9 @@ class Pages:
 
     def call(self, act: Callable[[], None]) -> None:
         """Do something in the loop; may be called by any thread."""
-        if self._loop is not None and not self._loop.is_closed():
+        if self._loop is None:
+            act()
+        elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(act)
 
     def wake(self, robot: str, what: str) -> None:
@@ -306,15 +333,8 @@ class Pages:
 
     def _look_whether_it_stands(self, name: str) -> None:
         robot, now = self._robots.get(name), time.monotonic()
-        stands = robot is not None and bool(robot.state().get('standing'))
-        for stop in [s for s in self._stops if s[2] == name]:
-            page, number, _, at = stop
-            if stands:
-                page.tell('stands', id=number, ms=round(1000 * (now - at)))
-            if stands or now - at > STANDS_S:
-                self._stops.remove(stop)
-                if not stands:
-                    page.tell('stands', id=number, ms=None)
+        if self._standing.is_awaited(name):
+            self._standing.look(name, bool(robot and robot.state().get('standing')), now)
 
     def _feed(self, page: Page) -> None:
         """Send the newest picture, if the page has drawn the one before."""
@@ -325,16 +345,6 @@ class Pages:
         number, received, jpeg = frame
         page.in_flight = page.sent_frame = number
         page.outbox.put_nowait(struct.pack('<Id', number & 0xFFFFFFFF, _unix(received)) + jpeg)
-
-    def _fleet(self) -> list[dict[str, Any]]:
-        """Return all robots in short, for the tiles of a page that has more than one."""
-        found = []
-        for name in self._robots.names():
-            if (robot := self._robots.get(name)) is not None:
-                told = robot.state()
-                short = {key: told.get(key) for key in SHORT}
-                found.append({'name': name, 'control': self.control(name).name, **short})
-        return found
 
     def tell_states(self, robot: str) -> None:
         """Tell all pages of a robot how it is."""
@@ -383,8 +393,7 @@ class Pages:
                 if lost := control.lost(now):
                     self._let_go(name, f'the page of {lost} is lost')
                     self._safely(self.tell_states, name)
-                if any(stop[2] == name for stop in self._stops):
-                    self._safely(self._look_whether_it_stands, name)
+                self._safely(self._look_whether_it_stands, name)
             for what in [w for w, at in due.items() if now >= at]:
                 due[what] = now + periods[what]
                 self._safely(self._regularly, what)
@@ -409,7 +418,8 @@ class Pages:
                 self._hold(name)
             return
         health = self._robots.health() if what == 'health' and self._pages else []
-        fleet = self._fleet() if what == 'map' and self._pages else []
+        tiles = what == 'map' and bool(self._pages)
+        fleet = in_short(self._robots, lambda name: self.control(name).name) if tiles else []
         for page in self._pages:
             if what == 'state':
                 self._tell_state(page)

@@ -27,13 +27,21 @@ CONSOLE: tuple[Parameter, ...] = (
     Parameter(
         'tokens_file',
         '',
-        'Hashes of the tokens; empty: spec_vlm_nav/console_tokens.json in ROS_HOME or ~/.ros.',
+        'Hashes of the tokens; empty: spec_vlm_nav/console_tokens.json in ROS_HOME or ~/.ros; '
+        'none: on loopback everybody is an operator.',
     ),
     Parameter(
         'audit_file',
         '',
         'Where every command is noted, a JSON line each; empty: spec_vlm_nav/console_audit.jsonl '
         'in ROS_HOME or ~/.ros.',
+    ),
+    Parameter(
+        'audit_mb',
+        10.0,
+        'A full audit_file is put aside, three are kept: size of each, MB.',
+        0.1,
+        1000.0,
     ),
     Parameter(
         'require_operator',
@@ -76,5 +84,7 @@ CONSOLE: tuple[Parameter, ...] = (
         False,
         'The robot is simulated (navsim): the page offers faults and other rooms.',
     ),
-    Parameter('max_pages', 16, 'Pages at the same time.', 1, 256),
+    Parameter(
+        'max_pages', 16, 'Pages at the same time; a quarter is left to operators.', 1, 256
+    ),
 )

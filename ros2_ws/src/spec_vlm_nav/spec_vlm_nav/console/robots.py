@@ -69,3 +69,26 @@ class Robots(Protocol):
     def health(self) -> list[dict[str, Any]]:
         """Return the newest rows of /diagnostics."""
         ...
+
+
+SHORT = (
+    'state',
+    'standing',
+    'estopped',
+    'instruction',
+    'action',
+    'link',
+    'camera_age_s',
+    'battery',
+)
+
+
+def in_short(robots: Robots, controller: Callable[[str], str]) -> list[dict[str, Any]]:
+    """Return all robots in short, for the tiles of a page that has more than one."""
+    found = []
+    for name in robots.names():
+        if (robot := robots.get(name)) is not None:
+            told = robot.state()
+            short = {key: told.get(key) for key in SHORT}
+            found.append({'name': name, 'control': controller(name), **short})
+    return found

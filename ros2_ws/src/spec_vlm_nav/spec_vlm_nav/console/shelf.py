@@ -67,6 +67,13 @@ class Shelf:
         self._tickets[ticket] = (self._folder / robot / name, now + GOOD_FOR_S)
         return ticket, ''
 
+    def answer(self, robot: str, kind: str, name: str, now: float) -> tuple[str, dict[str, Any]]:
+        """Return what a page is told that asks for the files, or for a file."""
+        if kind == 'files':
+            return 'files', self.listing(robot)
+        ticket, why = self.ticket(robot, name, now)
+        return ('no', {'to': 'file', 'why': why}) if why else ('file', {'ticket': ticket})
+
     def redeem(self, ticket: str, now: float) -> Path | None:
         """Return the file of a ticket, once; None when it is none or too old."""
         path, until = self._tickets.pop(ticket, (None, 0.0))

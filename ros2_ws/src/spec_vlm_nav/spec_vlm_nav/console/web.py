@@ -15,8 +15,9 @@
 """
 The web server of the console: one page and one socket. Needs starlette, uvicorn and websockets.
 
-The page comes from this package alone: nothing is fetched from elsewhere, and its policy forbids
-that.
+It listens on a Unix socket; the front (`front`, a process of its own) has those that pages come
+to, and STOP goes no further than there. The page comes from this package alone: nothing is
+fetched from elsewhere, and its policy forbids that.
 """
 
 from __future__ import annotations
@@ -25,9 +26,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 import contextlib
 from dataclasses import dataclass
+import json
 from pathlib import Path
+import shutil
 import socket
 import ssl
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from typing import Any
@@ -40,9 +46,10 @@ from spec_vlm_nav.console.access import (
     is_loopback,
     Role,
     Token,
+    Tokens,
 )
 from spec_vlm_nav.console.pages import Page, Pages
-from spec_vlm_nav.console.words import STOPPING, understood
+from spec_vlm_nav.console.words import LARGEST_MESSAGE, understood
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
@@ -70,7 +77,8 @@ HEADERS = {
     'Referrer-Policy': 'no-referrer',
     'Cache-Control': 'no-cache',
 }
-LARGEST_MESSAGE, HELLO_S, MESSAGES_A_S = 256_000, 5.0, 60.0
+LOOK_S, START_S = 0.5, 30.0
+FRONT = ('-m', 'spec_vlm_nav.ros.console.front_process')
 TRIES, TRY_BURST = 0.2, 5.0  # wrong tokens a second, of all addresses together
 WRONG, FULL, FORBIDDEN = 4401, 4429, 4403
 
@@ -83,40 +91,71 @@ class WebConfig:
     port: int = 0
     certificate: str = ''
     key: str = ''
-    tokens: tuple[Token, ...] = ()
     max_pages: int = 16
+    head_s: float = 5.0  # a request is complete, and a page has said hello, in so long
+    front: tuple[str, ...] = FRONT  # arguments of Python that start the front
+    arguments: tuple[str, ...] = ()  # of ROS, for the front
+
+    @property
+    def most_viewers(self) -> int:
+        """Return how many pages viewers may have: the others wait for operators."""
+        return max(1, self.max_pages - max(1, self.max_pages // 4))
 
 
 class Web:
     """The server, in a thread of its own. Raises ConsoleError where it cannot listen."""
 
-    def __init__(self, config: WebConfig, pages: Pages) -> None:
-        self._config, self._pages = config, pages
-        self._tries = Bucket(TRIES, TRY_BURST)
+    def __init__(
+        self,
+        config: WebConfig,
+        pages: Pages,
+        tokens: Tokens,
+        complain: Callable[[str], None] = lambda words: None,
+    ) -> None:
+        """complain: told in plain words what is wrong."""
+        self._config, self._pages, self._tokens = config, pages, tokens
+        self._complain, self._tries = complain, Bucket(TRIES, TRY_BURST)
         self._check_certificate()
-        self._socket = _listen(config)
-        self.port = int(self._socket.getsockname()[1])
+        listening = _listen(config)
+        self.port = int(listening.getsockname()[1])
         scheme = 'https' if config.certificate else 'http'
         host = f'[{config.host}]' if ':' in config.host else config.host
         self.url = f'{scheme}://{host}:{self.port}/'
-        given: dict[str, Any] = {}
-        if config.certificate:
-            given = {'ssl_certfile': config.certificate, 'ssl_keyfile': config.key or None}
         self._server = uvicorn.Server(
             uvicorn.Config(
                 self._app(),
                 log_level='warning',
+                http='h11',
                 ws='websockets-sansio',
                 ws_max_size=LARGEST_MESSAGE,
                 ws_per_message_deflate=False,
                 timeout_graceful_shutdown=1,
                 server_header=False,
-                **given,
+                proxy_headers=False,
             )
         )
         self._server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+        self.failure: ConsoleError | None = None
+        self._closing, self._is_ready = False, threading.Event()
+        self._tell: asyncio.StreamWriter | None = None
+        self._folder = Path(tempfile.mkdtemp(prefix='spec_vlm_nav_console_'))  # for us alone
+        self._behind = socket.socket(socket.AF_UNIX)
+        self._behind.bind(str(self._folder / 'pages'))
+        self._behind.listen(128)
+        self._control, theirs = socket.socketpair()
+        with listening, theirs:
+            numbers = [listening.fileno(), theirs.fileno()]
+            self._front = subprocess.Popen(
+                [sys.executable, *config.front, *map(str, numbers), *config.arguments],
+                pass_fds=numbers,
+                stdin=subprocess.DEVNULL,
+            )
         self._thread = threading.Thread(target=self._run, name='console web', daemon=True)
         self._thread.start()
+        self._is_ready.wait(START_S)
+        if self._tell is None or self.failure is not None or not self._is_ready.is_set():
+            self.close()
+            raise self.failure or ConsoleError('the process of the sockets did not start')
 
     def _check_certificate(self) -> None:
         c = self._config
@@ -132,24 +171,96 @@ class Web:
             ) from error
 
     def _run(self) -> None:
-        asyncio.run(self._server.serve(sockets=[self._socket]))
+        asyncio.run(self._server.serve(sockets=[self._behind]))
 
     def close(self) -> None:
         """End the server."""
+        self._closing = True
         self._server.should_exit = True
         self._thread.join(3.0)
-        self._socket.close()
+        self._control.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._front.wait(1.0)
+        self._front.kill()
+        self._front.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # -- the front
+
+    async def _hear_front(self) -> None:
+        """Take in what the front says, until it ends: then nobody can stop the robot from here."""
+        hear, self._tell = await asyncio.open_connection(sock=self._control)
+        config = self._config
+        self._say(
+            {
+                'behind': str(self._folder / 'pages'),
+                'loopback': is_loopback(config.host),
+                'certificate': config.certificate,
+                'key': config.key,
+                'max_pages': config.max_pages,
+                'head_s': config.head_s,
+            }
+        )
+        self._say_tokens()
+        looking = asyncio.create_task(self._look_after())
+        with contextlib.suppress(ConnectionError):
+            while line := await hear.readline():
+                said = json.loads(line)
+                if 'ready' in said:
+                    self._is_ready.set()
+                elif 'stop' in said:
+                    self._pages.stopped(said)
+                else:
+                    self._pages.stopped_by_post(said)
+        looking.cancel()
+        if not self._closing:
+            self.failure = ConsoleError('the process of the sockets has ended: start anew')
+        self._is_ready.set()
+
+    def _say(self, what: dict[str, Any]) -> None:
+        if self._tell is not None:
+            self._tell.write(json.dumps(what).encode() + b'\n')
+
+    def _say_tokens(self) -> None:
+        known = self._tokens.known
+        rows = None if known is None else [(t.name, t.role.value, t.sha256) for t in known]
+        self._say({'tokens': rows})
+
+    async def _look_after(self) -> None:
+        """Have the front know the robots, and nobody stay whose token was taken away."""
+        told: list[str] | None = None
+        while True:
+            if (names := self._pages.robot_names()) != told:
+                told = names
+                self._say({'robots': names})
+            wrong = await asyncio.to_thread(self._tokens.look)
+            if wrong is not None:
+                if wrong:
+                    self._complain(wrong)
+                self._say_tokens()
+                for page in self._pages.all():
+                    if page.token not in (self._tokens.known or ()) and not self._is_open:
+                        page.end(WRONG, 'this token was taken away')
+            await asyncio.sleep(LOOK_S)
+
+    @property
+    def _is_open(self) -> bool:
+        return self._tokens.known is None
 
     # -- the page
 
     def _app(self) -> Starlette:
         @contextlib.asynccontextmanager
         async def life(app: Starlette) -> AsyncIterator[None]:
-            watch = asyncio.create_task(self._pages.watch())
+            tasks = [
+                asyncio.create_task(work)
+                for work in (self._pages.watch(), self._hear_front())
+            ]
             try:
                 yield
             finally:
-                watch.cancel()
+                for task in tasks:
+                    task.cancel()
 
         routes: list[Any] = [
             Route(f'/{path}', self._file(name, kind)) for path, (name, kind) in FILES.items()
@@ -157,7 +268,6 @@ class Web:
         routes += [
             Route('/healthz', self._health),
             Route('/file/{ticket}', self._file_of),
-            Route('/stop', self._stop, methods=['POST']),
             WebSocketRoute('/socket', self._socket_of),
         ]
         return Starlette(routes=routes, lifespan=life)
@@ -177,67 +287,67 @@ class Web:
             return JSONResponse({'error': 'ask for this file again'}, 404, headers=HEADERS)
         return FileResponse(path, filename=path.name, headers=HEADERS)
 
-    async def _stop(self, request: Request) -> Response:
-        """Stop a robot without a socket: a page whose socket is gone tries this, too."""
-        wrong = check_origin(
-            request.headers.get('origin'),
-            request.headers.get('host'),
-            is_loopback(self._config.host),
-        )
-        if wrong:
-            return JSONResponse({'error': wrong}, 403, headers=HEADERS)
-        clear, name = request.headers.get('x-token', ''), request.headers.get('x-robot', '')
-        token = find_token(self._config.tokens, clear) if self._config.tokens else None
-        if self._config.tokens and token is None:
-            return JSONResponse({'error': 'this token is not known here'}, 401, headers=HEADERS)
-        where = request.client.host if request.client else '?'
-        who, role = (token.name, token.role) if token else ('operator', Role.OPERATOR)
-        if not self._pages.stop_by_post(who, role, where, name):
-            return JSONResponse({'error': 'this robot is not there'}, 404, headers=HEADERS)
-        return JSONResponse({'stop': 'sent'}, headers=HEADERS)
-
     # -- the socket
 
     async def _socket_of(self, ws: WebSocket) -> None:
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError, OSError):  # it left
+            await self._serve_socket(ws)
+
+    async def _serve_socket(self, ws: WebSocket) -> None:
         bound = is_loopback(self._config.host)
         wrong = check_origin(ws.headers.get('origin'), ws.headers.get('host'), bound)
         if wrong:
             await ws.close(FORBIDDEN, wrong)
             return
         await ws.accept()
-        where = ws.client.host if ws.client else '?'
         who = await self._enter(ws)
         if who is None:
             return
-        if self._pages.count >= self._config.max_pages:
-            await ws.close(FULL, 'too many pages are open')
+        name, role, token = who
+        if not self._make_room(role):
+            await _closed(ws, FULL, 'too many pages are open')
             return
-        page = self._pages.open(who[0], who[1], where, ws.send_text)  # type: ignore[arg-type]
+        where = ws.headers.get('x-front-client', '?')
+        page = self._pages.open(name, role, where, ws.send_text)  # type: ignore[arg-type]
+        page.connection, page.token = int(ws.headers.get('x-front-connection', '0')), token
+        ending: set[asyncio.Task[None]] = set()
+        page.end = lambda code, why: ending.add(asyncio.create_task(_closed(ws, code, why)))
+        page.on_look = lambda: self._say({'page': page.connection, 'robot': page.robot})
+        page.on_look()
         sender = asyncio.create_task(_send(ws, page))
         try:
             await self._receive(ws, page)
-        except (WebSocketDisconnect, RuntimeError):
-            pass
         finally:
             sender.cancel()
             self._pages.close(page)
 
-    async def _enter(self, ws: WebSocket) -> tuple[str, Role] | None:
+    def _make_room(self, role: Role) -> bool:
+        """Return whether one more page may come: viewers leave places, and make room."""
+        pages = self._pages.all()
+        viewers = [page for page in pages if page.role is Role.VIEWER]
+        if role is Role.VIEWER:
+            most = self._config.most_viewers
+            return len(pages) < self._config.max_pages and len(viewers) < most
+        if len(pages) >= self._config.max_pages and viewers:
+            viewers[-1].end(FULL, 'an operator needed the place')
+            return True
+        return len(pages) < self._config.max_pages
+
+    async def _enter(self, ws: WebSocket) -> tuple[str, Role, Token | None] | None:
         """Return who it is, after the first message; None when the socket was closed."""
         try:
-            said = understood(await asyncio.wait_for(ws.receive_text(), HELLO_S))
+            said = understood(await asyncio.wait_for(ws.receive_text(), self._config.head_s))
         except (asyncio.TimeoutError, WebSocketDisconnect, KeyError):
             said = None
         if said is None:
             await _closed(ws, WRONG, 'say hello first')
             return None
         name = ' '.join(str(said.get('name', '')).split())[:40]
-        clear = str(said.get('token', ''))
-        if not self._config.tokens:
-            return name or 'operator', Role.OPERATOR  # loopback alone: checked when it was bound
-        token = find_token(self._config.tokens, clear)
+        if self._is_open:
+            return name or 'operator', Role.OPERATOR, None  # loopback alone: checked before
+        token = find_token(self._tokens.known or (), str(said.get('token', '')))
         if token is not None:
-            return token.name, token.role
+            return token.name, token.role, token
         loop = asyncio.get_running_loop()
         if not self._tries.take(loop.time()):
             await asyncio.sleep(2.0)
@@ -245,7 +355,6 @@ class Web:
         return None
 
     async def _receive(self, ws: WebSocket, page: Page) -> None:
-        loop, limit = asyncio.get_running_loop(), Bucket(MESSAGES_A_S, 2 * MESSAGES_A_S)
         while True:
             try:
                 message = understood(await ws.receive_text())
@@ -253,10 +362,9 @@ class Web:
                 message = None
             if message is None:
                 page.tell('no', to='', why='not understood: an object of plain values is wanted')
-            if not limit.take(loop.time()) and (message or {}).get('t') not in STOPPING:
-                await asyncio.sleep(1 / MESSAGES_A_S)
-            if message is not None:
+            else:
                 self._pages.take(page, message)
+            await asyncio.sleep(0)  # more may have come: others have their turn first
 
 
 async def _send(ws: WebSocket, page: Page) -> None:
@@ -270,7 +378,7 @@ async def _send(ws: WebSocket, page: Page) -> None:
 
 
 async def _closed(ws: WebSocket, code: int, why: str) -> None:
-    with contextlib.suppress(RuntimeError):
+    with contextlib.suppress(RuntimeError, WebSocketDisconnect, OSError):
         await ws.close(code, why)
 
 

@@ -22,9 +22,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 STOPPING = ('stop', 'estop')
+LONGEST_WORDS, LARGEST_MESSAGE = 2000, 256_000
+_ODD = re.compile('[\0\ud800-\udfff]')
 MOST_FIELDS, LARGEST = 20, 2**53  # beyond, a browser's numbers are not exact
 
 
@@ -48,7 +51,7 @@ def understood(text: str) -> dict[str, Any] | None:
 
 def _is_plain(value: object) -> bool:
     if isinstance(value, str):
-        return '\0' not in value and not any('\ud800' <= letter <= '\udfff' for letter in value)
+        return _ODD.search(value) is None
     if isinstance(value, bool) or value is None:
         return True
     return isinstance(value, (int, float)) and abs(value) <= LARGEST  # NaN is not, either

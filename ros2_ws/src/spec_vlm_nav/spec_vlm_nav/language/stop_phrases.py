@@ -15,7 +15,8 @@
 """
 The phrases that stop the robot, as data: lower case, no accents, no punctuation.
 
-Five languages side by side; `stop_words` says how they are put together. Bars separate phrases.
+English, German, French and Spanish side by side; more are in `stop_languages`, and `stop_words`
+says how they are put together. Bars separate phrases.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ OPENERS = _phrases(
 # Heads behind which anything but a place or a condition may follow.
 OPEN_HEADS = _phrases(
     """
-    stop | stopp | stap | sotp | stpo | tsop | sto | stopo | emergencystop | stops | halt
+    stop | stopp | hait | stap | sotp | stpo | tsop | sto | stopo | emergencystop | stops | halt
     | halted | freeze | frezze | abort | cancel | cease | quit moving | quit it | wait
     | pause | dont move | do not move | don t move | dont you move | do not you dare move
     | dare to move | emergency stop | emergency halt | emergency brake | emergency shutdown
@@ -180,4 +181,15 @@ NO_PLACES = _phrases(
     | a l instant | sur le champ | sur place | en place | des maintenant | au nom de
     | en el acto | en seguida | en el lugar | en tu lugar | al instante | en este instante
     """
+)
+
+NEGATIONS = _words_of('inte ikke niet')  # behind their verb: "stanna inte"
+# Behind these "a" and "an" are articles ("stop a person"), unless another language's follows.
+ENGLISH_HEADS = _words_of(
+    'stop halt freeze abort cancel pause wait emergency dont don do full hold stand stay keep'
+)
+ROMANCE_ARTICLES = _words_of('la le l les los las un une una lo gli i cote droite gauche')
+GERMAN_ARTICLES = _words_of(
+    'der die das dem den einer einem einen ein jeder jedem dieser diesem diesen meiner meinem '
+    'deiner deinem seiner seinem ihrer ihrem unserer unserem'
 )

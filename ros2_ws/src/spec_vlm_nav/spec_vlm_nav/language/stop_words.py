@@ -13,192 +13,272 @@
 # limitations under the License.
 
 """
-Whether an instruction means: stop. A closed list of phrases in five languages, no model.
+Whether an instruction means: stop. A closed list of phrases in some fifty languages, no model.
 
 A false stop is cheap, a missed one is not. So after a word such as "stop" nearly anything may
 follow ("stop the robot", "stop moving towards me"), and it is still a stop; only a place or a
 condition behind it ("stop at the door", "stop when you see the chair") makes an instruction of
 it. Words in front of it must be polite or empty ones: "don't stop" and "find the bus stop" are
-no stops. Case, accents, punctuation and politeness do not matter.
+no stops. A stop in any sentence of a text is a stop. Case, accents, punctuation, politeness,
+invisible characters, look-alikes of letters and terminal colours do not matter.
+
+Everything that takes an instruction asks `is_stop`: topics, actions, pages, missions, commands.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import pairwise
 import re
-import unicodedata
 
+from spec_vlm_nav.language.stop_languages import EUROPEAN
 from spec_vlm_nav.language.stop_phrases import (
     ADVERBS,
     CLOSED_HEADS,
+    ENGLISH_HEADS,
     FILLERS,
+    GERMAN_ARTICLES,
+    NEGATIONS,
     NO_PLACES,
     OPEN_HEADS,
     OPENERS,
     PLACES,
+    ROMANCE_ARTICLES,
 )
+from spec_vlm_nav.language.stop_readings import fold, LOOKED_AT, readings
+from spec_vlm_nav.language.stop_scripts import UNSPACED, WITH_BLANKS
 
-LOOKED_AT = 400  # characters; whoever repeats "stop" for longer has said it by then
-READ = 20_000  # characters, blanks and invisible ones among them
+SYMBOLS = '🛑⛔✋🚫🤚🖐⏹⏸🙅'
 
-
-SYMBOLS = '🛑⛔✋🚫'
-
-_ZH_OPENER = re.split(
-    r'\|',
-    '请|請|快点|快點|快|立刻|立即|马上|馬上|现在|現在|机器人|機器人|机器狗|機器狗|小狗|你|给我|給我|'
-    '麻烦|麻煩|先|赶紧|趕緊|都|就|喂|嘿|不|不不|好了|好|全部|我说|我說',
-)
-_ZH_HEAD = re.split(
-    r'\|',
-    '紧急停止|緊急停止|紧急停车|緊急停車|紧急制动|緊急制動|急停|停下来|停下來|停止|停下|停住|停一下|'
-    '停一停|停车|停車|停机|停機|停|别动|別動|不要再动|不要再動|不要动|不要動|不许动|不許動|不准动|不準動|'
-    '别再动|別再動|别走|別走|不要再走|不要走|不要再前进|不要再前進|不要前进|不要前進|站住|站着别动|'
-    '站著別動|站着|站著|等一下|等一等|等等|等会儿|等会|等會|稍等|且慢|慢着|慢著|等|暂停|暫停|取消|中止|'
-    '终止|終止|放弃|放棄|止步|立定|原地不动|原地不動|原地待命|待命|保持不动|保持不動|静止|靜止|够了|夠了|'
-    '刹车|剎車|煞车|煞車|冻结|凍結',
-)
-_ZH_TAIL = re.split(
-    r'\|',
-    '移动|移動|运动|運動|前进|前進|行走|走动|走動|走路|行动|行動|转动|轉動|转弯|轉彎|动作|動作|一切|所有|'
-    '任务|任務|指令|执行|執行|机器人|機器人|现在|現在|马上|馬上|立刻|立即|在这里|在這裡|在这儿|在這兒|在原地|'
-    '原地|这里|這裡|那里|那裡|吧|了|啊|呀|啦|呢|哦|喔|的|你|我|一会儿|一会|一會',
-)
-_BLANKS = re.compile(r'\s+')
-_CHINESE = re.compile('[\u3400-\u9fff]')
-_APOSTROPHES = re.compile('[’‘´`]')
 _POLITE = re.compile(r"\b(?:please|pls|plz|bitte|por favor|s['’ ]?il (?:te|vous) plait|stp|svp)\b")
-_TOKENS = re.compile(r'<\|[^|<>]*\|>')  # of a model's vocabulary: nothing that anybody says
-_CLAUSE_ENDS = re.compile(r'[.!?;:,\n。！？；：，、…—–¡¿"“”„«»()\[\]{}*_~|/\\]+')
-_WORDS = re.compile(r'[a-z0-9]+')
-_DRAWN_OUT = re.compile(r'([a-z])\1{2,}')
-_SPELLED = re.compile(r'\b(?:[a-z][ .\-]){2,}[a-z]\b')
+_SENTENCE_ENDS = re.compile('[.!?;\n。！？；…¡¿।॥۔؟؛։።။៕]+')
+_CLAUSE_ENDS = re.compile(r'[,:、，：،·•—–|/\\()\[\]{}=>»«~]+|(?<=\s)-+(?=\s)')
+# Vowel signs of South and South-East Asia belong to their words; Python's \w leaves them out.
+_LETTER = r'[^\W_]|[\u0900-\u0963\u0966-\u0dff\u0e00-\u0eff\u1000-\u1049\u1780-\u17d3]'
+_WORDS = re.compile(f'(?:{_LETTER})+')
+_AND_THEN = frozenset(
+    ['and', 'then', 'und', 'dann', 'et', 'puis', 'y', 'luego', 'e', 'poi', 'и', 'потом']
+)
 
 
 def is_stop(text: str) -> bool:
-    """Return whether an instruction means nothing but: stop."""
-    # Blanks and invisible characters take no room; these may stand within a word or between two.
-    shown = _BLANKS.sub(_one_blank, text.lstrip()[:READ])
-    hidden = {c for c in set(shown) if unicodedata.category(c) == 'Cf'}
-    if not hidden:
-        return _means_stop(shown[:LOOKED_AT])
-    ways = (''.join(instead if c in hidden else c for c in shown) for instead in ('', ' '))
-    return any(_means_stop(_BLANKS.sub(_one_blank, way).lstrip()[:LOOKED_AT]) for way in ways)
+    """Return whether an instruction means: stop."""
+    return any(_means_stop(way) for way in readings(text))
 
 
-def _one_blank(found: re.Match[str]) -> str:
-    """Return one blank for many; a line's end is the end of a clause."""
-    return '\n' if '\n' in found.group() else ' '
+# -- what the words mean
+
+_REPEATED = re.compile(r'(\w{3,20}?)\1+')
+_DOUBLED = re.compile(r'([a-zа-я])\1')
+_CRIES: set[str] = set()  # heads of one word; filled below
+_IN_HEADS: set[str] = set()  # their words
+
+Phrases = dict[str, list[tuple[str, ...]]]  # by their first words, longest first
 
 
-def _means_stop(said: str) -> bool:
-    if any(symbol in said for symbol in SYMBOLS) and not _WORDS.search(_plain(said)):
-        return True
-    plain = _plain(said)
-    if _CHINESE.search(plain):
-        return _is_chinese_stop(plain)
-    clauses = [words for part in _CLAUSE_ENDS.split(plain) if (words := _words(part))]
-    while len(clauses) > 1 and not _after_openers(clauses[0]):
-        del clauses[0]
-    if not clauses:
+def _index(*tables: object) -> Phrases:
+    found: Phrases = {}
+    for table in tables:
+        phrases = table if isinstance(table, tuple) else str(table).split('|')
+        for phrase in phrases:
+            said = fold(phrase if isinstance(phrase, str) else ' '.join(phrase))
+            words = tuple(_WORDS.findall(said.replace("n't", 'nt')))
+            if words and words not in found.setdefault(words[0], []):
+                found[words[0]].append(words)
+    for each in found.values():
+        each.sort(key=len, reverse=True)
+    return found
+
+
+@lru_cache(256)
+def _words(clause: str) -> tuple[str, ...]:
+    return tuple(map(_once, _WORDS.findall(clause.replace("n't", 'nt'))))
+
+
+@lru_cache(4096)
+def _once(word: str) -> str:
+    """Return "stop" for "stopstop" and "sttoop"."""
+    found = _REPEATED.fullmatch(word)
+    once = found[1] if found else _DOUBLED.sub(r'\1', word)
+    return once if once in _CRIES and word not in _IN_HEADS else word
+
+
+_languages = (*EUROPEAN.values(), *WITH_BLANKS.values())
+_OPEN = _index(OPEN_HEADS, *(each.heads for each in _languages))
+_CLOSED = _index(CLOSED_HEADS, *(each.closed for each in _languages))
+_OPENERS = _index(OPENERS, *(each.openers for each in _languages))
+_FILLERS = _index(FILLERS, *(each.fillers for each in _languages))
+_NO_PLACES = _index(NO_PLACES)
+_PLACES = PLACES | {word for each in _languages for word in _WORDS.findall(fold(each.places))}
+_CRIES.update(words[0] for each in _OPEN.values() for words in each if len(words) == 1)
+for _heads in (_OPEN, _CLOSED):
+    _IN_HEADS.update(word for each in _heads.values() for words in each for word in words)
+_ANY_SPACED = frozenset(('no', 'a'))  # not enough to stop by themselves
+
+
+def _means_stop(plain: str) -> bool:
+    plain = _POLITE.sub(' ', plain[: 4 * LOOKED_AT])
+    known = any(word in _OPEN or word in _CLOSED for word in _words(plain))
+    if not known and not _SCRIPTS.search(plain) and not any(s in plain for s in SYMBOLS):
         return False
+    sentences = [part for part in _SENTENCE_ENDS.split(plain) if part.strip()]
+    if any(_sentence_stops(sentence) for sentence in sentences):
+        return True
+    words = _words(plain)
+    # find the red ball stop stop stop
+    if any(a in _CRIES and b in _CRIES for a, b in pairwise(words)):
+        return True
     # A cry at the end counts, whatever was said before it.
-    shouted = plain.rstrip().endswith('!') and len(clauses) > 1
-    return _is_stop_clause(clauses[0]) or (shouted and _is_stop_clause(clauses[-1]))
+    clauses = _clauses(sentences[-1]) if sentences else []
+    return plain.rstrip().endswith('!') and len(clauses) > 1 and _is_stop_clause(clauses[-1])
 
 
-def _plain(text: str) -> str:
-    """Return lower case without accents; drawn-out and spelled words are as they are meant."""
-    text = unicodedata.normalize('NFKC', text).casefold()
-    text = _APOSTROPHES.sub("'", text)
-    letters = (c for c in unicodedata.normalize('NFD', text) if not unicodedata.combining(c))
-    text = unicodedata.normalize('NFC', ''.join(letters)).replace('ß', 'ss')
-    text = _POLITE.sub(' ', _TOKENS.sub(' ', text))
-    text = _SPELLED.sub(lambda found: re.sub(r'[ .\-]', '', found.group()), text)
-    return _DRAWN_OUT.sub(r'\1', text)
+def _clauses(sentence: str) -> list[str]:
+    return [part for part in _CLAUSE_ENDS.split(sentence) if _WORDS.search(part)]
 
 
-def _words(clause: str) -> list[str]:
-    return _WORDS.findall(clause.replace("n't", 'nt'))
+def _sentence_stops(sentence: str) -> bool:
+    """Return whether a sentence begins with a stop, or has one of its own behind a comma."""
+    clauses = _clauses(sentence)
+    if not clauses:
+        return any(symbol in sentence for symbol in SYMBOLS)
+    while len(clauses) > 1 and _is_polite_clause(clauses[0]):
+        del clauses[0]
+    if _is_stop_clause(clauses[0]):
+        return True
+    return any(_is_bare_stop(clause) for clause in clauses[1:])
 
 
-def _begins(words: list[str], phrases: tuple[tuple[str, ...], ...]) -> int:
-    """Return how many words the longest of the phrases takes at the beginning; 0: none."""
-    return next((len(p) for p in phrases if tuple(words[: len(p)]) == p), 0)
+def _is_polite_clause(clause: str) -> bool:
+    words = _words(clause)
+    return _behind(words, 0, _OPENERS) == len(words) or _reads_unspaced(clause)[0]
 
 
-def _after(words: list[str], phrases: tuple[tuple[str, ...], ...]) -> list[str]:
-    """Return the words behind any number of phrases."""
-    while count := _begins(words, phrases):
-        words = words[count:]
-    return words
-
-
-def _after_openers(words: list[str]) -> list[str]:
-    return _after(words, OPENERS)
-
-
-def _is_stop_clause(words: list[str]) -> bool:
+def _is_stop_clause(clause: str) -> bool:
     """Return whether polite words and then a stop are all there is."""
+    words, at = _words(clause), 0
     # An opener may begin like a head ("no" and "no moving"): any place to go on from counts.
     while True:
-        if _is_stop_here(words):
+        if _stops_here(words, at):
             return True
-        count = _begins(words, OPENERS)
+        count = _begins(words, at, _OPENERS)
         if not count:
-            return False
-        words = words[count:]
+            return _reads_unspaced(clause)[1]
+        at += count
 
 
-def _is_stop_here(words: list[str]) -> bool:
-    closed = _begins(words, CLOSED_HEADS)
-    if closed and not _after(words[closed:], FILLERS) and words[:closed] != ['no']:
+def _is_bare_stop(clause: str) -> bool:
+    """Return whether a clause says stop and at most when: "…, stop now"; not "…, wait there"."""
+    words = _words(clause)
+    if words[0] in _AND_THEN:
+        return False
+    at = _behind(words, 0, _OPENERS)
+    count = _begins(words, at, _OPEN)
+    rest = words[at + count :]
+    if count and all(word in _WHEN for word in rest):
         return True
-    count = _begins(words, OPEN_HEADS)
+    return _reads_unspaced(clause)[1]
+
+
+_WHEN = frozenset(
+    ['now', 'right', 'immediately', 'at', 'once', 'jetzt', 'sofort', 'maintenant', 'ahora', 'ya']
+)
+
+
+def _begins(words: tuple[str, ...], at: int, phrases: Phrases) -> int:
+    """Return how many words the longest of the phrases takes there; 0: none."""
+    if at >= len(words):
+        return 0
+    fitting = (p for p in phrases.get(words[at], ()) if words[at : at + len(p)] == p)
+    return len(next(fitting, ()))
+
+
+def _behind(words: tuple[str, ...], at: int, *tables: Phrases) -> int:
+    """Return the place behind any number of phrases."""
+    while count := max(_begins(words, at, phrases) for phrases in tables):
+        at += count
+    return at
+
+
+def _stops_here(words: tuple[str, ...], at: int) -> bool:
+    closed = _begins(words, at, _CLOSED)
+    if closed and not (closed == 1 and words[at] in _ANY_SPACED):
+        end = _behind(words, at + closed, _FILLERS, _CLOSED, _OPEN)
+        if end == len(words):
+            return True
+    count = _begins(words, at, _OPEN)
     if not count:
         return False
-    rest = words[count:]
-    while rest:
-        if _begins(rest, NO_PLACES):
+    head, at = words[at], at + count
+    while at < len(words):
+        if words[at] in NEGATIONS:
+            return False
+        if _begins(words, at, _NO_PLACES):
             return True
-        if rest[0] in ADVERBS:
-            rest = rest[1:]
-            continue
-        if count := _begins(rest, FILLERS):
-            rest = rest[count:]
-            continue
-        return rest[0] not in PLACES or len(rest) == 1
+        if words[at] in ADVERBS:
+            at += 1
+        elif count := _begins(words, at, _FILLERS):
+            at += count
+        else:
+            return not _is_place(head, words[at : at + 2])
     return True
 
 
-def _is_chinese_stop(text: str) -> bool:
-    """Return whether the first clause that says something is a stop, or a cry at the end is."""
-    clauses = [c for part in _CLAUSE_ENDS.split(text) if (c := ''.join(part.split()))]
-    while len(clauses) > 1 and _read(clauses[0])[0]:
-        del clauses[0]
-    if not clauses:
+def _is_place(head: str, words: tuple[str, ...]) -> bool:
+    """Return whether words behind a head begin a place: "at the", "an der"; not "a person"."""
+    if len(words) < 2 or words[0] not in _PLACES:
         return False
-    shouted = text.rstrip().endswith(('!', '！'))
-    return _read(clauses[0])[1] or (shouted and _read(clauses[-1])[1])
+    if head not in ENGLISH_HEADS:
+        return True
+    articles = {'a': ROMANCE_ARTICLES, 'an': GERMAN_ARTICLES, 'no': ()}
+    return words[1] in articles.get(words[0], (words[1],))
 
 
-def _read(clause: str) -> tuple[bool, bool]:
+# -- languages without blanks
+
+
+def _parts(tables: Iterator[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for table in tables:
+        for word in table.split('|'):
+            plain = ''.join(_WORDS.findall(fold(word)))
+            if plain:
+                found.setdefault(plain[0], []).append(plain)
+    return found
+
+
+_unspaced = UNSPACED.values()
+_HEAD_PARTS = _parts(each.heads for each in _unspaced)
+_OPENER_PARTS = _parts(each.openers for each in _unspaced)
+_TAIL_PARTS = _parts(each.tails for each in _unspaced)
+_SCRIPTS = re.compile(
+    '[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]'
+)
+
+
+def _reads_unspaced(clause: str) -> tuple[bool, bool]:
     """
     Return whether polite words alone make up a clause, and whether such words and then a stop do.
 
     A stop is one head or several, any number of tails behind each. Words overlap, so that a
     regular expression tries them in exponentially many ways; here every place is visited once.
     """
+    if not _SCRIPTS.search(clause):
+        return False, False
+    clause = ''.join(_WORDS.findall(clause))
     polite, stopped = {0}, set[int]()
     for at in range(len(clause)):
         if at in polite:
-            polite |= _ends(clause, at, _ZH_OPENER)
+            polite |= _part_ends(clause, at, _OPENER_PARTS)
         if at in polite or at in stopped:
-            stopped |= _ends(clause, at, _ZH_HEAD)
+            stopped |= _part_ends(clause, at, _HEAD_PARTS)
         if at in stopped:
-            stopped |= _ends(clause, at, _ZH_TAIL)
+            stopped |= _part_ends(clause, at, _TAIL_PARTS)
     return len(clause) in polite, len(clause) in stopped
 
 
-def _ends(clause: str, at: int, words: list[str]) -> set[int]:
+def _part_ends(clause: str, at: int, parts: dict[str, list[str]]) -> set[int]:
     """Return where the words end that begin there."""
-    return {at + len(word) for word in words if clause.startswith(word, at)}
+    fitting = parts.get(clause[at], ())
+    return {at + len(word) for word in fitting if clause.startswith(word, at)}

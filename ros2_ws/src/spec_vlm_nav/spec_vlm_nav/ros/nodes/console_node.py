@@ -23,6 +23,7 @@ this process be killed while an operator has control, motion_node stops the robo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 import sys
 import threading
@@ -33,7 +34,8 @@ from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from spec_vlm_nav.blackbox.folder import default_folder
 from spec_vlm_nav.common.errors import ConsoleError
-from spec_vlm_nav.console.access import add_token, check_binding, make_token, read_tokens, Role
+from spec_vlm_nav.console.access import add_token, check_binding, make_token, Role, Tokens
+from spec_vlm_nav.console.aside import read_aside
 from spec_vlm_nav.console.audit import Audit
 from spec_vlm_nav.console.pages import Pages
 from spec_vlm_nav.console.parameters import CONSOLE
@@ -52,7 +54,7 @@ LEVELS = ('ok', 'warn', 'error', 'stale')
 class ConsoleNode:
     """Shell: robots as they are found, and the web server."""
 
-    def __init__(self) -> None:
+    def __init__(self, arguments: Sequence[str] = ()) -> None:
         try:
             from spec_vlm_nav.console.web import Web, WebConfig
         except ImportError as error:
@@ -65,21 +67,22 @@ class ConsoleNode:
         self._lock = threading.Lock()
         self._robots: dict[str, Robot] = {}
         self._health: dict[str, dict[str, Any]] = {}
-        tokens = read_tokens(tokens_file(str(values['tokens_file'])))
+        tokens = Tokens(str(values['tokens_file']), tokens_file(''))
         host, certificate = str(values['host']), str(values['certificate'])
-        check_binding(host, tokens, certificate, bool(values['insecure']))
+        check_binding(host, tokens.known, certificate, bool(values['insecure']))
         given = str(values['audit_file'])
         file = Path(given).expanduser() if given else _home() / 'console_audit.jsonl'
         boxes = str(values['blackbox_folder'])
         offered = [' '.join(words.split()) for words in str(values['templates']).split('|')]
         self.pages = Pages(
             self,
-            Audit(file, self._warn),
+            Audit(file, self._warn, float(values['audit_mb'])),
             bool(values['require_operator']),
             float(values['page_timeout_s']),
             Shelf(Path(boxes).expanduser() if boxes else default_folder()),
             tuple(words for words in offered if words) or TEMPLATES,
             float(values['page_busy_s']),
+            read_aside,
         )
         self._meet(node.get_namespace().strip('/'))
         self._look()
@@ -90,11 +93,16 @@ class ConsoleNode:
             port=int(values['port']),
             certificate=certificate,
             key=str(values['key']),
-            tokens=tokens,
             max_pages=int(values['max_pages']),
+            arguments=(f'{node.get_name()}_front', *arguments),
         )
-        self._web = Web(config, self.pages)
+        self._web = Web(config, self.pages, tokens, self._warn)
         node.get_logger().info(f'console_node ready: {self._web.url}')
+
+    @property
+    def failure(self) -> ConsoleError | None:
+        """Return why it cannot go on."""
+        return self._web.failure
 
     def _warn(self, words: str) -> None:
         self.node.get_logger().warning(words)
@@ -194,7 +202,8 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
         place = given.index('--new-token')
         rest = [*given[place + 1 : place + 3], '', '']
         leave(new_token(rest[0], '' if rest[1].startswith('-') else rest[1]))
-    make: Callable[[], ConsoleNode] = ConsoleNode
+    arguments = given[given.index('--ros-args') :] if '--ros-args' in given else []
+    make: Callable[[], ConsoleNode] = partial(ConsoleNode, arguments)
     leave(run(make, args))
 
 

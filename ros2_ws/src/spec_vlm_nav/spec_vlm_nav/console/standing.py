@@ -1,0 +1,57 @@
+# Copyright 2026 spec_vlm_nav maintainers
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""Pages that asked for a stop, until the robot stands. Pure: time comes in, steady, s."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spec_vlm_nav.console.open_page import Page
+
+STANDS_S, MOST = 3.0, 100
+
+
+@dataclass(frozen=True)
+class _Asked:
+    page: Page
+    number: str
+    robot: str
+    at: float
+
+
+class Standing:
+    """Tells a page after how long the robot that it stopped stands, or that this is not known."""
+
+    def __init__(self) -> None:
+        self._asked: list[_Asked] = []
+
+    def ask(self, page: Page, number: str, now: float) -> None:
+        """Take note of a stop. number: the page's own, which it is told."""
+        if len(self._asked) < MOST:
+            self._asked.append(_Asked(page, number, page.robot, now))
+
+    def is_awaited(self, robot: str) -> bool:
+        """Return whether any page waits for a robot."""
+        return any(one.robot == robot for one in self._asked)
+
+    def look(self, robot: str, stands: bool, now: float) -> None:
+        """Tell those who wait for a robot."""
+        for one in [one for one in self._asked if one.robot == robot]:
+            if stands:
+                one.page.tell('stands', id=one.number, ms=round(1000 * (now - one.at)))
+            if stands or now - one.at > STANDS_S:
+                self._asked.remove(one)
+                if not stands:
+                    one.page.tell('stands', id=one.number, ms=None)

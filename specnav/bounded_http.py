@@ -1,0 +1,127 @@
+"""HTTP/1.1 for servers that strangers reach: what a connection may send, hold and wait for is bounded.
+
+uvicorn's h11 protocol bounds headers by size; this adds time, a number of connections, and how long a client may leave
+what it is sent unread. h11 and not httptools, which knows no limit of headers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from contextlib import suppress
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEAD_BYTES = 32_768
+HEAD_S = 10.0
+"""A request's headers are complete in so long, from the connection's or the request's first byte."""
+BODY_S, BODY_BYTES_PER_S = 30.0, 2048
+"""A body may take so long, and a second more for so many of its bytes."""
+STUCK_S = 60.0
+"""A client that takes nothing of an answer for so long is left."""
+MOST_CONNECTIONS = 512
+BACKLOG, WAITING = 32, 256
+"""Connections that are accepted at once, before one is closed for them; and those that wait for it in the kernel."""
+
+
+class BoundedProtocol(H11Protocol):
+    """One connection. Where there are too many, the one that has asked for nothing for the longest is closed."""
+
+    most_connections = MOST_CONNECTIONS
+    _timer: asyncio.TimerHandle | None = None
+    _stuck: asyncio.TimerHandle | None = None
+    _began = 0.0
+    _body_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Come in, where there is room."""
+        super().connection_made(transport)
+        self._began = self.loop.time()
+        self._close_in(HEAD_S)
+        if len(self.connections) <= self.most_connections:
+            return
+        idle = [one for one in self.connections if isinstance(one, BoundedProtocol) and one.is_idle and one is not self]
+        last = min(idle, key=lambda one: one._began, default=self)
+        self.connections.discard(last)
+        last.transport.abort()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is being answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; the clock of headers runs from their first, that of a body from its own."""
+        was_idle = self.is_idle
+        if was_idle and self._timer is None:
+            self._close_in(HEAD_S)
+        super().data_received(data)
+        if self.is_idle or self.transport.is_closing():
+            return
+        if was_idle:
+            self._began, self._body_bytes = self.loop.time(), 0
+        self._body_bytes += len(data)
+        if self.cycle.more_body:
+            self._close_in(self._began + BODY_S + self._body_bytes / BODY_BYTES_PER_S - self.loop.time())
+        else:
+            self._stop_clock()
+
+    def on_response_complete(self) -> None:
+        """The next request may come."""
+        self._began = self.loop.time()
+        self._stop_clock()
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        """The client does not read."""
+        super().pause_writing()
+        self._stuck = self.loop.call_later(STUCK_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        super().resume_writing()
+        if self._stuck is not None:
+            self._stuck.cancel()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is over."""
+        self._stop_clock()
+        if self._stuck is not None:
+            self._stuck.cancel()
+        super().connection_lost(exc)
+
+    def _close_in(self, seconds: float) -> None:
+        self._stop_clock()
+        self._timer = self.loop.call_later(max(0.0, seconds), self.transport.abort)
+
+    def _stop_clock(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def bounded_config(app: Any, own_files: int, **given: Any) -> uvicorn.Config:
+    """uvicorn's settings for such a server. own_files: descriptors that the process needs for other things."""
+    files = raised_file_limit()
+    most = max(16, min(MOST_CONNECTIONS, files - own_files - BACKLOG))
+    protocol = type("BoundedProtocol", (BoundedProtocol,), {"most_connections": most})
+    return uvicorn.Config(
+        app,
+        http=protocol,
+        ws="none",
+        h11_max_incomplete_event_size=HEAD_BYTES,
+        backlog=BACKLOG,
+        server_header=False,
+        **given,
+    )
+
+
+def raised_file_limit() -> int:
+    """How many descriptors this process may have, now that it has asked for all that it is allowed."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 1 << 20 if soft == resource.RLIM_INFINITY else soft
