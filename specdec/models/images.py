@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image, UnidentifiedImageError
 
 from specdec.errors import ModelError
-from specdec.models.sizes import FORMATS, PictureRules, check_scans, orientation_of, smart_resize, stored_size, within
+from specdec.models.sizes import (
+    FORMATS,
+    PictureRules,
+    check_scans,
+    orientation_of,
+    smart_resize,
+    stored_size,
+    within,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
