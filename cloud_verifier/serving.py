@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import signal
 import sys
+import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from types import FrameType
 from typing import TextIO
@@ -21,9 +23,11 @@ from cloud_verifier.loading import (
 )
 from cloud_verifier.logs import EventLog, pass_on_warnings
 from cloud_verifier.net.server import Server
+from cloud_verifier.observing.heartbeats import SLOW_S, STUCK_S
 from cloud_verifier.observing.http import StatusServer
 from cloud_verifier.observing.metrics import VerifierCollector, render
 from cloud_verifier.security.keyring import Keyring
+from specdec.isolation.workers import Launcher
 from specdec.models import GgufOptions, LoadedModel, load_draft, load_model
 from specdec.models.threads import set_threads
 from specdec.models.timing.pacing import pace
@@ -45,7 +49,9 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
     if tracing is not None:
         pass_on_warnings("opentelemetry", log)
     log.info("loading", model=config.model, quantize=config.quantize, engine=config.engine)
-    server = _server_on_vllm(config, log, tracing) if config.engine == "vllm" else _own_server(config, log, tracing)
+    launcher = Launcher()
+    make_server = _server_on_vllm if config.engine == "vllm" else _own_server
+    server, grammars = make_server(config, log, tracing, launcher)
     settle_memory()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -56,12 +62,14 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
 
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, on_signal)
+    launcher.end_in_time(config.drain_s)
+    launcher.warm_up(grammars)
     # The socket thread must get the interpreter soon while a forward holds it: heartbeats and verdicts go
     # through it.
     sys.setswitchinterval(0.0005)
     with ExitStack() as stack:
         if config.metrics:
-            status = open_status(config.metrics, server)
+            status = open_status(config.metrics, server, lambda: launcher.wrong(time.monotonic()))
             stack.callback(status.close)
             log.info("metrics", bind=status.bind)
         server.run()
@@ -70,8 +78,10 @@ def serve(config: ServerConfig, log_stream: TextIO | None = None) -> int:
     return 0
 
 
-def _own_server(config: ServerConfig, log: EventLog, tracing: Tracing | None) -> Server:
-    """With our own engine, and all that it can do."""
+def _own_server(
+    config: ServerConfig, log: EventLog, tracing: Tracing | None, launcher: Launcher
+) -> tuple[Server, Callable[[], int]]:
+    """With our own engine, and all that it can do; and what prepares its vocabulary for grammars."""
     how = (config.device, config.dtype, config.quantize, config.pixels)
     model = load_model(config.model, *how, deterministic=config.deterministic, compile=config.compile)
     draft_model = None
@@ -80,6 +90,10 @@ def _own_server(config: ServerConfig, log: EventLog, tracing: Tracing | None) ->
         draft_model = load_draft(config.draft_model, *how, gguf=gguf, compile=config.compile)
         check_pair(draft_model, model)
         draft_model.disturbance = Disturbance.read(config.draft_disturbed)
+    grammars = model.isolate(launcher)
+    if draft_model is not None:
+        draft_model.isolate(launcher)
+        draft_model.grammars = model.grammars  # of one vocabulary
     hint_maker = load_hint_maker(config, model, log)
     set_threads(config.threads, model)
     inline = forwards_are_quick(config, model)
@@ -106,15 +120,18 @@ def _own_server(config: ServerConfig, log: EventLog, tracing: Tracing | None) ->
         pace(draft_model, config.draft_ms)
         draft_us = paced_row_times(draft_model)[0][1]
     server.tell_prices(row_us, draft_us)
-    return server
+    return server, grammars.vocabulary
 
 
-def _server_on_vllm(config: ServerConfig, log: EventLog, tracing: Tracing | None) -> Server:
+def _server_on_vllm(
+    config: ServerConfig, log: EventLog, tracing: Tracing | None, launcher: Launcher
+) -> tuple[Server, Callable[[], int]]:
     """With the engine on vLLM, which is imported here and nowhere else."""
     from cloud_verifier.engine_vllm.starting import start
 
     target, make_engine = start(config, log)
-    return Server(config, target, log, tracing=tracing, make_engine=make_engine)
+    grammars = target.isolate(launcher)
+    return Server(config, target, log, tracing=tracing, make_engine=make_engine), grammars.vocabulary
 
 
 def shared_of(config: ServerConfig, kv_bytes: int, model: LoadedModel) -> int:
@@ -125,14 +142,17 @@ def shared_of(config: ServerConfig, kv_bytes: int, model: LoadedModel) -> int:
     return min(told, kv_bytes) if told else shared_bytes(kv_bytes, model.runner.kv_bytes_a_token)
 
 
-def open_status(bind: str, server: Server) -> StatusServer:
-    """Metrics and health of a server over HTTP. Raises VerifierError where the address cannot be used."""
+def open_status(bind: str, server: Server, workers_wrong: Callable[[], str] = lambda: "") -> StatusServer:
+    """Metrics and health of a server over HTTP. workers_wrong: see `Launcher.wrong`.
+
+    Raises VerifierError where the address cannot be used.
+    """
     collector = VerifierCollector(server)
     return StatusServer(
         bind,
         lambda: render(collector),
-        healthy=lambda: "" if server.alive else "the engine has ended",
-        ready=lambda: "the verifier is draining" if server.draining else "",
+        healthy=lambda: server.late(STUCK_S) or workers_wrong(),
+        ready=lambda: "the verifier is draining" if server.draining else server.late(SLOW_S) or workers_wrong(),
     )
 
 

@@ -232,6 +232,10 @@ class TableModel:
         """A grammar over LETTERS."""
         return self._grammars.compile(text) if text else None
 
+    def grammar_soon(self, text: str) -> Grammar:
+        """The same."""
+        return self._grammars.compile(text)
+
     def new_session(self) -> TableSession:
         """An empty session."""
         return TableSession(self)

@@ -11,6 +11,7 @@ import math
 import queue
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +23,7 @@ from cloud_verifier.engine.interface import Capabilities, Keep, MakeEngine, Outb
 from cloud_verifier.engine.load import EngineLoad
 from cloud_verifier.engine.memory import KvBudget, OverBudget
 from cloud_verifier.engine.policy import Policy
-from cloud_verifier.engine.prompts import PreparedTask, Prompts, Request
+from cloud_verifier.engine.prompts import Continuation, PreparedTask, Prompts, Request
 from cloud_verifier.engine.scheduler import Scheduler, Waiting
 from cloud_verifier.engine.tasks import (
     AloneTask,
@@ -38,11 +39,14 @@ from cloud_verifier.engine.tasks import (
 )
 from cloud_verifier.engine.work import SessionWork, Workshop
 from cloud_verifier.logs import EventLog
+from cloud_verifier.observing.heartbeats import BEAT_S, Heartbeats
 from specdec.errors import ModelError, OptionsError, ProtocolError
+from specdec.isolation.accounts import Accounts, OverSpent, charged
+from specdec.isolation.workers import Ticket
 from specdec.link.wire import ERROR_BUSY, ERROR_INTERNAL, ERROR_REFUSED, Down, ErrorDown
 from specdec.models import LoadedModel
 from specdec.models.loaded import record_forwards
-from specdec.models.plans import Extension, Plan, Prepared, Staged, forward_together, stage
+from specdec.models.plans import Awaited, Extension, Plan, Prepared, Staged, forward_together, stage
 from specdec.row_ms import RowMs
 from specdec.sampling.choice import is_sound
 from specdec.tracing import Tracing
@@ -71,13 +75,14 @@ class Engine:
         tracing: Tracing | None = None,
         looks_up: bool = False,
         keep: Keep | None = None,
+        beats: Heartbeats | None = None,
     ) -> None:
         """hint_maker: makes hints for the sessions that want them; None: there are no exits. scheduler: which rows
         share a forward. wake: called in the thread that prepares pictures when some are ready, for those who wait
         for work elsewhere than in `run`. kv_bytes: what all caches may take. on_out: called, in the engine's thread,
         once with every task handed over, when it waits no longer. shared_bytes: what may be kept of
         prompts and pictures for sessions to come, where sessions leave room for it. tracing: where spans go; None:
-        nobody traces. looks_up, keep: as in Workshop.
+        nobody traces. looks_up, keep: as in Workshop. beats: its loops mark theirs there.
         """
         exits = () if hint_maker is None else tuple(hint_maker.layers)
         self.can = Capabilities(exits, draft_model is not None or looks_up)
@@ -98,6 +103,8 @@ class Engine:
         a_token = sum(each.runner.kv_bytes_a_token for each in models)
         self.budget = KvBudget(kv_bytes, a_token, self.prompts.store.leave)
         self._starved: list[SessionWork] = []
+        self._awaited: dict[SessionKey, Future[Any]] = {}
+        self.accounts = Accounts()
         self.scheduler = scheduler or Scheduler()
         self._arriving: queue.SimpleQueue[Task | PreparedTask] = queue.SimpleQueue()
         self._works: dict[SessionKey, SessionWork] = {}
@@ -107,6 +114,8 @@ class Engine:
         self._forward_ended: float | None = None
         self._unbegun: dict[SessionKey, SessionWork] = {}
         self._stopping = False
+        self._beats = beats or Heartbeats()
+        self.prompts.pictures.beats = self._beats
 
     def tell_prices(self, row_us: Sequence[tuple[int, int]]) -> None:
         """What forwards take by their rows, (rows, microseconds)."""
@@ -131,10 +140,16 @@ class Engine:
             for model in self._models:
                 record_forwards(model)
             while not self._stopping:
+                self._beats.mark("engine")
                 if not self._waiting and not self._unbegun:
                     self._forward_ended = None  # nothing waits
-                    self._take_arrivals(self._arriving.get())
+                    try:
+                        first = self._arriving.get(timeout=BEAT_S)
+                    except queue.Empty:
+                        continue
+                    self._take_arrivals(first)
                 self._work_off()
+        self._beats.end("engine")
 
     @torch.inference_mode()
     def work_off(self) -> None:
@@ -167,12 +182,15 @@ class Engine:
         request, result = task.request, task.result
         if self._plans.get(request.work.key) is not request.plan:
             return  # the session was closed meanwhile
-        shared = self.prompts.share(request, result) if isinstance(result, Prepared) else result
+        self._awaited.pop(request.work.key, None)
+        shared: object = result
+        if isinstance(request, Request) and isinstance(result, Prepared):
+            shared = self.prompts.share(request, result)
         if shared is not None:
             self._resume(request.work, request.plan, shared)
 
     def _arrive(self, task: PreparedTask) -> None:
-        """Called in the thread that looks at pictures."""
+        """Called in the thread that looks at pictures, and in those of workers."""
         self._arriving.put(task)
         self._wake()
 
@@ -296,13 +314,18 @@ class Engine:
 
     def _go_on(self, work: SessionWork, plan: Plan[None], result: Any) -> bool:
         """Tell a plan what came of what it needed, and see what it needs next; True where it has ended well."""
+        account = self.accounts.of(work.owner)
+        token = charged.set(account)
         try:
             while True:
                 need = plan.throw(result) if isinstance(result, BaseException) else plan.send(result)
                 if isinstance(need, Extension):
                     self._waiting[work.key] = Waiting(work, need, self._clock())
                     return False
-                result = self.prompts.prepare(Request(work, plan, need))
+                if isinstance(need, Awaited):
+                    self._await(Continuation(work, plan), need)
+                    return False
+                result = self.prompts.prepare(Request(work, plan, need), account)
                 if result is None:
                     return False
         except StopIteration:
@@ -310,7 +333,7 @@ class Engine:
             del self._plans[work.key]
             self._works[work.key] = self._works.pop(work.key)  # the last one to rest
             return True
-        except OverBudget as error:
+        except (OverBudget, OverSpent) as error:
             work.use.log.warning(ERROR_BUSY, reason=str(error))
             self._end(work.key, ERROR_BUSY, str(error))
         except (ModelError, OptionsError, ProtocolError) as error:
@@ -320,8 +343,14 @@ class Engine:
             work.use.log.error("session_failed", traceback=self._log.trace_of(error))
             self._end(work.key, ERROR_INTERNAL, f"the verifier failed on this session ({type(error).__name__})")
         finally:
+            charged.reset(token)
             result = None  # an error that is thrown in refers to this frame: nothing of the session would be freed
         return False
+
+    def _await(self, request: Continuation, need: Awaited) -> None:
+        """A worker is at work for a session: its plan goes on when that is done."""
+        self._awaited[request.work.key] = need.future
+        need.future.add_done_callback(lambda _: self._arrive(PreparedTask(request, need)))
 
     def _end(self, key: SessionKey, code: str, reason: str) -> None:
         if key in self._works:
@@ -338,6 +367,9 @@ class Engine:
         for task in work.tasks.drop() if work is not None else ():
             self._on_out(task)
         self._waiting.pop(key, None)
+        awaited = self._awaited.pop(key, None)
+        if isinstance(awaited, Ticket):
+            awaited.abandon()
         self.budget.give_back(key)
         plan = self._plans.pop(key, None)
         if plan is not None:
@@ -432,6 +464,7 @@ def own_engine(
         tracing=around.tracing,
         looks_up=looks_up,
         keep=around.keep,
+        beats=around.beats,
     )
 
 

@@ -7,12 +7,13 @@ says so, so that edges choose among what is there.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from cloud_verifier.engine.load import EngineLoad
 from cloud_verifier.engine.tasks import SessionKey, Task
 from cloud_verifier.logs import EventLog
+from cloud_verifier.observing.heartbeats import Heartbeats
 from specdec.link.wire import LACKS_GRAMMARS, LACKS_SAMPLED, LACKS_SEVERAL, LACKS_SPLIT, LACKS_TREES, Down
 from specdec.tracing import Tracing
 from specdec.verdict_log import Said
@@ -58,7 +59,7 @@ class Surroundings:
 
     wake: called, from any thread, when there is work that did not come through `submit`. on_out: called once with every
     task handed over, when it waits no longer. tracing: where spans go; None: nobody traces.
-    fail: called, from any thread, when the engine cannot go on; why, in a line.
+    fail: called, from any thread, when the engine cannot go on; why, in a line. beats: its loops mark theirs there.
     """
 
     outbox: Outbox
@@ -68,6 +69,7 @@ class Surroundings:
     tracing: Tracing | None = None
     fail: Callable[[str], None] = lambda why: None
     keep: Keep | None = None
+    beats: Heartbeats = field(default_factory=Heartbeats)
 
 
 class AnyEngine(Protocol):

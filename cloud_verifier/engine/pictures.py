@@ -6,22 +6,28 @@ kept, so that a frame that comes again in the next prompt's history is neither d
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
+from typing import Any
 
 import torch
+from PIL import Image
 
+from cloud_verifier.observing.heartbeats import BEAT_S, Heartbeats
 from specdec.errors import ModelError
+from specdec.isolation.accounts import Account, charged
+from specdec.isolation.workers import Ticket
 from specdec.models.images import PreparedImages, SeenPicture
-from specdec.models.plans import Preparation, Prepared
+from specdec.models.plans import Preparation, Prepared, PromptModel
 from specdec.store import SharedStore
 
 TOKENS_AT_ONCE = 4096
@@ -34,12 +40,12 @@ Name = bytes
 """Of a picture's contents."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Order:
     """A prompt to prepare. find_names: takes a while for large pictures, so it is called in the thread that looks.
 
     wanted: False once nobody waits for it. done: takes what came of it, or the error, in the thread that looks. rank: 0
-    comes first.
+    comes first. account: of the client that pays for decoding.
     """
 
     need: Preparation
@@ -47,6 +53,7 @@ class Order:
     wanted: Callable[[], bool]
     done: Callable[[Prepared | Exception], None]
     rank: int = 1
+    account: Account | None = None
 
     @cached_property
     def names(self) -> Sequence[Name]:
@@ -65,111 +72,265 @@ def _give_way() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
-class PictureRoom:
-    """Prepares prompts until close().
+class _Decoding:
+    """A picture on its way to the vision tower. result: there in the end."""
 
-    passes, looked_at: of the vision tower, and pictures in them; vision_s: seconds until they were decoded and seen.
+    def __init__(self) -> None:
+        self.orders: list[Order] = []
+        self.ticket: Ticket[Image.Image] | None = None
+        self.result: PreparedImages | Exception | None = None
+
+
+_Key = tuple[int, Name]
+"""Of a picture: the model that sees it, and its name."""
+
+
+class PictureRoom:
+    """Prepares prompts until close(). The thread that looks never waits for a picture to be decoded.
+
+    passes, looked_at: of the vision tower, and pictures in them; vision_s: seconds of looking. beats: its loop marks
+    its own there.
     """
 
     def __init__(self, store: SharedStore) -> None:
         """store: keeps what was made of pictures."""
         self._store = store
-        self._waiting: queue.PriorityQueue[tuple[int, int, int, Order | None]] = queue.PriorityQueue()
+        self._arriving: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._keys: dict[Order, set[_Key]] = {}
+        self._pending: dict[Order, set[_Key]] = {}
+        self._ready: list[Order] = []
+        self._decoding: dict[_Key, _Decoding] = {}
         decoders = max(1, min(MOST_DECODERS, (os.cpu_count() or 2) - 1))
+        self._lock = threading.RLock()
         self._decoders = ThreadPoolExecutor(decoders, "decode", initializer=_give_way)
+        self._alone = ThreadPoolExecutor(MOST_DECODERS, "prepare", initializer=_give_way)
         self._thread: threading.Thread | None = None
-        self._number = 0
         self._closed = False
         self.looked_at = 0
         self.passes = 0
         self.vision_s = 0.0
+        self.beats = Heartbeats()
 
     def submit(self, order: Order) -> None:
         """Hand over a prompt; always from the same thread. Raises ModelError for what is no picture."""
-        size = order.need.model.prompt_length(order.need.prompt)
+        order.need.model.prompt_length(order.need.prompt)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="pictures", daemon=True)
             self._thread.start()
-        self._number += 1
-        self._waiting.put((order.rank, self._number, size, order))
+        self._arriving.put(lambda: self._take(order))
+
+    def forget(self, order: Order) -> None:
+        """Nobody waits for a prompt any more: what is decoded for it alone is given up. From any thread."""
+        with self._lock:
+            self._leave(order)
 
     def close(self) -> None:
         """Begin nothing more."""
         if not self._closed:
             self._closed = True
             self._decoders.shutdown(wait=False, cancel_futures=True)
-            self._waiting.put((-1, 0, 0, None))
+            self._alone.shutdown(wait=False, cancel_futures=True)
+            self._arriving.put(None)
 
     @torch.inference_mode()
     def _run(self) -> None:
-        while (orders := self._take()) is not None and not self._closed:
-            left = list(orders)
+        while not self._closed:
+            self.beats.mark("pictures")
             try:
-                for order, result in self._prepare(orders):
-                    left.remove(order)
-                    order.done(result)
-            except Exception as error:  # nobody's own: all that wait are told
-                for order in left:
-                    order.done(error)
-
-    def _take(self) -> list[Order] | None:
-        """What is prepared together: at least one order, all of one model; None: there will be no more."""
-        taken: list[Order] = []
-        room = TOKENS_AT_ONCE
-        while not taken or not self._waiting.empty():
-            waiting = self._waiting.get()
-            *_, size, order = waiting
-            if order is None:
-                return None
-            if not order.wanted():
+                arrived = self._arriving.get(timeout=0.0 if self._ready else BEAT_S)
+            except queue.Empty:
+                if self._ready:
+                    self._look_at_some()
                 continue
-            if taken and (size > room or order.need.model is not taken[0].need.model):
-                self._waiting.put(waiting)
+            if arrived is None:
                 break
-            taken.append(order)
-            room -= size
-        return taken
+            arrived()
+        self.beats.end("pictures")
 
-    def _prepare(self, orders: Sequence[Order]) -> Iterator[tuple[Order, Prepared | Exception]]:
-        """What comes of each, as soon as it is there."""
+    def _take(self, order: Order) -> None:
+        """Begin with a prompt."""
+        if not order.wanted():
+            return
+        try:
+            names = order.names
+            if not names:  # its pictures are only measured
+                self._alone.submit(self._carry_out_alone, order)
+                return
+            with self._lock:
+                self._keys[order] = {(id(order.need.model), name) for name in names}
+                for name, picture in zip(names, order.need.prompt.images, strict=True):
+                    if self._store.get((id(order.need.model), name)) is None:
+                        self._begin(order, name, picture)
+                self._pending[order] = {
+                    key for key in self._keys[order] if key in self._decoding and self._decoding[key].result is None
+                }
+                self._see_whether_ready(order)
+                if not order.wanted():  # forgotten meanwhile
+                    self._leave(order)
+        except Exception as error:
+            self._leave(order)
+            order.done(error)
+
+    def _see_whether_ready(self, order: Order) -> None:
+        if not self._pending[order]:
+            del self._pending[order]
+            self._ready.append(order)
+
+    def _carry_out_alone(self, order: Order) -> None:
+        result: Prepared | Exception
+        token = charged.set(order.account)
+        try:
+            with torch.inference_mode():
+                result = order.need.carry_out()
+        except Exception as error:
+            result = error
+        finally:
+            charged.reset(token)
+        order.done(result)
+
+    def _begin(self, order: Order, name: Name, picture: bytes) -> None:
+        """Have a picture decoded, once for all that wait for it."""
+        model = order.need.model
+        key = (id(model), name)
+        decoding = self._decoding.get(key)
+        if decoding is None:
+            token = charged.set(order.account)
+            try:
+                opening = model.open_soon(picture)
+            finally:
+                charged.reset(token)
+            decoding = self._decoding[key] = _Decoding()
+            decoding.ticket = opening
+            if opening is None:
+                self._then(self._decoders.submit(model.decode, picture), key, decoding)
+            else:
+                opening.add_done_callback(lambda image: self._opened(image, model, key, decoding))
+        if order not in decoding.orders:
+            decoding.orders.append(order)
+
+    def _opened(self, image: Future[Image.Image], model: PromptModel, key: _Key, decoding: _Decoding) -> None:
+        """Called in a worker's thread."""
+        if image.exception() is not None:
+            self._then(image, key, decoding)
+        elif not self._closed:
+            with contextlib.suppress(RuntimeError):  # closed meanwhile
+                self._then(self._decoders.submit(model.decode_opened, image.result()), key, decoding)
+
+    def _then(self, found: Future[Any], key: _Key, decoding: _Decoding) -> None:
+        def done(found: Future[Any]) -> None:
+            error = CancelledError() if found.cancelled() else found.exception()
+            if error is None:
+                decoding.result = found.result()
+            else:
+                decoding.result = error if isinstance(error, Exception) else ModelError("a picture was not decoded")
+            self._arriving.put(lambda: self._decoded(key, decoding))
+
+        found.add_done_callback(done)
+
+    def _decoded(self, key: _Key, decoding: _Decoding) -> None:
+        with self._lock:
+            for order in decoding.orders:
+                if order in self._pending:
+                    self._pending[order].discard(key)
+                    self._see_whether_ready(order)
+
+    def _leave(self, order: Order) -> None:
+        """An order is done with, or nobody wants it any more."""
+        with self._lock:
+            self._pending.pop(order, None)
+            if order in self._ready:
+                self._ready.remove(order)
+            for key in self._keys.pop(order, ()):
+                decoding = self._decoding.get(key)
+                if decoding is None or order not in decoding.orders:
+                    continue
+                decoding.orders.remove(order)
+                if not decoding.orders:
+                    del self._decoding[key]
+                    if decoding.ticket is not None and decoding.result is None:
+                        decoding.ticket.abandon()
+
+    def _look_at_some(self) -> None:
+        """Look at the pictures of prompts all of whose pictures are decoded: of one model, up to so many tokens."""
+        taken: list[Order] = []
+        with self._lock:
+            self._ready.sort(key=lambda order: order.rank)  # of one rank as they got ready
+            room = TOKENS_AT_ONCE
+            for order in list(self._ready):
+                if not order.wanted():
+                    self._leave(order)
+                    continue
+                if taken and order.need.model is not taken[0].need.model:
+                    break
+                size = order.need.model.prompt_length(order.need.prompt)
+                if taken and size > room:
+                    break
+                self._ready.remove(order)
+                taken.append(order)
+                room -= size
+        left = list(taken)
+        try:
+            for order, result in self._prepare(taken):
+                left.remove(order)
+                self._leave(order)
+                if result is not None:
+                    order.done(result)
+                else:  # what was known of a picture has been given up meanwhile
+                    self._take(order)
+        except Exception as error:  # nobody's own: all that wait are told
+            for order in left:
+                self._leave(order)
+                order.done(error)
+
+    def _prepare(self, orders: Sequence[Order]) -> Iterator[tuple[Order, Prepared | Exception | None]]:
+        """What comes of each, as soon as it is there; None: one of its pictures has to be decoded once more."""
         began = time.perf_counter()
         seen: dict[Name, SeenPicture] = {}
-        decoding: dict[Name, Future[PreparedImages]] = {}
-        for order in orders:
-            for name, picture in zip(order.names, order.need.prompt.images, strict=bool(order.names)):
-                if name in seen or name in decoding:
-                    continue
-                known = self._store.get((id(order.need.model), name))
-                if known is not None:
-                    seen[name] = known
-                else:
-                    decoding[name] = self._decoders.submit(order.need.model.decode, picture)
+        decoded: dict[Name, PreparedImages] = {}
         sound = []
         for order in orders:
-            error = _error_in(order, decoding)
-            if error is None:
+            try:
+                self._gather(order, seen, decoded)
                 sound.append(order)
-            else:
+            except KeyError:
+                yield order, None
+            except Exception as error:
                 yield order, error
         together = True
         try:
-            self._look(sound, decoding, seen)
+            self._look(sound, decoded, seen)
         except Exception:
             together = False  # each alone, so that one alone fails
         self.vision_s += time.perf_counter() - began
         for order in sound:
             try:
                 if not together:
-                    self._look([order], decoding, seen)
-                pictures = [seen[name] for name in order.names] if order.names else None
-                yield order, order.need.carry_out(pictures)
+                    self._look([order], decoded, seen)
+                yield order, order.need.carry_out([seen[name] for name in order.names])
             except Exception as error:
                 yield order, error
+
+    def _gather(
+        self, order: Order, seen: dict[Name, SeenPicture], decoded: dict[Name, PreparedImages]
+    ) -> None:
+        """What is there of its pictures. Raises what was met at one of them, KeyError for one that is not there."""
+        with self._lock:
+            for name in order.names:
+                key = (id(order.need.model), name)
+                known = self._store.get(key)
+                if known is not None:
+                    seen[name] = known
+                    continue
+                result = self._decoding[key].result
+                if isinstance(result, Exception):
+                    raise result
+                if result is not None:
+                    decoded[name] = result
 
     def _look(
         self,
         orders: Sequence[Order],
-        decoding: Mapping[Name, Future[PreparedImages]],
+        decoded: Mapping[Name, PreparedImages],
         seen: dict[Name, SeenPicture],
     ) -> None:
         """One pass over all that is new of these orders."""
@@ -177,19 +338,10 @@ class PictureRoom:
         if not new:
             return
         model = orders[0].need.model
-        pictures = model.look([decoding[name].result() for name in new])
+        pictures = model.look([decoded[name] for name in new])
         self.passes += 1
         self.looked_at += len(new)
         for name, picture in zip(new, pictures, strict=True):
             seen[name] = picture
             size = picture.features.numel() * picture.features.element_size()
             self._store.put((id(model), name), picture, size)
-
-
-def _error_in(order: Order, decoding: Mapping[Name, Future[PreparedImages]]) -> Exception | None:
-    """Why one of its pictures cannot be decoded; waits for them."""
-    for name in order.names:
-        error = decoding[name].exception() if name in decoding else None
-        if error is not None:
-            return error if isinstance(error, Exception) else ModelError("a picture was not decoded")
-    return None

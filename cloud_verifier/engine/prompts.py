@@ -11,8 +11,10 @@ from functools import cached_property
 
 from cloud_verifier.engine.pictures import Name, Order, PictureRoom, name_of
 from cloud_verifier.engine.prefixes import Prefixes, SharedPrefix
+from cloud_verifier.engine.tasks import SessionKey
 from cloud_verifier.engine.work import SessionWork
-from specdec.models.plans import Plan, Preparation, Prepared
+from specdec.isolation.accounts import Account
+from specdec.models.plans import Awaited, Plan, Preparation, Prepared
 from specdec.store import SharedStore
 
 SHARED_TOKENS = 16_384
@@ -27,11 +29,17 @@ def shared_bytes(kv_bytes: int, bytes_a_token: int) -> int:
 
 
 @dataclass(frozen=True)
-class Request:
-    """A plan that wants a prompt prepared."""
+class Continuation:
+    """A plan that goes on when what it waits for is there."""
 
     work: SessionWork
     plan: Plan[None]
+
+
+@dataclass(frozen=True)
+class Request(Continuation):
+    """A plan that wants a prompt prepared."""
+
     need: Preparation
 
     @cached_property
@@ -42,10 +50,10 @@ class Request:
 
 @dataclass(frozen=True)
 class PreparedTask:
-    """What came of a request's pictures: a Prepared, or the error that was met."""
+    """What came of a request: a Prepared, or the error that was met. A plan that waits for a worker looks itself."""
 
-    request: Request
-    result: Prepared | Exception
+    request: Continuation
+    result: Prepared | Exception | Awaited
 
 
 @dataclass(frozen=True)
@@ -72,9 +80,10 @@ class Prompts:
         self._arrive = arrive
         self._wanted = wanted
         self._held: list[_Held] = []
+        self._orders: dict[SessionKey, Order] = {}
 
-    def prepare(self, request: Request) -> Prepared | Exception | None:
-        """What comes of it; None: it comes later, through `arrive` or from `free`."""
+    def prepare(self, request: Request, account: Account | None = None) -> Prepared | Exception | None:
+        """What comes of it; None: it comes later, through `arrive` or from `free`. account: of whose it is."""
         need, work = request.need, request.work
         try:
             if not need.prompt.images:
@@ -85,8 +94,10 @@ class Prompts:
                 lambda: self._wanted(request),
                 lambda result: self._arrive(PreparedTask(request, result)),
                 work.rank,
+                account,
             )
             self.pictures.submit(order)
+            self._orders[request.work.key] = order
         except Exception as error:  # the plan is told
             return error
         return None
@@ -118,6 +129,9 @@ class Prompts:
 
     def ended(self, work: SessionWork) -> None:
         """A session works on no prompt any more."""
+        order = self._orders.pop(work.key, None)
+        if order is not None:
+            self.pictures.forget(order)
         self._prefixes.ended(work)
 
     def close(self) -> None:

@@ -283,7 +283,7 @@ class SessionWork:
         """One forward without a draft model; where a grammar leaves few ways on, they go along, and it makes several
         choices at once.
         """
-        draft = verifier.choices(self._shop.price_s)
+        draft = yield from verifier.plan_choices(self._shop.price_s)
         if not draft.ids:
             yield from verifier.plan_step()
             return

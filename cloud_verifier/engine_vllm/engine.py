@@ -32,13 +32,17 @@ from cloud_verifier.engine_vllm.answers import Answer, Bounds
 from cloud_verifier.engine_vllm.core import MOST_DRAFTED, VllmCore
 from cloud_verifier.engine_vllm.sessions import VllmSession
 from cloud_verifier.engine_vllm.target import VllmTarget
+from cloud_verifier.observing.heartbeats import BEAT_S
 from cloud_verifier.observing.usage import SessionUse
 from specdec.errors import ModelError, OptionsError, ProtocolError
+from specdec.isolation.accounts import Accounts, OverSpent, charged
 from specdec.link.convert import prompt_from_wire
 from specdec.link.wire import ERROR_BUSY, ERROR_INTERNAL, ERROR_REFUSED, ErrorDown, Tokens, VerdictDown
 from specdec.models import EncodedPrompt
 from specdec.models.local import answer_limit
 
+PREPARED_AT_ONCE = 16
+"""Prompts whose pictures or grammars are at work; how many of these are at a time is for the workers."""
 CAN = Capabilities(trees=False, split=False, sampled=False)
 
 
@@ -84,7 +88,8 @@ class VllmEngine:
         self._starved: list[VllmSession] = []
         self._opened = 0
         self._threads = get_num_threads()
-        self._pictures = ThreadPoolExecutor(1, "pictures")
+        self._preparing = ThreadPoolExecutor(PREPARED_AT_ONCE, "prepare")
+        self.accounts = Accounts()
         self._stopping = False
 
     def submit(self, task: Task) -> None:
@@ -95,16 +100,22 @@ class VllmEngine:
         """End after the forward that is running now, from any thread."""
         self._stopping = True
         self._arriving.put(StopTask())
-        self._pictures.shutdown(wait=False, cancel_futures=True)
+        self._preparing.shutdown(wait=False, cancel_futures=True)
 
     def run(self) -> None:
         """Work until stop()."""
         # OpenMP counts by thread: vLLM's kernels refuse to run on another number than they were planned with.
         set_num_threads(self._threads)
         while not self._stopping:
+            self._around.beats.mark("engine")
             if not self._busy:
-                self._take_arrivals(self._arriving.get())
+                try:
+                    first = self._arriving.get(timeout=BEAT_S)
+                except queue.Empty:
+                    continue
+                self._take_arrivals(first)
             self.work_off()
+        self._around.beats.end("engine")
         self.let_go()
 
     def let_go(self) -> None:
@@ -204,14 +215,23 @@ class VllmEngine:
             self._around.outbox(task.key, ErrorDown(task.key[1], ERROR_REFUSED, str(error)[:1900]), True)
             return
         self._sessions[task.key] = session
-        if task.message.images:
-            self._pictures.submit(self._prepare, session)
+        if task.message.images or session.options.grammar:
+            self._preparing.submit(self._prepare, session)
         else:
             self._begin(session, self._encoded(session))
 
     def _prepare(self, session: VllmSession) -> None:
-        """In a thread of its own: pictures take a while."""
-        self._arriving.put(_Prepared(session, self._encoded(session)))
+        """In a thread of its own: pictures and grammars take a while, in workers."""
+        token = charged.set(self.accounts.of(session.opening.owner or session.key[0]))
+        try:
+            result = self._encoded(session)
+            if not isinstance(result, Exception) and session.options.grammar:
+                session.grammar = self._target.grammar(session.options.grammar)
+        except Exception as error:  # the session is told
+            result = error
+        finally:
+            charged.reset(token)
+        self._arriving.put(_Prepared(session, result))
         self._around.wake()
 
     def _encoded(self, session: VllmSession) -> EncodedPrompt | Exception:
@@ -235,7 +255,6 @@ class VllmEngine:
                 limit, target.vocab_size, target.eos_token_ids, target.never_drafted, MOST_DRAFTED
             )
             session.answer = Answer(bounds, session.message.history)
-            session.grammar = target.grammar(session.options.grammar)
             if session.grammar is not None:
                 session.grammar.check_room(session.options.max_new_tokens)
             session.encoded = result
@@ -384,7 +403,7 @@ class VllmEngine:
                 return
 
     def _fail(self, session: VllmSession, error: Exception) -> None:
-        if isinstance(error, OverBudget):
+        if isinstance(error, OverBudget | OverSpent):
             session.use.log.warning(ERROR_BUSY, reason=str(error))
             self._end(session.key, ERROR_BUSY, str(error))
         elif isinstance(error, ModelError | OptionsError | ProtocolError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,8 @@ from torch import Tensor
 
 from specdec.errors import ModelError
 from specdec.options import GenerationOptions
-from specdec.sampling.grammar import FollowedGrammar, Grammar, Mask, only
+from specdec.sampling.adjust import AnyGrammar
+from specdec.sampling.grammar import Mask, only
 from specdec.sampling.noise import LARGE, noisy_argmax, noisy_argmax_of, seed_word
 from specdec.sampling.processors import NEVER
 
@@ -27,8 +29,8 @@ Ids = npt.NDArray[np.int64]
 class Guide:
     """A grammar along one answer. fault: why it cannot be followed any further; what is picked from then on is void."""
 
-    def __init__(self, grammar: Grammar) -> None:
-        self._followed: FollowedGrammar = grammar.follow()
+    def __init__(self, grammar: AnyGrammar) -> None:
+        self._followed = grammar.follow()
         self._ends = np.array(sorted(grammar.eos_ids), np.int64)
         self.fault: ModelError | None = None
 
@@ -36,7 +38,9 @@ class Guide:
         """What may follow the answer alone, and every token of a chain: bool [len(draft) + 1, vocab]; None: a fault."""
         chain = draft.tolist()
         try:
-            masks = self._followed.masks(answer.tolist(), [chain[:length] for length in range(len(chain) + 1)])
+            found = self._followed.masks(answer.tolist(), [chain[:length] for length in range(len(chain) + 1)])
+            # In a worker it takes no longer than its limit.
+            masks: Mask = found.result() if isinstance(found, Future) else found
         except ModelError as error:  # the forward is others', too: it goes on
             self.fault = error
             return None

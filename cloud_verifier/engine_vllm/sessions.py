@@ -13,7 +13,7 @@ from specdec.link.convert import sampling_from_wire
 from specdec.link.wire import Down, DraftUp, Open, Opened, Tokens, VerdictDown
 from specdec.models import EncodedPrompt
 from specdec.options import GenerationOptions
-from specdec.sampling.grammar import Grammar
+from specdec.sampling.adjust import AnyGrammar
 from specdec.sampling.recoveries import Recovery
 
 
@@ -33,7 +33,7 @@ class VllmSession:
         self.options: GenerationOptions = options_of(opening.message, grammars)
         self.encoded: EncodedPrompt | None = None
         self.answer: Answer | None = None
-        self.grammar: Grammar | None = None
+        self.grammar: AnyGrammar | None = None
         self.guide: Guide | None = None
         self.request = ""
         self.requests = 0

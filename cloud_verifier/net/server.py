@@ -25,6 +25,7 @@ from cloud_verifier.net.admission import Admission, Ways
 from cloud_verifier.net.heap import Trimmer
 from cloud_verifier.net.outbox import RETRY_S, ClientGone, Outbox
 from cloud_verifier.net.router import LINGER_MS, make_router
+from cloud_verifier.observing.heartbeats import BEAT_S, Heartbeats
 from cloud_verifier.observing.usage import ClientUse
 from cloud_verifier.security.connections import ConnectionBounds, Connections
 from cloud_verifier.security.door import Door
@@ -55,6 +56,8 @@ _BYTES_AT_ONCE = 1 << 20
 _MESSAGES_ON_THEIR_WAY = 4
 """Of the largest kind, of all clients together, that may be half-read at a time."""
 _LEAST_CONNECTIONS_OF_KEY = 64
+_LAST_FORWARD_S = 2.0
+"""The forward that runs at the end may take so long; the process ends without it."""
 _STOP = b"stop"
 _WAKE = b"wake"
 _DRAIN = b"drain"
@@ -115,7 +118,9 @@ class Server:
         self._inbox.setsockopt(zmq.RCVHWM, 0)
         self._inbox.bind("inproc://replies")
         self._engine_socket: zmq.Socket[bytes] | None = None
-        self._picture_socket: zmq.Socket[bytes] | None = None
+        self._wake_socket: zmq.Socket[bytes] | None = None
+        self._wake_lock = threading.Lock()
+        self._stopped = False
         self._stop_lock = threading.Lock()
         self._drain_lock = threading.Lock()
         self._drained_by: float | None = None
@@ -127,7 +132,10 @@ class Server:
         self._outbox = Outbox(self._hand_over, self._pause, clock)
         ways = Ways(self._reply, self._submit, self._outbox.full, self._look_for, self._key_of)
         keep = None if self._verdicts is None else self._verdicts.add
-        around = Surroundings(self._from_engine, log, self._wake, self._given_back, tracing, self._fail, keep)
+        self.beats = Heartbeats()
+        around = Surroundings(
+            self._from_engine, log, self._wake, self._given_back, tracing, self._fail, keep, self.beats
+        )
         if make_engine is None:
             own = (model, draft_model, hint_maker, kv_bytes, shared_bytes, config.draft_model == LOOKUP)
             make_engine = own_engine(config.policy, *own)
@@ -164,10 +172,11 @@ class Server:
         """What the engine has done."""
         return self._engine.load
 
-    @property
-    def alive(self) -> bool:
-        """Whether the engine runs, or the thread that runs its forwards."""
-        return self._engine_thread is None or self._engine_thread.is_alive()
+    def late(self, seconds: float) -> str:
+        """Which of its loops has not gone round for longer than so, or has ended; "" where all go round."""
+        if self._engine_thread is not None and not self._engine_thread.is_alive():
+            return "the engine has ended"
+        return self.beats.late(seconds)
 
     def gauges(self) -> dict[str, float]:
         """What is so now, by name; from any thread."""
@@ -179,6 +188,7 @@ class Server:
             "waiting_bytes": self._admission.ledger.queued_bytes,
             "kept_picture_bytes": self._admission.pictures.bytes,
             "draining": self.draining,
+            "slowest_loop_s": max(self.beats.ages().values(), default=0.0),
             **self._engine.gauges(),
         }
 
@@ -226,6 +236,7 @@ class Server:
         try:
             running = True
             while running:
+                self.beats.mark("sockets")
                 ready = dict(poller.poll(self._poll_timeout_ms()))
                 if self._inbox in ready:
                     running = self._deliver_replies()
@@ -240,6 +251,7 @@ class Server:
                 self._tidy()
                 running = running and not self._is_drained()
         finally:
+            self.beats.end("sockets")
             self._shut_down(engine_thread)
 
     def tell_prices(self, row_us: list[tuple[int, int]], draft_us: int = 0) -> None:
@@ -273,13 +285,16 @@ class Server:
         self._engine_socket.send_multipart([key[0], head, encode(message)])
 
     def _wake(self) -> None:
-        """Called in the thread that prepares pictures: the engine has work."""
+        """Called in threads that prepare pictures, and in those of workers: the engine has work."""
         if not self._inline:
             return  # its thread waits for that itself
-        if self._picture_socket is None:
-            self._picture_socket = self._context.socket(zmq.PUSH)
-            self._picture_socket.connect("inproc://replies")
-        self._picture_socket.send_multipart([_WAKE])
+        with self._wake_lock:
+            if self._stopped:
+                return
+            if self._wake_socket is None:
+                self._wake_socket = self._context.socket(zmq.PUSH)
+                self._wake_socket.connect("inproc://replies")
+            self._wake_socket.send_multipart([_WAKE])
 
     def _deliver_replies(self) -> bool:
         """Pass on what the engine produced; False once stop was asked for."""
@@ -420,18 +435,18 @@ class Server:
             return False
         return not len(self._admission.sessions) or self._clock() >= self._drained_by
 
-    def _poll_timeout_ms(self) -> int | None:
+    def _poll_timeout_ms(self) -> int:
         if self._inline and not self._engine.idle:
             return 0
         if len(self._outbox):
             return int(RETRY_S * 1000)
         expiry = self._admission.sessions.next_expiry()
-        waits = [] if expiry is None else [expiry - self._clock()]
+        waits = [BEAT_S] if expiry is None else [BEAT_S, expiry - self._clock()]
         if self._drained_by is not None:
             waits.append(max(0.0, self._drained_by - self._clock()))
         if self._door is not None:
             waits.append(self._door.seconds_to_look())
-        return max(1, int(min(waits) * 1000) + 1) if waits else None
+        return max(1, int(min(waits) * 1000) + 1)
 
     def _shut_down(self, engine_thread: threading.Thread) -> None:
         self._engine.stop()
@@ -443,14 +458,16 @@ class Server:
             except zmq.ZMQError:
                 continue
         if not self._inline:
-            engine_thread.join(timeout=10.0)
+            engine_thread.join(timeout=_LAST_FORWARD_S)
         if engine_thread.is_alive():  # a forward that does not end must not keep the process from ending
             self._log.error("engine_stuck")
         elif self._engine_socket is not None:
             self._engine_socket.close(linger=0)
-        if self._picture_socket is not None:
-            self._picture_socket.close(linger=0)
         self._connections.close()
+        with self._wake_lock:
+            self._stopped = True
+            if self._wake_socket is not None:
+                self._wake_socket.close(linger=0)
         if self._door is not None:
             self._door.close()
         self._router.close(linger=LINGER_MS)

@@ -32,6 +32,7 @@ GAUGES = {
     "kv_budget_bytes": "Cache that there is for all sessions",
     "shared_bytes": "Cache that is kept of prompts and pictures for sessions to come",
     "kept_picture_bytes": "Pictures that are kept for clients to name",
+    "slowest_loop_s": "Seconds since the slowest of the loops last went round",
     "draining": "1 once no new sessions are taken",
 }
 COUNTERS = {

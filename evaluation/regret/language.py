@@ -213,7 +213,7 @@ class SimulatedDraft:
         self.device = torch.device("cpu")
         self.runner = SimulatedRunner(language, takes)
 
-    def grammar(self, text: str) -> None:
+    def grammar_soon(self, text: str) -> None:
         """None: nobody asks for one."""
 
     def new_session(self) -> SimulatedSession:

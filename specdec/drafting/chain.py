@@ -88,7 +88,8 @@ class ChainDrafter:
         rows = yield from self._model.cursor.plan_rows(predicted)
         predicted.append(int(self._pick(rows, len(predicted))))
         if self._model.options.grammar and predicted[-1] not in self._model.eos_ids:
-            self._force(min(base + size, len(predicted) + self._model.room(len(predicted))) - len(predicted))
+            end = min(base + size, len(predicted) + self._model.room(len(predicted)))
+            yield from self._plan_force(end - len(predicted))
         return True
 
     def _plan_run(self, count: int) -> Plan[None]:
@@ -100,9 +101,10 @@ class ChainDrafter:
         ends = [place for place, token in enumerate(ids) if token in self._model.eos_ids]
         self._predicted += ids[: ends[0] + 1] if ends else ids
 
-    def _force(self, most: int) -> None:
+    def _plan_force(self, most: int) -> Plan[None]:
         """Predict the tokens that a grammar lets follow, and nothing else; no forward is needed for them."""
-        for token in self._model.cursor.forced(self._predicted, most):
+        forced = yield from self._model.cursor.plan_forced(self._predicted, most)
+        for token in forced:
             if self._sampled:
                 row = torch.zeros(self._model.vocab_size, device=self._model.device)
                 row[token] = 1.0

@@ -8,6 +8,7 @@ alone pays for a lock and nothing else. No forward waits for company: what share
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -46,7 +47,8 @@ class _Asked:
 class JointForwards:
     """The forwards of one model, for any number of threads. Made by `join_forwards`.
 
-    most: sessions that share a forward. forwards: that were run; sessions: that were in them, one by one.
+    most: sessions that share a forward. forwards: that were run; sessions: that were in them, one by one. began_s: when
+    the one that runs began, of time.monotonic; None where none does.
     """
 
     def __init__(self, most: int) -> None:
@@ -56,6 +58,7 @@ class JointForwards:
         self._lock = threading.Lock()
         self._asked: deque[_Asked] = deque()
         self._running = False
+        self.began_s: float | None = None
 
     def extend(self, extension: Extension) -> Tensor:
         """One session's part of a forward that others may share; returns its logits, raises what is its own fault.
@@ -82,6 +85,7 @@ class JointForwards:
         """One forward for those that wait, the one that leads among them; then the next one's turn comes."""
         with self._lock:
             picked = self._pick()
+        self.began_s = time.monotonic()
         try:
             self._forward(picked)
         except BaseException:  # Ctrl-C in here: nobody may wait for ever
@@ -90,6 +94,7 @@ class JointForwards:
                     one.result = ModelError("a forward that answers shared was interrupted")
             raise
         finally:
+            self.began_s = None
             with self._lock:
                 self._asked.extend(one for one, _ in picked if one.result is None)
                 following = self._asked[0] if self._asked else None

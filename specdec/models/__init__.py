@@ -1,16 +1,21 @@
 """Models: loading (HF folder or hub id, quantised or not), prompts, sessions with KV cache and rollback.
 
-One interface for plain causal language models and Qwen2-VL. Nothing in here knows about links or methods.
+One interface for plain causal language models and Qwen2-VL. Nothing in here knows about links or methods. Everything
+is imported when it is first asked for, and torch with it: what decodes a picture needs no torch.
 """
 
-from specdec.errors import ModelError
-from specdec.models.drafts import load_draft, load_draft_tokenizer
-from specdec.models.gguf.options import GgufOptions
-from specdec.models.loaded import LoadedModel
-from specdec.models.loading import load_model, load_tokenizer
-from specdec.models.plans import Extension, extend_many
-from specdec.models.prompt import EncodedPrompt, Prompt, chat_prompt
-from specdec.models.session import ModelSession
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from specdec.errors import ModelError
+    from specdec.models.drafts import load_draft, load_draft_tokenizer
+    from specdec.models.gguf.options import GgufOptions
+    from specdec.models.loaded import LoadedModel
+    from specdec.models.loading import load_model, load_tokenizer
+    from specdec.models.plans import Extension, extend_many
+    from specdec.models.prompt import EncodedPrompt, Prompt, chat_prompt
+    from specdec.models.session import ModelSession
 
 __all__ = [
     "EncodedPrompt",
@@ -27,3 +32,24 @@ __all__ = [
     "load_model",
     "load_tokenizer",
 ]
+_FROM = {
+    "EncodedPrompt": "specdec.models.prompt",
+    "Extension": "specdec.models.plans",
+    "GgufOptions": "specdec.models.gguf.options",
+    "LoadedModel": "specdec.models.loaded",
+    "ModelError": "specdec.errors",
+    "ModelSession": "specdec.models.session",
+    "Prompt": "specdec.models.prompt",
+    "chat_prompt": "specdec.models.prompt",
+    "extend_many": "specdec.models.plans",
+    "load_draft": "specdec.models.drafts",
+    "load_draft_tokenizer": "specdec.models.drafts",
+    "load_model": "specdec.models.loading",
+    "load_tokenizer": "specdec.models.loading",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _FROM:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_FROM[name]), name)

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from specdec.drafting.token_tree import ROOT
-from specdec.models.plans import Extension, Plan, Prepared, carry_out
+from specdec.models.plans import Extension, Plan, Prepared, carry_out, settled
 from specdec.models.prompt import EncodedPrompt
 from specdec.models.runner import LayerObserver
 from specdec.models.session import ModelSession
 from specdec.models.static import MOST_IN_A_RUN, ChainRun
 from specdec.options import GenerationOptions
-from specdec.sampling.adjust import Adjuster
+from specdec.sampling.adjust import Adjuster, AnyGrammar
 from specdec.sampling.choices import Choices
 
 
@@ -86,13 +86,16 @@ class SessionCursor:
         """The same as a plan."""
         model = self._session.model
         encoded = prepared.encoded
+        grammar: AnyGrammar | None = None
+        if self._options.grammar:
+            grammar = yield from settled(model.grammar_soon(self._options.grammar))
         self._adjuster = Adjuster(
             self._options,
             encoded.ids.tolist(),
             model.eos_token_ids,
             model.vocab_size,
             model.device,
-            model.grammar(self._options.grammar),
+            grammar,
             model.disturbance,
         )
         self._prompt_row = yield from self._session.plan_prefill(
@@ -106,13 +109,18 @@ class SessionCursor:
 
     def forced(self, answer: Sequence[int], most: int) -> list[int]:
         """See `Adjuster.forced`."""
-        assert self._adjuster is not None, "prefill first"
-        return self._adjuster.forced(answer, most)
+        return carry_out(self.plan_forced(answer, most))
 
-    def choices(self, answer: Sequence[int], most: int) -> Choices:
+    def plan_forced(self, answer: Sequence[int], most: int) -> Plan[list[int]]:
+        """The same as a plan."""
+        assert self._adjuster is not None, "prefill first"
+        return (yield from settled(self._adjuster.forced(answer, most)))
+
+    def plan_choices(self, answer: Sequence[int], most: int) -> Plan[Choices]:
         """See `Adjuster.choices`; none where a tree takes more forwards than it has rows."""
         assert self._adjuster is not None, "prefill first"
-        return self._adjuster.choices(answer, most if self._session.runner.sees_layers else 0)
+        most = most if self._session.runner.sees_layers else 0
+        return (yield from settled(self._adjuster.choices(answer, most)))
 
     def rows(
         self, answer: Sequence[int], draft: Sequence[int] = (), observer: LayerObserver | None = None
@@ -129,8 +137,9 @@ class SessionCursor:
     ) -> Plan[Tensor]:
         """The same as a plan."""
         assert self._adjuster is not None, "prefill first"
+        asked = self._adjuster.ask_chain(answer, draft)
         rows = yield from self._plan_rows_of_model(answer, draft, observer)
-        return self._adjuster.chain(rows, answer, draft)
+        return self._adjuster.chain(rows, answer, draft, (yield from settled(asked)))
 
     def _plan_rows_of_model(
         self, answer: Sequence[int], draft: Sequence[int], observer: LayerObserver | None
@@ -223,14 +232,16 @@ class SessionCursor:
         all_ids = [*pending, *ids]
         all_parents = [*range(-1, offset - 1), *(parent + offset for parent in parents)]
         if not all_ids:
-            return self._adjuster.chain(self._prompt_row[None], answer)
+            masks = yield from settled(self._adjuster.ask_chain(answer))
+            return self._adjuster.chain(self._prompt_row[None], answer, (), masks)
+        asked = self._adjuster.ask_nodes(answer, ids, parents, len(ids) + 1)
         logits: Tensor = yield self._session.extension(all_ids, all_parents, observer=observer)
         self._tree_offset = offset
         if offset == 1:
             after_answer = logits
         else:
             after_answer = logits[offset - 1 :] if pending else torch.cat([self._prompt_row[None], logits])
-        return self._adjuster.nodes(after_answer, answer, ids, parents)
+        return self._adjuster.nodes(after_answer, answer, ids, parents, (yield from settled(asked)))
 
     def grow_tree(self, ids: Sequence[int], parents: Sequence[int]) -> Tensor:
         """Logits [len(ids), vocab] after more nodes of the tree of the last tree_rows call, numbered on from
@@ -244,7 +255,8 @@ class SessionCursor:
         shifted = [parent + self._tree_offset for parent in parents]
         logits: Tensor = yield self._session.extension(ids, shifted)
         tree = self._session.tree
-        return self._adjuster.nodes(logits, self._fed, tree.ids, tree.parents)
+        asked = self._adjuster.ask_nodes(self._fed, tree.ids, tree.parents, len(ids))
+        return self._adjuster.nodes(logits, self._fed, tree.ids, tree.parents, (yield from settled(asked)))
 
     def reroot(self, answer: Sequence[int]) -> dict[int, int] | None:
         """Move the root of the tree to the end of `answer`, which goes along one of its paths; what grew behind stays.

@@ -10,15 +10,26 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PIL import Image, UnidentifiedImageError
-from torch import Tensor
 
 from specdec.errors import ModelError
-from specdec.models.direct.pixels import like_library
-from specdec.models.positions import Grid
-from specdec.models.sizes import FORMATS, PictureRules, orientation_of, smart_resize, stored_size
+from specdec.models.sizes import (
+    FORMATS,
+    PictureRules,
+    check_scans,
+    orientation_of,
+    smart_resize,
+    stored_size,
+    within,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from specdec.isolation.workers import Ticket
+    from specdec.models.positions import Grid
 
 MAX_IMAGE_PIXELS = 64_000_000
 """Refuse to decode anything larger: a small file can describe a huge picture."""
@@ -38,6 +49,9 @@ _TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 """What puts a stored picture the right way up, by its EXIF orientation."""
+
+StartOpening = Callable[[bytes, int, int, int], "Ticket[Image.Image]"]
+"""Takes what `open_picture` takes, and does it elsewhere (specdec.isolation)."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +87,14 @@ class ImagePreparer:
         self._max_pixels = max(self._factor**2, self._min_pixels, most_pixels or min(own, MOST_PIXELS))
         processor.size["longest_edge"] = self._max_pixels  # it sizes what it gets once more
         self.rules = PictureRules(self._factor, self._min_pixels, self._max_pixels)
+        self.workers: StartOpening | None = None
 
     @classmethod
     def from_folder(cls, path: str, vision_config: Any, most_pixels: int = 0) -> ImagePreparer:
         """Read preprocessor_config.json (or processor_config.json) of a local folder or hub id."""
         from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+        from specdec.models.direct.pixels import like_library
 
         folder = Path(path)
         known = ("preprocessor_config.json", "processor_config.json")
@@ -93,35 +110,62 @@ class ImagePreparer:
 
     def prepare(self, images: Sequence[bytes]) -> PreparedImages:
         """Encoded images (JPEG, PNG) -> pixels and grids. Raises ModelError for bytes that are no image."""
-        resized = [self._resize(decode_image(data)) for data in images]
-        features = self._processor(images=resized, return_tensors="pt")
+        return self.prepare_opened([self._opened(data) for data in images])
+
+    def open_soon(self, data: bytes) -> Ticket[Image.Image] | None:
+        """A picture opened by the workers that pictures go to; None where they are opened here."""
+        return None if self.workers is None else self.workers(data, self._factor, self._min_pixels, self._max_pixels)
+
+    def prepare_opened(self, resized: Sequence[Image.Image]) -> PreparedImages:
+        """The same of pictures that are decoded and resized."""
+        features = self._processor(images=list(resized), return_tensors="pt")
         grids = tuple((int(t), int(h), int(w)) for t, h, w in features["image_grid_thw"].tolist())
         return PreparedImages(features["pixel_values"], grids)
 
-    def _resize(self, image: Image.Image) -> Image.Image:
-        if self._vision_info is not None:
-            element = {
-                "type": "image",
-                "image": image,
-                "min_pixels": self._min_pixels,
-                "max_pixels": self._max_pixels,
-            }
-            messages = [{"role": "user", "content": [element]}]
-            images, _ = self._vision_info(messages, image_patch_size=self._patch)
-            fetched: Image.Image = images[0]
-            return fetched
-        try:
-            height, width = smart_resize(
-                image.height, image.width, self._factor, self._min_pixels, self._max_pixels
-            )
-        except ValueError as error:
-            raise ModelError(f"the image cannot be resized: {error}") from error
-        return image.resize((width, height))
+    def _opened(self, data: bytes) -> Image.Image:
+        if (opening := self.open_soon(data)) is not None:
+            return opening.result()
+        if self._vision_info is None:
+            return open_picture(data, self._factor, self._min_pixels, self._max_pixels)
+        element = {
+            "type": "image",
+            "image": decode_image(data),
+            "min_pixels": self._min_pixels,
+            "max_pixels": self._max_pixels,
+        }
+        messages = [{"role": "user", "content": [element]}]
+        images, _ = self._vision_info(messages, image_patch_size=self._patch)
+        fetched: Image.Image = images[0]
+        return fetched
+
+
+def open_picture(data: bytes, factor: int, least: int, most: int) -> Image.Image:
+    """A picture decoded to RGB and resized: as `smart_resize` sizes it, or with factor 0 to at most `most` pixels.
+
+    Raises ModelError.
+    """
+    image = decode_image(data)
+    size = size_opened(*image.size, factor, least, most)
+    if not factor:
+        return image if size == image.size else image.resize(size, Image.Resampling.BICUBIC)
+    return image.resize(size)
+
+
+def size_opened(width: int, height: int, factor: int, least: int, most: int) -> tuple[int, int]:
+    """(width, height) of what `open_picture` makes of a picture of this size. Raises ModelError."""
+    if not factor:
+        return within(width, height, most)
+    try:
+        rows, columns = smart_resize(height, width, factor, least, most)
+    except ValueError as error:
+        raise ModelError(f"the image cannot be resized: {error}") from error
+    return columns, rows
 
 
 def decode_image(data: bytes) -> Image.Image:
     """Decode one image to RGB, the right way up. Raises ModelError for one that is corrupt, unknown, or too large."""
     width, height = stored_size(data)
+    check_scans(data, width * height)
     if width * height > MAX_IMAGE_PIXELS:
         raise ModelError(
             f"the image has {width} x {height} pixels, more than {MAX_IMAGE_PIXELS}: send a smaller one"

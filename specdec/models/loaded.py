@@ -14,9 +14,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor
 
 from specdec.errors import ModelError
+from specdec.isolation.grammars import IsolatedGrammars
+from specdec.isolation.pictures import PictureWorkers
+from specdec.isolation.workers import Launcher, Ticket
 from specdec.models.families import Family
 from specdec.models.images import ImagePreparer, PreparedImages, SeenPicture
 from specdec.models.library.generic import GenericRunner, GenericSession
@@ -27,8 +31,9 @@ from specdec.models.runner import DecoderRunner
 from specdec.models.session import ModelSession
 from specdec.models.sizes import PictureRules, picture_size
 from specdec.models.static.tower import RecordedTower, record_tower
+from specdec.sampling.adjust import AnyGrammar, Soon
 from specdec.sampling.disturbed import Disturbance
-from specdec.sampling.grammar import Grammar, Grammars
+from specdec.sampling.grammar import Grammars
 
 RowTime = tuple[int, int]
 """(rows of a forward, microseconds it takes)."""
@@ -107,7 +112,7 @@ class LoadedModel:
         self.context_limit = runner.context_limit
         self.image_pad_id = image_pad_id
         self.never_drafted = self._placeholder_ids()
-        self.grammars = Grammars(tokenizer, self.vocab_size, self.eos_token_ids)
+        self.grammars: Grammars | IsolatedGrammars = Grammars(tokenizer, self.vocab_size, self.eos_token_ids)
         self.row_us: list[RowTime] = []
         self.disturbance: Disturbance | None = None
 
@@ -220,6 +225,17 @@ class LoadedModel:
             raise ModelError(f"{self.name} takes no images: {self._no_pictures}")
         return preparer.prepare([image])
 
+    def open_soon(self, image: bytes) -> Ticket[Image.Image] | None:
+        """One picture decoded and resized by workers, for `decode_opened`; None where that is not done elsewhere."""
+        preparer = self._preparer or self._library_pictures
+        return None if preparer is None else preparer.open_soon(image)
+
+    def decode_opened(self, image: Image.Image) -> PreparedImages:
+        """The same as `decode` of a picture that is opened."""
+        preparer = self._preparer or self._library_pictures
+        assert preparer is not None, "it was opened"
+        return preparer.prepare_opened([image])
+
     @torch.inference_mode()
     def look(self, pictures: Sequence[PreparedImages]) -> list[SeenPicture]:
         """What the vision tower makes of all the pictures, in one pass; of a deterministic model one by one. A model on
@@ -252,7 +268,7 @@ class LoadedModel:
             length += sum(rules.tokens(*picture_size(data)) - 1 for data in prompt.images)
         return length
 
-    def grammar(self, text: str) -> Grammar | None:
+    def grammar(self, text: str) -> AnyGrammar | None:
         """A grammar (see `GenerationOptions.grammar`) compiled for this model's vocabulary; None for no text.
 
         Raises OptionsError for one that is wrong or too large, and ModelError where the model can follow none.
@@ -260,6 +276,25 @@ class LoadedModel:
         if not text:
             return None
         return self.grammars.compile(text)
+
+    def grammar_soon(self, text: str) -> Soon[AnyGrammar]:
+        """The same for a text, without waiting: of an isolated model a future."""
+        soon: Soon[AnyGrammar] = self.grammars.compile_soon(text)  # type: ignore[assignment]
+        return soon
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether `isolate` was called."""
+        return isinstance(self.grammars, IsolatedGrammars)
+
+    def isolate(self, launcher: Launcher) -> IsolatedGrammars:
+        """From now on grammars are compiled and followed, and pictures decoded, in workers: for inputs of others."""
+        grammars = IsolatedGrammars(launcher, self.tokenizer, self.vocab_size, self.eos_token_ids)
+        self.grammars = grammars
+        preparer = self._preparer or self._library_pictures
+        if preparer is not None:
+            preparer.workers = PictureWorkers(launcher).start
+        return grammars
 
     def new_session(self) -> ModelSession:
         """An empty session; any number of them may be interleaved on this model."""

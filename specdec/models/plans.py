@@ -8,14 +8,17 @@ the plans decides when: `carry_out` runs one alone; an engine runs many side by 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, overload
 
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor
 
 from specdec.errors import ModelError
+from specdec.isolation.workers import Ticket
 from specdec.models.attention.segment import Segment
 from specdec.models.images import PreparedImages, SeenPicture
 from specdec.models.prompt import EncodedPrompt, Prompt
@@ -51,6 +54,14 @@ class PromptModel(Protocol):
 
     def decode(self, image: bytes) -> PreparedImages:
         """A picture as the vision tower takes it."""
+        ...
+
+    def open_soon(self, image: bytes) -> Ticket[Image.Image] | None:
+        """A picture opened by workers, for `decode_opened`; None where `decode` does all of it."""
+        ...
+
+    def decode_opened(self, image: Image.Image) -> PreparedImages:
+        """A picture that is opened as the vision tower takes it."""
         ...
 
     def look(self, pictures: Sequence[PreparedImages]) -> list[SeenPicture]:
@@ -165,10 +176,17 @@ class Prepared:
     kept: int = 0
 
 
-Need = Extension | Preparation
+@dataclass(frozen=True)
+class Awaited:
+    """What a worker (specdec.isolation) does. The plan goes on once it is done, and looks itself what came of it."""
+
+    future: Future[Any]
+
+
+Need = Extension | Preparation | Awaited
 Plan = Generator[Need, Any, T]
 """Yields what it needs: for an Extension comes back a Tensor of logits float32 [rows or 1, vocab], for a Preparation a
-Prepared, or the error that was met is thrown in. Returns what it was about."""
+Prepared, or the error that was met is thrown in; for an Awaited anything. Returns what it was about."""
 
 
 @dataclass(frozen=True)
@@ -179,6 +197,23 @@ class Staged:
     segment: Segment
 
 
+@overload
+def settled(value: Future[T] | None) -> Plan[T | None]: ...
+
+
+@overload
+def settled(value: T | Future[T]) -> Plan[T]: ...
+
+
+def settled(value: Any) -> Plan[Any]:
+    """A value that may come later. Raises what its future raises."""
+    if not isinstance(value, Future):
+        return value
+    if not value.done():
+        yield Awaited(value)
+    return value.result()
+
+
 @torch.inference_mode()
 def carry_out(plan: Plan[T]) -> T:
     """Run one plan alone, here and now; returns what it returns and raises what it raises."""
@@ -187,6 +222,9 @@ def carry_out(plan: Plan[T]) -> T:
         while True:
             if isinstance(need, Preparation):
                 need = plan.send(need.carry_out())
+            elif isinstance(need, Awaited):
+                need.future.exception()  # the plan meets it
+                need = plan.send(None)
             else:
                 need = plan.send(extend_many([need])[0])
     except StopIteration as end:

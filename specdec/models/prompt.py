@@ -20,6 +20,7 @@ IMAGE_PAD = "<|image_pad|>"
 VISION_END = "<|vision_end|>"
 _PROBE = "Zq7"
 """Words to try chat templates with; no template has them."""
+_MOST_HIDDEN = 16
 
 
 @dataclass(frozen=True)
@@ -211,11 +212,14 @@ def _special_strings(tokenizer: Any) -> list[str]:
 
 
 def _strip(text: str, special: Sequence[str]) -> str:
-    """Remove special-token strings until none is left (removing one may uncover another)."""
-    while True:
+    """Remove special-token strings until none is left (removing one may uncover another). Raises ModelError for a text
+    that hides them in one another again and again: each time all of it is looked through.
+    """
+    for _ in range(_MOST_HIDDEN):
         cleaned = text
         for token in special:
             cleaned = cleaned.replace(token, "")
         if cleaned == text:
             return text
         text = cleaned
+    raise ModelError("the text hides special tokens in one another: leave them out")

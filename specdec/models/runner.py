@@ -51,7 +51,12 @@ def wait_out(after_layer: LayerObserver | None, layers: int, result: Tensor) -> 
 
 
 class Joint(Protocol):
-    """Does forwards for the threads that want one at the same moment (see specdec.drafting.joint)."""
+    """Does forwards for the threads that want one at the same moment (see specdec.drafting.joint).
+
+    began_s: when the one that runs began; None where none does.
+    """
+
+    began_s: float | None
 
     def extend(self, extension: Any) -> Tensor:
         """One session's part of a forward that others may share; returns its logits."""

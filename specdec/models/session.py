@@ -21,8 +21,8 @@ from specdec.models.attention.segment import Segment
 from specdec.models.plans import Extension, KnownPrefix, Plan, carry_out, extend_many
 from specdec.models.prompt import EncodedPrompt
 from specdec.models.runner import DecoderRunner, LayerObserver
+from specdec.sampling.adjust import AnyGrammar, Soon
 from specdec.sampling.disturbed import Disturbance
-from specdec.sampling.grammar import Grammar
 
 _GROWTH = 128
 NO_LIMIT = 1 << 30
@@ -45,8 +45,8 @@ class SessionModel(Protocol):
         """Embeddings [n, hidden_size] of a prompt, image features in place of their placeholders."""
         ...
 
-    def grammar(self, text: str) -> Grammar | None:
-        """A grammar compiled for the model's vocabulary; None for no text."""
+    def grammar_soon(self, text: str) -> Soon[AnyGrammar]:
+        """A grammar compiled for the model's vocabulary, or a future of it."""
         ...
 
 

@@ -34,6 +34,11 @@ _MOST_SEGMENTS = 512
 """Parts of a file before its picture. Others have a few dozen; a file of millions of empty ones would take seconds."""
 
 
+_MOST_SCANS = 32
+_MOST_DRAWN = 200_000_000
+"""Pixels of all scans of a JPEG. Encoders make about ten scans; with more, a small picture may still be drawn."""
+
+
 @dataclass(frozen=True)
 class PictureRules:
     """How a model sizes pictures. factor: pixels that one token is wide and high. least, most: pixels of a picture
@@ -260,3 +265,22 @@ def smart_resize(height: int, width: int, factor: int, min_pixels: int, max_pixe
         rows = math.ceil(height * grow / factor) * factor
         columns = math.ceil(width * grow / factor) * factor
     return rows, columns
+
+
+def within(width: int, height: int, most: int) -> tuple[int, int]:
+    """(width, height) with about the same aspect ratio and no more pixels."""
+    if width * height <= most:
+        return width, height
+    shrink = math.sqrt(most / (width * height))
+    return max(1, math.floor(width * shrink)), max(1, math.floor(height * shrink))
+
+
+def check_scans(data: bytes, pixels: int) -> None:
+    """Raise ModelError for a JPEG that draws its picture over and over: each scan may take as long as a whole picture,
+    however few bytes it has.
+    """
+    if not data.startswith(b"\xff\xd8\xff"):
+        return
+    scans = data.count(b"\xff\xda")  # within a scan 0xFF stands before 0x00 or a restart marker
+    if scans > _MOST_SCANS and scans * pixels > _MOST_DRAWN:
+        raise ModelError(f"the image has {scans} scans: save it anew as a baseline JPEG")

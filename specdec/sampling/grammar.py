@@ -22,8 +22,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from specdec.errors import ModelError, OptionsError
 
@@ -131,11 +129,7 @@ class Grammar:
 
     def check_room(self, most: int) -> None:
         """Raise OptionsError where no answer of so many tokens follows it."""
-        if self.shortest > most:
-            raise OptionsError(
-                f"an answer that follows the grammar has {self.shortest} tokens at least: allow more than "
-                f"{most} (max_new_tokens)"
-            )
+        check_room(self.shortest, most)
 
     def longest(self, most: int = 50_000) -> int | None:
         """Tokens of the longest answer, its end included; None where more than so many places would be looked at."""
@@ -159,13 +153,22 @@ class Grammars:
     """Compiles grammars for one tokenizer and keeps the last ones; for any threads."""
 
     def __init__(self, tokenizer: Any, vocab_size: int, eos_ids: Set[int]) -> None:
-        """tokenizer: a Hugging Face one that stands on the tokenizers library."""
+        """tokenizer: a Hugging Face one that stands on the tokenizers library, or what `tokenizer_json` gives."""
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
         self._eos_ids = frozenset(eos_ids)
         self._vocabulary: Any = None
         self._known: OrderedDict[str, Grammar] = OrderedDict()
         self._lock = threading.Lock()
+
+    def warm_up(self) -> None:
+        """Prepare the vocabulary, which takes a while. Raises ModelError where no grammar can be compiled for it."""
+        if self._vocabulary is None:
+            self._vocabulary = _vocabulary(self._tokenizer, self._vocab_size, self._eos_ids)
+
+    def compile_soon(self, text: str) -> Grammar:
+        """The same as `compile`; where that is done elsewhere (specdec.isolation), a future."""
+        return self.compile(text)
 
     def compile(self, text: str) -> Grammar:
         """text: a grammar in llguidance's dialect of Lark, or two with a line `%%after N` between them.
@@ -210,8 +213,7 @@ class Grammars:
             max_lexer_states=20_000,
             max_grammar_size=100_000,
         )
-        if self._vocabulary is None:
-            self._vocabulary = _vocabulary(self._tokenizer, self._vocab_size, self._eos_ids)
+        self.warm_up()
         start = LLMatcher(self._vocabulary, LLMatcher.grammar_from_lark(text), log_level=0, limits=limits)
         if start.is_error():
             raise OptionsError(f"the grammar cannot be used: {_first_line(start)}")
@@ -310,6 +312,15 @@ class FollowedGrammar:
         return place
 
 
+def check_room(shortest: int, most: int) -> None:
+    """Raise OptionsError where an answer of so many tokens is too short for a grammar whose shortest has `shortest`."""
+    if shortest > most:
+        raise OptionsError(
+            f"an answer that follows the grammar has {shortest} tokens at least: allow more than "
+            f"{most} (max_new_tokens)"
+        )
+
+
 def only(masks: Mask, eos_ids: Sequence[int]) -> Mask:
     """Which rows of masks [n, vocab] allow nothing but an end: bool [n]."""
     ends = masks[:, list(eos_ids)].sum(axis=1)
@@ -317,14 +328,8 @@ def only(masks: Mask, eos_ids: Sequence[int]) -> Mask:
     return found
 
 
-def forbid(scores: Tensor, masks: Mask) -> Tensor:
-    """scores float [n, vocab] with -inf where masks [n, vocab] say no."""
-    return scores.masked_fill(torch.from_numpy(~masks).to(scores.device), float("-inf"))
-
-
-def _vocabulary(tokenizer: Any, vocab_size: int, eos_ids: Set[int]) -> Any:
-    from llguidance import LLTokenizer
-
+def tokenizer_json(tokenizer: Any, eos_ids: Set[int]) -> str:
+    """The tokenizer.json that grammars are compiled for. Raises ModelError where there is none, or no end token."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None or not hasattr(backend, "to_str"):
         raise ModelError("a grammar needs a model with a tokenizer.json (a fast tokenizer)")
@@ -337,8 +342,16 @@ def _vocabulary(tokenizer: Any, vocab_size: int, eos_ids: Set[int]) -> Any:
     plain = Tokenizer.from_str(backend.to_str())  # a copy: padding and truncation are others' settings
     plain.no_padding()
     plain.no_truncation()
+    text: str = plain.to_str()
+    return text
+
+
+def _vocabulary(tokenizer: Any, vocab_size: int, eos_ids: Set[int]) -> Any:
+    from llguidance import LLTokenizer
+
+    text = tokenizer if isinstance(tokenizer, str) else tokenizer_json(tokenizer, eos_ids)
     try:
-        written = _cut_to(plain.to_str(), vocab_size)
+        written = _cut_to(text, vocab_size)
         return LLTokenizer(written, n_vocab=vocab_size, eos_token=sorted(eos_ids))
     except Exception as error:  # the library raises what it likes
         raise ModelError(

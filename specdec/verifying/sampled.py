@@ -99,6 +99,8 @@ class SampledVerifier(Verifier):
                 self.epoch += index < len(draft.ids)
                 return SampledVerdict(index, token)
         verdict = self._judge(draft, ids, p, q, q_x, len(known))
+        if verdict.token is not None:
+            yield from self._plan_jump()
         self.epoch += verdict.accepted < len(draft.ids)
         return verdict
 
@@ -143,7 +145,6 @@ class SampledVerifier(Verifier):
             self._owed, self._batches, self.rejected_at = row, 0, accepted
             return SampledVerdict(accepted, None, self._describe(row))
         self.answer = [*prefix, *ids[:accepted], token]
-        self._jump()
         return SampledVerdict(accepted, token)
 
     def _decide(

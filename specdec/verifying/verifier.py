@@ -114,24 +114,28 @@ class Verifier:
         row = yield from self._cursor.plan_rows(self.answer, observer=observer)
         token = self._pick(row[0], len(self.answer))
         self.answer.append(token)
-        self._jump()
+        yield from self._plan_jump()
         return token
 
     def choices(self, price_s: Callable[[int], float | None]) -> Draft:
+        """A draft of what a grammar leaves open next (see plan_choices)."""
+        return carry_out(self.plan_choices(price_s))
+
+    def plan_choices(self, price_s: Callable[[int], float | None]) -> Plan[Draft]:
         """A draft of what a grammar leaves open next, where that is little; empty without a grammar, and where it would
         not pay. price_s: seconds of a forward of so many rows, None where nobody knows.
         """
         answer = self.answer
         if not self._options.grammar or self.finished or self._cursor.evicted:
             return Draft(len(answer), ())
-        found = self._cursor.choices(answer, MOST_NODES)
+        found = yield from self._cursor.plan_choices(answer, MOST_NODES)
         nodes = found.worth(price_s)
         return Draft(len(answer), tuple(found.tree.ids[:nodes]), tuple(found.tree.parents[:nodes]))
 
-    def _jump(self) -> None:
+    def _plan_jump(self) -> Plan[None]:
         """Append what a grammar lets follow the answer, and nothing else: no forward is needed for it."""
         if self._options.grammar and not self.finished:
-            self.answer += self._cursor.forced(self.answer, self.limit - len(self.answer))
+            self.answer += yield from self._cursor.plan_forced(self.answer, self.limit - len(self.answer))
 
     def forced_after(self, length: int) -> list[int]:
         """What a grammar has brought behind the answer's first `length` tokens; none without a grammar."""
@@ -170,7 +174,7 @@ class Verifier:
         verified = [usable.ids[node] for node in judgement.path] + [judgement.token]
         if len(verified) > len(known):
             self.answer = prefix + verified
-            self._jump()
+            yield from self._plan_jump()
         path = tuple(nodes[node] for node in judgement.path)
         result = Judgement(path, judgement.token)
         self.epoch += result.last < len(draft.ids)

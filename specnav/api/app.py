@@ -17,6 +17,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from cloud_verifier.logs import EventLog
+from cloud_verifier.observing.heartbeats import SLOW_S, STUCK_S
 from specdec.link.binding import is_loopback
 from specnav.api import replies
 from specnav.api.answer import Answer, Outcome, Piece
@@ -58,8 +59,17 @@ class Routes:
     """What the server does, by URL. keys: None: everybody on this machine may ask."""
 
     def __init__(
-        self, config: ApiConfig, house: House, desk: Desk, keys: ApiKeys | None, counters: Counters, log: EventLog
+        self,
+        config: ApiConfig,
+        house: House,
+        desk: Desk,
+        keys: ApiKeys | None,
+        counters: Counters,
+        log: EventLog,
+        workers_wrong: Callable[[], str] = lambda: "",
     ) -> None:
+        """workers_wrong: see `Launcher.wrong`."""
+        self._workers_wrong = workers_wrong
         self._config = config
         self._house = house
         self._desk = desk
@@ -76,6 +86,7 @@ class Routes:
         app.add_api_route("/v1/models", self.models, methods=["GET"])
         app.add_api_route("/v1/models/{name:path}", self.model, methods=["GET"])
         app.add_api_route("/healthz", self.health, methods=["GET"])
+        app.add_api_route("/readyz", self.ready, methods=["GET"])
         if self._config.metrics:
             app.add_api_route("/metrics", self.metrics, methods=["GET"])
         app.add_exception_handler(ApiError, refused)
@@ -85,7 +96,18 @@ class Routes:
     async def health(self, request: Request) -> Response:
         """Whether the server works; not whether the verifier does."""
         self._check_site(request)
-        return JSONResponse({"status": "ok", "answers": self._desk.busy, "waiting": self._desk.waiting})
+        wrong = self._house.stuck(STUCK_S) or self._workers_wrong()
+        return self._state(wrong)
+
+    async def ready(self, request: Request) -> Response:
+        """Whether it takes requests, and its loops go round."""
+        self._check_site(request)
+        ends = "the server is shutting down" if self._desk.closed else ""
+        return self._state(ends or self._house.stuck(SLOW_S) or self._workers_wrong())
+
+    def _state(self, wrong: str) -> Response:
+        state = {"status": wrong or "ok", "answers": self._desk.busy, "waiting": self._desk.waiting}
+        return JSONResponse(state, 503 if wrong else 200)
 
     async def metrics(self, request: Request) -> Response:
         """Counters, for Prometheus."""
@@ -190,6 +212,7 @@ class Routes:
 
     async def _started(self, asked: Asked, owner: str, gone: asyncio.Event) -> Answer:
         """The answer, once there is a place for it."""
+        await unless(gone, self._house.compiled(asked, owner))
         await unless(gone, self._desk.take())
         return self._house.start(asked, owner, self._desk.give_back)
 

@@ -58,6 +58,11 @@ class Desk:
                 return
         self.busy -= 1
 
+    @property
+    def closed(self) -> bool:
+        """Whether nobody gets a place any more."""
+        return self._closed
+
     def close(self) -> None:
         """Nobody gets a place any more; who waits is told."""
         self._closed = True

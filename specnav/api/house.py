@@ -7,9 +7,11 @@ in the model (specdec.drafting.joint).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -20,6 +22,8 @@ from specdec.drafting.memory import KEPT_BYTES
 from specdec.edge.decoder import EdgeDecoder
 from specdec.edge.protocol import check_vocabulary
 from specdec.errors import SpecdecError
+from specdec.isolation.accounts import Accounts, OverSpent, charged
+from specdec.isolation.workers import Ticket
 from specdec.link.channel import Link, connect
 from specdec.link.wire import Welcome
 from specdec.models import LoadedModel
@@ -55,6 +59,7 @@ class House:
         self._threads = ThreadPoolExecutor(config.answers, thread_name_prefix="answer")
         self._known: Welcome | None = None
         self._running: set[Answer] = set()
+        self._accounts = Accounts()
 
     @property
     def name(self) -> str:
@@ -104,6 +109,42 @@ class House:
         loop.run_in_executor(self._threads, self._make, asked, owner, answer).add_done_callback(ended)
         return answer
 
+    async def compiled(self, asked: Asked, owner: str) -> None:
+        """Have the grammar of a request compiled, which may take a while, before it takes a place. Raises ApiError."""
+        if not asked.options.grammar:
+            return
+        try:
+            with self._charged(owner):
+                soon: Any = self._draft.grammar_soon(asked.options.grammar)
+            if not isinstance(soon, Future):
+                return
+            try:
+                await asyncio.shield(asyncio.wrap_future(soon))
+            except asyncio.CancelledError:
+                if isinstance(soon, Ticket):
+                    soon.abandon()
+                raise
+        except OverSpent as error:
+            raise ApiError(429, str(error), code="rate_limit_exceeded") from error
+        except SpecdecError as error:
+            raise api_error(error) from error
+
+    def stuck(self, seconds: float) -> str:
+        """Why answers do not go on for longer than so; "" where they do."""
+        joint = self._draft.runner.joint
+        began_s = None if joint is None else joint.began_s
+        late_s = 0.0 if began_s is None else time.monotonic() - began_s
+        return f"a draft forward has not come to its end for {late_s:.0f} s" if late_s > seconds else ""
+
+    @contextlib.contextmanager
+    def _charged(self, owner: str) -> Iterator[None]:
+        """What workers do meanwhile is charged to the holder of a key; without keys there is nobody to tell apart."""
+        token = charged.set(self._accounts.of(owner.encode()) if owner else None)
+        try:
+            yield
+        finally:
+            charged.reset(token)
+
     def cancel_all(self) -> None:
         """End every answer soon; from the event loop."""
         for answer in self._running:
@@ -121,9 +162,13 @@ class House:
     def _make(self, asked: Asked, owner: str, answer: Answer) -> None:
         """In a thread: one answer from its beginning to its end."""
         try:
-            answer.end(self._outcome(asked, owner, answer))
+            with self._charged(owner):
+                outcome = self._outcome(asked, owner, answer)
+            answer.end(outcome)
         except ApiError as error:
             answer.end(error)
+        except OverSpent as error:
+            answer.end(ApiError(429, str(error), code="rate_limit_exceeded"))
         except SpecdecError as error:
             answer.end(api_error(error))
         except Exception as error:
@@ -132,11 +177,16 @@ class House:
 
     def _outcome(self, asked: Asked, owner: str, answer: Answer) -> Outcome:
         draft, options = self._draft, asked.options
+        account, began_s = charged.get(), time.thread_time()
+        if account is not None:
+            account.check()
         limit = self._limit
         if limit and asked.is_surely_longer(draft.tokenizer, limit):
             raise _too_long(asked, f"more than {limit}", limit)
         prompt = asked.encoded(draft.tokenizer)
         length = self._check(prompt.ids, draft.prompt_length(prompt), asked)
+        if account is not None:
+            account.spend(time.thread_time() - began_s)
         draft.grammar(options.grammar)
         text = AnswerText(draft.tokenizer, options.stop, options.min_new_tokens)
         edge = self._take(owner, prompt.ids)

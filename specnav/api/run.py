@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -55,6 +56,7 @@ def run_api(config: ApiConfig) -> int:
         from cloud_verifier.serving import settle_memory
         from specdec.drafting.joint import join_forwards
         from specdec.errors import LinkLost
+        from specdec.isolation.workers import Launcher
         from specdec.models import GgufOptions, load_draft
         from specdec.models.threads import set_threads
         from specdec.models.timing.pacing import pace
@@ -70,6 +72,9 @@ def run_api(config: ApiConfig) -> int:
         gguf = GgufOptions.read(config.gguf)
         draft = load_draft(name, config.device, quantize=config.quantize, pixels=config.pixels, gguf=gguf)
         set_threads(0, draft)
+        launcher = Launcher()
+        launcher.end_in_time(config.drain_s)
+        launcher.warm_up(draft.isolate(launcher).vocabulary)
         warm_up(draft)
         pace(draft, config.draft_ms)
         joint = join_forwards(draft, config.together)
@@ -85,7 +90,7 @@ def run_api(config: ApiConfig) -> int:
         sys.setswitchinterval(0.0005)
         bound = address_of(listening)
         server = ApiServer(
-            Routes(config, house, desk, keys, counters, log).app(),
+            Routes(config, house, desk, keys, counters, log, lambda: launcher.wrong(time.monotonic())).app(),
             config.drain_s,
             ready=lambda: log.info("ready", bind=bound, model=house.name, method=config.method),
             drain=desk.close,

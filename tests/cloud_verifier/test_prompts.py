@@ -192,15 +192,18 @@ def test_pictures_that_wait_are_looked_at_in_one_pass_each_once(
     cloud = sharing(vision_pair.target)
     prompts = {1: with_pictures(vision_pair, 1), 2: with_pictures(vision_pair, 1, 2), 3: with_pictures(vision_pair, 3)}
     room = cloud.engine.prompts.pictures
-    take = room._take
+    look = room._look_at_some
 
-    def take_when_all_wait() -> Any:
-        while room._waiting.qsize() < 3:
-            time.sleep(0.001)
-        monkeypatch.setattr(room, "_take", take)
-        return take()
+    def look_when_all_are_ready() -> None:
+        if len(room._ready) < 3:
+            arrived = room._arriving.get()
+            assert arrived is not None
+            arrived()
+            return
+        monkeypatch.setattr(room, "_look_at_some", look)
+        look()
 
-    monkeypatch.setattr(room, "_take", take_when_all_wait)
+    monkeypatch.setattr(room, "_look_at_some", look_when_all_are_ready)
     for session, prompt in prompts.items():
         begin(cloud, session, prompt)
     finish(cloud, vision_pair.target, prompts)

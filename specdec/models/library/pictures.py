@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import io
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +18,10 @@ from PIL import Image
 from torch import Tensor
 
 from specdec.errors import ModelError
-from specdec.models.images import MOST_PIXELS, PreparedImages, SeenPicture, decode_image
+from specdec.isolation.workers import Ticket
+from specdec.models.images import MOST_PIXELS, PreparedImages, SeenPicture, StartOpening, open_picture
 from specdec.models.prompt import EncodedPrompt
-from specdec.models.sizes import PictureRules
+from specdec.models.sizes import PictureRules, within
 
 _NO_CODE: dict[str, Any] = {"trust_remote_code": False}
 
@@ -37,7 +37,7 @@ class LibraryRules(PictureRules):
 
     def tokens(self, width: int, height: int) -> int:
         """How many tokens a picture takes; 1 where that is known only once it is prepared."""
-        size = _within(width, height, self.most)
+        size = within(width, height, self.most)
         try:
             (found,) = self.processor._get_num_multimodal_tokens(image_sizes=[size[::-1]]).num_image_tokens
             return max(1, int(found))
@@ -66,14 +66,23 @@ class LibraryPictures:
         self.placeholder: int = ids[0]
         self.rules = LibraryRules(0, 0, most_pixels or MOST_PIXELS, processor)
         self.never_drafted = _stand_ins(processor, config) | {self.placeholder}
+        self.workers: StartOpening | None = None
 
     def prepare(self, images: Sequence[bytes]) -> PreparedImages:
         """One encoded picture decoded, no larger than the rules say: uint8 [height, width, 3]. Raises ModelError."""
         (data,) = images
-        image = decode_image(data)
-        size = _within(*image.size, self.rules.most)
-        if size != image.size:
-            image = image.resize(size, Image.Resampling.BICUBIC)
+        opening = self.open_soon(data)
+        return self.prepare_opened(
+            [open_picture(data, 0, 0, self.rules.most) if opening is None else opening.result()]
+        )
+
+    def open_soon(self, data: bytes) -> Ticket[Image.Image] | None:
+        """As ImagePreparer's."""
+        return None if self.workers is None else self.workers(data, 0, 0, self.rules.most)
+
+    def prepare_opened(self, opened: Sequence[Image.Image]) -> PreparedImages:
+        """The same of one picture that is decoded and no larger than the rules say."""
+        (image,) = opened
         pixels = torch.from_numpy(np.array(image))
         return PreparedImages(pixels, ((1, image.height, image.width),))
 
@@ -252,11 +261,3 @@ def _stand_ins(processor: Any, config: Any) -> frozenset[int]:
     for kind in ("image_token_ids", "video_token_ids", "audio_token_ids"):
         found += list(getattr(processor, kind, None) or ())
     return frozenset(token for token in found if isinstance(token, int) and token >= 0)
-
-
-def _within(width: int, height: int, most: int) -> tuple[int, int]:
-    """(width, height) with about the same aspect ratio and no more pixels."""
-    if width * height <= most:
-        return width, height
-    shrink = math.sqrt(most / (width * height))
-    return max(1, math.floor(width * shrink)), max(1, math.floor(height * shrink))

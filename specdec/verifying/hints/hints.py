@@ -84,7 +84,8 @@ class SessionHints:
         model = maker.model
         self.maker = maker
         self.options = options
-        grammar = model.grammar(options.grammar)
+        # A grammar in a worker would be waited for in the middle of a forward: hints do without.
+        grammar = None if model.is_isolated else model.grammar(options.grammar)
         self.adjuster = Adjuster(
             options, prompt_ids, model.eos_token_ids, model.vocab_size, model.device, grammar
         )

@@ -33,6 +33,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from spec_vlm_nav.common.errors import FrameError
 
 MAX_BYTES = 16 << 20
+MAX_SCANS = 32  # of a JPEG: encoders make about ten, and each may take as long as a picture
 MAX_PIXELS = 8192 * 8192
 DARKEST = 8  # a picture without any brighter value (of 255) shows nothing
 # encoding -> (channels, order of the channels that gives RGB or grey)
@@ -86,6 +87,10 @@ def decode(data: bytes) -> Image.Image:
             if picture.width * picture.height > MAX_PIXELS:
                 raise FrameError(
                     f'camera frame of {picture.width}x{picture.height} pixels refused: too large'
+                )
+            if picture.format == 'JPEG' and data.count(b'\xff\xda') > MAX_SCANS:
+                raise FrameError(
+                    'camera frame draws its picture over and over: publish a baseline JPEG'
                 )
             if picture.mode.startswith(('I', 'F')):
                 raise FrameError(

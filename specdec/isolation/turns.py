@@ -1,0 +1,157 @@
+"""Whose job comes next: a job that takes long does not hold up another client's.
+
+Next comes a job of the client that has the fewest at work and has used the least time. A job that has taken a while
+makes room for a quick one beside it, up to a number; from then on the job of a client that has used more is given up
+for one that has used less.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from specdec.errors import ModelError
+from specdec.isolation import wire
+from specdec.isolation.accounts import Account, charged
+from specdec.isolation.workers import Ticket, Worker
+
+QUICK_S = 0.15
+"""A job that takes longer gives way to others, and may be given up where another client waits."""
+OWING_S, MOST_OWING = 1.0, 2
+"""Of clients that have used so much lately, only so many jobs are at work at a time: others find a turn at once."""
+
+Begin = Callable[[], tuple[Worker, Future[wire.Reply]]]
+
+
+@dataclass(eq=False)
+class _Job:
+    """A job that waits, or is at work. large: one of these at a time."""
+
+    begin: Begin
+    read: Callable[[wire.Reply], Any]
+    account: Account | None
+    large: bool
+    ticket: Ticket[Any]
+    worker: Worker | None = None
+    asked: Future[wire.Reply] | None = None
+    began_s: float = 0.0
+
+
+class Turns:
+    """Jobs that take turns. For any threads; none waits."""
+
+    def __init__(self, quick: int, most: int, name: str) -> None:
+        """quick: jobs at a time that are about to be done; most: in all."""
+        self._quick = quick
+        self._most = most
+        self._name = name
+        self._lock = threading.Condition()
+        self._waiting: list[_Job] = []
+        self._running: list[_Job] = []
+        self._thread: threading.Thread | None = None
+
+    def take(self, begin: Begin, read: Callable[[wire.Reply], Any], large: bool = False) -> Ticket[Any]:
+        """Have a job begun when its turn comes, for the account that is charged here; the ticket tells what is read of
+        its reply, in a thread of its worker. Raises OverSpent.
+        """
+        account = charged.get()
+        if account is not None:
+            account.check()
+        job = _Job(begin, read, account, large, Ticket())
+        job.ticket.abandon = lambda: self._abandon(job)
+        with self._lock:
+            self._waiting.append(job)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+            self._lock.notify()
+        return job.ticket
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                while (job := self._next()) is None:
+                    self._lock.wait(QUICK_S / 4 if self._waiting else None)
+                self._waiting.remove(job)
+                self._running.append(job)
+                job.began_s = time.monotonic()
+            self._begin(job)
+            del job  # a picture, for example, need not be kept until the next one comes
+
+    def _begin(self, job: _Job) -> None:
+        token = charged.set(job.account)
+        try:
+            job.worker, job.asked = job.begin()
+        except BaseException as error:
+            self._done(job, error)
+        else:
+            job.asked.add_done_callback(lambda _: self._done(job, None))
+        finally:
+            charged.reset(token)
+
+    def _done(self, job: _Job, error: BaseException | None) -> None:
+        with self._lock:
+            self._running.remove(job)
+            self._lock.notify()
+        try:
+            if error is not None:
+                raise error
+            assert job.asked is not None
+            value = job.read(job.asked.result())
+        except BaseException as met:
+            job.ticket.set_exception(met)
+        else:
+            job.ticket.set_result(value)
+
+    def _next(self) -> _Job | None:
+        """What is to begin now, if anything; gives up what stands in its way for long."""
+        if not self._waiting:
+            return None
+        slow = [job for job in self._running if job.began_s <= time.monotonic() - QUICK_S]
+        has_room = len(self._running) < self._most and len(self._running) - len(slow) < self._quick
+        waiting = self._waiting
+        if sum(map(_owes, self._running)) >= MOST_OWING:
+            waiting = [job for job in waiting if not _owes(job)]
+            if not waiting:
+                return None
+        best = min(waiting, key=self._burden)  # of equal ones the first to come
+        in_the_way = slow
+        if best.large and any(job.large for job in self._running):
+            in_the_way = [job for job in slow if job.large]
+            small = [job for job in waiting if not job.large]
+            if small and has_room:
+                return min(small, key=self._burden)
+        elif has_room:
+            return best
+        heaviest = max(in_the_way, key=self._burden, default=None)
+        if heaviest is None or self._burden(best) >= self._burden(heaviest):
+            return None
+        if heaviest.worker is not None and heaviest.asked is not None:
+            heaviest.worker.cancel(heaviest.asked)
+        return None
+
+    def _burden(self, job: _Job) -> tuple[int, int]:
+        """What a client has at work beside a job, and has used lately, what runs included, in half seconds."""
+        if job.account is None:
+            return 0, 0
+        mine = [one for one in self._running if one.account is job.account]
+        runs_s = sum(time.monotonic() - one.began_s for one in mine)
+        return len([one for one in mine if one is not job]), int(2 * (job.account.owed_s + runs_s))
+
+    def _abandon(self, job: _Job) -> None:
+        with self._lock:
+            waiting = job in self._waiting
+            if waiting:
+                self._waiting.remove(job)
+        if waiting:
+            job.ticket.set_exception(ModelError("it is not wanted any more"))
+        elif job.worker is not None and job.asked is not None:
+            job.worker.cancel(job.asked)
+
+
+def _owes(job: _Job) -> bool:
+    return job.account is not None and job.account.owed_s >= OWING_S
