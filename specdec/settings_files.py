@@ -70,9 +70,12 @@ def read_yaml_file(path: str | Path) -> Any:
     return load_yaml(read_file(path, MOST_SETTINGS_BYTES, links=True).decode("utf-8"))
 
 
-def load_yaml(text: str) -> Any:
-    """What a YAML text holds, without anchors, aliases and merge keys. Raises yaml.YAMLError and ValueError."""
-    check_yaml(text)
+def load_yaml(text: str, deepest: int = DEEPEST_YAML, most: int = MOST_YAML_NODES) -> Any:
+    """What a YAML text holds, without anchors, aliases and merge keys. Raises yaml.YAMLError and ValueError.
+
+    deepest: collections within one another; most: values.
+    """
+    check_yaml(text, deepest, most)
     return yaml.load(text, Loader=LOADER)
 
 
@@ -82,7 +85,7 @@ def compose_yaml(text: str) -> yaml.Node | None:
     return yaml.compose(text, Loader=LOADER)
 
 
-def check_yaml(text: str) -> None:
+def check_yaml(text: str, deepest: int = DEEPEST_YAML, most: int = MOST_YAML_NODES) -> None:
     """Raise yaml.YAMLError for what settings need not have, from events one by one, before anything is built."""
     depth = 0
     for count, event in enumerate(yaml.parse(text, Loader=LOADER)):
@@ -95,10 +98,10 @@ def check_yaml(text: str) -> None:
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
-        if depth > DEEPEST_YAML:
-            _refuse(event, f"it is nested more than {DEEPEST_YAML} deep")
-        if count > 2 * MOST_YAML_NODES:
-            _refuse(event, f"it has more than {MOST_YAML_NODES} values")
+        if depth > deepest:
+            _refuse(event, f"it is nested more than {deepest} deep")
+        if count > 2 * most:
+            _refuse(event, f"it has more than {most} values")
 
 
 def _refuse(event: yaml.Event, what: str) -> None:

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import yaml
 
 from evaluation.errors import one_line
+from specdec.settings_files import load_yaml, read_file
 
 METADATA = "metadata.yaml"
-MAX_BYTES, MOST_FILES = 16 << 20, 10_000
+MAX_BYTES, MOST_FILES, MOST_VALUES = 16 << 20, 10_000, 1_000_000
 MOST_NESTED = 32  # deeper documents take quadratic time, and end the process in libyaml
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -59,25 +58,10 @@ def read_metadata(folder: Path) -> Metadata:
     if not path.exists():
         return Metadata(problem=f"{METADATA} is missing")
     try:
-        said = msgspec.convert(_load(path), _Document).rosbag2_bagfile_information
+        text = read_file(path, MAX_BYTES, links=True).decode("utf-8")
+        said = msgspec.convert(load_yaml(text, MOST_NESTED, MOST_VALUES), _Document).rosbag2_bagfile_information
     except (OSError, ValueError, yaml.YAMLError, RecursionError, msgspec.MsgspecError) as error:
         return Metadata(problem=f"{METADATA} cannot be read ({one_line(error)[:200]})")
     counts = {PurePath(one.path).name: one.message_count for one in said.files or ()}
     names = tuple(PurePath(name).name for name in said.relative_file_paths)
     return Metadata(names, counts, said.message_count, said.ros_distro or "")
-
-
-def _load(path: Path) -> Any:
-    if not path.is_file():
-        raise ValueError("it is no regular file")
-    if path.stat().st_size > MAX_BYTES:
-        raise ValueError(f"it is larger than {MAX_BYTES >> 20} MiB")
-    text = path.read_text(encoding="utf-8")
-    depth = 0
-    for event in yaml.parse(text, _Loader):  # yields as it reads, so that what is nested endlessly is not read
-        if isinstance(event, yaml.AliasEvent):
-            raise ValueError("it holds aliases")
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > MOST_NESTED:
-            raise ValueError(f"it is nested more than {MOST_NESTED} deep")
-    return yaml.load(text, _Loader)

@@ -1,46 +1,32 @@
-"""Which topics of a bag were latched: published TRANSIENT_LOCAL, so that who subscribes later hears the last words.
-
-A bag has the QoS of its publishers in metadata.yaml, in the topics of a `.db3` or in the channels of an `.mcap`.
-"""
+"""Which topics of a bag were latched: published TRANSIENT_LOCAL, so that who subscribes later hears the last words."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
+from typing import Any
 
-from mcap.records import Channel
-from mcap.stream_reader import StreamReader
-from rosbags.interfaces import (
-    ConnectionExtRosbag2,
-    Qos,
-    QosDurability,
-    QosHistory,
-    QosLiveliness,
-    QosReliability,
-    QosTime,
-)
-from rosbags.rosbag2 import Reader
-from rosbags.rosbag2.metadata import parse_qos
+import yaml
+from rosbags.interfaces import Qos, QosDurability, QosHistory, QosLiveliness, QosReliability, QosTime
+
+from evaluation.bags.source import Bag
+from specdec.settings_files import load_yaml
 
 MOST = 1000
 """Messages of a topic that are kept for those who subscribe later."""
+_LATCHED = (QosDurability.TRANSIENT_LOCAL.value, QosDurability.TRANSIENT_LOCAL.name.lower())
+"""How a profile says it: as a number, or as a word since rosbag2's version 9."""
 
 
-def latched_topics(path: Path) -> dict[str, int]:
+def latched_topics(bag: Bag) -> dict[str, int]:
     """How many of the last messages of each latched topic are kept: as many as its publishers kept together.
 
     Whatever the bag does not tell, or tells in a way that cannot be read, is not latched.
     """
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
     found: dict[str, int] = {}
-    for one in [path, *files]:
-        for topic, profiles in _offered(one):
-            kept = sum(max(1, p.depth) for p in profiles if p.durability is QosDurability.TRANSIENT_LOCAL)
-            if kept:
-                found[topic] = max(found.get(topic, 0), min(kept, MOST))
-        if found:
-            break
+    for topic in bag.topics:
+        depths = [max(1, depth) for text in set(bag.offered(topic.name)) for depth in _latched_depths(text)]
+        if depths:
+            found[topic.name] = min(sum(depths), MOST)
     return found
 
 
@@ -60,20 +46,12 @@ def latched_profile(depth: int) -> Qos:
     )
 
 
-def _offered(path: Path) -> list[tuple[str, Sequence[Qos]]]:
-    with contextlib.suppress(Exception), Reader(path) as reader:
-        return [
-            (one.topic, one.ext.offered_qos_profiles)
-            for one in reader.connections
-            if isinstance(one.ext, ConnectionExtRosbag2)
-        ]
-    return list(_channels(path)) if path.suffix == ".mcap" else []
-
-
-def _channels(file: Path) -> Iterator[tuple[str, Sequence[Qos]]]:
-    """Of a file that was cut off: as far as it goes."""
-    with contextlib.suppress(Exception), file.open("rb") as stream:
-        for record in StreamReader(stream).records:
-            if isinstance(record, Channel):
-                with contextlib.suppress(Exception):
-                    yield record.topic, parse_qos(record.metadata.get("offered_qos_profiles", ""))
+def _latched_depths(text: str) -> Iterator[int]:
+    try:
+        profiles: Any = load_yaml(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return
+    for profile in profiles if isinstance(profiles, list) else ():
+        depth = profile.get("depth") if isinstance(profile, dict) else None
+        if isinstance(depth, int) and profile.get("durability") in _LATCHED:
+            yield depth

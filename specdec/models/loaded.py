@@ -112,7 +112,8 @@ class LoadedModel:
         self.context_limit = runner.context_limit
         self.image_pad_id = image_pad_id
         self.never_drafted = self._placeholder_ids()
-        self.grammars: Grammars | IsolatedGrammars = Grammars(tokenizer, self.vocab_size, self.eos_token_ids)
+        self.own_grammars = Grammars(tokenizer, self.vocab_size, self.eos_token_ids)
+        self.grammars: Grammars | IsolatedGrammars = self.own_grammars
         self.row_us: list[RowTime] = []
         self.disturbance: Disturbance | None = None
 

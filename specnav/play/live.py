@@ -54,7 +54,7 @@ class Player:
         self, node: Node, bag: Bag, played: list[Played], with_clock: bool, ended: Callable[[], bool]
     ) -> None:
         self._bag, self._played, self._ended = bag, played, ended
-        latched = latched_topics(bag.path)
+        latched = latched_topics(bag)
         self._publishers = {
             one.topic.name: _publisher(node, one, latched.get(one.topic.name, 0)) for one in played
         }

@@ -77,7 +77,7 @@ def open_edge(config: ReplayConfig, stack: ExitStack) -> Edge:
     tokenizer = draft.tokenizer if draft is not None else load_draft_tokenizer(config.draft_model)
     grammar = ""
     if config.answer_grammar == ACTIONS:
-        grammar = action_grammar(draft.grammars if draft else grammars_of(tokenizer), config.max_new_tokens)
+        grammar = action_grammar(draft.own_grammars if draft else grammars_of(tokenizer), config.max_new_tokens)
     prompter = Prompter(
         prompt_spec(config.draft_model, config.prompt),
         tokenizer,

@@ -5,13 +5,20 @@ from rosbags.interfaces import QosDurability
 from rosbags.rosbag2 import StoragePlugin, Writer
 from rosbags.typesys import Stores, get_typestore
 
-from evaluation.bags.qos import latched_profile, latched_topics
+from evaluation.bags.qos import latched_profile
+from evaluation.bags.qos import latched_topics as latched_topics_of
+from evaluation.bags.source import open_bag
 from evaluation.bags.writing import McapFile
+from evaluation.errors import EvaluationError
 from specnav.record.types import own_types
 
 STORE = get_typestore(Stores.ROS2_HUMBLE)
 STRING = "std_msgs/msg/String"
 WORD = STORE.serialize_cdr(STORE.types[STRING](data="here"), STRING)
+
+
+def latched_topics(path):
+    return latched_topics_of(open_bag(path))
 
 
 def volatile(depth=10):
@@ -54,7 +61,12 @@ def test_a_file_that_was_cut_off_says_it_as_far_as_it_goes(tmp_path):
 def test_what_cannot_be_read_is_not_latched(tmp_path):
     file = tmp_path / "broken.mcap"
     file.write_bytes(b"no bag")
-    assert latched_topics(file) == latched_topics(tmp_path) == {}
+    with pytest.raises(EvaluationError):
+        latched_topics(file)
+    cut = bag(tmp_path / "bag", 9, StoragePlugin.MCAP, map=[latched_profile(1)])
+    (written,) = cut.glob("*.mcap")
+    written.write_bytes(written.read_bytes().replace(b"durability", b"durabilitx"))
+    assert latched_topics(written) == {}
 
 
 def test_a_recording_of_ours_says_it_too(tmp_path):

@@ -99,7 +99,7 @@ class SpeculativeDecider:
             self._model.tokenizer if self._model else load_draft_tokenizer(settings.draft_model)
         )
         # Replaced as one: `use` may come in the middle of a decision.
-        grammars = self._model.grammars if self._model else grammars_of(tokenizer)
+        grammars = self._model.own_grammars if self._model else grammars_of(tokenizer)
         self._current = (settings, Asker(spec, tokenizer, grammars))
         self._current[1].options(settings)  # a grammar that cannot be met is told now
         self._counts = Counts()
