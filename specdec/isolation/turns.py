@@ -10,14 +10,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from typing import Any
 
 from specdec.errors import ModelError
 from specdec.isolation import wire
 from specdec.isolation.accounts import Account, charged
-from specdec.isolation.workers import Ticket, Worker
+from specdec.isolation.workers import OverLimit, Ticket, Worker
 
 QUICK_S = 0.15
 """A job that takes longer gives way to others, and may be given up where another client waits."""
@@ -102,6 +102,8 @@ class Turns:
                 raise error
             assert job.asked is not None
             value = job.read(job.asked.result())
+        except CancelledError:  # given up before its worker had begun with it
+            job.ticket.set_exception(OverLimit("it was given up for another client's: try again later", certain=False))
         except BaseException as met:
             job.ticket.set_exception(met)
         else:

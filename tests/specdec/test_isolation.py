@@ -255,6 +255,14 @@ def test_one_clients_slow_jobs_leave_turns_for_anothers() -> None:
         one.abandon()
 
 
+def test_a_job_that_is_given_up_before_its_worker_begins_is_refused_as_any_other() -> None:
+    held = _Held()
+    ticket = Turns(quick=1, most=1, name="test").take(held.begin, lambda reply: reply)
+    until(lambda: held.asked.cancel())
+    with pytest.raises(OverLimit, match="given up"):
+        ticket.result(5)
+
+
 def test_a_killed_launcher_is_replaced(isolated: IsolatedGrammars, launcher: Launcher) -> None:
     isolated.compile(GOOD)
     os.kill(launcher.pid, signal.SIGKILL)
