@@ -35,7 +35,7 @@ def load_draft(
         model = load_model(path, device, dtype, quantize, pixels, compile=compile)
     else:
         _check_library(path, file)
-        model = _load_gguf(file, device, pixels, gguf or GgufOptions())
+        model = _load_gguf(path, file, device, pixels, gguf or GgufOptions())
     model.row_us = time_rows(model)
     return model
 
