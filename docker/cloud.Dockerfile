@@ -55,8 +55,7 @@ RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends python3 tzdata \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/* \
     && useradd --create-home --uid 10001 specnav \
-    && mkdir /models && chown specnav: /models && mkdir /fleet && chown specnav: /fleet \
-    && mkdir --mode=700 /keys && chown specnav: /keys
+    && mkdir /models /fleet && mkdir --mode=700 /keys /edge /ray && chown specnav: /models /fleet /keys /edge /ray
 COPY --from=build /opt/venv /opt/venv
 ENV PATH=/opt/venv/bin:$PATH PYTHONUNBUFFERED=1
 WORKDIR /opt/specnav
@@ -64,7 +63,7 @@ COPY --from=vllm /opt/specnav ./
 # From what changes least to what changes most.
 COPY default_models default_models
 COPY config config
-COPY docker/healthcheck.py docker/healthcheck.py
+COPY docker/healthcheck.py docker/fleet.sh docker/
 COPY harness harness
 COPY trials trials
 COPY fleet fleet
@@ -81,10 +80,10 @@ VOLUME /models
 USER 10001:10001
 EXPOSE 5555
 # A hand-shake of the verifier's own protocol; loading a large model takes a while.
-HEALTHCHECK --interval=10s --timeout=5s --start-period=300s --retries=3 \
+HEALTHCHECK --interval=10s --timeout=15s --start-period=300s --retries=3 \
     CMD ["python", "docker/healthcheck.py", "tcp://127.0.0.1:5555", "/keys/health.key"]
 CMD ["specnav", "serve", "--bind", "tcp://0.0.0.0:5555", "--keys", "/keys"]
-# Last, as they differ from build to build: make docker gives them.
+# Last, as they differ from build to build.
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 ARG SOURCE=

@@ -68,6 +68,18 @@ start() {
   die "dockerd does not start here: $(grep -E 'level=(fatal|error)|failed' "$ROOT/dockerd.log" | tail -n 1)"
 }
 
+# Where pip looks for wheels on this machine, if it does.
+wheels_folder() { echo "${PIP_FIND_LINKS:-$(python3 -m pip config get global.find-links 2>/dev/null || echo /nowhere)}"; }
+
+# The torch that images take: the one on this machine's disk, where there is one.
+torch() {
+  local wheel
+  for wheel in "$ROOT"/context/wheels/torch-*.whl; do
+    wheel=$(basename "$wheel"); wheel=${wheel#torch-}
+    [ "$wheel" = '*.whl' ] || { echo " TORCH=torch==${wheel%%-*}"; return; }
+  done
+}
+
 # specnav-base: what images run on. specnav-build-base: the same with this machine's certificates and its torch wheel, if
 # it has one, for stages that install packages.
 bases() {
@@ -76,7 +88,7 @@ bases() {
   local context=$ROOT/context
   rm -rf "$context"; mkdir -p "$context/wheels"
   cp "${PIP_CERT:-/etc/ssl/certs/ca-certificates.crt}" "$context/ca.crt" 2>/dev/null || : >"$context/ca.crt"
-  cp -t "$context/wheels" "${PIP_FIND_LINKS:-/nowhere}"/torch-*.whl 2>/dev/null || true
+  cp -t "$context/wheels" "$(wheels_folder)"/torch-*.whl 2>/dev/null || true
   printf '%s\n' 'FROM specnav-base' 'COPY ca.crt /etc/ssl/machine-ca.crt' 'COPY wheels /wheels' \
     'ENV PIP_CERT=/etc/ssl/machine-ca.crt PIP_FIND_LINKS=/wheels' >"$context/Dockerfile"
   DOCKER_BUILDKIT=0 docker build -q -t specnav-build-base "$context" >/dev/null 2>"$ROOT/base.log" \
@@ -100,7 +112,7 @@ up)
   [ "$(id -u)" = 0 ] || die "an engine is started by root only: install Docker with Compose v2 by hand"
   mkdir -p "$ROOT"
   install_engine; start; bases
-  printf 'export DOCKER_HOST=%q DOCKER_CONFIG=%q BASE=specnav-base BUILD_BASE=specnav-build-base\n' "$DOCKER_HOST" "$DOCKER_CONFIG" ;;
+  printf 'export DOCKER_HOST=%q DOCKER_CONFIG=%q BASE=specnav-base BUILD_BASE=specnav-build-base%s\n' "$DOCKER_HOST" "$DOCKER_CONFIG" "$(torch)" ;;
 down) down ;;
 purge) down; rm -rf "$ROOT" ;;
 *) sed -n 2,7p "$0"; exit 2 ;;

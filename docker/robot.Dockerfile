@@ -111,7 +111,7 @@ ARG ROS_FROM=base
 ARG WITH_SIM=0
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 RUN set -- python3 tzdata \
-    && if [ "${WITH_SIM}" = 1 ]; then set -- "$@" libegl1 libgl1-mesa-dri; fi \
+    && if [ "${WITH_SIM}" = 1 ]; then set -- "$@" libegl1 libgl1-mesa-dri libopengl0; fi \
     && if [ "${ROS_FROM}" = base ] && [ -d "/opt/ros/${ROS_DISTRO}/install" ]; then rm -f /etc/apt/sources.list.d/ros*; \
        elif [ "${ROS_FROM}" = base ]; then \
          set -- "$@" "ros-${ROS_DISTRO}-rmw-cyclonedds-cpp" "ros-${ROS_DISTRO}-rosbag2-storage-mcap"; fi \
@@ -150,7 +150,7 @@ VOLUME /models
 USER 10001
 ENTRYPOINT ["/opt/specnav/docker/entrypoint.sh"]
 CMD ["ros2", "launch", "spec_vlm_nav", "go2.launch.py"]
-# Last, as they differ from build to build: make docker gives them.
+# Last, as they differ from build to build.
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 ARG SOURCE=
