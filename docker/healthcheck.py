@@ -2,6 +2,7 @@
 
 python docker/healthcheck.py tcp://127.0.0.1:5555 [KEY_FILE]      a verifier, directly, through the link emulator, or fleet://
 python docker/healthcheck.py http://127.0.0.1:8080/healthz        the operator's console, with a robot that speaks
+python docker/healthcheck.py ros:/motion_status                    motion_node, by what its control loop publishes
 
 A verifier is asked for one token: its engine has to work, not only the thread that greets. Without the key file, a
 verifier with keys is healthy as far as its hand-shake says that it takes edges with keys only.
@@ -68,12 +69,39 @@ def check_console(address: str) -> str:
     return f"{robots} robot{'s' if robots > 1 else ''}"
 
 
+def check_motion(topic: str) -> str:
+    """What is well with a motion_node. Raises ValueError."""
+    import rclpy
+    from rclpy.qos import qos_profile_sensor_data
+    from spec_vlm_nav_interfaces.msg import MotionStatus
+
+    heard: list[MotionStatus] = []
+    rclpy.init()
+    node = rclpy.create_node("healthcheck")
+    node.create_subscription(MotionStatus, topic, heard.append, qos_profile_sensor_data)
+    until = time.monotonic() + TOKEN_S
+    while not heard and time.monotonic() < until:
+        rclpy.spin_once(node, timeout_sec=0.2)
+    node.destroy_node()
+    rclpy.shutdown()
+    if not heard:
+        raise ValueError(f"nothing came on {topic} within {TOKEN_S:g} s")
+    return f"motion_node speaks on {topic}"
+
+
+def check(address: str, key: str | None) -> str:
+    """What is well at an address. Raises SpecdecError, OSError, ValueError or KeyError."""
+    if address.startswith("ros:"):
+        return check_motion(address.removeprefix("ros:"))
+    return check_console(address) if address.startswith("http:") else check_verifier(address, key)
+
+
 def main(arguments: list[str]) -> int:
     """Look once. A key file that is not there is as good as none: the image names one that you may add."""
     address = arguments[0] if arguments else "tcp://127.0.0.1:5555"
     key = arguments[1] if len(arguments) > 1 and Path(arguments[1]).is_file() else None
     try:
-        well = check_console(address) if address.startswith("http:") else check_verifier(address, key)
+        well = check(address, key)
     except (SpecdecError, OSError, ValueError, KeyError) as error:
         sys.stderr.write(f"unhealthy: {error}\n")
         return 1

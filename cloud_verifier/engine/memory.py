@@ -40,7 +40,7 @@ ACCOUNTS = (
     ("memory.max", "memory.current", "memory.stat", "inactive_file"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
 )
-"""Of a container, as versions 2 and 1 of control groups have them: limit, use, and which part of that could be dropped."""
+"""Of a container, in versions 2 and 1 of control groups: limit, use, details, and which of those could be dropped."""
 
 
 def left_in_container(root: Path = CONTROL_GROUPS) -> int | None:

@@ -168,7 +168,8 @@ def settings_of(name: str, service: str) -> dict:
     return {**below, **own}
 
 
-SERVICES = [(path.name, name) for path in COMPOSE if path.name != "compose.gpu.yaml" for name in compose(path.name)["services"]]
+WHOLE = [path.name for path in COMPOSE if path.name != "compose.gpu.yaml"]
+SERVICES = [(file, name) for file in WHOLE for name in compose(file)["services"]]
 
 
 @pytest.mark.parametrize(("file", "service"), SERVICES, ids=[f"{file}-{name}" for file, name in SERVICES])

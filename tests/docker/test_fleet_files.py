@@ -72,7 +72,7 @@ def test_the_compose_files_commands_fit_together() -> None:
     resource = re.search(r"--resource=(\w+)", given)
     assert resource and f'"{resource[1]}": 1' in " ".join(services["replica"]["command"])
     assert f"fleet://directory:{DIRECTORY_PORT}" in services["directory"]["healthcheck"]["test"]
-    assert "ray" not in [volume.partition(":")[0] for volume in services["edge"]["volumes"]], "its token is not the edge's"
+    assert not any(volume.startswith("ray:") for volume in services["edge"]["volumes"]), "its token is not the edge's"
     assert f"--connect=fleet://directory:{DIRECTORY_PORT}" in services["edge"]["command"]
     build = services["head"]["build"]
     declared = re.findall(r"^ARG (\w+)", (DOCKER / "cloud.Dockerfile").read_text(), re.M)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from tests.docker.live.engine import CLOUD, FLEET, PROMETHEUS, ROBOT, Place, build, docker, inspected
+from tests.docker.live.engine import CLOUD, FLEET, PROMETHEUS, ROBOT, Place, base, build, docker, inspected
 
 FIGURES: list[str] = []
 
@@ -19,7 +19,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "tests/docker/live" in str(item.path):
             item.add_marker(pytest.mark.docker)
-            item.add_marker(pytest.mark.timeout(1800 if "images" in str(item.path) else 400))
+            item.add_marker(pytest.mark.timeout(1800))  # the first ones wait for images
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -45,39 +45,63 @@ def figure() -> Callable[[str], None]:
     return FIGURES.append
 
 
-def _built(tag: str, file: str, *more: str, buildkit: bool = True) -> str:
-    seconds = build(tag, file, *more, buildkit=buildkit)
+ON_DEBIAN = ("ROS_FROM=wheels", "WITH_SIM=1", "WITH_UNITREE=0", f"ROBOT_BASE={base()}")
+BUILDS: dict[str, Callable[[], float]] = {
+    "cloud": lambda: build(CLOUD, "docker/cloud.Dockerfile", buildkit=False),
+    "robot": lambda: build(ROBOT, "docker/robot.Dockerfile", *ON_DEBIAN),
+    "fleet": lambda: build(FLEET, "docker/cloud.Dockerfile", "EXTRAS=fleet,api"),
+    "prometheus": lambda: build(PROMETHEUS, "docker/prometheus.Dockerfile", context="docker/observe"),
+}
+"""By the fixture that wants it. The cloud image without BuildKit, and with it the one that has what a fleet takes."""
+TAGS = {"cloud": CLOUD, "robot": ROBOT, "fleet": FLEET, "prometheus": PROMETHEUS}
+AT_ONCE = 2
+
+
+@pytest.fixture(scope="session")
+def builds(engine: None, request: pytest.FixtureRequest) -> Iterator[dict[str, Future[float]]]:
+    """Every image that a test of this run wants, on its way: they are built beside the first tests."""
+    items = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    wanted = {name for item in items for name in item.fixturenames}
+    wanted |= {
+        value for item in items if hasattr(item, "callspec") for value in item.callspec.params.values()
+    }
+    if "buildkit" in wanted:
+        wanted |= {"cloud", "fleet"}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield {name: pool.submit(made) for name, made in BUILDS.items() if name in wanted}
+
+
+def _built(name: str, builds: dict[str, Future[float]]) -> str:
+    seconds, tag = builds[name].result(), TAGS[name]
     size = int(inspected(tag, "{{.Size}}")) / 1e9
-    FIGURES.append(f"{tag}: {size:.2f} GB, built in {seconds:.0f} s {'with' if buildkit else 'without'} BuildKit")
+    FIGURES.append(
+        f"{tag}: {size:.2f} GB, built in {seconds:.0f} s {'without' if name == 'cloud' else 'with'} BuildKit"
+    )
     return tag
 
 
 @pytest.fixture(scope="session")
-def cloud(engine: None) -> str:
-    """The cloud image, built without BuildKit."""
-    return _built(CLOUD, "docker/cloud.Dockerfile", buildkit=False)
+def cloud(builds: dict[str, Future[float]]) -> str:
+    """The cloud image."""
+    return _built("cloud", builds)
 
 
 @pytest.fixture(scope="session")
-def fleet(engine: None) -> str:
-    """The cloud image with what a fleet and its edge take, built with BuildKit."""
-    return _built(FLEET, "docker/cloud.Dockerfile", "EXTRAS=fleet,api")
+def fleet(builds: dict[str, Future[float]]) -> str:
+    """The cloud image with what a fleet and its edge take."""
+    return _built("fleet", builds)
 
 
 @pytest.fixture(scope="session")
-def robot(engine: None) -> str:
+def robot(builds: dict[str, Future[float]]) -> str:
     """The robot image with the simulator, on plain Debian."""
-    on = [f"{name}={os.environ[name]}" for name in ("BUILD_BASE",) if name in os.environ]
-    on += [f"ROBOT_BASE={os.environ.get('BASE', 'debian:bookworm-slim')}"]
-    return _built(ROBOT, "docker/robot.Dockerfile", "ROS_FROM=wheels", "WITH_SIM=1", "WITH_UNITREE=0", *on)
+    return _built("robot", builds)
 
 
 @pytest.fixture(scope="session")
-def prometheus(engine: None) -> str:
+def prometheus(builds: dict[str, Future[float]]) -> str:
     """Debian's Prometheus."""
-    seconds = build(PROMETHEUS, "docker/prometheus.Dockerfile", context="docker/observe")
-    FIGURES.append(f"{PROMETHEUS}: built in {seconds:.0f} s")
-    return PROMETHEUS
+    return _built("prometheus", builds)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The docker command as these tests use it: containers, networks and Compose projects that do not outlive their test."""
+"""The docker command as these tests use it: containers, networks and Compose projects that end with their test."""
 
 from __future__ import annotations
 
@@ -15,8 +15,19 @@ from typing import Any
 
 from harness.paths import ROOT
 
-CLOUD, FLEET, ROBOT, PROMETHEUS = "specnav-cloud", "specnav-cloud-fleet", "specnav-robot-sim", "specnav-prometheus"
-HARDENED = ("--read-only", "--tmpfs=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--memory=2g")
+CLOUD, FLEET, ROBOT, PROMETHEUS = (
+    "specnav-cloud",
+    "specnav-cloud-fleet",
+    "specnav-robot-sim",
+    "specnav-prometheus",
+)
+HARDENED = (
+    "--read-only",
+    "--tmpfs=/tmp",
+    "--cap-drop=ALL",
+    "--security-opt=no-new-privileges",
+    "--memory=2g",
+)
 """What common.yaml allows every service."""
 
 
@@ -24,11 +35,17 @@ class DockerFailed(Exception):
     """A docker command ended with another exit code than 0; the message is what it said."""
 
 
-def docker(*words: str, timeout_s: float = 120, check: bool = True, **more: Any) -> subprocess.CompletedProcess[str]:
+def docker(
+    *words: str, timeout_s: float = 120, check: bool = True, **more: Any
+) -> subprocess.CompletedProcess[str]:
     """Run it; its output is text. Raises DockerFailed."""
-    done = subprocess.run(["docker", *words], text=True, capture_output=True, timeout=timeout_s, cwd=ROOT, **more)
+    done = subprocess.run(
+        ["docker", *words], text=True, capture_output=True, timeout=timeout_s, cwd=ROOT, **more
+    )
     if check and done.returncode:
-        raise DockerFailed(f"docker {' '.join(words)}: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+        raise DockerFailed(
+            f"docker {' '.join(words)}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
+        )
     return done
 
 
@@ -91,7 +108,9 @@ class Container:
         """Wait for its end; returns its exit code."""
         return int(docker("wait", self.name, timeout_s=timeout_s).stdout)
 
-    def run(self, *words: str, check: bool = True, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *words: str, check: bool = True, timeout_s: float = 60.0
+    ) -> subprocess.CompletedProcess[str]:
         """A command inside of it."""
         return docker("exec", self.name, *words, check=check, timeout_s=timeout_s)
 
@@ -103,7 +122,11 @@ class Container:
     @property
     def memory_mb(self) -> float:
         """In use now."""
-        said = docker("stats", "--no-stream", "--format", "{{.MemUsage}}", self.name).stdout.split("/")[0].strip()
+        said = (
+            docker("stats", "--no-stream", "--format", "{{.MemUsage}}", self.name)
+            .stdout.split("/")[0]
+            .strip()
+        )
         number = float(said.rstrip("BGMKib"))
         return number * {"K": 1e-3, "M": 1.0, "G": 1e3}[said.rstrip("iB")[-1]] * 1.048576
 
@@ -136,11 +159,29 @@ class Place:
         """A container in the background. Others of the place reach it by `name`."""
         full = f"{self.mark}-{name}"
         self._stack.callback(docker, "rm", "-f", "-v", full, check=False)
-        docker("run", "-d", "--init", "--name", full, "--network", self.mark, "--network-alias", name, *options, image, *command)
+        docker(
+            "run",
+            "-d",
+            "--init",
+            "--name",
+            full,
+            "--network",
+            self.mark,
+            "--network-alias",
+            name,
+            *options,
+            image,
+            *command,
+        )
         return Container(full)
 
     def run(
-        self, image: str, *command: str, options: Sequence[str] = HARDENED, timeout_s: float = 120, check: bool = True
+        self,
+        image: str,
+        *command: str,
+        options: Sequence[str] = HARDENED,
+        timeout_s: float = 120,
+        check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
         """A container until it ends."""
         words = ("run", "--rm", "--init", "--network", self.mark, *options, image, *command)
@@ -173,10 +214,19 @@ class Project:
             print(self.compose("logs", "--tail", "30", check=False).stdout[-8000:])
         self.compose("down", "-v", "-t", "3", "--remove-orphans", check=False)
 
-    def compose(self, *words: str, timeout_s: float = 300, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def compose(
+        self, *words: str, timeout_s: float = 300, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
         """docker compose … with the project's files. Raises DockerFailed."""
         return docker(
-            "compose", "-p", self.name, *self._files, *words, timeout_s=timeout_s, check=check, env=self._environment
+            "compose",
+            "-p",
+            self.name,
+            *self._files,
+            *words,
+            timeout_s=timeout_s,
+            check=check,
+            env=self._environment,
         )
 
     def service(self, name: str, number: int = 1) -> Container:

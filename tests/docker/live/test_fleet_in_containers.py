@@ -1,4 +1,4 @@
-"""compose.fleet.yaml: a fleet that answers with a key, whose nodes know Ray's token, and that goes on when a node is killed."""
+"""compose.fleet.yaml: a fleet that answers with a key, is closed without Ray's token, and survives a killed node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ import pytest
 
 from tests.docker.live.engine import Project, docker, wait_until
 
-WORDS = {"messages": [{"role": "user", "content": "Tell me a story about the sea"}], "max_tokens": 60, "temperature": 0}
+WORDS = {
+    "messages": [{"role": "user", "content": "Tell me a story about the sea"}],
+    "max_tokens": 60,
+    "temperature": 0,
+}
 
 
 class Fleet:
@@ -23,7 +27,9 @@ class Fleet:
 
     def __init__(self, project: Project, port: str, prometheus_port: str) -> None:
         self.project, self.port, self.prometheus_port = project, port, prometheus_port
-        made = project.service("edge").run("specnav", "api", "--new-key", "laptop", "--api-keys", "/edge/api.keys")
+        made = project.service("edge").run(
+            "specnav", "api", "--new-key", "laptop", "--api-keys", "/edge/api.keys"
+        )
         self.key = made.stdout.split()[-1]
 
     def asked(self, path: str, body: dict[str, Any] | None = None, key: str = "") -> Any:
@@ -37,11 +43,15 @@ class Fleet:
     def answer(self) -> str:
         """Of a chat."""
         model = self.asked("models")["data"][0]["id"]
-        return str(self.asked("chat/completions", {"model": model, **WORDS})["choices"][0]["message"]["content"])
+        return str(
+            self.asked("chat/completions", {"model": model, **WORDS})["choices"][0]["message"]["content"]
+        )
 
     def ready(self) -> int:
         """Replicas that serve, as the directory says."""
-        done = self.project.service("directory").run("specnav", "fleet", "status", "--state", "/fleet", "--json", check=False)
+        done = self.project.service("directory").run(
+            "specnav", "fleet", "status", "--state", "/fleet", "--json", check=False
+        )
         try:
             return sum(one["state"] == "ready" for one in json.loads(done.stdout)["replicas"])
         except (ValueError, KeyError):
@@ -64,7 +74,10 @@ def running(fleet: str, prometheus: str, figure) -> Iterator[Fleet]:
         wait_until("the edge is healthy", lambda: project.service("edge").health == "healthy", 120)
         figure(f"fleet: the edge is healthy after {time.monotonic() - began:.0f} s")
         names = [(name, 1) for name in services] + [("replica", 2)]
-        figure("fleet memory: " + ", ".join(f"{name} {project.service(name, n).memory_mb:.0f} MB" for name, n in names))
+        figure(
+            "fleet memory: "
+            + ", ".join(f"{name} {project.service(name, n).memory_mb:.0f} MB" for name, n in names)
+        )
         yield Fleet(project, *ports)
 
 
@@ -95,7 +108,11 @@ def test_prometheus_finds_directory_and_replicas(running: Fleet) -> None:
             rows = json.load(reply)["data"]["result"]
         return {(row["metric"]["job"], row["metric"]["instance"]) for row in rows if row["value"][1] == "1"}
 
-    wait_until("one directory and two replicas are up", lambda: sorted(job for job, _ in up()) == ["directory", "verifier", "verifier"], 60)
+    wait_until(
+        "one directory and two replicas are up",
+        lambda: sorted(job for job, _ in up()) == ["directory", "verifier", "verifier"],
+        60,
+    )
 
 
 def test_a_node_that_is_killed_in_the_middle_of_answers_changes_none(running: Fleet, figure) -> None:

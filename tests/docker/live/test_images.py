@@ -17,7 +17,9 @@ LARGEST_GB = 1.6
 TOOLS = ("gcc", "g++", "make", "cmake", "pip", "git")
 
 
-@pytest.mark.skipif("+cpu" not in os.environ.get("TORCH", ""), reason="the bound is for torch's builds for CPUs")
+@pytest.mark.skipif(
+    "+cpu" not in os.environ.get("TORCH", ""), reason="the bound is for torch's builds for CPUs"
+)
 def test_the_cloud_image_is_small(cloud: str) -> None:
     assert int(inspected(cloud, "{{.Size}}")) < LARGEST_GB * 1e9
 
@@ -30,7 +32,8 @@ import pathlib, shutil, sysconfig
 site = pathlib.Path(sysconfig.get_path("platlib"))
 print([name for name in {TOOLS} if shutil.which(name)])
 print([str(path) for path in (*site.glob("**/tests"), *site.glob("torch/test"), *site.glob("torch/include"))][:5])
-print([str(p) for r in ("/root/.cache", "/home/specnav/.cache", "/var/lib/apt/lists") for p in pathlib.Path(r).glob("*")])
+places = ("/root/.cache", "/home/specnav/.cache", "/var/lib/apt/lists")
+print([str(path) for place in places for path in pathlib.Path(place).glob("*")])
 print([str(path) for path in pathlib.Path("/opt/specnav").glob("*") if path.name in ("tests", ".git", "runs", ".venv")])
 """
     done = docker("run", "--rm", "--user", "0", "--entrypoint", "python", tag, "-c", look)
@@ -38,12 +41,17 @@ print([str(path) for path in pathlib.Path("/opt/specnav").glob("*") if path.name
 
 
 @pytest.mark.parametrize("image", ["cloud", "fleet", "robot"])
-def test_an_image_says_what_it_is_and_does_not_run_as_root(image: str, request: pytest.FixtureRequest) -> None:
+def test_an_image_says_what_it_is_and_does_not_run_as_root(
+    image: str, request: pytest.FixtureRequest
+) -> None:
     tag = request.getfixturevalue(image)
     labels = json.loads(inspected(tag, "{{json .Config.Labels}}"))
     named = {name.removeprefix("org.opencontainers.image."): text for name, text in labels.items()}
     assert set(named) >= {"title", "version", "revision", "source", "licenses"}
-    assert named["licenses"] == "Apache-2.0" and f'\nversion = "{named["version"]}"\n' in (ROOT / "pyproject.toml").read_text()
+    assert (
+        named["licenses"] == "Apache-2.0"
+        and f'\nversion = "{named["version"]}"\n' in (ROOT / "pyproject.toml").read_text()
+    )
     assert inspected(tag, "{{.Config.User}}").split(":")[0] == "10001"
 
 
@@ -51,7 +59,11 @@ def test_an_image_says_what_it_is_and_does_not_run_as_root(image: str, request: 
 def test_a_changed_line_is_built_within_a_minute(buildkit: bool, request, tmp_path: Path, figure) -> None:
     """In the package that most others import."""
     request.getfixturevalue("fleet" if buildkit else "cloud")
-    files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
+    files = (
+        subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+        .stdout.decode()
+        .split("\0")
+    )
     for name in filter(None, files):
         if (ROOT / name).exists():
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +74,9 @@ def test_a_changed_line_is_built_within_a_minute(buildkit: bool, request, tmp_pa
     tag = f"specnav-changed-{int(buildkit)}"
     took = build(tag, str(tmp_path / "docker/cloud.Dockerfile"), *more, buildkit=buildkit, context=tmp_path)
     try:
-        done = docker("run", "--rm", *HARDENED, tag, "python", "-c", "import specdec.options as o; print(o.CHANGED)")
+        done = docker(
+            "run", "--rm", *HARDENED, tag, "python", "-c", "import specdec.options as o; print(o.CHANGED)"
+        )
     finally:
         docker("rmi", "-f", tag, check=False)
     assert done.stdout == "7\n" and took < 60

@@ -1,4 +1,4 @@
-"""Prometheus beside a verifier: it reads the figures, knows the rules, and every query of the dashboard is one it can answer."""
+"""Prometheus beside a verifier: it reads the figures, knows the rules, and answers the queries of the dashboard."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ def asked(port: str, path: str, **query: str) -> Any:
 @pytest.fixture(scope="module")
 def grafana(engine) -> Iterator[str]:
     """A stand-in for Grafana's image: it says what the password file holds, and stays."""
-    tag, script = "specnav-grafana-stand-in", "echo password: $(cat $GF_SECURITY_ADMIN_PASSWORD__FILE); exec sleep 600"
+    tag, script = (
+        "specnav-grafana-stand-in",
+        "echo password: $(cat $GF_SECURITY_ADMIN_PASSWORD__FILE); exec sleep 600",
+    )
     lines = (
         f"FROM {base()}",
         f"RUN printf '#!/bin/sh\\n%s\\n' '{script}' > /run.sh && chmod 755 /run.sh"
@@ -60,7 +63,11 @@ def observed(cloud: str, prometheus: str, grafana: str) -> Iterator[tuple[Projec
 
 def test_prometheus_reads_the_verifier(observed: tuple[Project, str], figure) -> None:
     project, port = observed
-    wait_until("the verifier is up", lambda: [r["value"][1] for r in asked(port, "query", query="up")["result"]] == ["1"], 90)
+    wait_until(
+        "the verifier is up",
+        lambda: [r["value"][1] for r in asked(port, "query", query="up")["result"]] == ["1"],
+        90,
+    )
     figure(f"memory of Prometheus: {project.service('prometheus').memory_mb:.0f} MB")
 
 
@@ -84,7 +91,9 @@ def test_every_query_of_the_dashboard_is_answered(observed: tuple[Project, str])
     for query in queries:
         words = query.replace("$__rate_interval", "1m").replace("$instance", ".*").replace("$client", ".*")
         full[query] = bool(asked(port, "query", query=words)["result"])
-    assert len(queries) > 15 and sum(full.values()) > 0.7 * len(queries), [q for q, found in full.items() if not found]
+    assert len(queries) > 15 and sum(full.values()) > 0.7 * len(queries), [
+        q for q, found in full.items() if not found
+    ]
 
 
 def test_the_password_of_grafana_is_made_at_its_first_start_and_kept(observed: tuple[Project, str]) -> None:
