@@ -7,8 +7,13 @@ role=$1; shift
 object_store=(--object-store-memory=100000000 --disable-usage-stats)
 case $role in
 head)
-  [ -s "$RAY_AUTH_TOKEN_PATH" ] || python -c 'import secrets; print(secrets.token_hex(32), end="")' > "$RAY_AUTH_TOKEN_PATH"
-  [ -s /edge/edge.key ] || { specnav keys new edge --class api --keys /keys && specnav keys export edge --keys /keys --to /edge/edge.key; }
+  if [ ! -s "$RAY_AUTH_TOKEN_PATH" ]; then
+    python -c 'import secrets; print(secrets.token_hex(32), end="")' > "$RAY_AUTH_TOKEN_PATH"
+  fi
+  if [ ! -s /edge/edge.key ]; then
+    specnav keys new edge --class interactive --keys /keys
+    specnav keys export edge --keys /keys --to /edge/edge.key
+  fi
   exec ray start --head --block --port=6379 --num-cpus=0 --include-dashboard=false "${object_store[@]}" "$@" ;;
 node)
   exec ray start --address=head:6379 --block "${object_store[@]}" "$@" ;;

@@ -96,7 +96,10 @@ def test_prometheus_asks_where_the_verifier_of_compose_serves_its_metrics() -> N
     cloud = yaml.safe_load((ROOT / "docker/compose.yaml").read_text())["services"]["cloud"]["command"]
     port = METRICS.rpartition(":")[2]
     assert cloud[cloud.index("--metrics") + 1] == f"0.0.0.0:{port}"
-    assert f"${{VERIFIER_METRICS:-cloud:{port}}}" in COMPOSE["configs"]["targets"]["content"]
+    asked = COMPOSE["services"]["prometheus"]
+    assert asked["environment"]["VERIFIER_METRICS"] == f"${{VERIFIER_METRICS:-cloud:{port}}}"
+    (file,) = PROMETHEUS["scrape_configs"][0]["file_sd_configs"][0]["files"]
+    assert f"> {file} " in asked["entrypoint"][2]
 
 
 def test_alerts_say_what_is_wrong_and_what_to_do() -> None:
