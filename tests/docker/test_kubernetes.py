@@ -1,4 +1,4 @@
-"""The manifests against the schemas of Kubernetes itself: strictly, so that a misspelled field is one that does not exist.
+"""The manifests against the schemas of Kubernetes itself, strictly: a misspelled field is one that does not exist.
 
 KubeRay's own kinds have no schema here; the pods that they make are checked as pods.
 """
