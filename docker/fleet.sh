@@ -13,6 +13,7 @@ head)
   if [ ! -s /edge/edge.key ]; then
     specnav keys new edge --class interactive --keys /keys
     specnav keys export edge --keys /keys --to /edge/edge.key
+    echo "# specnav api --new-key NAME --api-keys /edge/api.keys adds one" > /edge/api.keys
   fi
   exec ray start --head --block --port=6379 --num-cpus=0 --include-dashboard=false "${object_store[@]}" "$@" ;;
 node)
