@@ -20,6 +20,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "tests/docker/live" in str(item.path):
             item.add_marker(pytest.mark.docker)
             item.add_marker(pytest.mark.timeout(1800))  # the first ones wait for images
+    # Those of the image that is there first: the others are built meanwhile.
+    items.sort(key=lambda item: item.path.name != "test_verifier_in_a_container.py")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
