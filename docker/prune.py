@@ -32,7 +32,8 @@ def main() -> int:
     if version("torch").endswith("+cpu"):
         patterns += FOR_GPUS
     removed = 0
-    for path in {path for pattern in patterns for path in SITE.glob(pattern)}:
+    commands = Path(sys.prefix, "bin").glob("pip*")
+    for path in {*commands, *(path for pattern in patterns for path in SITE.glob(pattern))}:
         if not path.exists():
             continue  # inside of what has gone already
         files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
