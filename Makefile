@@ -1,5 +1,5 @@
 # Everything runs from .venv; `setup` builds or repairs it and returns in a second when it is complete.
-.PHONY: help setup setup-dev setup-gguf setup-vllm demo check test test-gguf test-vllm lint docs doctor clean
+.PHONY: help setup setup-dev setup-gguf setup-vllm demo check test test-docker test-gguf test-vllm lint docs doctor clean
 ARGS ?=
 
 help:            ## list the targets
@@ -31,6 +31,9 @@ test-gguf: setup-dev ## what drafts on GGUF files must do, with llama.cpp (sets 
 
 test-vllm: setup-dev ## what every engine must do, on vLLM (sets it up)   (ARGS="-k stream")
 	@.venv/bin/python scripts/setup_vllm.py --test $(ARGS)
+
+test-docker: setup-dev ## images built, containers run; starts a Docker engine where root may   (ARGS="-k fleet")
+	@scripts/test_docker.sh $(ARGS)
 
 lint: setup-dev  ## ruff and mypy
 	@.venv/bin/ruff check . && .venv/bin/mypy

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import TextIO
 
 from cloud_verifier.config import LOOKUP, ServerConfig
-from cloud_verifier.engine.memory import SHARE, free_bytes
+from cloud_verifier.engine.memory import SHARE, check_room_for, free_bytes, left_in_container
 from cloud_verifier.engine.prompts import shared_bytes
 from cloud_verifier.errors import VerifierError
 from cloud_verifier.loading import (
@@ -83,6 +83,7 @@ def _own_server(
 ) -> tuple[Server, Callable[[], int]]:
     """With our own engine, and all that it can do; and what prepares its vocabulary for grammars."""
     how = (config.device, config.dtype, config.quantize, config.pixels)
+    check_room_for(config.model, left_in_container())
     model = load_model(config.model, *how, deterministic=config.deterministic, compile=config.compile)
     draft_model = None
     if config.draft_model and config.draft_model != LOOKUP:

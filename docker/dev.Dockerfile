@@ -11,7 +11,7 @@ ENV PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN if [ "${WITH_NAV2}" = 1 ]; then set -- ros-jazzy-nav2-behavior-tree; fi \
     && apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" \
-       cmake g++ git libegl1 libgl1-mesa-dri make python3-dev python3-venv \
+       cmake g++ git libegl1 libgl1-mesa-dri libopengl0 make python3-dev python3-venv \
        ros-jazzy-diagnostic-msgs ros-jazzy-launch-testing ros-jazzy-launch-testing-ament-cmake \
        ros-jazzy-launch-testing-ros ros-jazzy-rmw-cyclonedds-cpp ros-jazzy-rosbag2-storage-mcap ros-jazzy-test-msgs \
     && rm -rf /var/lib/apt/lists/* \

@@ -9,5 +9,12 @@ for setup in "$ROS_PREFIX/setup.bash" "$ROS_PREFIX/install/setup.bash" /opt/unit
   if [ -f "$setup" ]; then source "$setup"; fi
 done
 # The first line of these names the system's Python; what a launch file starts needs the one with torch.
-case "${1:-}" in ros2 | launch_test) set -- python "$(command -v "$1")" "${@:2}" ;; esac
+case "${1:-}" in
+ros2 | launch_test)
+  if ! command -v "$1" >/dev/null; then
+    echo "error: this image has its ROS 2 from wheels, without the command $1: start nodes with python -m, or specnav demo --console" >&2
+    exit 1
+  fi
+  set -- python "$(command -v "$1")" "${@:2}" ;;
+esac
 exec "$@"

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from navsim.errors import NoDisplay
 
 _BACKENDS = (("egl", "EGL"), ("osmesa", "OSMesa"))
-INSTALL_HINT = "sudo apt-get install -y libegl1 libgl1-mesa-dri   (or libosmesa6)"
+INSTALL_HINT = "sudo apt-get install -y libegl1 libgl1-mesa-dri libopengl0   (or libosmesa6)"
 
 
 def choose_backend(find_library: Callable[[str], str | None] = ctypes.util.find_library) -> str:

@@ -25,7 +25,7 @@ from typing import IO
 
 import pytest
 
-FAST = "not graph and not slow"
+FAST = "not graph and not slow and not docker"
 IN_FRONT = ("graph", "realtime")
 NICENESS = 10
 """Of what runs behind: a tenth of a core that both want, so that nothing there waits for seconds."""
@@ -131,7 +131,7 @@ def main(arguments: Sequence[str]) -> int:
         without = [f"--ignore={file}" for file, whole in files.items() if whole]
         if any(Path(argument.split("::")[0]).exists() for argument in rest):
             only, without = [], []  # what is named is what to read
-        computing = start_tests(f"not ({front})", cores, [*rest, *without], behind=True)
+        computing = start_tests(f"not ({front}) and not docker", cores, [*rest, *without], behind=True)
         failures = tempfile.TemporaryDirectory()
         mine = [*rest, *only, "-o", f"cache_dir={failures.name}"]
         tests = [start_tests(front, AT_ONCE, mine), computing]

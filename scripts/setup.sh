@@ -18,6 +18,7 @@ need "make"              "command -v make"                                      
 need "cmake"             "command -v cmake"                                     cmake
 need "Python headers"    "test -f \"\$(python3 -c 'import sysconfig; print(sysconfig.get_path(\"include\"))')/Python.h\"" python3-dev
 need "EGL"               "ldconfig -p | grep -q libEGL.so.1"                    libegl1
+need "OpenGL"            "ldconfig -p | grep -qE 'libOpenGL.so.0|libGL.so.1'"   libopengl0
 need "software OpenGL"   "find /usr/lib -name 'swrast_dri.so' -o -name 'libgallium*.so' | grep -q ." libgl1-mesa-dri
 # For the tests of the operator's page; without it they are skipped, and say so.
 case " $* " in *" --dev "*) need "Chromium" "command -v chromium || command -v google-chrome" chromium ;; esac

@@ -16,6 +16,8 @@ MAX_STOP_BYTES = 1024
 MAX_GRAMMAR_BYTES = 16_384
 LEAST_TEMPERATURE = 1e-4
 """Logits over a smaller one leave the range of float32: a distribution of nothing."""
+RESUME_TIMEOUT_S = 5.0
+"""How long an answer tries to go on after a lost link: the default of every program that gives answers."""
 
 
 @dataclass(frozen=True)

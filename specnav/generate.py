@@ -14,6 +14,7 @@ from typing import Any
 
 from harness.errors import UsageError
 from harness.paths import DEFAULT_DRAFT, DEFAULT_TARGET
+from specdec.options import RESUME_TIMEOUT_S
 
 MAX_IMAGE_BYTES = 32 * 1024 * 1024
 
@@ -24,7 +25,8 @@ class GenerateConfig:
     a verifier with keys.
 
     gguf: of a GGUF draft (specdec.models.GgufOptions). exits, exit_layers: of that verifier. logit_bias: ID=VALUE each.
-    grammar: a file, see specdec.text.grammars. The other settings of the answer are those of specdec.options.
+    grammar: a file, see specdec.text.grammars. patience_s: how long the answer tries to go on after a lost link. The
+    other settings of the answer are those of specdec.options.
     """
 
     text: str
@@ -53,6 +55,7 @@ class GenerateConfig:
     logit_bias: tuple[str, ...] = ()
     seed: int = 0
     max_new_tokens: int = 64
+    patience_s: float = RESUME_TIMEOUT_S
     min_new_tokens: int = 0
     stop: tuple[str, ...] = ()
     grammar: Path | None = None
@@ -174,9 +177,10 @@ def run_generate(config: GenerateConfig) -> int:
             log = VerdictLog(config.verdict_log, config.verdict_log_contents)
             stack.callback(log.close)
         decoder = EdgeDecoder(
-            link, draft, method=method.name, gamma=config.gamma, front_model=front, tokenizer=tokenizer,
-            verdict_log=log,
+            link, draft, method=method.name, gamma=config.gamma, resume_timeout_s=config.patience_s,
+            front_model=front, tokenizer=tokenizer, verdict_log=log,
         )  # fmt: skip
+        link.ensure_connected()  # an address where nobody answers is an error at once, not after config.patience_s
         text = StreamingText(tokenizer)
         cancel = threading.Event()
         prompt = chat_prompt(draft or tokenizer, config.text, images=images)

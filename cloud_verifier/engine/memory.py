@@ -8,11 +8,13 @@ of them next finds the cache made anew from the prompt and the answer so far.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 import torch
 
 from cloud_verifier.engine.tasks import SessionKey
+from cloud_verifier.errors import VerifierError
 
 TREE_TOKENS = 128
 """Room for a draft's branches, beside a session's prompt and answer."""
@@ -28,7 +30,43 @@ def free_bytes(device: torch.device) -> int:
     """Memory that is free where the caches will be."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    return int(psutil.virtual_memory().available)
+    available = int(psutil.virtual_memory().available)
+    left = left_in_container()
+    return available if left is None else min(available, left)
+
+
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
+ACCOUNTS = (
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
+)
+"""Of a container, in versions 2 and 1 of control groups: limit, use, details, and which of those could be dropped."""
+
+
+def left_in_container(root: Path = CONTROL_GROUPS) -> int | None:
+    """What the memory limit of this container leaves; None without a limit. Beyond it the kernel kills the process."""
+    for limit_file, used_file, details_file, droppable in ACCOUNTS:
+        try:
+            limit, used = int((root / limit_file).read_text()), int((root / used_file).read_text())
+            details = dict(line.split() for line in (root / details_file).read_text().splitlines())
+        except (OSError, ValueError):  # no such file, or "max"
+            continue
+        if limit < psutil.virtual_memory().total:
+            return max(0, limit - used + int(details.get(droppable, 0)))
+    return None
+
+
+def check_room_for(model: str, left: int | None) -> None:
+    """Raise VerifierError where a model in a folder cannot fit into what the container's limit leaves.
+
+    Its weights alone are counted: the kernel would kill the process in the middle of loading, without a word.
+    """
+    weights = sum(file.stat().st_size for file in Path(model).glob("*.safetensors"))
+    if left is not None and weights > left:
+        raise VerifierError(
+            f"{model} has {weights / 1e6:.0f} MB of weights, and the memory limit of this container leaves "
+            f"{left / 1e6:.0f} MB: raise the limit, or serve a smaller model"
+        )
 
 
 class KvBudget:

@@ -118,7 +118,8 @@ class Patience:
     """What one decoder has had to wait for. Times are seconds of the clock.
 
     A busy verifier is tried again after pauses that double, each between half and one and a half times as long as it
-    would be: edges that were turned away together do not come back together. It is said once, until an answer goes on.
+    would be: edges that were turned away together do not come back together. A busy verifier and a lost link are said
+    once, until an answer goes on.
     """
 
     def __init__(
@@ -152,11 +153,15 @@ class Patience:
         left = self._since + self._timeout_s - now
         if left <= 0 and not endless:
             return None
-        if not isinstance(error, VerifierBusy):
-            return _PAUSE_S
-        if not self._said:
+        busy = isinstance(error, VerifierBusy)
+        if not self._said and not endless:
             self._said = True
-            _log.warning("%s (trying for %g s)", error, self._timeout_s)
+            if busy:
+                _log.warning("%s (trying for %g s)", error, self._timeout_s)
+            else:
+                _log.warning("link lost, trying again for %g s: %s", left, error)
+        if not busy:
+            return _PAUSE_S
         pause = self._pause_s * (0.5 + self._chance())
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
         return min(pause, max(left, 0.0))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harness.errors import UsageError
 from specdec.link.binding import is_loopback
+from specdec.options import RESUME_TIMEOUT_S
 
 MEBIBYTE = 2**20
 
@@ -41,7 +42,7 @@ class ApiConfig:
     answers: int = 16
     queue: int = 64
     max_tokens: int = 1024
-    patience_s: float = 5.0
+    patience_s: float = RESUME_TIMEOUT_S
     drain_s: float = 10.0
     max_body_mb: float = 32.0
     metrics: bool = False

@@ -18,9 +18,9 @@ from specdec.models import GgufOptions, LoadedModel, load_draft, load_model
 from specdec.models.split import FrontPart
 from specdec.models.threads import set_threads
 from specdec.models.timing.pacing import Pacer, pace
+from specdec.options import RESUME_TIMEOUT_S
 from specnav.bench.config import BenchConfig
 
-RESUME_TIMEOUT_S = 5.0
 """How long an answer tries to go on after a lost link, beyond the longest outage."""
 
 

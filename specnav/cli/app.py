@@ -12,7 +12,8 @@ from typing import Annotated
 
 import typer
 
-from harness.errors import user_errors
+from harness.errors import UsageError, user_errors
+from specdec.options import RESUME_TIMEOUT_S
 from specnav.cli.bags import add_bag_commands
 from specnav.cli.bench import add_bench_commands
 from specnav.cli.blackbox import add_blackbox_command
@@ -36,6 +37,7 @@ from specnav.cli.options import (
     Key,
     Loss,
     MinP,
+    Patience,
     Quantize,
     RepetitionPenalty,
     Rtt,
@@ -118,6 +120,16 @@ def demo(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="With --console: the page's port (0: a free one).")
     ] = 8765,
+    host: Annotated[
+        str,
+        typer.Option(
+            help="With --console: the page's address. Beyond loopback only in a container whose port is published on "
+            "this machine alone: whoever reaches it moves the simulated robot."
+        ),
+    ] = "127.0.0.1",
+    connect: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="With --console: a verifier that runs elsewhere (start one here).")
+    ] = "",
 ) -> None:
     """Let a simulated robot obey instructions: verifier, simulator and ROS nodes as processes on this machine."""
     from specnav.demo.run import DemoConfig, run_demo
@@ -145,7 +157,9 @@ def demo(
     if console:
         from specnav.demo.console import run_console
 
-        raise typer.Exit(run_console(config, port))
+        raise typer.Exit(run_console(config, port, host=host, connect=connect))
+    if connect:
+        raise UsageError("--connect goes with --console: a run with a report compares with a target of its own")
     raise typer.Exit(run_demo(config))
 
 
@@ -252,6 +266,7 @@ def generate(
         typer.Option(help="A verifier, tcp://HOST:PORT, or fleet://HOST:PORT (default: start one here)."),
     ] = None,
     key: Key = None,
+    patience: Patience = RESUME_TIMEOUT_S,
     target_model: Target = None,
     draft_model: Draft = None,
     gguf: Gguf = None,
@@ -310,6 +325,7 @@ def generate(
         method=method,
         connect=connect,
         key=key,
+        patience_s=patience,
         target_model=target_model,
         draft_model=draft_model,
         gguf=gguf or "",

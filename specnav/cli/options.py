@@ -73,6 +73,9 @@ Compile = Annotated[
 CompileDraft = Annotated[
     bool, typer.Option("--compile-draft", help="The same for the draft model, where it runs on the edge.")
 ]
+Patience = Annotated[
+    float, typer.Option(min=0, max=3600, help="Go on so long after a lost link, or with a busy verifier, s.")
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:0 …")]
 Key = Annotated[
     Path | None,

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from harness.errors import UsageError
-from specnav.cli.options import METRICS, Device, Gguf, Key, Quantize
+from specdec.options import RESUME_TIMEOUT_S
+from specnav.cli.options import METRICS, Device, Gguf, Key, Patience, Quantize
 
 
 def add_serving_commands(app: typer.Typer) -> None:
@@ -86,9 +87,7 @@ def api(
     max_tokens: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="Of a chat answer whose request does not say.")
     ] = 1024,
-    patience: Annotated[
-        float, typer.Option(min=0, max=3600, help="Go on so long after a lost link, or with a busy verifier, s.")
-    ] = 5.0,
+    patience: Patience = RESUME_TIMEOUT_S,
     drain: Annotated[
         float, typer.Option(min=1, max=3600, help="After SIGTERM, answers in flight may take so long, s.")
     ] = 10.0,

@@ -20,6 +20,7 @@ from harness.errors import UsageError
 from harness.run_folder import new_run_folder
 from harness.signals import ends_on_signals
 from navsim.episodes import Episode, make_episode
+from spec_vlm_nav.console.access import is_loopback
 from specnav.demo.config import DemoConfig
 from specnav.demo.run import check_inputs, server_settings
 from specnav.demo.views import PlainView
@@ -36,7 +37,7 @@ def templates_of(episode: Episode) -> str:
     return " | ".join([episode.instruction, *others[:4], *both])
 
 
-def check_page(port: int) -> None:
+def check_page(port: int, host: str = "127.0.0.1") -> None:
     """Raise UsageError where the page cannot be served."""
     import socket
 
@@ -47,23 +48,28 @@ def check_page(port: int) -> None:
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            tried.bind(("127.0.0.1", port))
+            tried.bind((host, port))
         except OSError as error:
             raise UsageError(
-                f"port {port} of this machine cannot be used ({error.strerror}): give another with --port, "
+                f"port {port} of {host} cannot be used ({error.strerror}): give another with --port, "
                 "or --port 0 for a free one"
             ) from error
 
 
 def run_console(
-    config: DemoConfig, port: int, given: Mapping[str, children.Parameter] = children.NOTHING
+    config: DemoConfig,
+    port: int,
+    given: Mapping[str, children.Parameter] = children.NOTHING,
+    host: str = "127.0.0.1",
+    connect: str = "",
 ) -> int:
     """Start everything and stay up; 0 after Ctrl-C. Raises DemoError, UsageError, ChildFailed.
 
-    given: parameters of console_node on top.
+    given: parameters of console_node on top. host: of the page; anything but loopback is for a container whose port is
+    published on the loopback of its host. connect: a verifier that runs elsewhere; "": one is started.
     """
     check_inputs(config)
-    check_page(port)
+    check_page(port, host)
     from specnav.demo.stage import open_stage
 
     run = new_run_folder(config.out, "console", datetime.now())
@@ -74,14 +80,16 @@ def run_console(
     try:
         with (
             ends_on_signals(),
-            open_stage(config, server, run / "logs", view) as stage,
+            open_stage(config, server, run / "logs", view, connect) as stage,
             stage.deciding(config.method, config.rtt_ms, "console", config.link_is_emulated),
         ):
             robot = (config.robot_config,)
             stage.start(children.mission_spec(robot, stage.environment, run / "mission.json"))
             stage.enter(episode)
             page: dict[str, children.Parameter] = {
+                "host": host,
                 "port": port,
+                "published_on_loopback": not is_loopback(host),
                 "templates": templates_of(episode),
                 "audit_file": str(run / "audit.jsonl"),
                 "tokens_file": "none",  # loopback alone

@@ -58,23 +58,27 @@ class Stage:
         view: View,
         environment: Mapping[str, str],
         clock: Callable[[], float] = time.monotonic,
+        verifier: str = "",
     ) -> None:
+        """verifier: the address of one that runs elsewhere; "": open() starts one."""
         self._config, self._server = config, server
         self._supervisor, self._director, self._view = supervisor, director, view
         self.environment = environment
         self._clock = clock
         self._segments: set[Path] = set()
-        self.verifier = ""
+        self.verifier = verifier
 
     def open(self) -> None:
         """Start the verifier, the simulator and the moving node; none of them waits for another."""
         config, start = self._config, self._supervisor.start
-        self._view.phase("starting the verifier, the simulator and the robot")
-        verifier = start(children.verifier_spec(self._server, self.environment))
+        own = not self.verifier
+        self._view.phase(f"starting {'the verifier, ' if own else ''}the simulator and the robot")
+        verifier = start(children.verifier_spec(self._server, self.environment)) if own else None
         start(children.simulator_spec((config.sim_config,), self.environment))
         start(children.motion_spec((config.robot_config,), self.environment))
-        ready = self._supervisor.wait_ready(verifier, config.start_timeout_s)
-        self.verifier = children.endpoint_of(ready)
+        if verifier is not None:
+            ready = self._supervisor.wait_ready(verifier, config.start_timeout_s)
+            self.verifier = children.endpoint_of(ready)
         self._wait(
             self._director.simulator_is_connected, config.start_timeout_s, "the simulator's first message"
         )
@@ -181,8 +185,13 @@ class Stage:
 
 
 @contextmanager
-def open_stage(config: DemoConfig, server: ServerConfig, logs: Path, view: View) -> Iterator[Stage]:
-    """All processes of a demo, up and connected; stopped in any case, with nothing left behind."""
+def open_stage(
+    config: DemoConfig, server: ServerConfig, logs: Path, view: View, verifier: str = ""
+) -> Iterator[Stage]:
+    """All processes of a demo, up and connected; stopped in any case, with nothing left behind.
+
+    verifier: the address of one that runs elsewhere; "": one is started.
+    """
     domain = Domain(ports_in_use(read_udp_tables()), first=os.getpid())
     threads = max(1, len(os.sched_getaffinity(0)) // 2)
     environment = ros_environment(domain.number, logs, threads)
@@ -191,7 +200,7 @@ def open_stage(config: DemoConfig, server: ServerConfig, logs: Path, view: View)
     segments: frozenset[Path] = frozenset()
     try:
         with Director(domain.number, Topics()) as director, Supervisor(logs) as supervisor:
-            stage = Stage(config, server, supervisor, director, view, environment)
+            stage = Stage(config, server, supervisor, director, view, environment, verifier=verifier)
             try:
                 stage.open()
                 yield stage

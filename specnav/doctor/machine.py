@@ -108,7 +108,7 @@ def check_rendering() -> Finding:
             "missing",
             "no frame within 60 s",
             "demo, train vlm",
-            "apt-get install libegl1 libgl1-mesa-dri",
+            "apt-get install libegl1 libgl1-mesa-dri libopengl0",
         )
     if run.returncode or "True" not in run.stdout:
         reason = (run.stderr.strip().splitlines() or [f"exit code {run.returncode}"])[-1][:90]
@@ -117,7 +117,7 @@ def check_rendering() -> Finding:
             "missing",
             reason,
             "demo, train vlm",
-            "apt-get install libegl1 libgl1-mesa-dri libosmesa6",
+            "apt-get install libegl1 libgl1-mesa-dri libopengl0 libosmesa6",
         )
     return Finding(
         "MuJoCo camera", "ok", f"MUJOCO_GL={run.stdout.split()[0]}, one frame rendered", "demo, train vlm"

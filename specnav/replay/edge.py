@@ -17,11 +17,11 @@ from specdec.edge.decoder import EdgeDecoder, connect
 from specdec.methods import get_method
 from specdec.models import GgufOptions, LoadedModel, load_draft, load_draft_tokenizer
 from specdec.models.threads import set_threads
-from specdec.options import GenerationOptions
+from specdec.options import RESUME_TIMEOUT_S, GenerationOptions
 from specnav.replay.config import ReplayConfig
 from specnav.replay.deciding import MethodDecider, Prompter
 
-CONNECT_TIMEOUT_S, REPLY_TIMEOUT_S, RESUME_TIMEOUT_S = 5.0, 10.0, 5.0
+CONNECT_TIMEOUT_S, REPLY_TIMEOUT_S = 5.0, 10.0
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The files that run a fleet: what they name exists, what they pass is taken, and pieces fit together.
 
-No Docker engine and no Kubernetes is here: structure is checked by hand, against what this repository knows.
+Structure is checked by hand, against what this repository knows; tests/docker/live runs the Compose file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from specnav.cli.app import app
 
 DOCKER = ROOT / "docker"
 HOSTS = re.compile(r"https?://([\w.-]+)")
-NO_REGISTRY = {"127.0.0.1", "github.com", "directory", "prometheus"}
+NO_REGISTRY = {"127.0.0.1", "localhost", "github.com", "directory", "prometheus"}
 """What files below docker/ may name: this machine, sources, and each other. Packages come from where pip looks."""
 
 
@@ -64,11 +64,15 @@ def test_the_compose_file_has_every_part_and_each_waits_for_what_it_needs() -> N
 
 def test_the_compose_files_commands_fit_together() -> None:
     services = compose()["services"]
-    up = services["directory"]["command"][2]
-    assert {"--resource", "--insecure", "--metrics", "--state"} <= flags_of(up)
-    resource = re.search(r"--resource (\w+)", up)
+    script = (DOCKER / "fleet.sh").read_text()
+    given = " ".join(services["directory"]["command"][2:])
+    (own,) = re.findall("specnav fleet up (.*) \"", script)
+    flags = flags_of(f"specnav fleet up {own} {re.sub('=', ' ', given)}")
+    assert {"--resource", "--keys", "--metrics", "--state"} <= flags and "--insecure" not in flags
+    resource = re.search(r"--resource=(\w+)", given)
     assert resource and f'"{resource[1]}": 1' in " ".join(services["replica"]["command"])
     assert f"fleet://directory:{DIRECTORY_PORT}" in services["directory"]["healthcheck"]["test"]
+    assert not any(volume.startswith("ray:") for volume in services["edge"]["volumes"]), "its token is not the edge's"
     assert f"--connect=fleet://directory:{DIRECTORY_PORT}" in services["edge"]["command"]
     build = services["head"]["build"]
     declared = re.findall(r"^ARG (\w+)", (DOCKER / "cloud.Dockerfile").read_text(), re.M)
@@ -80,7 +84,7 @@ def test_prometheus_asks_the_directory_where_the_replicas_are() -> None:
     assert all((DOCKER / path).exists() for path in mounted)
     configured = yaml.safe_load((DOCKER / "observe/prometheus.fleet.yml").read_text())["scrape_configs"]
     jobs = {one["job_name"]: one for one in configured}
-    port = re.search(r"--metrics 0\.0\.0\.0:(\d+)", compose()["services"]["directory"]["command"][2])
+    port = re.search(r"--metrics=0\.0\.0\.0:(\d+)", " ".join(compose()["services"]["directory"]["command"]))
     assert port and jobs["directory"]["static_configs"][0]["targets"] == [f"directory:{port[1]}"]
     assert jobs["verifier"]["http_sd_configs"][0]["url"] == f"http://directory:{port[1]}/targets"
 

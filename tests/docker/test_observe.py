@@ -1,6 +1,6 @@
 """What Prometheus and Grafana ask for is what a verifier exports: names and labels of dashboard and alert rules.
 
-Nothing is started: there is no Docker where these tests run (docker/README.md says what was tried by hand).
+Nothing is started: tests/docker/live does that (make test-docker).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from specnav.cli.options import METRICS
 
 OBSERVE = ROOT / "docker/observe"
 COMPOSE = yaml.safe_load((ROOT / "docker/compose.observe.yaml").read_text())
+SHARED = yaml.safe_load((ROOT / "docker/common.yaml").read_text())["services"]
 DASHBOARD = json.loads((OBSERVE / "dashboards/verifier.json").read_text())
 RULES = [rule for group in yaml.safe_load((OBSERVE / "alerts.yml").read_text())["groups"] for rule in group["rules"]]
 PROMETHEUS = yaml.safe_load((OBSERVE / "prometheus.yml").read_text())
@@ -77,18 +78,17 @@ def test_panels_are_named_and_lie_beside_each_other() -> None:
 
 
 def test_what_is_mounted_exists_and_finds_each_other() -> None:
-    services = COMPOSE["services"]
-    for service in services.values():
-        assert re.fullmatch(r"[a-z]+/[a-z]+:v?\d+\.\d+\.\d+", service["image"]), "a tag that does not move"
-        assert all(port.startswith("127.0.0.1:") for port in service["ports"])
-        for volume in service["volumes"]:
+    for name, service in COMPOSE["services"].items():
+        shared = SHARED[name]
+        assert re.fullmatch(r"\$\{\w+:-[a-z]+/[a-z]+:v?\d+\.\d+\.\d+\}", shared["image"]), "a tag that does not move"
+        for volume in [*shared["volumes"], *service.get("volumes", ())]:
             source = volume.split(":")[0]
             assert (ROOT / "docker" / source).exists() if source.startswith(".") else source in COMPOSE["volumes"]
     (source,) = yaml.safe_load((OBSERVE / "grafana/datasources/prometheus.yaml").read_text())["datasources"]
     used = {target["datasource"]["uid"] for panel in DASHBOARD["panels"] for target in panel["targets"]}
     assert used == {source["uid"]} and source["url"] == "http://prometheus:9090"
     (provider,) = yaml.safe_load((OBSERVE / "grafana/dashboards/specnav.yaml").read_text())["providers"]
-    assert f"./observe/dashboards:{provider['options']['path']}:ro" in services["grafana"]["volumes"]
+    assert f"./observe/dashboards:{provider['options']['path']}:ro" in SHARED["grafana"]["volumes"]
     assert PROMETHEUS["rule_files"] == ["alerts.yml"]
 
 
@@ -96,7 +96,10 @@ def test_prometheus_asks_where_the_verifier_of_compose_serves_its_metrics() -> N
     cloud = yaml.safe_load((ROOT / "docker/compose.yaml").read_text())["services"]["cloud"]["command"]
     port = METRICS.rpartition(":")[2]
     assert cloud[cloud.index("--metrics") + 1] == f"0.0.0.0:{port}"
-    assert f"${{VERIFIER_METRICS:-cloud:{port}}}" in COMPOSE["configs"]["targets"]["content"]
+    asked = COMPOSE["services"]["prometheus"]
+    assert asked["environment"]["VERIFIER_METRICS"] == f"${{VERIFIER_METRICS:-cloud:{port}}}"
+    (file,) = PROMETHEUS["scrape_configs"][0]["file_sd_configs"][0]["files"]
+    assert f"> {file} " in asked["entrypoint"][2]
 
 
 def test_alerts_say_what_is_wrong_and_what_to_do() -> None:

@@ -60,6 +60,16 @@ def test_beyond_loopback_tokens_and_tls_are_needed():
         check_binding(host, tokens, "cert.pem", False)
 
 
+def test_a_container_whose_port_is_published_on_loopback_is_as_local_as_loopback():
+    from spec_vlm_nav.console.web import WebConfig
+
+    check_binding("0.0.0.0", None, "", False, published_on_loopback=True)
+    published = WebConfig("0.0.0.0", published_on_loopback=True)
+    assert published.is_local and not WebConfig("0.0.0.0").is_local
+    assert check_origin("http://localhost:8080", "localhost:8080", published.is_local) == ""
+    assert "not loopback" in check_origin("http://robot.example:8080", "robot.example:8080", published.is_local)
+
+
 @pytest.mark.parametrize(
     "origin, host, loopback, admitted",
     [

@@ -11,6 +11,7 @@ from specdec.edge.protocol import refusal
 from specdec.errors import LinkLost, OptionsError, ProtocolError, VerifierBusy
 from specdec.link import wire
 from specdec.link.channel import Link
+from specdec.options import RESUME_TIMEOUT_S
 
 
 class Clock:
@@ -55,6 +56,31 @@ def test_a_lost_link_is_tried_at_an_even_pace_and_nobody_waits_without_time() ->
         patience = Patience(0.0, clock)
         assert patience.pause_s(error, False) is None
         assert patience.pause_s(error, True) is not None
+
+
+def test_a_lost_link_is_said_once_with_the_time_that_is_left(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    patience = Patience(RESUME_TIMEOUT_S, clock)
+    patience.begin()
+    with caplog.at_level(logging.WARNING):
+        pauses(patience, clock, LinkLost("nothing was heard for 2.0 s"))
+        assert patience.pause_s(LinkLost("forgotten"), True) is not None
+    assert caplog.messages == ["link lost, trying again for 5 s: nothing was heard for 2.0 s"]
+    patience.went_on()
+    with caplog.at_level(logging.WARNING):
+        patience.pause_s(LinkLost("again"), False)
+    assert len(caplog.messages) == 2
+
+
+def test_every_program_that_answers_tries_for_the_same_time() -> None:
+    from spec_vlm_nav.deciding.parameters import VLM_NAV
+    from spec_vlm_nav.model.decider import DecoderSettings
+    from specnav.api.config import ApiConfig
+    from specnav.generate import GenerateConfig
+
+    (parameter,) = [one for one in VLM_NAV if one.name == "resume_timeout_s"]
+    given = ApiConfig("tcp://x:1").patience_s, GenerateConfig("x").patience_s, DecoderSettings().resume_timeout_s
+    assert {*given, parameter.default} == {RESUME_TIMEOUT_S}
 
 
 def test_it_is_said_once_until_an_answer_goes_on(caplog: pytest.LogCaptureFixture) -> None:

@@ -174,10 +174,14 @@ def is_loopback(host: str) -> bool:
 
 
 def check_binding(
-    host: str, tokens: tuple[Token, ...] | None, certificate: str, insecure: bool
+    host: str,
+    tokens: tuple[Token, ...] | None,
+    certificate: str,
+    insecure: bool,
+    published_on_loopback: bool = False,
 ) -> None:
     """Raise ConsoleError where the console would be open to the network without protection."""
-    if is_loopback(host):
+    if is_loopback(host) or published_on_loopback:
         return
     if not tokens:
         raise ConsoleError(

@@ -87,6 +87,12 @@ class Pages:
         """Return the namespaces that may hold a robot."""
         return sorted(self._robots.all_names())
 
+    @property
+    def robots_heard(self) -> int:
+        """Return how many robots speak."""
+        found = [self._robots.get(name) for name in self._robots.all_names()]
+        return sum(robot is not None and robot.is_heard for robot in found)
+
     def control(self, robot: str) -> Control:
         """Return who has control of a robot."""
         return self._controls.setdefault(robot, Control(self._silence_s))

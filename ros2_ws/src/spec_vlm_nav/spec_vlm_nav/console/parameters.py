@@ -25,6 +25,12 @@ CONSOLE: tuple[Parameter, ...] = (
     Parameter('key', '', 'TLS: its key file (PEM).'),
     Parameter('insecure', False, 'Beyond loopback also without TLS.'),
     Parameter(
+        'published_on_loopback',
+        False,
+        'In a container whose port is published on the loopback of its host, and nowhere else: '
+        'served as on loopback, without tokens.',
+    ),
+    Parameter(
         'tokens_file',
         '',
         'Hashes of the tokens; empty: spec_vlm_nav/console_tokens.json in ROS_HOME or ~/.ros; '

@@ -25,6 +25,11 @@ Answer = Callable[[bool, str], None]
 class Robot(Protocol):
     """One robot. Called by the web server's thread; nothing in here may wait."""
 
+    @property
+    def is_heard(self) -> bool:
+        """Return whether it speaks."""
+        ...
+
     def poll(self, watched: bool) -> tuple[str, ...]:
         """Take in what tells nobody that it is there; returns what is new: frame."""
         ...

@@ -95,11 +95,17 @@ class WebConfig:
     head_s: float = 5.0  # a request is complete, and a page has said hello, in so long
     front: tuple[str, ...] = FRONT  # arguments of Python that start the front
     arguments: tuple[str, ...] = ()  # of ROS, for the front
+    published_on_loopback: bool = False
 
     @property
     def most_viewers(self) -> int:
         """Return how many pages viewers may have: the others wait for operators."""
         return max(1, self.max_pages - max(1, self.max_pages // 4))
+
+    @property
+    def is_local(self) -> bool:
+        """Return whether only this machine's pages can be meant, whatever name they come by."""
+        return is_loopback(self.host) or self.published_on_loopback
 
 
 class Web:
@@ -194,7 +200,7 @@ class Web:
         self._say(
             {
                 'behind': str(self._folder / 'pages'),
-                'loopback': is_loopback(config.host),
+                'loopback': config.is_local,
                 'certificate': config.certificate,
                 'key': config.key,
                 'max_pages': config.max_pages,
@@ -279,7 +285,8 @@ class Web:
         return serve
 
     async def _health(self, request: Request) -> Response:
-        return JSONResponse({'pages': self._pages.count}, headers=HEADERS)
+        told = {'pages': self._pages.count, 'robots': self._pages.robots_heard}
+        return JSONResponse(told, headers=HEADERS)
 
     async def _file_of(self, request: Request) -> Response:
         path = self._pages.shelf.redeem(request.path_params['ticket'], time.monotonic())
@@ -294,7 +301,7 @@ class Web:
             await self._serve_socket(ws)
 
     async def _serve_socket(self, ws: WebSocket) -> None:
-        bound = is_loopback(self._config.host)
+        bound = self._config.is_local
         wrong = check_origin(ws.headers.get('origin'), ws.headers.get('host'), bound)
         if wrong:
             await ws.close(FORBIDDEN, wrong)

@@ -19,6 +19,7 @@ from __future__ import annotations
 from spec_vlm_nav.common.parameters import Parameter, RELIABILITY, Tighter
 from spec_vlm_nav.language.exploration import AUTO, POLICIES
 from spec_vlm_nav.model.decider import ANSWER_GRAMMARS, ANSWER_ORDERS, ON_LINK_LOSS
+from specdec.options import RESUME_TIMEOUT_S
 
 VLM_NAV = (
     Parameter(
@@ -111,7 +112,7 @@ VLM_NAV = (
     ),
     Parameter(
         'resume_timeout_s',
-        2.0,
+        RESUME_TIMEOUT_S,
         'An answer cut off goes on where it was if the verifier is back so soon, s; 0: never.',
         0.0,
         60.0,

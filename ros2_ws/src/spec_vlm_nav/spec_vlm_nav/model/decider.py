@@ -32,6 +32,7 @@ from spec_vlm_nav.camera.images import PictureOptions
 from spec_vlm_nav.common.codes import LinkState
 from spec_vlm_nav.model.answers import Answer, Job, Question
 from spec_vlm_nav.model.course import Course
+from specdec.options import RESUME_TIMEOUT_S
 
 DRAFT_ONLY = 'draft_only_slow'
 ON_LINK_LOSS = ('stop', 'hold', DRAFT_ONLY)
@@ -155,7 +156,7 @@ class DecoderSettings:
     connect_timeout_s: float = 1.0
     reply_timeout_s: float = 1.0
     link_timeout_s: float = 1.0
-    resume_timeout_s: float = 2.0
+    resume_timeout_s: float = RESUME_TIMEOUT_S
     on_link_loss: str = 'stop'
     prompt: str = 'auto'
     answer_order: str = 'as_trained'

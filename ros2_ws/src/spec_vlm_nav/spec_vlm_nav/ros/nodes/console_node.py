@@ -69,7 +69,8 @@ class ConsoleNode:
         self._health: dict[str, dict[str, Any]] = {}
         tokens = Tokens(str(values['tokens_file']), tokens_file(''))
         host, certificate = str(values['host']), str(values['certificate'])
-        check_binding(host, tokens.known, certificate, bool(values['insecure']))
+        published = bool(values['published_on_loopback'])
+        check_binding(host, tokens.known, certificate, bool(values['insecure']), published)
         given = str(values['audit_file'])
         file = Path(given).expanduser() if given else _home() / 'console_audit.jsonl'
         boxes = str(values['blackbox_folder'])
@@ -95,6 +96,7 @@ class ConsoleNode:
             key=str(values['key']),
             max_pages=int(values['max_pages']),
             arguments=(f'{node.get_name()}_front', *arguments),
+            published_on_loopback=published,
         )
         self._web = Web(config, self.pages, tokens, self._warn)
         node.get_logger().info(f'console_node ready: {self._web.url}')
