@@ -74,7 +74,19 @@ class Guard:
 
 
 def launch(control: socket.socket, guard: Guard) -> None:
-    """Serve the process that has started this one, until it ends."""
+    """Serve the process that has started this one, until it ends. No worker outlives this process."""
+    workers: set[int] = set()
+    try:
+        _serve(control, guard, workers)
+    finally:
+        for pid in workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in workers:
+            _ended(pid)
+
+
+def _serve(control: socket.socket, guard: Guard, workers: set[int]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # sent to all of a group: the process that uses this one decides
         signal.signal(number, signal.SIG_IGN)
     Image.preinit()
@@ -94,6 +106,7 @@ def launch(control: socket.socket, guard: Guard) -> None:
             reply = _learn(vocabularies, message)
         elif isinstance(message, wire.Reap):
             reply = wire.Launched(_ended(message.pid))
+            workers.discard(message.pid)
         else:
             pid = os.fork()
             if not pid:
@@ -102,6 +115,7 @@ def launch(control: socket.socket, guard: Guard) -> None:
                 with socket.socket(fileno=descriptors[0]) as jobs:
                     work(jobs, vocabularies, message.memory)
                 os._exit(0)
+            workers.add(pid)
             for descriptor in descriptors:
                 os.close(descriptor)
             reply = wire.Launched(pid)

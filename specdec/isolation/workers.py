@@ -34,6 +34,8 @@ _QUICK_S = 0.15
 """A process that takes longer over a job gives way to all others from then on."""
 _LET_RUN_S = 0.03
 """A job that nobody wants any more may go on for so long."""
+_ENDING_S = 1.0
+"""That a launcher may take to end its workers."""
 _OVERDUE_S = 30.0
 """No job takes so long, those that begin its process included."""
 _GRACE_S = 0.5
@@ -207,8 +209,11 @@ class Launcher:
             self._control.close()
             self._control = None
         if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+            try:
+                self._process.wait(_ENDING_S)  # it ends its workers first
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
             self._process = None
 
 

@@ -7,6 +7,8 @@ layers be looked at.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +36,8 @@ def load_draft(
     if file is None:
         model = load_model(path, device, dtype, quantize, pixels, compile=compile)
     else:
-        _check_library(path, file)
-        model = _load_gguf(path, file, device, pixels, gguf or GgufOptions())
+        with _named(path, file):
+            model = _load_gguf(file, device, pixels, gguf or GgufOptions())
     model.row_us = time_rows(model)
     return model
 
@@ -45,24 +47,26 @@ def load_draft_tokenizer(path: str | Path) -> Any:
     file = gguf_file(path)
     if file is None:
         return load_tokenizer(path)
-    _check_library(path, file)
-    from specdec.models.gguf.model import load_gguf_tokenizer
-
-    return load_gguf_tokenizer(file)
-
-
-def _check_library(name: str | Path, file: Path) -> None:
-    """Raise ModelError where there is no llama.cpp for the GGUF file of a folder: its usual weights may be missing."""
-    path = Path(name)
-    if not path.is_dir():
-        return
-    try:
+    with _named(path, file):
         library()
+        from specdec.models.gguf.model import load_gguf_tokenizer
+
+        return load_gguf_tokenizer(file)
+
+
+@contextmanager
+def _named(name: str | Path, file: Path) -> Iterator[None]:
+    """Errors about the GGUF file of a folder name the folder: its usual weights may be missing."""
+    try:
+        yield
     except ModelError as error:
-        raise ModelError(f"{path} has no weights (.safetensors), only {file.name}, and {error}") from error
+        if not Path(name).is_dir():
+            raise
+        raise ModelError(f"{name} has no weights (.safetensors), only {file.name}, and {error}") from error
 
 
 def _load_gguf(file: Path, device: str, pixels: int, options: GgufOptions) -> LoadedModel:
+    library()
     from specdec.models.gguf.model import load_gguf
 
     if device == "cpu":

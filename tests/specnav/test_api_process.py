@@ -42,6 +42,7 @@ from specdec.models.prompt import Message, conversation_prompt, plain_prompt
 from specdec.options import GenerationOptions
 from specnav.api.keys import new_key
 
+JSON = "Content-Type: application/json\r\n"
 pytestmark = pytest.mark.graph
 
 
@@ -287,7 +288,7 @@ def test_a_client_that_goes_away_ends_its_answer_on_both_sides(served: Served, s
     host, port = re.fullmatch(r"http://(.*):(\d+)", served.api.bind).groups()  # type: ignore[union-attr]
     before = len(gone(served))
     with socket.create_connection((host, int(port)), WAIT_S) as connection:
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: {len(data)}\r\n\r\n"
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}:{port}\r\n{JSON}Content-Length: {len(data)}\r\n\r\n"
         connection.sendall(head.encode() + data)
         if stream:
             assert connection.recv(4096).startswith(b"HTTP/1.1 200")
@@ -301,7 +302,7 @@ def test_a_client_that_goes_away_while_it_asks_disturbs_nobody(served: Served) -
     host, port = re.fullmatch(r"http://(.*):(\d+)", served.api.bind).groups()  # type: ignore[union-attr]
     before = len(gone(served))
     with socket.create_connection((host, int(port)), WAIT_S) as connection:
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 1000\r\n\r\nhalf"
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}:{port}\r\n{JSON}Content-Length: 1000\r\n\r\nhalf"
         connection.sendall(head.encode())
     until(lambda: len(gone(served)) == before + 1, 5.0)
     assert not served.api.events("request_failed") and not served.api.events("answer_failed")

@@ -399,9 +399,12 @@ class SpeculativeDecider:
         frames = choose_frames(asker.spec, (), black, black)
         prompt = build_prompt(asker.spec, asker.tokenizer, 'warm up', frames)
         if model is not None:
-            session = model.new_session()
-            session.prefill(model.encode(prompt))
-            session.extend([prompt.ids[0]])
+            try:
+                session = model.new_session()
+                session.prefill(model.encode(prompt))
+                session.extend([prompt.ids[0]])
+            except ModelError as error:  # a verifier names no paths; here it is the operator's own
+                raise ModelError(f'{model.path} cannot draft: {error}') from error
 
 
 def _load(settings: DecoderSettings, folder: str) -> LoadedModel:
