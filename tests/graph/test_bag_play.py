@@ -136,6 +136,9 @@ def test_a_loop_goes_round_until_it_is_ended(graph):
 def test_what_was_latched_is_heard_by_who_comes_late_and_what_was_not_is_not(graph, tmp_path):
     types = own_types()
     with McapFile(tmp_path / "latched.mcap", types) as file:
+        file.add_topic("/tick", "std_msgs/msg/String", 0)
+        for time_s in range(0, 60, 5):  # so that no pause is played shorter than it was
+            file.write("/tick", START_NS + time_s * 10**9, bytes(serialize_message(String(data="tick"))))
         for name, kept in (("/map_name", 1), ("/word", 0)):
             file.add_topic(name, "std_msgs/msg/String", kept)
             for time_s, word in ((0, "old"), (1, "new"), (60, "last")):

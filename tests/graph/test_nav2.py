@@ -9,7 +9,7 @@ import time
 
 import pytest
 from geometry_msgs.msg import Twist
-from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus
+from spec_vlm_nav_interfaces.msg import MotionCommand, MotionStatus, Supervision
 from std_msgs.msg import Empty, String
 
 from tests.graph.bases import FakeBase
@@ -69,10 +69,10 @@ class Nav2Graph(Graph):
 
         wait_until(heard, 10, f"mode {mode}")
 
-    def move(self, distance=0.0, angle=0.0, topic="motion_command"):
+    def move(self, distance=0.0, angle=0.0, topic="motion_command", session=None):
         sequence = next(SEQUENCE)
         message = MotionCommand(
-            kind=MotionCommand.MOVE, session=self.session, instruction=sequence, sequence=sequence,
+            kind=MotionCommand.MOVE, session=session or self.session, instruction=sequence, sequence=sequence,
             distance_m=distance, angle_rad=angle,
         )  # fmt: skip
         message.deadline.sec = 5
@@ -208,9 +208,12 @@ def test_without_a_server_the_command_is_refused_with_the_reason_and_nothing_han
     graph.start("alone", NODE, *arguments, PYTHONPATH=graph.overlay).wait_for("ready")
     graph.probe.listen(MotionStatus, "alone/motion_status")
     began = time.monotonic()
+    session = graph.session + 1  # its own: the other node's is not known in this namespace
 
     def refused():
-        graph.move(angle=0.3, topic="alone/motion_command")
+        life = Supervision(session=session, camera_age_s=-1.0, verifier_age_s=-1.0)
+        graph.probe.say("alone/supervision", graph.probe.introduce(life))
+        graph.move(angle=0.3, topic="alone/motion_command", session=session)
         time.sleep(0.1)
         heard = graph.probe.heard("alone/motion_status", began)
         return [h.message.reason for h in heard if h.message.state == MotionStatus.REFUSED]

@@ -107,6 +107,9 @@ class _Reader:
             self.bad(1, 'there is no mission in it', 'steps: and a list of steps')
             return None
         if isinstance(root, yaml.ScalarNode):  # a sentence
+            if is_stop(text):  # as it was said: YAML joins lines, and leaves out comments
+                self.bad(root, 'that means stop: there is nothing to do')
+                return None
             return self._made('', self._instructions(root, root.value, {}), Start(), {})
         if not isinstance(root, yaml.MappingNode):
             self.bad(root, 'a mission is a mapping', ', '.join(MISSION_KEYS))

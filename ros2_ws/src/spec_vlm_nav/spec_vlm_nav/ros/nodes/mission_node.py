@@ -115,8 +115,6 @@ class MissionNode:
     def _begin(self, text: str) -> None:
         if self._mission is not None and not self._mission.is_over:
             raise MissionError('a mission is under way: cancel it, or append to it')
-        if is_stop(text):
-            raise MissionError('that means stop: there is nothing to do')
         plan = read(text)
         self._mission = Mission.begin(plan, self, time.monotonic(), time.time())
         self.log(f'mission of {len(plan.steps)} steps')
