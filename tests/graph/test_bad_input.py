@@ -103,7 +103,7 @@ def test_bad_instructions_and_broken_frames_are_one_line_each_and_a_stop(graph, 
 
 
 def test_no_camera_and_then_no_verifier_are_said_once_not_in_a_flood(graph, pair):
-    node = start(graph, pair, connect_timeout_s=0.3)
+    node = start(graph, pair, connect_timeout_s=0.3, resume_timeout_s=2.0)
     node.wait_for("ready", 60)
     graph.probe.say("instruction", String(data="find the red chair"))
     wait_for_code(graph, DecisionMetrics.STALE_CAMERA)

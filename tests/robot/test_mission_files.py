@@ -103,6 +103,10 @@ def test_a_sentence_is_a_mission_too_also_with_a_colon():
     assert from_sentence("go: left").steps[0].words == "go: left"
 
 
+def test_a_step_that_waits_is_no_stop():
+    assert [step.number for step in read("steps:\n- wait_s: 60\n- wait_s: 5\n").steps] == [60, 5]
+
+
 @pytest.mark.parametrize(
     "text, line, words",
     [
@@ -136,6 +140,9 @@ def test_a_sentence_is_a_mission_too_also_with_a_colon():
         ("steps: &a\n- repeat: 2\n  steps: *a", 1, "anchors and aliases"),
         ("steps:\n- [go]", 2, "a step is a mapping or a sentence"),
         ("- go", 1, "a mission is a mapping"),
+        ("stop", 1, "means stop"),
+        ("find the ball\nstop", 1, "means stop"),
+        ("find the ball\n# stop", 1, "means stop"),
         ("steps: {a: 1}", 1, "not a list"),
         ("steps:\n- " + "x" * 3000, 2, "3000 characters"),
         ("a" * 300_000, 1, "no mission"),
