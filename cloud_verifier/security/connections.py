@@ -106,6 +106,15 @@ class _Admitted:
     since: deque[tuple[float, str]] = field(default_factory=deque)
 
 
+
+def _descriptor_of(frame: zmq.Frame) -> int:
+    """Of the connection that a frame came by; -1 where libzmq does not tell, as for some empty frames."""
+    try:
+        return int(frame.get(zmq.SRCFD))
+    except zmq.ZMQError:
+        return -1
+
+
 class Connections:
     """Watches one ROUTER socket, from `start` to `close`. cut: connections that were shut down, by the reason."""
 
@@ -174,12 +183,14 @@ class Connections:
             if count <= MOST_FRAMES:
                 frames.append(frame.bytes)
         if count > MOST_FRAMES:
-            self._too_many_frames.append((int(first.get(zmq.SRCFD)), count))
+            self._too_many_frames.append((_descriptor_of(first), count))
         return identity, first, frames
 
     def heard(self, identity: bytes, frame: zmq.Frame, key: str) -> None:
         """A message has come, whose first frame this is; key: the name of its client's key, "" without."""
-        self._heard.append((int(frame.get(zmq.SRCFD)), key, identity))
+        descriptor = _descriptor_of(frame)
+        if descriptor >= 0:
+            self._heard.append((descriptor, key, identity))
 
     def may_come(self, key: str, address: str = "") -> bool:
         """Whether a key may make another connection now; where it may, that is counted."""
