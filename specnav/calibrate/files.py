@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +13,7 @@ from evaluation.files import write_bytes_atomic
 from harness.errors import UsageError
 from harness.settings import read_yaml
 from spec_vlm_nav.common.parameters import Value
-from spec_vlm_nav.parameters.files import WILDCARDS
+from spec_vlm_nav.parameters.files import all_said_in
 from specnav.calibrate.core.measuring import Noise
 from specnav.calibrate.core.result import DEFAULTS, Calibration
 
@@ -79,11 +78,7 @@ def write(path: Path, text: str) -> None:
 
 def given_parameters(path: Path | None) -> dict[str, Value]:
     """What a parameter file says of motion_node; names that it does not have are left out. Raises UsageError."""
-    found: dict[str, Value] = {}
-    for section, content in (read_yaml(path) if path else {}).items():
-        if section not in WILDCARDS and str(section).rpartition("/")[2] != "motion_node":
-            continue
-        values = content.get("ros__parameters") if isinstance(content, Mapping) else None
-        if isinstance(values, Mapping):
-            found |= {name: value for name, value in values.items() if name in DEFAULTS}
-    return found
+    if path is None:
+        return {}
+    read_yaml(path)  # says what is wrong with a file
+    return {name: value for name, value in all_said_in([path], "motion_node").items() if name in DEFAULTS}

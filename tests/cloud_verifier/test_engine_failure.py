@@ -56,7 +56,12 @@ def test_a_verifier_whose_engine_fails_ends_with_its_reason(text_pair: Pair, mon
     monkeypatch.setattr(serving, "signal", handlers)
     monkeypatch.setattr(serving, "settle_memory", lambda: None)
     monkeypatch.setattr(sys, "setswitchinterval", lambda _: None)
-    monkeypatch.setattr(serving, "_own_server", lambda config, log, tracing: server_of(text_pair, log, 0.05))
+    # One that would watch over signals, and end this process after one.
+    launcher = SimpleNamespace(end_in_time=lambda _: None, warm_up=lambda _: None)
+    monkeypatch.setattr(serving, "Launcher", lambda: launcher)
+    monkeypatch.setattr(
+        serving, "_own_server", lambda config, log, tracing, launcher: (server_of(text_pair, log, 0.05), lambda: 0)
+    )
     log = StringIO()
     with pytest.raises(VerifierError, match=WHY):
         serving.serve(ServerConfig("m"), log)

@@ -21,7 +21,7 @@ from specdec.errors import ModelError, NoRoom
 from specdec.models import GgufOptions, Prompt, load_draft
 from specdec.models.gguf.decoder import LlamaDecoder, Rows, Sizes
 
-pytestmark = [pytest.mark.slow, drafts.needs_llama_cpp]
+pytestmark = [pytest.mark.slow, pytest.mark.gguf]
 
 
 def small(context: int) -> Any:

@@ -191,7 +191,7 @@ def test_large_pictures_are_scaled_down_and_too_many_are_refused_before_they_are
     def decode(data: bytes) -> None:
         raise AssertionError("it was decoded")
 
-    monkeypatch.setattr("specdec.models.library.pictures.decode_image", decode)
+    monkeypatch.setattr("specdec.models.images.decode_image", decode)
     with pytest.raises(ModelError, match=r"tokens and .* takes 1024"):
         model.encode(many)
 

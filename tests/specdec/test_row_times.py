@@ -13,6 +13,7 @@ from cloud_verifier.logs import EventLog
 from specdec.drafting.row_prices import RowPrices
 from specdec.edge.decoder import EdgeDecoder
 from specdec.edge.measured import Measured
+from specdec.isolation.workers import Launcher
 from specdec.models import load_draft
 from specdec.models.timing.pacing import pace
 from specdec.models.timing.row_times import ROWS_TRIED, paced_row_times
@@ -55,7 +56,7 @@ def test_a_verifier_tells_what_its_models_take_as_they_are_paced(monkeypatch: py
         verify_ms=read_ms("50:1,90:32"),
         draft_ms=read_ms("40:1,90:32"),
     )
-    serving._own_server(config, EventLog(StringIO()), None)
+    serving._own_server(config, EventLog(StringIO()), None, Launcher())
     ((row_us, draft_us),) = told
     assert (row_us[0], row_us[-1]) == ((1, 50_000), (32, 90_000)) and draft_us == (40_000 if drafts else 0)
 

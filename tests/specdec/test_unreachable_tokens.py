@@ -114,7 +114,7 @@ def test_two_models_at_hand_tell_their_first_difference(
 
 
 @pytest.mark.slow
-@drafts.needs_llama_cpp
+@pytest.mark.gguf
 def test_a_converted_file_is_taken_back(padded: LoadedModel, plain: LoadedModel) -> None:
     draft = drafts.load_draft(drafts.gguf_of(Path(padded.path)), gguf=drafts.EXACT)
     assert draft.vocab_size == ROWS and draft.vocabulary_fingerprint == plain.vocabulary_fingerprint

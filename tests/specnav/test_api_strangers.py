@@ -37,6 +37,8 @@ class Nobody:
     async def told_name(self) -> str:
         return "m"
 
+    async def compiled(self, asked: Any, owner: str) -> None: ...
+
     def start(self, asked: Any, *_: Any) -> Any:
         raise ApiError(418, "it would be answered")
 

@@ -82,21 +82,28 @@ def _read(file: str | Path) -> object:
 def said_in(
     files: Iterable[str | Path], node: str, name: str, namespace: str | None = None
 ) -> Any:
+    """Return what parameter files say of a node's parameter, see `all_said_in`; None: nothing."""
+    return all_said_in(files, node, namespace).get(name)
+
+
+def all_said_in(
+    files: Iterable[str | Path], node: str, namespace: str | None = None
+) -> dict[str, Any]:
     """
-    Return what parameter files say of a node's parameter; None: nothing.
+    Return all that parameter files say of a node's parameters, by their names.
 
     namespace: of the node; None: whatever it is. Files that cannot be read say nothing: ROS
     complains about those.
     """
-    found = None
+    found: dict[str, Any] = {}
     whole = '' if namespace is None else '/'.join(('', *namespace.split('/'), node))
     for section, values in _merged(files).items():
         if namespace is None:
             is_meant = _last(section) in (node, *WILDCARDS)
         else:
             is_meant = matches(section, re.sub('/+', '/', whole))
-        if is_meant and name in values:
-            found = values[name]
+        if is_meant:
+            found.update(values)
     return found
 
 
