@@ -213,7 +213,7 @@ class TableModel:
         self.runner = TableRunner(torch.from_numpy(self.logits))
         self.vocab_size = logits.shape[1]
         self.eos_token_ids = eos
-        self.path = "a table"
+        self.path = self.name = "a table"
         self.vocabulary_fingerprint = b"tables"
         self.never_drafted: frozenset[int] = frozenset()
         self.context_limit = 10_000

@@ -108,7 +108,8 @@ class TestAlone:
     @pytest.mark.parametrize("case", ["penalty", "together"])
     def test_stop_strings_equal_the_librarys(self, pair: Pair, case: str) -> None:
         for prompt in prompts(pair.target):
-            for options in (GenerationOptions(40), cases(pair.target)[case]):
+            for asked in (GenerationOptions(40), cases(pair.target)[case]):
+                options = replace(asked, min_new_tokens=0)  # the library stops before its minimum; here that rule counts
                 whole = generate_local(pair.target, prompt, options)
                 stopping = replace(options, stop=("never said", a_stop(pair.target, prompt, options)))
                 answer = generate_local(pair.target, prompt, stopping)
