@@ -89,6 +89,7 @@ class SimulatedRunner:
     sees_layers = False
     keeps_prompts = False
     pacer = None
+    static = None
 
     def __init__(self, language: Language, takes: Callable[[int], None]) -> None:
         self._language = language
