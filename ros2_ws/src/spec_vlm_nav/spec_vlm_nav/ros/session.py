@@ -37,22 +37,30 @@ class Session:
 
     def begin(self) -> None:
         """Take a fresh session: it tells motion_node that what was before is over."""
-        self.number = secrets.randbits(63) | 1
-        self._chain = NonceChain()
+        # Replaced as one: a sign of life from another thread never pairs one's number with
+        # another's commitment, which motion_node would take for two senders.
+        self._current = (secrets.randbits(63) | 1, NonceChain())
+
+    @property
+    def number(self) -> int:
+        """The session's number."""
+        return self._current[0]
 
     @property
     def is_nearly_used_up(self) -> bool:
         """Whether another session should begin before the next instruction."""
-        return self._chain.left < RESERVE
+        return self._current[1].left < RESERVE
 
     def sign(self, command: MotionCommand) -> MotionCommand:
         """Make a command the session's next one."""
+        number, chain = self._current
         self.sequence += 1
-        command.session, command.sequence = self.number, self.sequence
-        command.nonce = list(self._chain.take())
+        command.session, command.sequence = number, self.sequence
+        command.nonce = list(chain.take())
         return command
 
     def introduce(self, life: Supervision) -> Supervision:
         """Make a sign of life the session's, so that its commands will be known."""
-        life.session, life.commitment = self.number, list(self._chain.commitment)
+        number, chain = self._current
+        life.session, life.commitment = number, list(chain.commitment)
         return life
