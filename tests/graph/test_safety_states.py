@@ -117,10 +117,12 @@ def graph(tmp_path):
 def test_an_e_stop_latched_before_the_start_holds_and_a_reset_releases(graph):
     graph.press(LATCHED)
     graph.start_node()
-    assert graph.held().estopped and graph.move() < HELD_M
+    wait_until(lambda: graph.held().estopped, 1, "the e-stop")  # DDS has to find its publisher first
+    assert graph.move() < HELD_M
     assert graph.reset().success and graph.move() > MOVED_M
     graph.restart()  # the topic says it still, to every new node
-    assert graph.held().estopped and graph.move() < HELD_M
+    wait_until(lambda: graph.held().estopped, 1, "the e-stop")
+    assert graph.move() < HELD_M
 
 
 def test_a_best_effort_button_is_heard_and_its_e_stop_outlives_the_node(graph):
