@@ -117,11 +117,11 @@ def graph(tmp_path):
 def test_an_e_stop_latched_before_the_start_holds_and_a_reset_releases(graph):
     graph.press(LATCHED)
     graph.start_node()
-    wait_until(lambda: graph.held().estopped, 1, "the e-stop")  # DDS has to find its publisher first
+    wait_until(lambda: graph.held().estopped, 5, "the e-stop")  # DDS has to find its publisher first
     assert graph.move() < HELD_M
     assert graph.reset().success and graph.move() > MOVED_M
     graph.restart()  # the topic says it still, to every new node
-    wait_until(lambda: graph.held().estopped, 1, "the e-stop")
+    wait_until(lambda: graph.held().estopped, 5, "the e-stop")
     assert graph.move() < HELD_M
 
 
