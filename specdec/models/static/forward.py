@@ -271,7 +271,7 @@ class StaticForward:
         ahead = runner.pacer is None and self._recorder.runs_ahead
         if runner.pacer is not None:
             after = runner.pacer.begin(batch.rows, after, len(layers))
-        for number, part in enumerate(parts):
+        for part in parts:
             part.replay()
             if after is None:
                 continue
@@ -280,10 +280,10 @@ class StaticForward:
                 waiting.append((part, seen, self._recorder.mark()))
             else:
                 _show(after, part.layers, seen)
-            if number == len(parts) - 1:
-                for shown, hidden, reached in waiting:
-                    hidden.reached = reached  # type: ignore[attr-defined]
-                    _show(after, shown.layers, hidden)
+        for shown, hidden, reached in waiting:
+            assert after is not None
+            hidden.reached = reached  # type: ignore[attr-defined]
+            _show(after, shown.layers, hidden)
         for one in staged:
             one.extension.session.hold(one.extension)
         return parts[-1].found()[1:]
