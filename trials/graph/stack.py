@@ -146,7 +146,11 @@ class Stack(Graph):
 
     def start_decider(self) -> Process:
         """A vlm_nav_node."""
-        given: dict[str, Parameter] = {"verifier": self.link.address, "draft_model": str(self.pair.draft)}
+        given: dict[str, Parameter] = {
+            "verifier": self.link.address,
+            "draft_model": str(self.pair.draft),
+            "resume_timeout_s": 2.0,  # the bounds of drills end soon: a lost answer is given up before they do
+        }
         return self.start_child(
             decider_spec(
                 "vlm_nav_node", (CONFIG / "robot.yaml",), self.environment, {**given, **self._deciding}
