@@ -136,5 +136,10 @@ def test_the_tests_of_llama_cpp_alone_follow_its_set_up(monkeypatch: pytest.Monk
 
 def test_ci_begins_with_the_readmes_test_command_where_nothing_else_is_set_up() -> None:
     lines = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if not line.startswith("#")]
-    assert re.findall(r"make ([a-z-]+)", "\n".join(lines)) == ["test", "test-gguf", "test-vllm"]
+    assert re.findall(r"make ([a-z-]+)", "\n".join(lines)) == [
+        "test",
+        "test-gguf",
+        "test-vllm",
+        "test-docker",
+    ]
     assert "\nmake test " in (ROOT / "README.md").read_text()

@@ -23,13 +23,23 @@ said again it proves nothing.
 
 from __future__ import annotations
 
+from enum import Enum
 import hashlib
+import math
 import secrets
 
 SIZE = 32  # bytes, as in MotionCommand.msg and Supervision.msg
 NOTHING = bytes(SIZE)
 LENGTH = 16_384  # commands of one session
-MOST_MISSED = 64  # commands in a row that may be lost on the way
+SHORT_WALK = 64  # hashes that are tried for every message
+WALK_EVERY_S = 1.0  # how often as many are tried as a chain is long: some 10 ms
+
+
+class Place(Enum):
+    """Where in a session's chain a hash is that has no number."""
+
+    FOREIGN = 'not in it'
+    UNKNOWN = 'not found, and not looked for to the end'
 
 
 def following(nonce: bytes) -> bytes:
@@ -65,23 +75,23 @@ class NonceChain:
         return self._commitment
 
 
-def follows(nonce: bytes, known: bytes) -> bool:
-    """Return whether a nonce is one of the next that may be said after a known one."""
-    for _ in range(MOST_MISSED):
-        nonce = following(nonce)
-        if nonce == known:
-            return True
-    return False
-
-
 class SessionProof:
-    """The receiver's side, for one session."""
+    """
+    The receiver's side, for one session.
+
+    It knows the place in the chain of every hash it has met: how many commands after the first
+    commitment. A hash it has not met is hashed until a known one comes, usually at once. After a
+    flood of commands most of which were lost, thousands of steps may lie between: so long a walk
+    is made at most once in WALK_EVERY_S, because a forger's hash costs all of it.
+    """
 
     def __init__(self) -> None:
-        self._known = b''
+        self._places: dict[bytes, int] = {}
+        self._last = 0  # the place of the last command that was proven
+        self._walk_from = -math.inf  # when the next long walk may be made
         self._disputed = False
 
-    def hear(self, commitment: bytes) -> None:
+    def hear(self, commitment: bytes, now: float) -> None:
         """
         Take note of a commitment; the first one holds.
 
@@ -90,20 +100,38 @@ class SessionProof:
         """
         if commitment == NOTHING:
             return
-        if not self._known:
-            self._known = commitment
-        elif commitment != self._known and not (
-            follows(commitment, self._known) or follows(self._known, commitment)
-        ):
+        if not self._places:
+            for place in range(SHORT_WALK + 1):
+                self._places[commitment] = -place
+                commitment = following(commitment)
+        elif self._find(commitment, now) is Place.FOREIGN:
             self._disputed = True
 
-    def objection(self, nonce: bytes) -> str:
+    def objection(self, nonce: bytes, now: float) -> str:
         """Return why a command with this nonce is not the session's, or ""; uses it up."""
         if self._disputed:
             return 'two senders say that the session is theirs'
-        if not self._known:
+        if not self._places:
             return 'its session has not said by what its commands are known'
-        if not follows(nonce, self._known):
+        place = self._find(nonce, now)
+        if not isinstance(place, int) or place <= self._last:
             return 'its nonce is not the next of its session'
-        self._known = nonce
+        self._last = place
         return ''
+
+    def _find(self, value: bytes, now: float) -> int | Place:
+        """Return the place of a hash in the chain."""
+        met: list[bytes] = []
+        steps = LENGTH if now >= self._walk_from else SHORT_WALK
+        while value not in self._places:
+            if len(met) == steps:
+                return Place.FOREIGN if steps == LENGTH else Place.UNKNOWN
+            met.append(value)
+            value = following(value)
+            if len(met) == SHORT_WALK and steps == LENGTH:
+                self._walk_from = now + WALK_EVERY_S
+        place = self._places[value]
+        for value in reversed(met):
+            place += 1
+            self._places[value] = place
+        return place

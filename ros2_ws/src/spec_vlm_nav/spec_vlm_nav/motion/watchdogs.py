@@ -252,14 +252,14 @@ class SupervisionWatch:
         self.hear(told.session, now)
         if (known := self._sessions.get(told.session)) is not None:
             known.told, known.told_at = told, now
-            known.proof.hear(told.commitment)
+            known.proof.hear(told.commitment, now)
 
-    def unproven(self, session: int, nonce: bytes) -> str:
+    def unproven(self, session: int, nonce: bytes, now: float) -> str:
         """Return why a command with this nonce is not a session's own, or ""; uses it up."""
         known = self._sessions.get(session)
         if known is None:
             return 'from a session never heard of'
-        return known.proof.objection(nonce)
+        return known.proof.objection(nonce, now)
 
     def told(self, session: int | None) -> Supervision | None:
         """Return what a session told last."""

@@ -171,7 +171,8 @@ class MotionNode:
             )
             return
         proofs = self._core.gate.supervision
-        self._loop.command(command, proofs.unproven(message.session, bytes(message.nonce)))
+        unproven = proofs.unproven(message.session, bytes(message.nonce), time.monotonic())
+        self._loop.command(command, unproven)
 
     def _on_robot_state(self, message: RobotState) -> None:
         self._core.on_robot_state(message.ready, message.reason, time.monotonic())
