@@ -35,8 +35,11 @@ class RawClient:
         return wire.decode_down(self.socket.recv())
 
     def ask(self, message: wire.Up) -> wire.Down:
+        """The reply; a Pong that the verifier sends to a silent client of its own accord is not one."""
         self.send(message)
-        return self.receive()
+        while isinstance(reply := self.receive(), wire.Pong) and not isinstance(message, wire.Ping):
+            pass
+        return reply
 
     def close(self) -> None:
         self.socket.close(linger=0)
